@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from twisted_exec.runtimes.qemu import FIRMWARE, PROGRAM
+from twisted_exec.runtimes.qemu.driver import FIRMWARE, PROGRAM
 
 CONTAINERD = "containerd"
 

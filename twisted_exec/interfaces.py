@@ -74,7 +74,7 @@ from twisted_exec.auth.interfaces import (
     IRulesAuthorizer,
     User,
 )
-from twisted_exec.auth.rbac import IRuleSource
+from twisted_exec.auth.rbac.authorizer import IRuleSource
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases

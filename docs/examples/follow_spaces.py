@@ -20,8 +20,8 @@ from zope.interface import implementer
 from twisted_exec.api.kinds import MACHINES
 from twisted_exec.interfaces import ISpaceConnection, ISpaceListener
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.following import FollowedConfig
-from twisted_exec.kube.watch import Reflector
+from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.spaces.client import SpaceClient
 
 
@@ -64,7 +64,7 @@ class Machines:
         self._reflectors.pop(space).stop()
 
 
-followed = FollowedConfig()
+followed = ReloadingConfig()
 hub = KubeClient(followed.current(), reactor, renew=followed.current, agent="follow-spaces")
 
 # All namespaces.  With fewer permissions: namespaces=["spaceprovider-default"].

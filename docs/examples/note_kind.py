@@ -9,7 +9,7 @@ from collections.abc import Callable
 from twisted_exec.api import fields, names
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import Column, Kind, Object
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import string, struct
 
 _SPEC = struct(

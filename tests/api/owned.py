@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted_exec.api import fieldset, managers, ownership, strategy
+from twisted_exec.api import strategy
 from twisted_exec.api.kinds import MACHINEPOOLS, Object
-from twisted_exec.api.managers import Writer
+from twisted_exec.api.managedfields import entries as managers
+from twisted_exec.api.managedfields import fieldset, updates
+from twisted_exec.api.managedfields.entries import Writer
 
 KIND = MACHINEPOOLS
 VERSION = KIND.resource.api_version
@@ -35,16 +37,16 @@ def with_entries(obj: Object, entries: list[Object]) -> Object:
 
 
 def created(body: Object, manager: str = "maker") -> Object:
-    return with_entries(body, ownership.updated(KIND, None, body, None, writer(manager)))
+    return with_entries(body, updates.updated(KIND, None, body, None, writer(manager)))
 
 
 def updated(old: Object, new: Object, manager: str, after: int = 0, told: Any = None) -> Object:
-    entries = ownership.updated(KIND, old, new, told, writer(manager, after=after))
+    entries = updates.updated(KIND, old, new, told, writer(manager, after=after))
     return with_entries(new, entries)
 
 
 def applied(old: Object | None, config: Object, manager: str, force: bool = False) -> Object:
-    result = ownership.applied(KIND, old, config, writer(manager, after=1), force=force)
+    result = updates.applied(KIND, old, config, writer(manager, after=1), force=force)
     return with_entries(
         strategy.shaped(KIND, result.body), managers.encode(result.managed, VERSION)
     )

@@ -15,7 +15,7 @@ from twisted_exec.api.dialects import (
     SPHERIC_MACHINES,
     Owner,
     by_name,
-    one_of_each,
+    one_per_group,
     owner_of,
 )
 
@@ -123,7 +123,7 @@ class ReadingTests(SynchronousTestCase):
 
 
 class ByNameTests(SynchronousTestCase):
-    """Tests for :func:`by_name` and :func:`one_of_each`."""
+    """Tests for :func:`by_name` and :func:`one_per_group`."""
 
     def test_each(self) -> None:
         """Each is found by its name."""
@@ -141,16 +141,16 @@ class ByNameTests(SynchronousTestCase):
 
     def test_none_given(self) -> None:
         """Without an option it is the default."""
-        self.assertEqual(one_of_each([]), (DEFAULT,))
+        self.assertEqual(one_per_group([]), (DEFAULT,))
 
     def test_several(self) -> None:
         """Several stay in the order given."""
-        self.assertEqual(one_of_each(["spheric", "ironcore"]), (SPHERIC, IRONCORE))
+        self.assertEqual(one_per_group(["spheric", "ironcore"]), (SPHERIC, IRONCORE))
 
     def test_twice(self) -> None:
         """The same one twice is a slip."""
         with self.assertRaises(ValueError) as caught:
-            one_of_each(["onmetal", "onmetal"])
+            one_per_group(["onmetal", "onmetal"])
         self.assertEqual(str(caught.exception), "dialect 'onmetal' is given twice")
 
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.api.moments`.  What Go says was asked of kube-apiserver 1.33.1.
+Tests for :mod:`twisted_exec.api.times`.  What Go says was asked of kube-apiserver 1.33.1.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.moments import nanoseconds, stamp
+from twisted_exec.api.times import nanoseconds, stamp
 
 MOMENT = 1_795_150_800_123_456_789
 LAYOUT = 'as "2006-01-02T15:04:05Z07:00"'

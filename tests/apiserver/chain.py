@@ -23,24 +23,24 @@ from twisted.trial.unittest import TestCase
 from tests.apiserver.support import AuditList, machine
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.endings import Revocation
-from twisted_exec.apiserver.identities import Identities
+from twisted_exec.apiserver.consoles.endings import Revocation
+from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.streaming.site import Dispatcher, Request, Site, respond_json
-from twisted_exec.streaming.upgrade_client import (
+from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond_json
+from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
     UpgradeRefused,
     UpgradeRequest,
     upgrade,
 )
-from twisted_exec.streaming.upgrade_server import is_upgrade, take_over
+from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
+from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
-from twisted_exec.tls.pki import PKI, create_pki, write_kubeconfig
+from twisted_exec.tls.pki.directory import PKI, create_pki, write_kubeconfig
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.wire.upgrade import switching_protocols
 

@@ -17,14 +17,14 @@ from zope.interface import implementer
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import Kind, Object, served
-from twisted_exec.apiserver.alone import Alone
 from twisted_exec.apiserver.assembly import Parts, assemble
-from twisted_exec.apiserver.bootstrap import bootstrap
-from twisted_exec.apiserver.connect import Backend
-from twisted_exec.apiserver.filters import APIRequest, Limits
-from twisted_exec.apiserver.identities import Credentials, Identities
+from twisted_exec.apiserver.consoles.connect import Backend
+from twisted_exec.apiserver.controllers.bootstrap import bootstrap
+from twisted_exec.apiserver.identity.credentials import Credentials, Identities
+from twisted_exec.apiserver.serving.filters import APIRequest, Limits
+from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.auth.groups import EXPOSED
-from twisted_exec.auth.rbac import bootstrap_objects
+from twisted_exec.auth.rbac.authorizer import bootstrap_objects
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.storage.memory import MemoryStorage
@@ -117,7 +117,7 @@ class APITestCase(SynchronousTestCase):
     :cvar ground: what the server stands on.
     """
 
-    ground: type[Alone] = Alone
+    ground: type[StandaloneControlPlane] = StandaloneControlPlane
     limits: Limits | None = None
     dialects: Sequence[Dialect] = (DEFAULT,)
     pods_view = False

@@ -15,7 +15,7 @@ from tests.apiserver.support import MACHINES, MERGE, PODS, POOLS, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.schema import Schema, check
 from twisted_exec.api.strategy import full_schema
-from twisted_exec.apiserver.rest import root_of
+from twisted_exec.apiserver.serving.rest import root_of
 
 _ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

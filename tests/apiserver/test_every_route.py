@@ -11,9 +11,9 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 
 from tests.apiserver.chain import ChainTestCase
-from twisted_exec.kube.config import Material
-from twisted_exec.kube.http import HTTPTransport, Request
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.kubeconfig.client_config import Material
+from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.kube.transport.http import HTTPTransport, Request
 
 reactor: Any = _reactor
 

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.apiserver.chain import ChainTestCase, Poollet, reactor
+from tests.apiserver.consoles.test_connect import binding
 from tests.apiserver.support import ALL_MACHINES, MACHINES, MERGE, POOLS, APITestCase, machine
-from tests.apiserver.test_connect import binding
 from tests.apiserver.test_tap import arguments
 from tests.recording import recorded, unread
 from twisted_exec.api import kinds
 from twisted_exec.apiserver import assembly, tap
-from twisted_exec.apiserver.filters import Limits
 from twisted_exec.apiserver.service import Settings
-from twisted_exec.streaming.site import Site
-from twisted_exec.tls.authority import Authority
+from twisted_exec.apiserver.serving.filters import Limits
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.server import ServerTLS
 
 SECRETS = "/api/v1/namespaces/default/secrets"

@@ -15,15 +15,15 @@ from tests.auth import forge
 from tests.auth.provider import DISCOVERY, Provider
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver.identities import Identities
+from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import Settings
-from twisted_exec.auth.oidc import LEEWAY_SECONDS
-from twisted_exec.auth.oidc_config import Issuers
-from twisted_exec.auth.oidc_issuer import Claim, Issuer
+from twisted_exec.auth.oidc.authenticator import LEEWAY_SECONDS
+from twisted_exec.auth.oidc.configuration import Issuers
+from twisted_exec.auth.oidc.issuer import Claim, Issuer
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.config import Material
-from twisted_exec.kube.http import Request
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.kubeconfig.client_config import Material
+from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.kube.transport.http import Request
 from twisted_exec.streaming.interfaces import REVOKED
 
 reactor: Any = _reactor

@@ -19,7 +19,7 @@ from tests.apiserver.restriction_answers import ALSO_ADMIN, OWN_ROLE, REASONS
 from tests.apiserver.support import MERGE, RBAC, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.signing import SERVING
+from twisted_exec.apiserver.signing.csr import SERVING
 
 COMPUTE = "/apis/compute.ironcore.dev/v1alpha1"
 STORAGE = "/apis/storage.ironcore.dev/v1alpha1"

@@ -15,12 +15,12 @@ from tests.apiserver.chain import ChainTestCase, reactor
 from tests.apiserver.support import AuditList, machine
 from tests.contracts.kube_client import KubeClientContract
 from twisted_exec.api import kinds
-from twisted_exec.apiserver.identities import Accounts, Identities
+from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.observe.audit import AuditUnavailable, JSONLinesAudit
-from twisted_exec.storage.errors import StorageError
+from twisted_exec.storage.interfaces import StorageError
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.tls.errors import TLSConfigError

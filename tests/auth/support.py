@@ -16,8 +16,8 @@ from twisted.web.http_headers import Headers
 from tests.tls.support import authority, server_identity, write
 from twisted_exec.auth.credentials import PresentedCredentials, presented
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
-from twisted_exec.tls.authority import Issued
 from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.pki.authority import Issued
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.wire.upgrade import HeaderSet
 

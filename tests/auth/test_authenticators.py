@@ -10,10 +10,10 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from tests.apiserver.aggregated.support import PROXY, Host, configmap
+from tests.auth.oidc.test_authenticator import OIDCCase
 from tests.auth.support import CredentialsCase
 from tests.auth.test_credentials import KEY, KeyAuthenticator
 from tests.auth.test_delegated import Reviewer
-from tests.auth.test_oidc import OIDCCase
 from tests.auth.test_tokens import FILE
 from tests.contracts.authenticator import AuthenticatorContract, Sent
 from tests.tls.support import authority, client_identity
@@ -22,11 +22,11 @@ from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, 
 from twisted_exec.auth.credentials import RequestAuthenticator
 from twisted_exec.auth.delegated import DelegatedAuthenticator
 from twisted_exec.auth.interfaces import IAuthenticator, User
-from twisted_exec.auth.requestheader import RequestHeaderAuthenticator
+from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.tokens import BearerAuthenticator, TokenFileAuthenticator
 from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
-from twisted_exec.nodeserver.gate import NamedCertificates
+from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator
 
 TWO_TOKENS: Sent = ({"Authorization": ["Bearer token-1", "Bearer token-2"]}, None)
 
@@ -50,7 +50,7 @@ class NamedCertificatesContractTests(X509ContractTests):
     """Client certificates of some names."""
 
     def make_authenticator(self) -> IAuthenticator:
-        return NamedCertificates(super().make_authenticator(), ["jane"])
+        return NamedCertificateAuthenticator(super().make_authenticator(), ["jane"])
 
     def invalid(self) -> list[Sent]:
         return [({}, client_identity("eve"))]

@@ -18,7 +18,7 @@ from tests.tls.support import client_identity
 from twisted_exec.api.status import ServiceUnavailable, Unauthorized
 from twisted_exec.auth.credentials import LONGEST_TOKEN_BYTES, NO_HEADERS
 from twisted_exec.auth.interfaces import IAuthenticator, User
-from twisted_exec.auth.requestheader import RequestHeaderAuthenticator
+from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.tokens import (
     BearerAuthenticator,
     IAudienceAuthenticator,

@@ -16,12 +16,12 @@ from zope.interface.verify import verifyObject
 from tests.auth.support import CredentialsCase, credentials
 from tests.tls.support import authority, client_identity, server_identity
 from twisted_exec.auth.interfaces import IAuthenticator, User
-from twisted_exec.auth.requestheader import RequestHeaderAuthenticator
+from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.tls import pem
-from twisted_exec.tls.authority import Authority, Issued
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.peer import PeerCertificate
+from twisted_exec.tls.pki.authority import Authority, Issued
 
 
 def subordinate(issuer: Authority, name: str) -> bytes:

@@ -25,7 +25,7 @@ from tests.flows.deployment import Deployment
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.revisions import revision
+from twisted_exec.iri.revisions.registry import revision
 
 from .console import Console
 

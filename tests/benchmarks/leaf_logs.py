@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import procfs
-from twisted_exec.tls.authority import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 from .one_hop import running
 
@@ -74,8 +74,8 @@ async def node(reactor: Any, directory: Path, leaf_port: int) -> int:
     """A node server whose one leaf that is."""
     from tests.nodeserver.support import put_leaf_pod, put_pod, simple
     from twisted_exec.api.kinds import SUBJECTACCESSREVIEWS
-    from twisted_exec.kube.config import ClientConfig, Material
-    from twisted_exec.nodeserver.logs import log_routes
+    from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
+    from twisted_exec.nodeserver.kubelet_api.logs import log_routes
     from twisted_exec.nodeserver.service import NodeServer, Settings
     from twisted_exec.observe.audit import JSONLinesAudit
 

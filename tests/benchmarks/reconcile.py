@@ -25,9 +25,9 @@ from tests.flows.deployment import Deployment, machine, machine_class
 from tests.flows.programs import Program, start
 from twisted_exec.api import kinds
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.revisions import revision
+from twisted_exec.iri.revisions.registry import revision
+from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.kube.watch import Reflector
 
 HELD = 2000
 MADE = 100

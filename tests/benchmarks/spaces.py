@@ -25,7 +25,7 @@ from twisted.python.failure import Failure
 
 from tests import procfs
 from twisted_exec.api.kinds import NAMESPACES, SECRETS
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.spaces import (
     EXTERNAL,
     KUBECONFIG_KEY,
@@ -37,10 +37,10 @@ from twisted_exec.api.spaces import (
     secret_name,
 )
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.http import IDLE_SECONDS
+from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.kube.kubeconfig import load_inline
-from twisted_exec.kube.watch import Reflector
+from twisted_exec.kube.kubeconfig.loader import load_inline
+from twisted_exec.kube.transport.http import IDLE_SECONDS
 from twisted_exec.spaces.client import SpaceClient
 
 from . import api, spaces_local

@@ -16,10 +16,10 @@ from twisted.internet import reactor
 from twisted.internet.task import deferLater
 
 from tests import procfs
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.spaces import PROVIDERS, READY, SPACES, namespace_of
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.kubeconfig.loader import load
 
 PROVIDER = "default"
 COUNT = 5

@@ -12,7 +12,8 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec import cli
-from twisted_exec.cli import console, main
+from twisted_exec.cli import main
+from twisted_exec.cli.console import program
 
 PACKAGE = Path(cli.__file__).parent
 
@@ -46,7 +47,7 @@ class OptionTests(SynchronousTestCase):
         """There is no option that a command takes and nothing ever looks at."""
         options = [
             option
-            for parser in (console.make_parser(), main.make_parser())
+            for parser in (program.make_parser(), main.make_parser())
             for option in destinations(parser)
         ]
         self.assertGreater(len(options), 50)

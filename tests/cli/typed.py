@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.trial.unittest import TestCase
 
-from twisted_exec.cli import asking
+from twisted_exec.cli import command as asking
 from twisted_exec.cli.main import make_parser
 
 
@@ -20,7 +20,7 @@ async def typed(test: TestCase, *words: str) -> tuple[int, str, str]:
     :return: exit code, standard output and standard error.
     """
     asked: list[Any] = []
-    test.patch(asking, "ask_once", lambda command, begun: asked.append(begun))
+    test.patch(asking, "run_in_reactor", lambda command, begun: asked.append(begun))
     options = make_parser().parse_args(words)
     options.run(options)
     stdout, stderr = io.StringIO(), io.StringIO()

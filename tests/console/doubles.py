@@ -20,7 +20,7 @@ from twisted_exec.streaming.interfaces import (
     IConsole,
     TerminalSize,
 )
-from twisted_exec.wire.asked import StreamOptions
+from twisted_exec.wire.stream_options import StreamOptions
 
 
 class LineTransport(StringTransport):

@@ -9,14 +9,14 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.streaming.test_sessions import Records
+from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.console.journal import Journal
 from twisted_exec.console.log_stream import LogStream
 from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.http.site import Dispatcher, Request
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, REVOKED, Ending
-from twisted_exec.streaming.sessions import Sessions
-from twisted_exec.streaming.site import Dispatcher, Request
+from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.http import MemoryClient, MemoryServer
 
 

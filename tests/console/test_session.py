@@ -27,8 +27,8 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand import NO_BREAK
-from twisted_exec.wire.asked import StreamOptions
+from twisted_exec.streaming.remotecommand.server import NO_BREAK
+from twisted_exec.wire.stream_options import StreamOptions
 
 from .doubles import BreakableConsole, MemoryConsole, MemoryStream
 

@@ -14,7 +14,6 @@ from twisted.internet.task import Clock
 from zope.interface import implementer_only
 from zope.interface.verify import verifyObject
 
-from twisted_exec.streaming.carriers import Limits
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,
@@ -26,7 +25,8 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand import NO_BREAK, NO_ROLES, READ_ONLY
+from twisted_exec.streaming.remotecommand.carriers import Limits
+from twisted_exec.streaming.remotecommand.server import NO_BREAK, NO_ROLES, READ_ONLY
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
 from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.testing.http import MemoryClient

@@ -29,16 +29,16 @@ from twisted_exec.apiserver import service as apiserver
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.config import ClientConfig, Material
-from twisted_exec.kube.exec import ConsoleEndpoint, ConsoleLost
+from twisted_exec.kube.consoles.exec import ConsoleEndpoint, ConsoleLost
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.poollet import service as poollet
 from twisted_exec.runtimes import host
 from twisted_exec.runtimes.config import parse
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF
-from twisted_exec.tls.pki import FORWARDING_USER, PKI, Pair, create_pki
+from twisted_exec.tls.pki.directory import FORWARDING_USER, PKI, Pair, create_pki
 
 reactor: Any = _reactor
 NAMESPACE = "default"

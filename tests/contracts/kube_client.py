@@ -13,7 +13,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred
 
 from twisted_exec.api import kinds
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.kube.interfaces import IKubeClient, Object
 

@@ -25,7 +25,7 @@ from zope.interface.verify import verifyObject
 from tests.contracts.space_world import SpaceWorld, parts_of, pause, secrets_of
 from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER, VIEWPOINTS
 from twisted_exec.api.status import AlreadyExists, APIError
-from twisted_exec.kube.kubeconfig import load_inline
+from twisted_exec.kube.kubeconfig.loader import load_inline
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     BUILDING,

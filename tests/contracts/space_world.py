@@ -16,7 +16,7 @@ from twisted.internet.task import deferLater
 
 from twisted_exec.api.kinds import SELFSUBJECTREVIEWS
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig import load_inline
+from twisted_exec.kube.kubeconfig.loader import load_inline
 from twisted_exec.spacemanager.interfaces import Access, ISpaceProvider, Physical
 
 NAMES = ("red", "green", "blue")
@@ -168,7 +168,7 @@ class SpaceWorld:
         """There are new credentials: an adaptor that is made now has them."""
         raise NotImplementedError
 
-    # Counting.
+    # CallMetrics.
 
     def calls(self) -> int:
         """How many calls the provider has had (requests, runs of its program); ever growing."""

@@ -2,9 +2,9 @@
 Generate the parts of ``docs/deploy/kubernetes`` that follow from the code: API groups and roles.
 
 A standalone exec-apiserver creates the roles of people and poollets itself
-(``twisted_exec.auth.bootstrap``).  Behind a kube-apiserver they are manifests: the same rules, without
+(``twisted_exec.auth.rbac.bootstrap``).  Behind a kube-apiserver they are manifests: the same rules, without
 those for kinds that the host cluster has roles for, and with names of ours where Kubernetes' own are
-taken.  ``twisted_exec.apiserver.aggregated.needs`` has the server's own permissions at the host.
+taken.  ``twisted_exec.apiserver.aggregated.rbac_rules`` has the server's own permissions at the host.
 
 ``python -m tests.docs.deploy_roles`` writes a kustomize component for each dialect, and the roles that
 all dialects share.
@@ -19,15 +19,15 @@ from typing import Any
 
 import yaml
 
-from twisted_exec.api import crds, kinds
+from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DIALECTS, Dialect
-from twisted_exec.api.kinds import spaces
+from twisted_exec.api.kinds import crds, spaces
 from twisted_exec.api.spaces import DEFAULT_PROVIDER, namespace_of
-from twisted_exec.apiserver.aggregated import needs
-from twisted_exec.auth.bootstrap import bootstrap_objects
-from twisted_exec.auth.rules import Rule
-from twisted_exec.nodeserver import needs as node_needs
-from twisted_exec.spacemanager import needs as space_needs
+from twisted_exec.apiserver.aggregated import rbac_rules
+from twisted_exec.auth.rbac.bootstrap import bootstrap_objects
+from twisted_exec.auth.rbac.rules import Rule
+from twisted_exec.nodeserver import rbac_rules as node_needs
+from twisted_exec.spacemanager import rbac_rules as space_needs
 
 Object = dict[str, Any]
 
@@ -173,7 +173,7 @@ def _leases(dialect: Dialect, rules: list[Object]) -> list[Object]:
         "subjects": [{"apiGroup": group, "kind": "Group", "name": name}],
     }
     created = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    server_rules = dict(needs.namespaced_rules((dialect,)))[namespace]
+    server_rules = dict(rbac_rules.namespaced_rules((dialect,)))[namespace]
     poollets = [_role(name, rules, namespace), binding]
     return [created, *poollets, *_granted(server_rules, namespace)]
 
@@ -182,11 +182,13 @@ def rights() -> list[Object]:
     """Return the permissions of the API server at kube-apiserver that all dialects share."""
     account = _account(SERVER, NAMESPACE)
     objects: list[Object] = [account]
-    objects += _granted(needs.cluster_rules())
-    for namespace, rules in needs.namespaced_rules(()):
+    objects += _granted(rbac_rules.cluster_rules())
+    for namespace, rules in rbac_rules.namespaced_rules(()):
         objects += _granted(rules, namespace)
-    objects.append(_bound(f"{SERVER}:{needs.DELEGATOR}", "ClusterRole", needs.DELEGATOR))
-    objects.append(_bound(f"{SERVER}:{needs.READER}", "Role", needs.READER, "kube-system"))
+    objects.append(_bound(f"{SERVER}:{rbac_rules.DELEGATOR}", "ClusterRole", rbac_rules.DELEGATOR))
+    objects.append(
+        _bound(f"{SERVER}:{rbac_rules.READER}", "Role", rbac_rules.READER, "kube-system")
+    )
     return objects
 
 

@@ -11,14 +11,14 @@ from typing import Any
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.kube.test_kubeconfig import WHOLE as _WHOLE
+from tests.kube.kubeconfig.test_loader import WHOLE as _WHOLE
 from twisted_exec.api import kinds
-from twisted_exec.kube import kubeconfig
-from twisted_exec.kube.config import ExecPlugin
-from twisted_exec.kube.plugin import parse_credential
-from twisted_exec.observe.reader import Reader
+from twisted_exec.kube.credentials.plugin import parse_credential
+from twisted_exec.kube.kubeconfig import loader
+from twisted_exec.kube.kubeconfig.client_config import ExecPlugin
+from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes import config
-from twisted_exec.tls.pki import create_pki
+from twisted_exec.tls.pki.directory import create_pki
 
 from . import pages
 
@@ -127,7 +127,7 @@ class FilesTests(SynchronousTestCase):
         path = self.mktemp()
         with open(path, "w") as stream:
             yaml.safe_dump(whole, stream)
-        plugin = kubeconfig.load(path).plugin
+        plugin = loader.load(path).plugin
         assert plugin is not None
         self.assertEqual(plugin.interactive_mode, "IfAvailable")
 
@@ -137,7 +137,7 @@ class FilesTests(SynchronousTestCase):
         os.makedirs(os.path.join(home, ".cache"))
         with open(os.path.join(home, ".cache", "lab-token"), "w") as stream:
             stream.write("secret\n")
-        plugin = ExecPlugin(str(HOWTO / "lab-login.sh"), kubeconfig.EXEC_V1)
+        plugin = ExecPlugin(str(HOWTO / "lab-login.sh"), loader.EXEC_V1)
         process = subprocess.run(
             [plugin.command], env={**os.environ, "HOME": home}, stdout=subprocess.PIPE, check=True
         )

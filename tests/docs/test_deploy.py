@@ -19,13 +19,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests import needs
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DIALECTS, IRONCORE, ONMETAL
-from twisted_exec.apiserver.aggregated import needs as aggregated
-from twisted_exec.auth.bootstrap import bootstrap_objects
-from twisted_exec.auth.rules import Rule
-from twisted_exec.kube import kubeconfig
-from twisted_exec.nodeserver import needs as node_needs
+from twisted_exec.apiserver.aggregated import rbac_rules as aggregated
+from twisted_exec.auth.rbac.bootstrap import bootstrap_objects
+from twisted_exec.auth.rbac.rules import Rule
+from twisted_exec.kube.kubeconfig import loader
+from twisted_exec.nodeserver import rbac_rules as node_needs
 from twisted_exec.runtimes import config
-from twisted_exec.tls.pki import create_pki
+from twisted_exec.tls.pki.directory import create_pki
 
 from . import deploy, deploy_roles
 from .deploy import KUBERNETES
@@ -405,4 +405,4 @@ class KustomizeTests(SynchronousTestCase):
         ):
             text = text.replace(f"/etc/exec-poollet/{place}", str(Path(path).absolute()))
         (mounted / "kubeconfig").write_text(text)
-        self.assertTrue(kubeconfig.load(str(mounted / "kubeconfig")))
+        self.assertTrue(loader.load(str(mounted / "kubeconfig")))

@@ -16,7 +16,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
-from twisted_exec.nodeserver import leaf_file
+from twisted_exec.nodeserver.leaves import file
 
 from . import deploy, pages
 from .deploy import DEPLOY, SYSTEMD, TWISTD, Unit
@@ -63,7 +63,7 @@ class UnitTests(SynchronousTestCase):
             if name == "exec-poollet":
                 read |= set(re.findall(r"[\w-]+\.(?:crt|key)", example.read_text()))
             if name == "exec-nodeserver":
-                specs = leaf_file.load(str(SYSTEMD / "leaves.yaml"))
+                specs = file.load(str(SYSTEMD / "leaves.yaml"))
                 read |= {os.path.basename(str(each.kubeconfig)) for each in specs}
             self.assertEqual(loaded, read, name)
             for loaded_as, path in unit.credentials.items():

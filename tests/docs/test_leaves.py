@@ -8,12 +8,12 @@ import re
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.kube.kubeconfig import _OUTSIDE, MAX_INLINE_BYTES
-from twisted_exec.nodeserver import ours
-from twisted_exec.nodeserver.leaf import ASK_SECONDS
-from twisted_exec.nodeserver.leaf_file import LOOK_SECONDS, load
-from twisted_exec.nodeserver.root_pods import FEW_NODES
-from twisted_exec.observe.reader import Reader
+from twisted_exec.kube.kubeconfig.loader import _OUTSIDE, MAX_INLINE_BYTES
+from twisted_exec.nodeserver import ownership
+from twisted_exec.nodeserver.leaves.file import LOOK_SECONDS, load
+from twisted_exec.nodeserver.leaves.leaf import ASK_SECONDS
+from twisted_exec.nodeserver.root_pods import MAX_NODE_WATCHES
+from twisted_exec.program.config_file import Reader
 
 from . import pages
 
@@ -58,7 +58,7 @@ class LeavesPageTests(SynchronousTestCase):
         berlin, paris = load(EXAMPLE)
         self.assertEqual([node.mode for node in paris.nodes], ["cluster", "node", "party"])
         self.assertEqual(paris.names.namespace("lab"), "root-lab")
-        self.assertEqual((berlin.nodes[0].name, berlin.policy), ("berlin", ours.OWNED))
+        self.assertEqual((berlin.nodes[0].name, berlin.policy), ("berlin", ownership.OWNED))
         text = (pages.DOCS / "howto" / "leaves.yaml").read_text()
         for title in ("Keys of a leaf", "Keys of a kubeconfig", "Keys of a node"):
             for key in self.keys(title):
@@ -66,13 +66,18 @@ class LeavesPageTests(SynchronousTestCase):
 
     def test_marks(self) -> None:
         """Labels, annotations and limits on the page are those of the code."""
-        for word in (ours.ROOT_LABEL, ours.UID, ours.KOSMOS_LABEL, *ours.POLICIES):
+        for word in (
+            ownership.ROOT_LABEL,
+            ownership.UID,
+            ownership.KOSMOS_LABEL,
+            *ownership.POLICIES,
+        ):
             self.assertIn(word, self.page)
         for key in ("exec", "auth-provider", "tokenFile"):
             self.assertIn(key, _OUTSIDE)
             self.assertIn(f"``{key}``", self.page)
         self.assertIn(f"more than {MAX_INLINE_BYTES >> 10} KiB", self.page)
         self.assertIn(f"within {ASK_SECONDS:g} seconds", self.page)
-        self.assertIn(f"Up to {FEW_NODES} Nodes", self.page)
+        self.assertIn(f"Up to {MAX_NODE_WATCHES} Nodes", self.page)
         self.assertEqual(LOOK_SECONDS, 2)
         self.assertIn("every two seconds", self.page)

@@ -9,10 +9,10 @@ import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec import nodeserver
-from twisted_exec.nodeserver.clusters import KOSMOS_LEAF
-from twisted_exec.nodeserver.needs import probe_rules
-from twisted_exec.nodeserver.node_conditions import OURS, POLICIES
-from twisted_exec.nodeserver.node_plan import KEPT_BY, LEAF, UPKEEPS
+from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
+from twisted_exec.nodeserver.nodes.conditions import OURS, POLICIES
+from twisted_exec.nodeserver.nodes.plan import KEPT_BY, LEAF, NODE_SOURCES
+from twisted_exec.nodeserver.rbac_rules import probe_rules
 
 PAGE = Path(__file__).parents[2] / "docs/reference/nodes.rst"
 CODE = Path(nodeserver.__file__).parent
@@ -26,7 +26,7 @@ class PageTests(SynchronousTestCase):
 
     def test_words(self) -> None:
         """The page names every condition, label and policy."""
-        for word in (*OURS, *POLICIES, *UPKEEPS, KEPT_BY.split("/")[1], LEAF, KOSMOS_LEAF):
+        for word in (*OURS, *POLICIES, *NODE_SOURCES, KEPT_BY.split("/")[1], LEAF, KOSMOS_LEAF):
             self.assertIn(word, self.text)
 
     def test_reasons(self) -> None:

@@ -16,16 +16,16 @@ from tests.nodeserver.support import simple
 from tests.spacemanager.support import Hub
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.spaces import SPACES
-from twisted_exec.apiserver.aggregated.ground import Aggregated, Behind
-from twisted_exec.nodeserver.leaf_metrics import LeafMetrics
+from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
+from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
 from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import ExpiryMetrics, SessionMetrics
-from twisted_exec.poollet import acting, around, plan
-from twisted_exec.spacemanager.figures import CallFigures, SpaceFigures
+from twisted_exec.poollet.machines import actor, plan, references
+from twisted_exec.spacemanager.metrics import CallFigures, SpaceFigures
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.testing.cluster import MemoryCluster
-from twisted_exec.wire import remotecommand
+from twisted_exec.wire.remotecommand import messages
 
 from . import pages
 
@@ -96,13 +96,13 @@ class ObservingPageTests(SynchronousTestCase):
         """The page lists every reason of a poollet's Events."""
         table = pages.table(self.page, "Events of poollets")
         lacking = (
-            around.VOLUME_NOT_READY,
-            around.INTERFACE_NOT_READY,
-            around.IGNITION_NOT_READY,
-            around.UNSUPPORTED,
+            references.VOLUME_NOT_READY,
+            references.INTERFACE_NOT_READY,
+            references.IGNITION_NOT_READY,
+            references.UNSUPPORTED,
             plan.CLASS_NOT_READY,
         )
-        for reason in (*acting._FAILURES.values(), *lacking):
+        for reason in (*actor._FAILURES.values(), *lacking):
             self.assertIn(f"``{reason}``", table)
 
 
@@ -112,5 +112,5 @@ class AnswersPageTests(SynchronousTestCase):
     def test_causes(self) -> None:
         """The section lists exactly the reasons that a Status may have."""
         section = pages.section(pages.page("reference/answers"), "The end of a session")
-        failures = set(remotecommand._FAILURES)
-        self.assertEqual(pages.first_column(section), failures | {remotecommand._EXIT_REASON})
+        failures = set(messages._FAILURES)
+        self.assertEqual(pages.first_column(section), failures | {messages._EXIT_REASON})

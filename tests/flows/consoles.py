@@ -14,8 +14,8 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
-from twisted_exec.kube.exec import ConsoleEndpoint
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.consoles.exec import ConsoleEndpoint
+from twisted_exec.kube.kubeconfig.loader import load
 
 
 class Screen(Protocol):

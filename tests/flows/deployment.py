@@ -16,11 +16,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.kube.kubeconfig import load
-from twisted_exec.tls.pki import create_pki, write_kubeconfig
+from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.tls.pki.directory import create_pki, write_kubeconfig
 
 from .programs import Program, twistd
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from tests.apiserver.test_signing_poollets import request
+from tests.apiserver.signing.test_poollets import request
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 
 from twisted_exec.api.status import NotFound
+from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond_json
 from twisted_exec.streaming.interfaces import IAttachment
-from twisted_exec.streaming.remotecommand import ConsoleServer, serve
-from twisted_exec.streaming.site import Dispatcher, Request, Site, respond_json
+from twisted_exec.streaming.remotecommand.server import ConsoleServer, serve
 
 POD = {
     "kind": "Pod",

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from tests.storage.etcds import any_prefix, shared
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.kubeconfig.loader import load
 
 from .deployment import Deployment
 from .programs import Program
@@ -66,7 +66,7 @@ class _Front(_Side):
 
 class Balancer(Factory):
     """
-    Passes each connection on, unread, to the next server that takes it.
+    CoalescedRuns each connection on, unread, to the next server that takes it.
 
     :ivar ports: of the servers.
     """

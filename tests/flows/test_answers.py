@@ -35,17 +35,17 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
 from twisted_exec.poollet import service as poollet
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.service import MARK, MachineRuntime
-from twisted_exec.runtimes.stream_server import Listening, StreamServer
-from twisted_exec.streaming.upgrade_client import Upgraded, UpgradeRefused
-from twisted_exec.tls.authority import Authority
+from twisted_exec.runtimes.serving.server import Listening, StreamServer
+from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint, unix_client_endpoint
-from twisted_exec.tls.pki import FORWARDING_USER
+from twisted_exec.tls.pki.authority import Authority
+from twisted_exec.tls.pki.directory import FORWARDING_USER
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.wire.upgrade import accept_key
 

@@ -21,9 +21,9 @@ from tests.docs import pages
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.tls.pki import AUTHORITIES, FORWARDING, SERVING
-from twisted_exec.tls.renewing import renew, renew_authority, retire_authority
-from twisted_exec.wire.remotecommand import TerminalSize
+from twisted_exec.tls.pki.directory import AUTHORITIES, FORWARDING, SERVING
+from twisted_exec.tls.pki.renewal import renew, renew_authority, retire_authority
+from twisted_exec.wire.remotecommand.messages import TerminalSize
 
 from . import kubectls
 from .consoles import Screen, watch

@@ -18,9 +18,9 @@ from tests.nodeserver.clusters import NODE_SERVER, ROOT, Cluster, reactor
 from tests.runtimes.support import pause
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import NODE_PODS
-from twisted_exec.api.kinds.pods import EXPOSED_LABEL
+from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
 from twisted_exec.auth.groups import EXPOSED
-from twisted_exec.nodeserver.mirror import Mirror
+from twisted_exec.nodeserver.machine_pods import Mirror
 
 from . import kubectls
 from .deployment import Deployment

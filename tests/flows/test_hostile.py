@@ -21,7 +21,7 @@ from twisted.trial.unittest import TestCase
 from tests.apiserver.chain import read
 from tests.streaming.frames import KEY
 from twisted_exec.api import kinds
-from twisted_exec.streaming.upgrade_client import UpgradeRequest, upgrade
+from twisted_exec.streaming.http.upgrade_client import UpgradeRequest, upgrade
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, unix_client_endpoint
 

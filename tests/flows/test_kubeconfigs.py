@@ -21,11 +21,11 @@ from tests.kube.plugins import V1, PluginScript
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.config import KubeConfigError
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.testing.proxies import ConnectProxy, ProxyFactory, Socks5Proxy
 from twisted_exec.tls.endpoints import server_endpoint
-from twisted_exec.tls.pki import SERVING
+from twisted_exec.tls.pki.directory import SERVING
 from twisted_exec.tls.server import ServerTLS
 
 from . import kubectls, programs

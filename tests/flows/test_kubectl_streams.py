@@ -16,7 +16,6 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
-from twisted_exec.streaming import negotiation
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,
@@ -25,6 +24,7 @@ from twisted_exec.streaming.interfaces import (
     IAttachmentTransport,
     TerminalSize,
 )
+from twisted_exec.streaming.remotecommand import negotiation
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
 
 from . import kubectls

@@ -26,7 +26,7 @@ from tests import needs
 from tests.nodeserver.clusters import LEAF_NODE, POD, ROOT_NODE, Clusters
 from tests.testing.callers import until
 from twisted_exec.api.kinds import NODE_PODS
-from twisted_exec.testing.kubelet import Container
+from twisted_exec.testing.kubelet.server import Container
 
 from . import kubectls
 from .programs import Program, resize, start, terminal

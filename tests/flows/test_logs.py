@@ -15,7 +15,7 @@ from twisted.trial.unittest import TestCase
 
 from tests import needs, procfs
 from twisted_exec.api import kinds
-from twisted_exec.api.moments import nanoseconds
+from twisted_exec.api.times import nanoseconds
 
 from . import kubectls
 from .consoles import watch

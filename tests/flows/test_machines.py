@@ -25,7 +25,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.runtimes.processes import Family, ProcessTable
+from twisted_exec.runtimes.processes import ProcessFamily, ProcessTable
 from twisted_exec.runtimes.service import MARK
 
 from .consoles import Screen, watch
@@ -77,7 +77,7 @@ class MachinesCase(TestCase):
 
     async def end_all(self) -> None:
         mark = self.mark()
-        await Family(self.table, lambda found: found.startswith(mark)).end()
+        await ProcessFamily(self.table, lambda found: found.startswith(mark)).end()
 
     def pids(self) -> list[int]:
         mark = self.mark()

@@ -10,15 +10,15 @@ from twisted.internet import reactor
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from twisted_exec.kube.exec import open_console
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.consoles.exec import open_console
+from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
-from twisted_exec.streaming.negotiation import OVER_SPDY
-from twisted_exec.streaming.remotecommand import NO_BREAK, READ_ONLY
-from twisted_exec.streaming.remotecommand_client import ConsoleClient
+from twisted_exec.streaming.remotecommand.client import ConsoleClient
+from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
+from twisted_exec.streaming.remotecommand.server import NO_BREAK, READ_ONLY
 from twisted_exec.testing.attachment import RecordingUser
-from twisted_exec.wire.asked import CONSOLE, StreamOptions
 from twisted_exec.wire.channel import PROTOCOLS, UNNAMED
+from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
 from .deployment import Deployment
 

@@ -30,13 +30,13 @@ from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds.certificates import certificate_of
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig import load
-from twisted_exec.tls.authority import Authority, Issued, request_server, write_private
+from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSError
-from twisted_exec.tls.pki import AUTHORITIES, write_kubeconfig
-from twisted_exec.tls.renewing import renew, renew_authority, retire_authority
+from twisted_exec.tls.pki.authority import Authority, Issued, request_server, write_private
+from twisted_exec.tls.pki.directory import AUTHORITIES, write_kubeconfig
+from twisted_exec.tls.pki.renewal import renew, renew_authority, retire_authority
 
 from .consoles import Screen, watch
 from .deployment import POOL, Deployment, pause

@@ -22,7 +22,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
 

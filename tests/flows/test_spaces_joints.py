@@ -17,9 +17,9 @@ from tests.nodeserver.clusters import NODE_SERVER, POD, ROOT_NODE
 from twisted_exec.api import kinds
 from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import APIError
-from twisted_exec.nodeserver.space_leaves import SpaceChoice
+from twisted_exec.nodeserver.leaves.spaces import SpaceChoice
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import CLIENT
+from twisted_exec.tls.pki.directory import CLIENT
 
 from .consoles import Screen, watch
 from .deployment import Deployment, pause

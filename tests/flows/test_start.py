@@ -25,7 +25,7 @@ from twisted.trial.unittest import TestCase
 from tests import needs
 from tests.apiserver.chain import POOL, pki, reactor, read
 from tests.storage.etcds import any_prefix, put_by_hand, shared
-from twisted_exec.tls.pki import PKI, write_kubeconfig
+from twisted_exec.tls.pki.directory import PKI, write_kubeconfig
 
 from . import programs
 from .deployment import CLASSES, pause

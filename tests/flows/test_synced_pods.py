@@ -17,7 +17,7 @@ from tests.nodeserver.clusters import LEAF, NODE_SERVER, ROOT, Cluster, reactor
 from tests.runtimes.support import pause
 from twisted_exec.api.kinds import NODE_PODS
 from twisted_exec.api.status import NotFound
-from twisted_exec.nodeserver.syncer import Syncer
+from twisted_exec.nodeserver.syncer.service import Syncer
 
 from . import kubectls
 

@@ -15,12 +15,12 @@ from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from tests.streaming.foreign import Foreign
-from tests.streaming.test_sessions import Records
+from tests.streaming.sessions.test_registry import Records
 from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.interfaces import IAttachment, IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.sessions import Sessions
-from twisted_exec.streaming.site import Request, Site
+from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.tls.endpoints import client_endpoint
 
 from .pods import Pods

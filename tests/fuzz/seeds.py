@@ -9,8 +9,8 @@ from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
-from twisted_exec.wire import remotecommand as rc
-from twisted_exec.wire.spdy_frames import FrameWriter, data, go_away, ping, rst_stream
+from twisted_exec.wire.remotecommand import messages as rc
+from twisted_exec.wire.spdy.frames import FrameWriter, data, go_away, ping, rst_stream
 
 from .targets import seed
 

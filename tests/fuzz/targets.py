@@ -23,29 +23,23 @@ from zope.interface import implementer
 from tests.auth import forge
 from twisted_exec.api import logs, patch, protobuf, quantity, selectors, times
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver import options
-from twisted_exec.apiserver.aggregated import admission_review
-from twisted_exec.apiserver.connect import forwarded_headers
-from twisted_exec.auth import jose
-from twisted_exec.auth.jose_keys import jwks_keys, signing_key
-from twisted_exec.auth.oidc_config import read_configuration
-from twisted_exec.auth.oidc_issuer import Claim, Issuer, user_of
-from twisted_exec.streaming import upgrade_client
+from twisted_exec.apiserver.aggregated.admission import review
+from twisted_exec.apiserver.consoles.connect import forwarded_headers
+from twisted_exec.apiserver.serving import query as options
+from twisted_exec.auth.jose import jwt
+from twisted_exec.auth.jose.keys import jwks_keys, signing_key
+from twisted_exec.auth.oidc.configuration import read_configuration
+from twisted_exec.auth.oidc.issuer import Claim, Issuer, user_of
+from twisted_exec.streaming.http import upgrade_client
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.wire import (
-    asked,
-    channel,
-    com_port,
-    remotecommand,
-    spdy,
-    spdy_frames,
-    spdy_headers,
-    telnet,
-    upgrade,
-)
-from twisted_exec.wire import remotecommand_streams as streams
+from twisted_exec.wire import channel, com_port, stream_options, telnet, upgrade
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.remotecommand import messages
+from twisted_exec.wire.remotecommand import spdy_streams as streams
+from twisted_exec.wire.spdy import connection as spdy
+from twisted_exec.wire.spdy import frames as spdy_frames
+from twisted_exec.wire.spdy import headers as spdy_headers
 
 Outcome = tuple[list[Any], str]
 """What came out, and what the peer was blamed for at the end, if it was."""
@@ -209,7 +203,7 @@ def _console(make: Callable[[], Any]) -> Callable[[int, bytes], None]:
             found, blamed = _until_blamed(_read(end.feed, end.next_event, parts, then))
             end.settle()
             sent.extend(end.data_to_send())
-            assert end._early_bytes <= streams.HELD_BYTES + spdy_frames.PIECE_BYTES + 1024
+            assert end._early_bytes <= streams.MAX_BUFFERED_BYTES + spdy_frames.PIECE_BYTES + 1024
             return [*_joined(found, channel.StreamData), len(sent)], blamed
 
         # What is held before the beginning is bounded by what its pieces cost: who
@@ -250,7 +244,7 @@ def sizes(split: int, data: bytes) -> None:
     """Sizes and wishes are the same on any split, can be said again, and little of them is kept."""
 
     def read(parts: Iterable[bytes]) -> Outcome:
-        decoder, found = remotecommand.SizeDecoder(), []
+        decoder, found = messages.SizeDecoder(), []
         for part in parts:
             found += decoder.feed(part)
             assert len(decoder._pending) < decoder._LIMIT_BYTES
@@ -261,11 +255,11 @@ def sizes(split: int, data: bytes) -> None:
 
 
 def _said_again(told: Any) -> Any:
-    if isinstance(told, remotecommand.TerminalSize):
-        again = remotecommand.encode_size(told)
+    if isinstance(told, messages.TerminalSize):
+        again = messages.encode_size(told)
     else:
-        again = remotecommand.encode_wish(told, None)
-    (read,) = remotecommand.SizeDecoder().feed(again)
+        again = messages.encode_wish(told, None)
+    (read,) = messages.SizeDecoder().feed(again)
     return read
 
 
@@ -273,10 +267,10 @@ def endings(split: int, document: bytes) -> None:
     """A Status is read or blamed for, and what was read can be said again."""
     protocol = (channel.V5, channel.V4, channel.V1, streams.V2)[split % 4]
     try:
-        ending = remotecommand.decode_ending(document, protocol)
+        ending = messages.decode_ending(document, protocol)
     except RemoteProtocolError:
         return
-    again = remotecommand.decode_status(remotecommand.encode_status(ending))
+    again = messages.decode_status(messages.encode_status(ending))
     # NonZeroExitCode with 0 contradicts itself; client-go takes it for success, too.
     assert (again.ok, again.exit_code or 0) == (ending.ok, ending.exit_code or 0)
 
@@ -295,12 +289,12 @@ def heads(split: int, data: bytes) -> None:
         assert wanted == upgrade.WEBSOCKET
     except RemoteProtocolError:
         pass
-    for name, value in upgrade.passed_on(headers, IDENTITY_HEADERS):
+    for name, value in upgrade.forwarded_request_headers(headers, IDENTITY_HEADERS):
         assert name not in IDENTITY_HEADERS
         assert name.lower() not in upgrade.HOP_BY_HOP
         if name.lower() == b"sec-websocket-protocol":
             assert upgrade.BEARER_SUBPROTOCOL not in value
-    upgrade.passed_back(headers)
+    upgrade.forwarded_response_headers(headers)
     offered = upgrade.values(headers, b"sec-websocket-protocol")
     chosen = upgrade.negotiate(offered, channel.PROTOCOLS)
     assert chosen is None or chosen.encode() in upgrade.tokens(offered)
@@ -389,8 +383,8 @@ class _Following:
 def queries(split: int, data: bytes) -> None:
     """Queries of streams, logs and lists: read, or refused with a Status."""
     args = parse_qs(data, keep_blank_values=True)
-    wanted = asked.StreamOptions.of(args)
-    passed = asked.StreamOptions.of(parse_qs(wanted.query()))
+    wanted = stream_options.StreamOptions.of(args)
+    passed = stream_options.StreamOptions.of(parse_qs(wanted.query()))
     assert (passed.channels, passed.read_only) == (wanted.channels, wanted.read_only)
     assert (passed.force, passed.query()) == (wanted.force, wanted.query())
     try:
@@ -495,9 +489,9 @@ def tokens(split: int, data: bytes) -> None:
     """
     genuine = jws.serialize_compact({"alg": "ES256"}, data, _SIGNER.key, ["ES256"]).encode()
     for token in (data, genuine):
-        said = jose.claimed(token)
+        said = jwt.claimed(token)
         try:
-            claims = jose.claims_of(
+            claims = jwt.claims_of(
                 token,
                 [_SIGNER.public],
                 ["ES256"],
@@ -507,7 +501,7 @@ def tokens(split: int, data: bytes) -> None:
                 leeway_seconds=0,
             )
             user = user_of(claims, _ISSUER)
-        except jose.InvalidToken as problem:
+        except jwt.InvalidToken as problem:
             assert str(problem).isprintable()
             continue
         assert said is not None and said.issuer == _ISSUER.url
@@ -538,14 +532,14 @@ def reviews(split: int, data: bytes) -> None:
     """
     What a webhook answers is no answer, or one that can be carried out or refused, and shown.
     """
-    version = admission_review.VERSIONS[split % 2]
+    version = review.VERSIONS[split % 2]
     try:
-        told = admission_review.read_answer(data, "u", version, mutating=bool(split & 2))
-    except admission_review.InvalidAnswer as problem:
+        told = review.read_answer(data, "u", version, mutating=bool(split & 2))
+    except review.InvalidAnswer as problem:
         assert str(problem).isprintable() and len(str(problem)) < 5000
         return
     assert len(told.warnings) <= 64 and len(told.annotations) <= 64
-    status = admission_review.denial("w", told.status).to_status()
+    status = review.denial("w", told.status).to_status()
     assert 400 <= status["code"] <= 599, status
     assert all(line.isprintable() for line in status["message"].split("\n")), status
     json.dumps(status)

@@ -33,14 +33,14 @@ from tests.tls.support import reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver.aggregated import admission_sources as sources
-from twisted_exec.apiserver.aggregated.admission import HostAdmission
+from twisted_exec.apiserver.aggregated.admission import sources
+from twisted_exec.apiserver.aggregated.admission.host import HostAdmission
 from twisted_exec.apiserver.interfaces import Opening
-from twisted_exec.apiserver.options import WriteOptions
-from twisted_exec.apiserver.verbs import Target, Verbs
+from twisted_exec.apiserver.serving.query import WriteOptions
+from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.config import ClientConfig
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.storage.memory import MemoryStorage
 
 MACHINES = kinds.MACHINES.resource

@@ -31,7 +31,7 @@ from tests.interop import chains
 from tests.interop.aggregated_cluster import AggregatedCluster
 from tests.interop.hosts import kubectl
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.kubeconfig.loader import load
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "aggregated.rst"
 COMMAND = "python -m tests.interop.aggregated"

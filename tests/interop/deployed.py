@@ -74,7 +74,7 @@ class DeployedTests(SynchronousTestCase):
         return self.cluster.user(name, [])
 
     def console(self, kubeconfig: str, typed: str) -> subprocess.CompletedProcess[str]:
-        main = "from twisted_exec.cli.console import main; raise SystemExit(main())"
+        main = "from twisted_exec.cli.console.program import main; raise SystemExit(main())"
         return subprocess.run(
             [sys.executable, "-c", main, f"--kubeconfig={kubeconfig}", MACHINE],
             input=typed,

@@ -28,7 +28,8 @@ from tests import needs
 from tests.apiserver.apply_scenarios import SCENARIOS, Step
 from tests.apiserver.recorded import RECORDED, Answer, Steps, alike, answer_of
 from tests.interop.programs import free_port
-from twisted_exec.api import crds, kinds
+from twisted_exec.api import kinds
+from twisted_exec.api.kinds import crds
 
 TOKEN = "recorder"
 START_SECONDS = 120

@@ -20,12 +20,12 @@ from twisted.trial.unittest import TestCase
 from tests import needs
 from tests.interop.hosts import HostCluster, kubectl
 from tests.interop.leaf_clusters import NODE_SERVER, LeafClusters
-from twisted_exec.api.kinds.pods import PODS as POD_KIND
+from twisted_exec.api.kinds.pods.machine_pods import PODS as POD_KIND
 from twisted_exec.api.status import NotFound
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.nodeserver import root_pods
-from twisted_exec.nodeserver.registry import Registry, RegistrySettings
+from twisted_exec.nodeserver.leaves.registry import Registry, RegistrySettings
 
 reactor: Any = _reactor
 US = "leaf-user"
@@ -189,7 +189,7 @@ class LeafRegistryTests(TestCase):
         await one.client.get(POD_KIND.resource, "web", "default")
 
         # From here on all Pods of the root are followed by one watch.
-        self.patch(root_pods, "FEW_NODES", 0)
+        self.patch(root_pods, "MAX_NODE_WATCHES", 0)
         # Kosmos's own objects; each of its leaves beside the file's.
         content = base64.b64encode(self.kubeconfig(US).encode()).decode()
         cluster = {

@@ -18,7 +18,7 @@ from tests import needs
 from tests.docs.deploy_roles import more_rights, rights_in_leaf
 from tests.interop.hosts import HostCluster, kubectl
 from tests.interop.leaf_clusters import LEAF_NODE, NODE_SERVER, ROOT_NODE, LeafClusters
-from twisted_exec.nodeserver.needs import sync_leaf_rules
+from twisted_exec.nodeserver.rbac_rules import sync_leaf_rules
 
 MANY = 200
 RUNNING = {
@@ -41,7 +41,7 @@ RUNNING = {
 }
 
 
-class LeafSync(SynchronousTestCase):
+class LeafWorker(SynchronousTestCase):
     """One pair of clusters for all."""
 
     timeout = 600

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tests import needs
 from tests.contracts.storage import StorageContract
-from tests.storage.etcd import test_following
+from tests.storage.etcd import test_reflector
 from tests.storage.etcds import EtcdCase, any_prefix, shared
 from twisted_exec.storage.interfaces import IStorage
 
@@ -23,17 +23,17 @@ class ContractTests(_Newer, StorageContract, EtcdCase):
         return await self.open(shared(self.program).target(any_prefix()))
 
 
-class GoneTests(_Newer, test_following.GoneTests):
+class GoneTests(_Newer, test_reflector.GoneTests):
     """It is not there."""
 
 
-class MissedTests(_Newer, test_following.MissedTests):
+class MissedTests(_Newer, test_reflector.MissedTests):
     """Changes that a server did not see."""
 
 
-class FullTests(_Newer, test_following.FullTests):
+class FullTests(_Newer, test_reflector.FullTests):
     """It has no room."""
 
 
-class QuorumTests(_Newer, test_following.QuorumTests):
+class QuorumTests(_Newer, test_reflector.QuorumTests):
     """A cluster of three."""

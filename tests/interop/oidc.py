@@ -23,12 +23,12 @@ from tests.auth.provider import Provider
 from tests.tls.support import write
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver.identities import Identities
-from twisted_exec.apiserver.oidc_options import OIDCOptions, issuers
+from twisted_exec.apiserver.identity.credentials import Identities
+from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers
 from twisted_exec.apiserver.service import Settings
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.config import ClientConfig, Material
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.loader import load
 
 from .kube_apiserver import KubeAPIServer
 

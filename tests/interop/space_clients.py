@@ -26,9 +26,9 @@ from tests.interop.spaces_crds import CRDS
 from twisted_exec.api import kinds, spaces
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.config import ClientConfig, Material
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.kube.written import written
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.spaces.client import SpaceClient
 
 reactor: Any = _reactor

@@ -33,12 +33,12 @@ from twisted_exec.api.kinds import (
     SERVICEACCOUNTS,
     TOKENREQUESTS,
 )
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, NotFound
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.kubeconfig.loader import load
 
 reactor: Any = _reactor
 ROLES = Path(__file__).parents[2] / "docs" / "howto"
@@ -265,7 +265,7 @@ class RealClusterWorld(SpaceWorld):
         admin = load(self.cluster.kubeconfig)
         return ClientConfig(f"https://127.0.0.1:{self.wire.port}", ca=admin.ca)
 
-    # Counting.
+    # CallMetrics.
 
     def calls(self) -> int:
         return self.way.requests

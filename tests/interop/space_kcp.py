@@ -24,20 +24,20 @@ from tests.interop.programs import Programs, free_port
 from tests.interop.space_clusters import Wire, shared_cluster
 from tests.spacemanager.providers.kcp_world import CANNOT, KcpWorld
 from twisted_exec.api.kinds import NAMESPACES, SERVICEACCOUNTS
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.config import ClientConfig, Material
-from twisted_exec.kube.kubeconfig import load, load_inline
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.loader import load, load_inline
 from twisted_exec.spacemanager.interfaces import Physical
-from twisted_exec.spacemanager.providers.access import of_config
-from twisted_exec.spacemanager.providers.accounts import (
+from twisted_exec.spacemanager.providers.common.accounts import (
     NAMESPACE,
     account_name,
     asked_token,
     made_account,
 )
-from twisted_exec.spacemanager.providers.kcp_workspaces import workspaces
+from twisted_exec.spacemanager.providers.common.kubeconfigs import of_config
+from twisted_exec.spacemanager.providers.kcp.workspaces import workspaces
 
 reactor: Any = _reactor
 PLACES = ("root:one", "root:two")

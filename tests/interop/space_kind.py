@@ -22,7 +22,7 @@ from tests.spacemanager.providers.kind_world import KindWorld, reactor
 from twisted_exec.api.kinds import NAMESPACES, NODES
 from twisted_exec.api.spaces import EXTERNAL, OWNER
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.spacemanager.interfaces import USABLE, Access, Physical, Wanted
 
 DOCKER = Path(__file__).with_name("fake_docker.sh")

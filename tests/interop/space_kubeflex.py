@@ -24,28 +24,26 @@ from tests.contracts.space_world import SpaceWorld, pause, who_am_i
 from tests.interop.chains import ours
 from tests.interop.programs import free_port
 from tests.interop.space_clusters import RealClusterWorld, reactor, shared_cluster
+from tests.spacemanager.providers.kubeflex.test_contract import KubeFlexWorld
 from tests.spacemanager.providers.played_kubeflex import FINALIZER
-from tests.spacemanager.providers.test_kubeflex_contract import KubeFlexWorld
 from twisted_exec.api.kinds import NAMESPACES, SECRETS
 from twisted_exec.api.kinds.secrets import value_of
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.spaces import EXTERNAL, OWNER, PROVIDERS, SPACES
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, Physical
-from twisted_exec.spacemanager.providers.kubeflex import KubeFlex
-from twisted_exec.spacemanager.providers.kubeflex_reading import (
-    CONTROLPLANES,
-    GROUP,
-    namespace_of,
-)
-from twisted_exec.spacemanager.providers.kubeflex_wanted import (
+from twisted_exec.spacemanager.providers.common.cluster import Reached
+from twisted_exec.spacemanager.providers.kubeflex.controlplanes import (
     BOOTSTRAP_KEY,
     BOOTSTRAP_NAMESPACE,
     BOOTSTRAP_SUFFIX,
+    CONTROLPLANES,
+    GROUP,
     TYPES,
+    namespace_of,
 )
-from twisted_exec.spacemanager.providers.reached import Reached
+from twisted_exec.spacemanager.providers.kubeflex.provider import KubeFlex
 
 CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False

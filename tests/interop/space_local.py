@@ -14,8 +14,8 @@ from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld
 from tests.spacemanager.providers.local_world import LocalWorld
 from twisted_exec.spacemanager.interfaces import Around, ProviderSpec
-from twisted_exec.spacemanager.providers import local
-from twisted_exec.spacemanager.providers.local_space import Means
+from twisted_exec.spacemanager.providers.local import provider
+from twisted_exec.spacemanager.providers.local.space import Means
 from twisted_exec.testing.cluster import MemoryCluster
 
 
@@ -29,7 +29,7 @@ class RealLocalWorld(LocalWorld):
     def make_means(self) -> Means:
         hub = MemoryCluster().client()
         around = Around(hub, reactor, os.path.dirname(self.path), time.time)
-        made = local.means(ProviderSpec("default", "local"), around)
+        made = provider.means(ProviderSpec("default", "local"), around)
         self.enrolled = made.enrol  # type: ignore[method-assign]
         return Means(reactor, time.time, made.words, made.environment, self.enrol)
 

@@ -29,13 +29,13 @@ from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.status import NotFound
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.kube.kubeconfig import load
-from twisted_exec.spacemanager.bounded import NotCounted
+from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.spacemanager.interfaces import Around, Physical
-from twisted_exec.spacemanager.provider_view import Workshop
-from twisted_exec.spacemanager.providers_kept import Providers
-from twisted_exec.spacemanager.publishing import PROFILES
-from twisted_exec.spacemanager.space_loop import SpaceLoop
+from twisted_exec.spacemanager.provider_views.bounded import NoMetrics
+from twisted_exec.spacemanager.provider_views.registry import Providers
+from twisted_exec.spacemanager.provider_views.view import ProviderEnvironment
+from twisted_exec.spacemanager.spaces.loop import SpaceLoop
+from twisted_exec.spacemanager.spaces.publishing import PROFILES
 from twisted_exec.testing.space_provider import MemorySpace, MemorySpaces
 
 reactor: Any = _reactor
@@ -92,7 +92,7 @@ class KeptTests(TestCase):
         self.world = ClusterSpaces(self.cluster.kubeconfig)
         around = Around(self.hub, reactor, self.mktemp(), time.time)
         make = {spaces.LOCAL: lambda spec, around: self.world.provider()}
-        self.providers = Providers(Workshop(around, make, NotCounted()))
+        self.providers = Providers(ProviderEnvironment(around, make, NoMetrics()))
         self.loop = SpaceLoop(self.hub, self.providers, reactor)
         self.providers.spaces = self.loop
         desc = {"metadata": {"name": "p"}, "spec": {"ProviderType": spaces.LOCAL}}
@@ -211,7 +211,7 @@ class KeptTests(TestCase):
         await self.until(lambda: not self.loop.all())
 
     async def test_imported(self) -> None:
-        """Probed; made anew when it is deleted, unless it is forgotten."""
+        """ProbeResult; made anew when it is deleted, unless it is forgotten."""
         content = self.world.kubeconfig(Physical("theirs"), MemorySpace())
         path = Path(self.mktemp())
         path.write_bytes(content)

@@ -12,8 +12,8 @@ from twisted.internet.endpoints import connectProtocol
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
-from twisted_exec.iri import gate as gate_module
 from twisted_exec.iri import server as server_module
+from twisted_exec.iri import unix_gate as gate_module
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.tls.endpoints import unix_client_endpoint
 

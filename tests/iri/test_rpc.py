@@ -19,12 +19,12 @@ from zope.interface import implementer_only
 
 from twisted_exec.api import status as api
 from twisted_exec.iri.client import IRIClient
-from twisted_exec.iri.gate import Gate
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import TargetError
+from twisted_exec.iri.unix_gate import Gate
 
 from .doubles import ScriptedRuntime
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from twisted_exec.kube.config import NEVER, ExecPlugin
+from twisted_exec.kube.kubeconfig.client_config import NEVER, ExecPlugin
 
 V1 = "client.authentication.k8s.io/v1"
 

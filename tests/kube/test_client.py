@@ -22,7 +22,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Expired, Forbidden
 from twisted_exec.kube import client as client_module
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.config import ClientConfig, Impersonation
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation
 
 MACHINES = kinds.MACHINES.resource
 REVIEWS = kinds.SUBJECTACCESSREVIEWS.resource

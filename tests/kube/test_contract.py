@@ -12,9 +12,9 @@ from tests.contracts.kube_client import KubeClientContract
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.kube.kubeconfig import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.tls.authority import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 reactor: Any = _reactor
 

@@ -12,8 +12,8 @@ from zope.interface.verify import verifyObject
 
 from twisted_exec.api.kinds import SECRETS
 from twisted_exec.api.status import APIError, BadGateway, ServiceUnavailable, from_code
-from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.late_client import LateClient
 from twisted_exec.testing.cluster import MemoryCluster
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.kube.shared`."""
+"""Tests for :mod:`twisted_exec.kube.upstream`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.kube.config import ClientConfig, Impersonation, KubeConfigError, Material
-from twisted_exec.kube.shared import sharing
-from twisted_exec.streaming.shared_downloads import SharedDownloads
+from twisted_exec.kube.kubeconfig.client_config import (
+    ClientConfig,
+    Impersonation,
+    KubeConfigError,
+    Material,
+)
+from twisted_exec.kube.upstream import sharing
+from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 
 CONFIG = ClientConfig("https://leaf.example:6443", token="secret")
 

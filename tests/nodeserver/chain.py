@@ -16,10 +16,10 @@ from tests.poollet.chain import Records, until
 from twisted_exec.api import kinds
 from twisted_exec.auth.delegated import DelegatedAuthorizer
 from twisted_exec.nodeserver.service import Make, NodeServer, Settings
-from twisted_exec.streaming.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
-from twisted_exec.tls.authority import Authority, Issued
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
+from twisted_exec.tls.pki.authority import Authority, Issued
 
 from .support import simple
 

@@ -15,9 +15,9 @@ from twisted.web.http import Request
 
 from tests.nodeserver.chain import SERVER, SERVING, ServerCase
 from tests.nodeserver.support import put_leaf_pod, put_pod
-from twisted_exec.kube.config import ClientConfig, Material
-from twisted_exec.streaming.download_client import DOWNLOADS, Download, fetch
-from twisted_exec.streaming.upgrade_client import UpgradeRequest, connect
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
+from twisted_exec.streaming.http.upgrade_client import UpgradeRequest, connect
+from twisted_exec.streaming.text.download import DOWNLOADS, Download, fetch
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.server import ServerTLS
 

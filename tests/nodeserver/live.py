@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from twisted_exec.api.kinds.kind import Kind
-from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import LeafNode, LeafPod
-from twisted_exec.nodeserver.syncer_form import CONFIG_MAPS
+from twisted_exec.nodeserver.syncer.form import CONFIG_MAPS
 from twisted_exec.testing.cluster import MemoryCluster
 
 from .support import (

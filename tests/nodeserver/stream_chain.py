@@ -17,7 +17,7 @@ from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
 from tests.streaming.raw import Raw
-from tests.streaming.test_sessions import Records
+from tests.streaming.sessions.test_registry import Records
 from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
 from twisted_exec.auth.interfaces import (
     Attributes,
@@ -26,16 +26,16 @@ from twisted_exec.auth.interfaces import (
     IAuthorizer,
     User,
 )
-from twisted_exec.kube.config import ClientConfig
-from twisted_exec.nodeserver.gate import Gate
-from twisted_exec.nodeserver.hop import HOP, Hop
-from twisted_exec.nodeserver.routes import NodeRoutes
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.nodeserver.kubelet_api.gate import Gate
+from twisted_exec.nodeserver.kubelet_api.hop import HOP, Hop
+from twisted_exec.nodeserver.kubelet_api.routes import NodeRoutes
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.metrics import new_registry
-from twisted_exec.streaming.sessions import Sessions
-from twisted_exec.streaming.shared_downloads import SharedDownloads
-from twisted_exec.streaming.site import Dispatcher, Request, Site, respond
-from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond
+from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
 from twisted_exec.wire.upgrade import switching_protocols
 

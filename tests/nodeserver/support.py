@@ -22,12 +22,12 @@ from twisted_exec.api.kinds.core import LEASES, NAMESPACES
 from twisted_exec.api.kinds.events import EVENTS
 from twisted_exec.api.kinds.kind import Kind
 from twisted_exec.api.kinds.nodes import NODES
-from twisted_exec.api.kinds.pods import PODS as MACHINE_PODS
+from twisted_exec.api.kinds.pods.machine_pods import PODS as MACHINE_PODS
 from twisted_exec.api.kinds.secrets import SECRETS
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
-from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
 from twisted_exec.testing.cluster import MemoryCluster
 
@@ -360,7 +360,7 @@ class Network:
         return made
 
     def make(self, config: ClientConfig, renew: Callable[[], ClientConfig]) -> IKubeClient:
-        """See :data:`~twisted_exec.kube.late_client.MakeClient`."""
+        """See :data:`~twisted_exec.kube.late_client.MakeKubeClient`."""
         client = _Reaching(self, renew)
         self.seen.append(config)
         return client  # type: ignore[return-value]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted_exec.nodeserver.probe import page_routes
+from twisted_exec.nodeserver.nodes.probe import probe_routes
 from twisted_exec.nodeserver.tap import ROUTES
 
 from .chain import JANE, NODE, UPGRADE, ServerCase
@@ -30,7 +30,7 @@ class EveryRouteTests(ServerCase):
 
     async def begin(self) -> None:
         """A server with all routes, and a Pod that is there for those who may."""
-        await self.start(*ROUTES, page_routes("kube-system/exec-nodeserver"))
+        await self.start(*ROUTES, probe_routes("kube-system/exec-nodeserver"))
         pod = put_pod(self.root, "web", NODE)
         put_leaf_pod(self.leaf, pod)
         self.uid = pod["metadata"]["uid"]

@@ -9,13 +9,18 @@ from zope.interface.verify import verifyObject
 
 from tests.nodeserver.support import PODS, SimpleLeaf, SimpleLeaves, memory_cluster, put_pod
 from twisted_exec.api.status import BadGateway, Expired, GatewayTimeout, NotFound, from_code
-from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import IRootPods, LeafNode
-from twisted_exec.nodeserver.root_pods import ASK_SECONDS, FEW_NODES, SETTLE_SECONDS, RootPods
+from twisted_exec.nodeserver.root_pods import (
+    ASK_SECONDS,
+    MAX_NODE_WATCHES,
+    SETTLE_SECONDS,
+    RootPods,
+)
 from twisted_exec.testing.cluster import unreachable
 
-MANY = [f"leaf-{number}" for number in range(FEW_NODES + 1)]
+MANY = [f"leaf-{number}" for number in range(MAX_NODE_WATCHES + 1)]
 
 
 class RootPodsTests(SynchronousTestCase):

@@ -11,15 +11,15 @@ from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, Protocol
 
 from tests.nodeserver.support import put_pod
-from twisted_exec.nodeserver.hop import Hop
-from twisted_exec.nodeserver.routes import Route, of_pod
+from twisted_exec.nodeserver.kubelet_api.hop import Hop
+from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
+from twisted_exec.streaming.http.site import Request, respond_text
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     REVOKED,
     SHUTTING_DOWN,
     Ending,
 )
-from twisted_exec.streaming.site import Request, respond_text
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.peer import peer_certificate
 

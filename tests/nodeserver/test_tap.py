@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.taps import refusal
 from twisted_exec.nodeserver.tap import Options, makeService
-from twisted_exec.observe.starting import Outlived
+from twisted_exec.program.service import ServiceWithCleanup
 
 KUBECONFIG = """
 clusters: [{name: c, cluster: {server: 'https://127.0.0.1:6443'}}]
@@ -51,7 +51,7 @@ class TapTests(SynchronousTestCase):
     def test_service(self) -> None:
         """It makes a service, and opens nothing before that starts."""
         program = makeService(self.options())
-        assert isinstance(program, Outlived)
+        assert isinstance(program, ServiceWithCleanup)
         self.assertTrue(IService.providedBy(program))
         self.assertIsNone(program.served.address)
 

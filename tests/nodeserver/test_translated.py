@@ -8,15 +8,15 @@ from twisted.internet.defer import Deferred
 
 from tests.streaming.foreign import OLD, Foreign
 from twisted_exec.api.status import APIError, BadRequest
-from twisted_exec.nodeserver.locator import stream_routes
-from twisted_exec.streaming.negotiation import OVER_SPDY, UPGRADE_REQUIRED
-from twisted_exec.streaming.remotecommand_client import ConsoleClient, connect
-from twisted_exec.streaming.site import Request, respond_status
-from twisted_exec.streaming.upgrade_client import UpgradeRequest
+from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
+from twisted_exec.streaming.http.site import Request, respond_status
+from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
+from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
+from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY, UPGRADE_REQUIRED
 from twisted_exec.testing.attachment import EchoAttachment, RecordingUser
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.remotecommand import Ending
+from twisted_exec.wire.remotecommand.messages import Ending
 
 from .stream_chain import ROOT, ChainTestCase, reactor
 

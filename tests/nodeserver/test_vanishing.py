@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.streaming.raw import Raw
-from twisted_exec.nodeserver.locator import stream_routes
+from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
 from twisted_exec.streaming.splice import LOST
 
 from .stream_chain import ROOT, ChainTestCase, reactor

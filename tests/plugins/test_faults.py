@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.test_tap import arguments
 from tests.poollet.test_tap import KUBECONFIG
 from tests.runtimes.test_tap import CONFIG
-from twisted_exec.observe import program as program_module
+from twisted_exec.program import start as program_module
 
 from .test_plugins import PROGRAMS
 
@@ -97,7 +97,7 @@ class OptionTests(SynchronousTestCase):
             if maker.tapname not in least:
                 continue
             module = import_module(maker.module)
-            for name in ("steady_timers", "stop_once"):
+            for name in ("use_monotonic_clock", "stop_once"):
                 self.patch(program_module, name, lambda reactor: None)
             asked: set[str] = set()
             for words in (least[maker.tapname], *self.otherwise().get(maker.tapname, [])):
@@ -141,7 +141,7 @@ class OptionTests(SynchronousTestCase):
     def refusal(self, program: str, words: list[str]) -> str:
         """The line with which a command line is refused."""
         (maker,) = [each for each in getPlugins(IServiceMaker) if each.tapname == program]
-        for name in ("steady_timers", "stop_once"):
+        for name in ("use_monotonic_clock", "stop_once"):
             self.patch(program_module, name, lambda reactor: None)
         options = maker.options()
         with self.assertRaises(SystemExit) as caught:

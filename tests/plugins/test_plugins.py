@@ -19,8 +19,8 @@ from zope.interface.verify import verifyObject
 
 import twisted
 from twisted_exec.interfaces import IAPIServer, IMachineRuntime, IPoollet
-from twisted_exec.observe import program as program_module
-from twisted_exec.tls.pki import create_pki, write_kubeconfig
+from twisted_exec.program import start as program_module
+from twisted_exec.tls.pki.directory import create_pki, write_kubeconfig
 
 PROGRAMS = [
     "exec-apiserver",
@@ -66,7 +66,7 @@ class DoorTests(SynchronousTestCase):
         options = maker.options()
         options.parseOptions(arguments)
         prepared: list[object] = []
-        for name in ("steady_timers", "stop_once"):
+        for name in ("use_monotonic_clock", "stop_once"):
             self.patch(program_module, name, prepared.append)
         service: object = maker.makeService(options)
         self.assertEqual(prepared, [reactor] * 2, "time and signals are as every program has them")

@@ -21,11 +21,16 @@ from twisted.trial.unittest import TestCase
 from tests.poollet.doubles import CLASSES, MACHINES, MemoryRuntime, machine
 from twisted_exec.api import kinds
 from twisted_exec.poollet.service import Poollet, Settings
-from twisted_exec.streaming.upgrade_client import Upgraded, UpgradeRefused, UpgradeRequest, upgrade
+from twisted_exec.streaming.http.upgrade_client import (
+    Upgraded,
+    UpgradeRefused,
+    UpgradeRequest,
+    upgrade,
+)
 from twisted_exec.testing.cluster import MemoryCluster
-from twisted_exec.tls.authority import Authority, Issued
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
+from twisted_exec.tls.pki.authority import Authority, Issued
 
 reactor: Any = _reactor
 TURN_SECONDS = 0.002

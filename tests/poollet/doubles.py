@@ -17,7 +17,7 @@ from twisted_exec.api.status import AlreadyExists, APIError, NotFound
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2, event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.poollet.terms import Terms
+from twisted_exec.poollet.machines.config import Terms
 
 MACHINES = kinds.MACHINES.resource
 POOLS = kinds.MACHINEPOOLS.resource

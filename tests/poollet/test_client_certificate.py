@@ -19,11 +19,11 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS
 from twisted_exec.api.kinds.certificates import request_of
 from twisted_exec.api.status import Unauthorized
-from twisted_exec.kube.config import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.testing.cluster import MemoryCluster
-from twisted_exec.tls.authority import Authority
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.pki.authority import Authority
 
 CSRS = CERTIFICATESIGNINGREQUESTS.resource
 CA = Authority.create("users")

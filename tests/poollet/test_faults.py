@@ -23,7 +23,7 @@ from tests.recording import recorded, unread
 from twisted_exec.api.status import TooManyRequests
 from twisted_exec.poollet import tap
 from twisted_exec.poollet.service import Poollet
-from twisted_exec.streaming.upgrade_client import UpgradeRefused
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 
 
 class FaultTests(PoolletCase):

@@ -25,11 +25,11 @@ from tests.poollet.chain import (
 from tests.poollet.doubles import MACHINES, POOLS, machine
 from twisted_exec.api.status import NotFound, ServiceUnavailable, TooManyRequests
 from twisted_exec.apiserver import service as apiserver
-from twisted_exec.poollet import loop
-from twisted_exec.poollet.exec_route import RUNTIME_SECONDS
+from twisted_exec.poollet.consoles.exec_route import RUNTIME_SECONDS
 from twisted_exec.poollet.interfaces import IPoollet
+from twisted_exec.poollet.machines import loop
 from twisted_exec.poollet.service import Poollet
-from twisted_exec.streaming.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.testing.cluster import unreachable
 
 

@@ -11,7 +11,7 @@ from twisted.application.service import IService
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
-from twisted_exec.poollet.allowed import Place
+from twisted_exec.poollet.consoles.dialling import Place
 from twisted_exec.poollet.tap import Options, Program, makeService, settings
 
 KUBECONFIG = """

@@ -13,10 +13,10 @@ from tests.poollet.chain import API_SERVER, EXEC, PoolletCase, reactor, until
 from tests.poollet.doubles import MACHINES
 from tests.streaming.foreign import Foreign
 from twisted_exec.api.status import APIError
+from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, Ending, TerminalSize
-from twisted_exec.streaming.remotecommand_client import ConsoleClient, connect
-from twisted_exec.streaming.site import Site
-from twisted_exec.streaming.upgrade_client import UpgradeRequest
+from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.testing.attachment import RecordingUser
 from twisted_exec.wire.channel import V5
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from tests.apiserver.test_signing_poollets import request
+from tests.apiserver.signing.test_poollets import request
 from tests.poollet.chain import (
     FORWARDING,
     SERVING,
@@ -29,13 +29,13 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver import service as apiserver
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.streaming.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
-from twisted_exec.tls.authority import Issued
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
+from twisted_exec.tls.pki.authority import Issued
 
 ADMIN = USERS.issue_client("admin", ["system:masters"])
 POOLLET = USERS.issue_client(IRONCORE.pool_identity("pool-a"), [IRONCORE.pool_identity_group])

@@ -15,9 +15,9 @@ from twisted.internet.protocol import Factory
 from tests import needs
 from tests.contracts.console import Line
 from twisted_exec.runtimes.interfaces import MachineFacts
-from twisted_exec.runtimes.qemu import QemuDriver, QemuOptions
-from twisted_exec.runtimes.qemu_command import Board
-from twisted_exec.runtimes.qemu_run import QemuRun
+from twisted_exec.runtimes.qemu.command_line import Board
+from twisted_exec.runtimes.qemu.driver import QemuDriver, QemuOptions
+from twisted_exec.runtimes.qemu.run import QemuRun
 
 from .support import RuntimeCase
 

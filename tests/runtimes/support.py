@@ -24,9 +24,9 @@ from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.processes import Leader, ProcessTable, read_process
 from twisted_exec.runtimes.service import MARK, MachineRuntime
+from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.streaming.remotecommand_client import connect
-from twisted_exec.streaming.upgrade_client import UpgradeRequest
+from twisted_exec.streaming.remotecommand.client import connect
 from twisted_exec.tls.endpoints import unix_client_endpoint
 
 SHELL = {

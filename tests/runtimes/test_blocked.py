@@ -12,19 +12,19 @@ from urllib.parse import unquote, urlsplit
 
 from twisted.internet import reactor
 
+from tests.runtimes.serving.test_server import StreamCase
 from twisted_exec.console.session import Session
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions
-from twisted_exec.streaming.carriers import DEFAULT_LIMITS
+from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.negotiation import OVER_SPDY
-from twisted_exec.streaming.remotecommand_client import ConsoleClient, connect
-from twisted_exec.streaming.upgrade_client import UpgradeRequest
+from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS
+from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
+from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.wire.channel import V5
 
 from .support import User
-from .test_stream_server import StreamCase
 
 TOTAL = 1 << 20
 

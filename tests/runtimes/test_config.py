@@ -17,8 +17,8 @@ from twisted_exec.runtimes import config
 from twisted_exec.runtimes.config import ConfigError, load, parse
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.pty import PtyDriver
-from twisted_exec.runtimes.qemu import FIRMWARE, QemuDriver, QemuOptions
-from twisted_exec.runtimes.qemu_command import Board
+from twisted_exec.runtimes.qemu.command_line import Board
+from twisted_exec.runtimes.qemu.driver import FIRMWARE, QemuDriver, QemuOptions
 
 SHELL: dict[str, Any] = {
     "name": "shell",

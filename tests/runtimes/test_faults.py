@@ -17,20 +17,20 @@ from twisted.logger import globalLogPublisher
 
 from tests.contracts.machine_runtime import machine
 from tests.recording import recorded, unread
+from tests.runtimes.serving.test_server import UPGRADE, Raw
 from twisted_exec.api.status import APIError, BadGateway, NotFound
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.revisions import REVISIONS
+from twisted_exec.iri.revisions.registry import REVISIONS
 from twisted_exec.iri.target import TargetError
 from twisted_exec.observe.audit import JSONLinesAudit
-from twisted_exec.poollet.dialling import Dialler
+from twisted_exec.poollet.consoles.dialling import Dialler
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost, Settings
-from twisted_exec.runtimes.stream_server import Listening
+from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.tls.endpoints import unix_client_endpoint
 
 from .support import SHELL, RuntimeCase, User, open_console
-from .test_stream_server import UPGRADE, Raw
 
 TOLD = {"user": "ann", "machine_uid": "uid-x"}
 AS_TOLD = {"X_Twisted_Exec_User": "ann", "X_Twisted_Exec_Machine_Uid": "uid-x"}

@@ -17,7 +17,7 @@ from twisted_exec.iri.target import TargetError
 from twisted_exec.observe.audit import AuditUnavailable, JSONLinesAudit
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost, Settings
-from twisted_exec.runtimes.stream_server import Listening
+from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, TerminalSize
 
 from .support import SHELL, RuntimeCase, open_console

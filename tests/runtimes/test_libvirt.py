@@ -24,11 +24,11 @@ from tests import needs
 from tests.contracts.console import ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.observe.reader import ConfigError, Reader
+from twisted_exec.program.config_file import ConfigError, Reader
 from twisted_exec.runtimes.config import parse
-from twisted_exec.runtimes.held import HeldRun
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, IShutdown, MachineFacts
-from twisted_exec.runtimes.libvirt import LibvirtDriver, configure, console_of
+from twisted_exec.runtimes.libvirt import LibvirtDriver, configure, console_source
+from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.runtimes.processes import ProcessTable
 
 from .qemus import tiny_rom
@@ -98,7 +98,7 @@ class ConfigureTests(SynchronousTestCase):
 
 
 class ConsoleOfTests(SynchronousTestCase):
-    """Tests for :func:`console_of`."""
+    """Tests for :func:`console_source`."""
 
     def test_kinds(self) -> None:
         """A terminal or a UNIX socket of this host; the console before other lines."""
@@ -112,7 +112,7 @@ class ConsoleOfTests(SynchronousTestCase):
             ),
         ):
             text = f"<domain><devices>{devices}</devices></domain>"
-            self.assertEqual(console_of(text), found)
+            self.assertEqual(console_source(text), found)
 
     def test_none(self) -> None:
         """Others are told as none, and so is what is no description."""
@@ -123,7 +123,7 @@ class ConsoleOfTests(SynchronousTestCase):
             ("<domain", "cannot be read"),
         ):
             with self.assertRaises(ServiceUnavailable) as caught:
-                console_of(text)
+                console_source(text)
             self.assertIn(said, caught.exception.message)
 
 
@@ -205,13 +205,13 @@ class DomainCase(RuntimeCase):
         assert isinstance(driver, LibvirtDriver)
         return driver
 
-    def run_of(self, name: str = "web-1", **keys: Any) -> HeldRun:
+    def run_of(self, name: str = "web-1", **keys: Any) -> SharedLine:
         run = self.driver(**keys).run(self.facts(name))
-        assert isinstance(run, HeldRun)
+        assert isinstance(run, SharedLine)
         self.addCleanup(run.stop)
         return run
 
-    async def line(self, run: HeldRun) -> Line:
+    async def line(self, run: SharedLine) -> Line:
         found: Line = await run.connect(Factory.forProtocol(Line))
         return found
 
@@ -230,10 +230,10 @@ class ContractTests(MachineDriverContract, ConsoleContract, DomainCase):
     def make_driver(self) -> LibvirtDriver:
         return self.driver()
 
-    def make_console(self) -> HeldRun:
+    def make_console(self) -> SharedLine:
         return self.run_of()
 
-    def clean(self, console: HeldRun) -> Any:
+    def clean(self, console: SharedLine) -> Any:
         return console.stop()
 
 

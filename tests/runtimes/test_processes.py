@@ -14,9 +14,9 @@ from twisted.logger import capturedLogs, formatEvent
 
 from tests.heard import hear_signals
 from twisted_exec.runtimes.processes import (
-    Family,
     Leader,
     Process,
+    ProcessFamily,
     ProcessTable,
     RunRecords,
     _signal,
@@ -66,12 +66,12 @@ class FamilyCase(RuntimeCase):
         assert found is not None
         return found
 
-    def family(self, *leaders: Leader) -> Family:
-        return Family(self.table, lambda mark: mark == f"{self.mark}/m", leaders)
+    def family(self, *leaders: Leader) -> ProcessFamily:
+        return ProcessFamily(self.table, lambda mark: mark == f"{self.mark}/m", leaders)
 
 
 class EndTests(FamilyCase):
-    """Tests for :meth:`Family.end`."""
+    """Tests for :meth:`ProcessFamily.end`."""
 
     async def test_whole_family(self) -> None:
         """Jobs in groups of their own, and who left the session, are ended with the leader."""

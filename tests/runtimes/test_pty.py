@@ -28,7 +28,7 @@ from twisted_exec.runtimes.interfaces import IRestarting
 from twisted_exec.runtimes.processes import Process, read_process
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending, TerminalSize
-from twisted_exec.wire.asked import StreamOptions
+from twisted_exec.wire.stream_options import StreamOptions
 
 from .support import SHELL, RuntimeCase
 

@@ -34,7 +34,7 @@ from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.runtimes.processes import read_process
 from twisted_exec.runtimes.service import MachineRuntime
-from twisted_exec.runtimes.state_directory import StateInUse
+from twisted_exec.runtimes.storage import StateInUse
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF, SHUTTING_DOWN
 
 from .support import SHELL, RuntimeCase

@@ -12,7 +12,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import meta_pb2
 from twisted_exec.runtimes.machines import Record
-from twisted_exec.runtimes.storage import MachinesKept, MachineStorage
+from twisted_exec.runtimes.storage import MachineStorage, RetainedMachinesError
 
 A, B = "a" * 32, "b" * 32
 
@@ -56,7 +56,7 @@ class MachineStorageTests(SynchronousTestCase):
         self.storage(keep=False).write(self.record())
         self.assertEqual(os.listdir(self.path), [])
         self.storage().write(self.record())
-        with self.assertRaises(MachinesKept):
+        with self.assertRaises(RetainedMachinesError):
             self.storage(keep=False).open()
 
     def test_torn(self) -> None:

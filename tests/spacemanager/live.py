@@ -14,7 +14,6 @@ from twisted_exec.api import spaces
 from twisted_exec.api.kinds import ALL
 from twisted_exec.api.kinds.secrets import SECRETS, value_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.spacemanager.bounded import NotCounted
 from twisted_exec.spacemanager.interfaces import (
     Around,
     ISpaceProvider,
@@ -22,11 +21,12 @@ from twisted_exec.spacemanager.interfaces import (
     ProviderSpec,
     SpaceInfo,
 )
-from twisted_exec.spacemanager.probe import Contents, digest_of
-from twisted_exec.spacemanager.probed import ANSWERS, VALID, Probed, unreachable
-from twisted_exec.spacemanager.provider_view import Workshop
-from twisted_exec.spacemanager.providers_kept import Providers
-from twisted_exec.spacemanager.space_loop import SpaceLoop
+from twisted_exec.spacemanager.probes.probe import Contents, digest_of
+from twisted_exec.spacemanager.probes.verdicts import ANSWERS, VALID, ProbeResult, unreachable
+from twisted_exec.spacemanager.provider_views.bounded import NoMetrics
+from twisted_exec.spacemanager.provider_views.registry import Providers
+from twisted_exec.spacemanager.provider_views.view import ProviderEnvironment
+from twisted_exec.spacemanager.spaces.loop import SpaceLoop
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.testing.space_provider import MemorySpaces
 
@@ -48,7 +48,7 @@ class Manager:
         around = Around(client, world.clock, "/nowhere", world.now)
         makers = {type: mortal(make, life) for type, make in world.makers.items()}
         self.life = life
-        self.providers = Providers(Workshop(around, makers, NotCounted()))
+        self.providers = Providers(ProviderEnvironment(around, makers, NoMetrics()))
         self.loop = SpaceLoop(
             client,
             self.providers,
@@ -102,7 +102,7 @@ class World(Hub):
         for each in self.managers:
             each.stop()
 
-    async def probe(self, contents: Contents, what: str) -> Probed:
+    async def probe(self, contents: Contents, what: str) -> ProbeResult:
         """As a real one, by looking at what there is."""
         self.probes += 1
         stamp = digest_of(contents)
@@ -110,9 +110,9 @@ class World(Hub):
             (user,) = json.loads(content)["users"]
             found = self.answer(user["user"]["token"])
             if found == "refused":
-                return Probed(stamp, REFUSED, ("Unknown", "NotProbed", ""))
+                return ProbeResult(stamp, REFUSED, ("Unknown", "NotProbed", ""))
             if found == "lives":
-                return Probed(stamp, VALID, ANSWERS, "v1.36.2")
+                return ProbeResult(stamp, VALID, ANSWERS, "v1.36.2")
         return unreachable(stamp, "connection refused")
 
     def answer(self, token: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.spacemanager.interfaces import (
     Around,

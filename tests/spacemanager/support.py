@@ -13,9 +13,8 @@ from zope.interface import implementer
 
 from twisted_exec.api.kinds import NAMESPACES, SECRETS
 from twisted_exec.api.spaces import LOCAL, PROVIDERS, SPACES, namespace_of
-from twisted_exec.kube.followers import Followers
+from twisted_exec.kube.informers.listeners import Followers
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.spacemanager.bounded import NotCounted
 from twisted_exec.spacemanager.interfaces import (
     Around,
     ISpaceProvider,
@@ -24,8 +23,9 @@ from twisted_exec.spacemanager.interfaces import (
     Physical,
     ProviderSpec,
 )
-from twisted_exec.spacemanager.provider_view import Workshop
-from twisted_exec.spacemanager.providers_kept import Providers
+from twisted_exec.spacemanager.provider_views.bounded import NoMetrics
+from twisted_exec.spacemanager.provider_views.registry import Providers
+from twisted_exec.spacemanager.provider_views.view import ProviderEnvironment
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.testing.space_provider import MemoryProvider, MemorySpaces
 
@@ -90,7 +90,7 @@ class Hub:
 
     def providers(self) -> Providers:
         """Started by whoever wants them."""
-        found = Providers(Workshop(self.around, self.makers, NotCounted()))
+        found = Providers(ProviderEnvironment(self.around, self.makers, NoMetrics()))
         found.spaces = self.spaces
         return found
 

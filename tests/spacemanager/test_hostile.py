@@ -15,11 +15,11 @@ from tests.spacemanager.live import World, message
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds import NAMESPACES
 from twisted_exec.api.kinds.secrets import SECRETS
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import BadRequest
-from twisted_exec.spacemanager import imported
 from twisted_exec.spacemanager.interfaces import Physical
-from twisted_exec.spacemanager.publishing import PROFILES
+from twisted_exec.spacemanager.spaces import imported
+from twisted_exec.spacemanager.spaces.publishing import PROFILES
 from twisted_exec.testing.space_provider import MemoryProvider, MemorySpace
 
 NAMESPACE = spaces.namespace_of("p")

@@ -16,7 +16,7 @@ from tests.spacemanager import providers
 from tests.spacemanager.support import Hub
 from tests.taps import refusal
 from twisted_exec.api.spaces import PROVIDER_TYPES
-from twisted_exec.observe.starting import Outlived
+from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.spacemanager import tap
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, ProviderSpec
 from twisted_exec.spacemanager.service import SpaceManager
@@ -42,7 +42,7 @@ class TapTests(SynchronousTestCase):
     def test_service(self) -> None:
         """It makes a service, and opens nothing before that starts."""
         program = makeService(self.options())
-        assert isinstance(program, Outlived)
+        assert isinstance(program, ServiceWithCleanup)
         self.assertTrue(IService.providedBy(program))
         self.assertIsInstance(program.served, SpaceManager)
         self.assertFalse(os.path.exists("exec-spacemanager-state"))
@@ -81,7 +81,7 @@ class TapTests(SynchronousTestCase):
         spec = ProviderSpec("a", "kind")
         made = makers["kind"](spec, Hub().around)
         self.assertIs(made, cast(ISpaceProvider, spec))
-        self.assertEqual(names, ["twisted_exec.spacemanager.providers.kind"])
+        self.assertEqual(names, ["twisted_exec.spacemanager.providers.kind.provider"])
 
     def test_every_contract(self) -> None:
         """SF 16: each type passes the contract of providers."""

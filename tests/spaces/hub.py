@@ -17,12 +17,12 @@ from tests.apiserver.support import AuditList
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds import NAMESPACES, SECRETS, SELFSUBJECTREVIEWS
 from twisted_exec.api.status import AlreadyExists, APIError, NotFound
-from twisted_exec.apiserver.identities import Identities
+from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.config import ClientConfig, Material
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.kube.written import written
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.spaces.kubeconfigs import endpoint_of
 from twisted_exec.storage.memory import MemoryStorage
 

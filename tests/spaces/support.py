@@ -17,10 +17,10 @@ from twisted_exec.api import spaces
 from twisted_exec.api.kinds import SECRETS
 from twisted_exec.api.kinds.core import NAMESPACES
 from twisted_exec.api.kinds.spaces import SPACES
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import from_code
-from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener
 from twisted_exec.testing.cluster import MemoryCluster
 
@@ -154,7 +154,7 @@ class Servers:
         self.shown: list[tuple[str, str]] = []
 
     def make(self, config: ClientConfig, renew: Callable[[], ClientConfig]) -> IKubeClient:
-        """See :data:`~twisted_exec.kube.late_client.MakeClient`."""
+        """See :data:`~twisted_exec.kube.late_client.MakeKubeClient`."""
         return _Asking(self, renew)  # type: ignore[return-value]
 
     def asked(self, config: ClientConfig) -> Any:

@@ -34,8 +34,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.spaces.client import SpaceClient
-from twisted_exec.spaces.connection import LOOK_SECONDS, PAUSE_SECONDS
-from twisted_exec.spaces.credentials import AHEAD_SECONDS
+from twisted_exec.spaces.connection import AHEAD_SECONDS, LOOK_SECONDS, PAUSE_SECONDS
 from twisted_exec.spaces.interfaces import ISpaceClient, ISpaceConnection, SpaceName
 from twisted_exec.spaces.secrets import SETTLE_SECONDS
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.spaces import EXTERNAL
-from twisted_exec.kube.config import KubeConfigError
-from twisted_exec.kube.kubeconfig import MAX_INLINE_BYTES
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.kubeconfig.loader import MAX_INLINE_BYTES
 from twisted_exec.spaces.kubeconfigs import endpoint_of, load, minimal, read
 
 CA = base64.b64encode(b"CA").decode()

@@ -12,8 +12,8 @@ from tests.spaces.support import Listener
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds import NAMESPACES, SELFSUBJECTREVIEWS
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.config import ClientConfig, Material
 from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.spaces.client import SpaceClient
 
 NAMESPACE = "spaceprovider-default"

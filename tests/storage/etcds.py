@@ -28,7 +28,7 @@ from twisted.trial.unittest import TestCase
 from tests.runtimes.support import pause
 from twisted_exec.api.status import APIError
 from twisted_exec.storage.etcd.client import COMPACT, RANGE, TXN, EtcdClient
-from twisted_exec.storage.etcd.faults import EtcdError
+from twisted_exec.storage.etcd.errors import EtcdError
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.store import EtcdStorage

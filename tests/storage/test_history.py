@@ -40,7 +40,7 @@ class BeginAnewTests(SynchronousTestCase):
             (self.table, versioned(changed(before, power="Off"), 7)),
             (self.table, versioned(machine("d"), 8)),
         ]
-        self.history.begin_anew(left, 9)
+        self.history.start_over(left, 9)
         self.assertEqual(
             sorted(self.told()), [("ADDED", "d", 9), ("DELETED", "c", 9), ("MODIFIED", "b", 9)]
         )
@@ -56,7 +56,7 @@ class BeginAnewTests(SynchronousTestCase):
         again = machine("a")
         again["metadata"]["uid"] = "another"
         left = [(self.table, self.stored(name)) for name in "bc"]
-        self.history.begin_anew([*left, (self.table, versioned(again, 5))], 5)
+        self.history.start_over([*left, (self.table, versioned(again, 5))], 5)
         self.assertEqual(self.told(), [("DELETED", "a", 5), ("ADDED", "a", 5)])
         self.assertEqual(self.events[1].obj["metadata"]["uid"], "another")
 
@@ -66,14 +66,14 @@ class BeginAnewTests(SynchronousTestCase):
         before = self.stored("b")
         after = versioned(changed(before, power="Off"), int(before["metadata"]["resourceVersion"]))
         left = [(self.table, self.stored("a")), (self.table, after), (self.table, self.stored("c"))]
-        self.history.begin_anew(left, 5)
+        self.history.start_over(left, 5)
         self.assertEqual(self.told(), [("MODIFIED", "b", 5)])
         self.assertEqual(self.events[0].obj, after)
 
     def test_namespaces(self) -> None:
         """Who follows one namespace hears of that alone."""
         self.history.watch(MACHINES, None, self.events.append, "another")
-        self.history.begin_anew([], 5)
+        self.history.start_over([], 5)
         self.assertEqual(self.events, [])
 
     def test_lost(self) -> None:
@@ -81,8 +81,8 @@ class BeginAnewTests(SynchronousTestCase):
         lost: list[str] = []
         self.history.watch(MACHINES, None, self.events.append, "", lambda: lost.append("lost"))
         self.history.watch(POOLS, None, self.events.append, "", lambda: lost.append("pools"))
-        self.history.begin_anew([], 5)
-        self.history.begin_anew([], 6)
+        self.history.start_over([], 5)
+        self.history.start_over([], 6)
         self.history.apply(self.table, created(machine("e"), 7))
         self.assertEqual((sorted(lost), self.events), (["lost", "pools"], []))
 
@@ -94,13 +94,13 @@ class BeginAnewTests(SynchronousTestCase):
 
         self.history.watch(MACHINES, None, self.events.append, "", fail)
         self.follow()
-        self.history.begin_anew([], 5)
+        self.history.start_over([], 5)
         self.assertEqual(len(self.events), 3)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_forgotten(self) -> None:
         """Nobody can begin with what was before."""
-        self.history.begin_anew([], 9)
+        self.history.start_over([], 9)
         for since in (2, 8):
             with self.assertRaises(Expired):
                 self.follow(since)
@@ -108,7 +108,7 @@ class BeginAnewTests(SynchronousTestCase):
 
     def test_put_back(self) -> None:
         """What a store has undone has expired; what it never had is still to come."""
-        self.history.begin_anew([], 1)
+        self.history.start_over([], 1)
         for since in (2, 3):
             with self.assertRaises(Expired):
                 self.follow(since)

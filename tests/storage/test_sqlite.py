@@ -20,8 +20,7 @@ from twisted.trial.unittest import TestCase
 from tests.contracts.storage import MACHINES, StorageContract, changed, machine
 from twisted_exec.api.encoded import json_of
 from twisted_exec.api.status import Expired, InternalError, ServiceUnavailable
-from twisted_exec.storage.errors import StorageError
-from twisted_exec.storage.interfaces import Event
+from twisted_exec.storage.interfaces import Event, StorageError
 from twisted_exec.storage.sqlite import SQLiteStorage
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from twisted_exec.streaming.carriers import DEFAULT_LIMITS, Limits
-from twisted_exec.streaming.remotecommand import serve
-from twisted_exec.streaming.site import Dispatcher, Request, respond_text
+from twisted_exec.streaming.http.site import Dispatcher, Request, respond_text
+from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS, Limits
+from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.testing.attachment import RecordingAttachment
 from twisted_exec.wire.upgrade import tokens
 

@@ -14,9 +14,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
 from twisted.trial.unittest import TestCase
 
-from twisted_exec.tls.authority import Authority
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint, unix_client_endpoint
+from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.server import ServerTLS
 
 KINDS = ("tcp", "unix", "tls")

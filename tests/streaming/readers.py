@@ -9,8 +9,8 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from twisted_exec.streaming.download_client import DOWNLOADS, Download, fetch
-from twisted_exec.streaming.upgrade_client import UpgradeRequest, connect_first
+from twisted_exec.streaming.http.upgrade_client import UpgradeRequest, connect_first
+from twisted_exec.streaming.text.download import DOWNLOADS, Download, fetch
 
 reactor: Any = _reactor
 

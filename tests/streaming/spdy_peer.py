@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from twisted_exec.testing.http import MemoryClient, MemoryServer
-from twisted_exec.wire import spdy_frames as frames
-from twisted_exec.wire.spdy_frames import (
+from twisted_exec.wire.spdy import frames
+from twisted_exec.wire.spdy.frames import (
     Data,
     Frame,
     FrameReader,

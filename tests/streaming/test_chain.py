@@ -17,9 +17,11 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
+from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.observe.audit import Trail
-from twisted_exec.streaming.carriers import Limits
+from twisted_exec.streaming.http.site import Channel, Dispatcher, Request, Site, respond_json
+from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     INTERNAL,
@@ -29,20 +31,18 @@ from twisted_exec.streaming.interfaces import (
     Location,
     TerminalSize,
 )
-from twisted_exec.streaming.legs import LOST as MACHINE_LOST
-from twisted_exec.streaming.negotiation import OVER_SPDY, choose_protocol
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.remotecommand import serve
-from twisted_exec.streaming.remotecommand_client import ATTEMPTS, LOST, ConsoleClient, connect
-from twisted_exec.streaming.sessions import Sessions, forwarded_session_id, parse_ending
-from twisted_exec.streaming.site import Channel, Dispatcher, Request, Site, respond_json
-from twisted_exec.streaming.upgrade_client import Upgraded, UpgradeRequest
+from twisted_exec.streaming.remotecommand.bridge import LOST as MACHINE_LOST
+from twisted_exec.streaming.remotecommand.carriers import Limits
+from twisted_exec.streaming.remotecommand.client import ATTEMPTS, LOST, ConsoleClient, connect
+from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY, choose_protocol
+from twisted_exec.streaming.remotecommand.server import serve
+from twisted_exec.streaming.sessions.registry import Sessions, forwarded_session_id, parse_ending
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
 from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.wire.channel import V5
 
 from .places import PlacesTestCase, turn
-from .test_sessions import Records
 
 HEAD = UpgradeRequest(b"GET", b"/machines/vm/exec", b"localhost")
 

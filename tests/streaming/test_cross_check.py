@@ -22,15 +22,14 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from tests.streaming.remotecommand.test_client import HEAD, Backends
+from tests.streaming.remotecommand.test_server import ServeTestCase
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending, TerminalSize
-from twisted_exec.streaming.remotecommand import Limits
-from twisted_exec.streaming.remotecommand_client import ConsoleClient, connect
+from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
+from twisted_exec.streaming.remotecommand.server import Limits
 from twisted_exec.testing.attachment import EchoAttachment, RecordingUser
 from twisted_exec.wire.channel import V4, V4_BASE64, V5
-from twisted_exec.wire.remotecommand import decode_status, encode_status
-
-from .test_remotecommand import ServeTestCase
-from .test_remotecommand_client import HEAD, Backends
+from twisted_exec.wire.remotecommand.messages import decode_status, encode_status
 
 
 class Other:

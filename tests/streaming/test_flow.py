@@ -6,10 +6,9 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.streaming.http.test_upgrade_server import Taker
 from twisted_exec.streaming.flow import can_half_close, close_behind, is_tls, swap_protocol
 from twisted_exec.testing.network import MemoryNetwork
-
-from .test_upgrade_server import Taker
 
 
 class FlowTests(SynchronousTestCase):

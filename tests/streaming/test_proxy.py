@@ -16,8 +16,11 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from tests.streaming.http.test_upgrade_client import OneConnection
+from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import APIError, BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.http.site import Dispatcher, Request
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     REVOKED,
@@ -28,13 +31,10 @@ from twisted_exec.streaming.interfaces import (
     Subject,
 )
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.sessions import Session, Sessions, Visit
-from twisted_exec.streaming.site import Dispatcher, Request
+from twisted_exec.streaming.sessions.registry import Session, Sessions, Visit
 from twisted_exec.testing.http import MemoryClient, MemoryServer
 
 from .frames import handshake
-from .test_sessions import Records
-from .test_upgrade_client import OneConnection
 
 SWITCHED = (
     b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"

@@ -21,17 +21,17 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from tests.streaming.http.test_upgrade_server import Taker
 from twisted_exec.streaming.flow import close_behind
-from twisted_exec.streaming.splice import MOST_REST_BYTES, Splice
+from twisted_exec.streaming.splice import MAX_REMAINDER_BYTES, Splice
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
-from twisted_exec.tls.transport import underlying
-from twisted_exec.wire.edges import edges
-from twisted_exec.wire.remotecommand import SHUTTING_DOWN, Ending
-from twisted_exec.wire.spdy_frames import FrameWriter
+from twisted_exec.tls.transport import socket_transport
+from twisted_exec.wire.frame_boundaries import edges
+from twisted_exec.wire.remotecommand.messages import SHUTTING_DOWN, Ending
+from twisted_exec.wire.spdy.frames import FrameWriter
 from twisted_exec.wire.upgrade import SPDY, WEBSOCKET
 
 from .places import PlacesTestCase
-from .test_upgrade_server import Taker
 
 ENDING = Ending(SHUTTING_DOWN, "we are going down")
 
@@ -259,9 +259,9 @@ class MemoryTests(SynchronousTestCase):
         self.splice.machine.pauseProducing()
         self.splice.say(ENDING)
         piece = b"\x01" * (64 << 10)
-        for _ in range(2 * MOST_REST_BYTES // len(piece)):
+        for _ in range(2 * MAX_REMAINDER_BYTES // len(piece)):
             self.splice.machine.dataReceived(piece)
-        self.assertLess(len(self.user.value()), MOST_REST_BYTES + 2 * len(piece))
+        self.assertLess(len(self.user.value()), MAX_REMAINDER_BYTES + 2 * len(piece))
         self.assertNotIn(b"ShuttingDown", self.user.value())
         self.assertEqual((len(self.user.closed), len(self.machine.closed)), (1, 1))
 
@@ -656,7 +656,7 @@ class Endless(Protocol):
 
 def queued(transport: Any) -> int:
     """Bytes that wait in a transport's own buffers."""
-    socket: Any = underlying(transport)
+    socket: Any = socket_transport(transport)
     return len(socket.dataBuffer) - socket.offset + socket._tempDataLen
 
 

@@ -14,7 +14,7 @@ from wsproto.connection import ConnectionState
 
 from tests.contracts.attachment import ContractUser, Heard
 from twisted_exec.testing.http import MemoryServer
-from twisted_exec.wire import spdy_frames as frames
+from twisted_exec.wire.spdy import frames
 
 from .frames import BytesMessage, CloseConnection, Peer, Ping, Pong, TextMessage, masked
 from .spdy_peer import SPDYPeer

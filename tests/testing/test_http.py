@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.site import Dispatcher, Request, respond_json
+from twisted_exec.streaming.http.site import Dispatcher, Request, respond_json
 from twisted_exec.testing.http import MemoryServer
 
 

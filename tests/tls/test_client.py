@@ -15,10 +15,10 @@ from tests.tls.support import (
     client_identity,
     server_identity,
 )
-from twisted_exec.tls.authority import Authority, Issued
 from twisted_exec.tls.client import ClientCredentials, ClientTLS
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.peer import peer_certificate
+from twisted_exec.tls.pki.authority import Authority, Issued
 from twisted_exec.tls.server import ServerTLS
 
 
@@ -159,7 +159,7 @@ def _with_dns_name(text: str) -> Issued:
     """A certificate with a DNS name of any text."""
     from unittest import mock
 
-    from twisted_exec.tls import authority as module
+    from twisted_exec.tls.pki import authority as module
 
     with mock.patch.object(module, "_general_name", lambda name: x509.DNSName(name)):
         return authority("serving").issue_server([text])

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.tls.expiry`.
+Tests for :mod:`twisted_exec.tls.files`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import write
-from twisted_exec.tls.authority import Authority
-from twisted_exec.tls.expiry import Expiry
+from twisted_exec.tls.files import Expiry
+from twisted_exec.tls.pki.authority import Authority
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

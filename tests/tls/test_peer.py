@@ -15,9 +15,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import authority, client_identity, server_identity
 from twisted_exec.tls import pem
-from twisted_exec.tls.authority import Authority, Issued
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.peer import PeerCertificate, peer_certificate, verify
+from twisted_exec.tls.pki.authority import Authority, Issued
 
 USERS = authority("users").certificate_pem
 

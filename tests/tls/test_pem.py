@@ -17,8 +17,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import authority, client_identity
 from twisted_exec.tls import pem
-from twisted_exec.tls.authority import Authority
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.pki.authority import Authority
 
 
 class PEMTests(SynchronousTestCase):

@@ -22,9 +22,9 @@ from tests.tls.support import (
     server_identity,
 )
 from twisted_exec.tls import pem
-from twisted_exec.tls.authority import Authority
 from twisted_exec.tls.errors import HandshakeError, TLSConfigError
 from twisted_exec.tls.peer import peer_certificate, verify
+from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.server import ServerTLS
 
 
@@ -52,7 +52,7 @@ class ServerTLSTests(LoopbackCase):
     async def test_told_authorities(self) -> None:
         """CAs that are told, and told anew, are those of which the next client may show one."""
         told = [authority("users").certificate_pem]
-        tls = self.server_tls(told_cas=lambda: told[0])
+        tls = self.server_tls(published_cas=lambda: told[0])
         for names in (["users"], ["users", "forwarding"]):
             told[0] = b"".join(authority(each).certificate_pem for each in names)
             _, client = await self.pair(tls, self.client_tls())

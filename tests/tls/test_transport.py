@@ -308,8 +308,8 @@ class SocketTests(LoopbackCase):
         """Both ends are ours, below TLS as well."""
         for tls in ((None, None), (self.server_tls(), self.client_tls())):
             server, client = await self.pair(*tls)
-            self.assertIsInstance(transport.underlying(server.transport), transport.TCPServer)
-            self.assertIsInstance(transport.underlying(client.transport), transport.TCPClient)
+            self.assertIsInstance(transport.socket_transport(server.transport), transport.TCPServer)
+            self.assertIsInstance(transport.socket_transport(client.transport), transport.TCPClient)
 
     async def test_start_tls(self) -> None:
         """TLS that is started later is never bypassed."""
@@ -322,7 +322,7 @@ class SocketTests(LoopbackCase):
     def test_other_reactors(self) -> None:
         """A reactor without sockets is left as it is."""
         memory = MemoryReactorClock()
-        self.assertIs(transport.connecting_at_once(memory), memory)
+        self.assertIs(transport.unbuffered_connector(memory), memory)
 
 
 class StreamTLSTests(LoopbackCase):
@@ -334,12 +334,12 @@ class StreamTLSTests(LoopbackCase):
 
     def is_idle(self, end: Recorder) -> bool:
         """Nothing is queued at an end, and no write event is asked for."""
-        plain = transport.underlying(end.transport)
+        plain = transport.socket_transport(end.transport)
         return queued(plain) == 0 and plain not in reactor.getWriters()
 
     def raw(self, end: Recorder) -> socket.socket:
         """An end's socket, past TLS."""
-        plain: Any = transport.underlying(end.transport)
+        plain: Any = transport.socket_transport(end.transport)
         plug = socket.socket(fileno=os.dup(plain.fileno()))
         self.addCleanup(plug.close)
         return plug
@@ -347,7 +347,7 @@ class StreamTLSTests(LoopbackCase):
     async def test_kind(self) -> None:
         """Both ends are what they should be."""
         for end in await self.pair(self.server_tls(), self.client_tls()):
-            self.assertIs(transport.underlying(end.transport), end.transport)
+            self.assertIs(transport.socket_transport(end.transport), end.transport)
 
     async def test_whole(self) -> None:
         """Megabytes pass unchanged both ways at once."""
@@ -926,7 +926,7 @@ class FreedTests(LoopbackCase):
         self.addCleanup(gc.enable)
         for tls in (None, self.server_tls()):
             server, client = await self.pair(tls, self.client_tls() if tls else None)
-            plug = transport.underlying(client.transport)
+            plug = transport.socket_transport(client.transport)
             made = weakref.ref(plug.connector.factory)
             client.transport.loseConnection()
             await server.lost
@@ -977,5 +977,5 @@ class CanaryTests(LoopbackCase):
         self.assertIs(tcp.Port.transport, tcp.Server)
         self.assertIs(unix.Port.transport, unix.Server)
         port = tcp.Port(0, Factory(), reactor=MemoryReactorClock())
-        transport.accept_at_once(port)
+        transport.accept_unbuffered(port)
         self.assertIs(port.transport, transport.TCPServer)

@@ -30,7 +30,7 @@ from twisted_exec.wire.channel import (
     messages,
 )
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
-from twisted_exec.wire.remotecommand import (
+from twisted_exec.wire.remotecommand.messages import (
     COMPLETED,
     Ending,
     SizeDecoder,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.socks5 import Socks5Client, SocksRefused
+from twisted_exec.wire.socks5 import Socks5Client, Socks5Refused
 
 CONNECTED = b"\5\0\0\1\0\0\0\0\0\0"
 
@@ -62,7 +62,7 @@ class Socks5ClientTests(SynchronousTestCase):
             ((), b"\5\0\5\2\0\1\0\0\0\0\0\0", "not allowed by its rules"),
             ((), b"\5\0\5\x63", "failure 99"),
         ):
-            with self.assertRaises(SocksRefused) as caught:
+            with self.assertRaises(Socks5Refused) as caught:
                 Socks5Client("h", 1, *login).receive(said)
             self.assertIn(told, str(caught.exception))
 
@@ -103,5 +103,5 @@ class Socks5ClientTests(SynchronousTestCase):
         try:
             for part in said:
                 client.receive(part)
-        except (SocksRefused, RemoteProtocolError):
+        except (Socks5Refused, RemoteProtocolError):
             pass

@@ -18,10 +18,10 @@ from twisted_exec.wire.upgrade import (
     HeaderSet,
     accept_key,
     check_websocket,
+    forwarded_request_headers,
+    forwarded_response_headers,
     is_cross_site,
     negotiate,
-    passed_back,
-    passed_on,
     read_origin,
     requested_upgrade,
     subprotocol_token,
@@ -276,12 +276,16 @@ class PassTests(SynchronousTestCase):
             (b"Authorization", b"Bearer x"),
             (b"X-REMOTE-USER", b"root"),
         ]
-        self.assertEqual(passed_on(dropped[:5] + kept + dropped[5:], IDENTITY_HEADERS), kept)
+        self.assertEqual(
+            forwarded_request_headers(dropped[:5] + kept + dropped[5:], IDENTITY_HEADERS), kept
+        )
 
     def test_origin(self) -> None:
         """The page was judged here, by a name that the next hop does not have."""
         self.assertEqual(
-            passed_on([(b"Origin", b"https://api.example"), (b"A", b"b")], HeaderSet()),
+            forwarded_request_headers(
+                [(b"Origin", b"https://api.example"), (b"A", b"b")], HeaderSet()
+            ),
             [(b"A", b"b")],
         )
 
@@ -290,12 +294,12 @@ class PassTests(SynchronousTestCase):
         name = b"Sec-WebSocket-Protocol"
         token = b"base64url.bearer.authorization.k8s.io.dG9rZW4"
         self.assertEqual(
-            passed_on(
+            forwarded_request_headers(
                 [(name, b"v5.channel.k8s.io, " + token + b",v4.channel.k8s.io")], HeaderSet()
             ),
             [(name, b"v5.channel.k8s.io, v4.channel.k8s.io")],
         )
-        self.assertEqual(passed_on([(name, token)], HeaderSet()), [])
+        self.assertEqual(forwarded_request_headers([(name, token)], HeaderSet()), [])
 
     def test_back(self) -> None:
         """Of a 101 only the handshake's headers pass."""
@@ -305,7 +309,7 @@ class PassTests(SynchronousTestCase):
             (b"X-Stream-Protocol-Version", b"z"),
         ]
         dropped = [(b"Set-Cookie", b"a=b"), (b"Upgrade", b"websocket"), (b"Server", b"x")]
-        self.assertEqual(passed_back(dropped + kept), kept)
+        self.assertEqual(forwarded_response_headers(dropped + kept), kept)
 
     def test_101(self) -> None:
         """The head of our own answer."""

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from twisted_exec.runtimes.drivers import DriverMaker
 
-command = DriverMaker("command", "twisted_exec.runtimes.command")
-ipmi = DriverMaker("ipmi", "twisted_exec.runtimes.ipmi")
+command = DriverMaker("command", "twisted_exec.runtimes.lines.command")
+ipmi = DriverMaker("ipmi", "twisted_exec.runtimes.lines.ipmi")
 libvirt = DriverMaker("libvirt", "twisted_exec.runtimes.libvirt")
 pty = DriverMaker("pty", "twisted_exec.runtimes.pty")
-qemu = DriverMaker("qemu", "twisted_exec.runtimes.qemu")
-serial = DriverMaker("serial", "twisted_exec.runtimes.serial")
-socket = DriverMaker("socket", "twisted_exec.runtimes.socket")
-ssh = DriverMaker("ssh", "twisted_exec.runtimes.ssh")
+qemu = DriverMaker("qemu", "twisted_exec.runtimes.qemu.driver")
+serial = DriverMaker("serial", "twisted_exec.runtimes.lines.serial")
+socket = DriverMaker("socket", "twisted_exec.runtimes.lines.socket")
+ssh = DriverMaker("ssh", "twisted_exec.runtimes.lines.ssh")

@@ -54,7 +54,7 @@ _Loader.add_implicit_resolver(
 )
 
 
-class Unreadable(BadRequest):
+class BodyError(BadRequest):
     """A body that is not what its media type says."""
 
 
@@ -70,7 +70,7 @@ def decode(content_type: str, raw: bytes, duplicates: list[str] | None = None) -
     """
     value = decode_any(content_type, raw, duplicates)
     if not isinstance(value, dict):
-        raise Unreadable("the body of the request is not an object")
+        raise BodyError("the body of the request is not an object")
     return value
 
 
@@ -148,7 +148,7 @@ def _json(raw: bytes, duplicates: list[str]) -> Any:
         )
         duplicates += islice(objects.paths(value), _LIMIT_TOLD)
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"the body of the request is not valid JSON: {error}") from None
+        raise BodyError(f"the body of the request is not valid JSON: {error}") from None
     return value
 
 
@@ -164,7 +164,7 @@ def _yaml(raw: bytes, duplicates: list[str]) -> Any:
         return loader.construct_document(root) if root is not None else None
     except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
         told = " ".join(str(error).split())
-        raise Unreadable(f"the body of the request is not valid YAML: {told}") from None
+        raise BodyError(f"the body of the request is not valid YAML: {told}") from None
 
 
 def _doubled_in(node: Any, path: str = "") -> Iterator[str]:
@@ -194,15 +194,15 @@ def _check_events(events: Iterable[Any]) -> None:
             )
         # A few hundred bytes of aliases can stand for gigabytes.
         if isinstance(event, yaml.AliasEvent):
-            raise Unreadable("YAML aliases are not accepted")
+            raise BodyError("YAML aliases are not accepted")
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > LIMIT_DEPTH:
             raise _too_deep()
 
 
-def _too_deep() -> Unreadable:
-    return Unreadable(f"the body of the request is nested more than {LIMIT_DEPTH} levels deep")
+def _too_deep() -> BodyError:
+    return BodyError(f"the body of the request is nested more than {LIMIT_DEPTH} levels deep")
 
 
 def check(value: Any) -> None:
@@ -221,14 +221,14 @@ def check(value: Any) -> None:
 
 def _check_text(text: str) -> None:
     if not text.isascii() and any("\ud800" <= mark <= "\udfff" for mark in text):
-        raise Unreadable("the body of the request holds half of a character (a lone surrogate)")
+        raise BodyError("the body of the request holds half of a character (a lone surrogate)")
 
 
 def _children(value: Any) -> list[Any]:
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
-                raise Unreadable("the body of the request has a key that is not a string")
+                raise BodyError("the body of the request has a key that is not a string")
             _check_text(key)
         return list(value.values())
     if isinstance(value, list):
@@ -239,9 +239,9 @@ def _children(value: Any) -> list[Any]:
     if isinstance(value, float) and not math.isfinite(value):
         # Python would store it as a word that no other JSON parser reads: one
         # such object, and nobody could list its kind any more.
-        raise Unreadable("the body of the request holds a number that is too large, or none")
+        raise BodyError("the body of the request holds a number that is too large, or none")
     if isinstance(value, int) and not -_LARGEST - 1 <= value <= _LARGEST:
-        raise Unreadable("the body of the request holds a number out of the range of int64")
+        raise BodyError("the body of the request holds a number out of the range of int64")
     if value is None or isinstance(value, bool | int | float):
         return []
-    raise Unreadable(f"the body of the request holds a {type(value).__name__}, which is not JSON")
+    raise BodyError(f"the body of the request holds a {type(value).__name__}, which is not JSON")

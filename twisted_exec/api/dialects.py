@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Dialect:
     local_disks: bool = False
     """Disks may be ``localDisk``, which can begin as an image."""
     routings: bool = False
-    """What is routed to interfaces is told by objects: :mod:`twisted_exec.api.kinds.routing`."""
+    """What is routed to interfaces is told by objects: :mod:`twisted_exec.api.kinds.network.routing`."""
     subnets: bool = False
     """Network interfaces name a subnet; otherwise they are objects of their own."""
     guest_config: bool = False
@@ -338,7 +338,7 @@ def by_name(name: str) -> Dialect:
     raise ValueError(f"there is no dialect {name!r}: choose one of {NAMES}")
 
 
-def one_of_each(names: Iterable[str]) -> tuple[Dialect, ...]:
+def one_per_group(names: Iterable[str]) -> tuple[Dialect, ...]:
     """
     The dialects that an option was given for, in order; the default when it was not.
 

@@ -20,9 +20,9 @@ from urllib.parse import urlencode
 
 from twisted_exec.api import fields
 from twisted_exec.api.fields import Cause
-from twisted_exec.api.moments import NANOSECONDS, nanoseconds, stamp
 from twisted_exec.api.schema import Schema, boolean, integer, moment, string
 from twisted_exec.api.status import BadRequest, Invalid
+from twisted_exec.api.times import NANOSECONDS, nanoseconds, stamp
 
 CONTAINER = "console"
 """The one container that a machine has."""

@@ -4,7 +4,7 @@ Patches: merge (RFC 7386), JSON patch (RFC 6902), and strategic merge as far as 
 None of these functions changes its arguments.  A strategic merge patch is
 taken as a merge patch, but that lists whose items have a key are merged item by item, and so is
 ``metadata.finalizers``, which kubectl patches element by element; other lists are replaced.  What a server-side apply comes to is
-said in :mod:`twisted_exec.api.ownership`; here its body is read.
+said in :mod:`twisted_exec.api.managedfields.updates`; here its body is read.
 
 Which refusal is 400 and which 422 is as kube-apiserver has it
 (``k8s.io/apiserver/pkg/endpoints/handlers/patch.go``): a body that is no patch
@@ -107,7 +107,7 @@ def configuration(raw: bytes, duplicates: list[str] | None = None) -> _Object:
     duplicates = [] if duplicates is None else duplicates
     try:
         wanted = body.decode_any("application/json", raw, duplicates)
-    except body.Unreadable:
+    except body.BodyError:
         wanted = _read(APPLY, raw, "YAML", duplicates)
     if wanted is not None and not isinstance(wanted, dict):
         raise BadRequest("error decoding YAML: it is not an object")

@@ -9,7 +9,7 @@ resources.  Only what the kinds here need exists: ``type``, ``properties``,
 ``minimum``, ``maximum``, ``minLength``, ``maxLength``, ``maxItems``, ``maxProperties``,
 ``pattern``, ``format: date-time``, ``x-kubernetes-int-or-string``, and what says how values merge:
 ``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and
-``x-kubernetes-map-type`` (see :mod:`twisted_exec.api.structured`), and
+``x-kubernetes-map-type`` (see :mod:`twisted_exec.api.managedfields.merge`), and
 ``x-kubernetes-patch-strategy`` with ``x-kubernetes-patch-merge-key`` (see
 :mod:`twisted_exec.api.patch`).
 """

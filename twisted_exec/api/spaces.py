@@ -13,7 +13,7 @@ Source: ``kubestellar/kubestellar``, ``space-framework/`` as of December 2023 (`
 
 from __future__ import annotations
 
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 
 GROUP, VERSION = "space.kubestellar.io", "v1alpha1"
 SPACES = Resource(GROUP, VERSION, "spaces", "Space")

@@ -17,7 +17,7 @@ from twisted_exec.api import fields, names, schema, times
 from twisted_exec.api.encoded import json_text
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.kinds.shapes import API_VERSION, KIND, METADATA
+from twisted_exec.api.kinds.common.schemas import API_VERSION, KIND, METADATA
 from twisted_exec.api.schema import Schema
 from twisted_exec.api.status import BadRequest, Conflict, Invalid, one_line
 
@@ -33,7 +33,7 @@ _SERVER_OWNED = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
-# Whoever stores the object says who manages what (see :mod:`twisted_exec.api.ownership`).
+# Whoever stores the object says who manages what (see :mod:`twisted_exec.api.managedfields.updates`).
 _NEVER_STORED = ("selfLink", "managedFields")
 # What a client says of these about an object that is to be made counts for nothing.
 _NEVER_BROUGHT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")

@@ -2,7 +2,7 @@
 The parts of an API server, joined; nothing here listens or opens a file.
 
 What it stands on is given: rights, namespaces and the like are its own
-(:mod:`twisted_exec.apiserver.alone`) or those of the API server that it is behind
+(:mod:`twisted_exec.apiserver.standalone`) or those of the API server that it is behind
 (:mod:`twisted_exec.apiserver.aggregated`).
 """
 
@@ -23,50 +23,47 @@ from twisted.internet.defer import Deferred
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import Kind
-from twisted_exec.apiserver.connect import Backend, MachineLocator
-from twisted_exec.apiserver.endings import ObjectEndings, Revocation
-from twisted_exec.apiserver.fences import Restrictions
-from twisted_exec.apiserver.filters import Gate, Limits
-from twisted_exec.apiserver.heartbeats import PoolHeartbeats
+from twisted_exec.apiserver.consoles.connect import Backend, LogLocator, MachineLocator, add_log
+from twisted_exec.apiserver.consoles.endings import NodePodEndings, ObjectEndings, Revocation
+from twisted_exec.apiserver.consoles.sessions import SessionObjects, SessionVerbs
+from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
+from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
+from twisted_exec.apiserver.controllers.scheduler import Scheduler
 from twisted_exec.apiserver.interfaces import IAdmission, IOpeningAdmission
-from twisted_exec.apiserver.kubelets import Kubelets
-from twisted_exec.apiserver.kubelets_proxy import NodeProxyLocator, add_node_proxy
-from twisted_exec.apiserver.leading import ElectedLeading
-from twisted_exec.apiserver.log import LogLocator, add_log
-from twisted_exec.apiserver.node_pods import Bindings, NodePodVerbs
-from twisted_exec.apiserver.node_pods_endings import NodePodEndings
-from twisted_exec.apiserver.node_pods_streams import add_node_pods
-from twisted_exec.apiserver.pods_names import PodNames
-from twisted_exec.apiserver.pods_storage import PodStorage
-from twisted_exec.apiserver.pods_streams import (
+from twisted_exec.apiserver.machine_pods.conversion import PodNames
+from twisted_exec.apiserver.machine_pods.storage import PodStorage
+from twisted_exec.apiserver.machine_pods.streams import (
     ByPodName,
     PodLocator,
     add_pod_consoles,
     add_refusals,
 )
-from twisted_exec.apiserver.probes import Probes
-from twisted_exec.apiserver.registry import Registry
-from twisted_exec.apiserver.rest import REST
-from twisted_exec.apiserver.scheduler import Scheduler
-from twisted_exec.apiserver.sessions import SessionObjects, SessionVerbs
-from twisted_exec.apiserver.site import APIDispatcher, Documents, add_consoles
-from twisted_exec.apiserver.verbs import Verbs
-from twisted_exec.apiserver.watch import Watches
+from twisted_exec.apiserver.node_pods.kubelets import Kubelets
+from twisted_exec.apiserver.node_pods.streams import NodeProxyLocator, add_node_pods, add_node_proxy
+from twisted_exec.apiserver.node_pods.verbs import Bindings, NodePodVerbs
+from twisted_exec.apiserver.restriction.restrictions import Restrictions
+from twisted_exec.apiserver.serving.filters import Gate, Limits
+from twisted_exec.apiserver.serving.probes import Probes
+from twisted_exec.apiserver.serving.registry import Registry
+from twisted_exec.apiserver.serving.rest import REST
+from twisted_exec.apiserver.serving.site import APIDispatcher, Documents, add_consoles
+from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.apiserver.serving.watch import Watches
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
-from twisted_exec.kube.leading import Leading
+from twisted_exec.kube.leader_election.controllers import Leading
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics
 from twisted_exec.storage.interfaces import IStorage
-from twisted_exec.streaming.download_client import ANY_DOWNLOADS
+from twisted_exec.streaming.http.routes import Routes
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.relay import Relay
-from twisted_exec.streaming.routes import Routes
-from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.text.download import ANY_DOWNLOADS
+from twisted_exec.streaming.text.relay import Relay
 
 
-class Ground(Protocol):
+class ControlPlane(Protocol):
     """
     What differs between a server that is alone and one that is behind another.
 
@@ -91,7 +88,7 @@ class Ground(Protocol):
     def admissions(self) -> Sequence[IAdmission]:
         """Asked about each write, after the restrictions."""
 
-    def when_rights_change(self, told: Callable[[], None]) -> None:
+    def on_permission_change(self, told: Callable[[], None]) -> None:
         """Call ``told`` whenever somebody may have lost a right."""
 
     def followers(
@@ -126,7 +123,7 @@ class Ground(Protocol):
         """Paths of the CAs whose certificates clients may show."""
 
     @property
-    def told_cas(self) -> Callable[[], bytes] | None:
+    def published_cas(self) -> Callable[[], bytes] | None:
         """More of them, as PEM that may change, if there are any."""
 
     def load(self) -> None:
@@ -158,7 +155,7 @@ class Parts:
 
     dispatcher: APIDispatcher
     followers: Sequence[Service]
-    leading: Leading | ElectedLeading
+    leading: Leading | LeaderElectedServices
     verbs: Verbs
     watches: Sequence[Watches]
     sessions: Sessions
@@ -166,7 +163,7 @@ class Parts:
 
 
 def assemble(
-    ground: Ground,
+    ground: ControlPlane,
     backend: Backend,
     audit: IAuditSink,
     metrics: CollectorRegistry,
@@ -193,7 +190,7 @@ def assemble(
     gate = Gate(ground.authenticator, ground.authorizer, allowed_origins)
     sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
     revocation = Revocation(gate, sessions, reactor)
-    ground.when_rights_change(revocation.soon)
+    ground.on_permission_change(revocation.soon)
     admissions = [restrictions, *ground.admissions]
     watches, bare = [Watches(storage, reactor, now)], Verbs(storage, [], now)
     replica = f"{socket.gethostname()}/{secrets.token_hex(3)}"
@@ -212,9 +209,9 @@ def assemble(
             found += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
         return found
 
-    leading: Leading | ElectedLeading = Leading(acting)
+    leading: Leading | LeaderElectedServices = Leading(acting)
     if not storage.alone:
-        leading = ElectedLeading(acting, storage, bare, replica, reactor, now)
+        leading = LeaderElectedServices(acting, storage, bare, replica, reactor, now)
     routes, limits = Routes(), limits or Limits()
     verbs = Verbs(storage, admissions, now, collected=ground.collected)
     rest = REST(verbs, watches[0], gate, restrictions, limits, now)

@@ -25,28 +25,28 @@ from zope.interface import implementer
 
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.apiserver.aggregated.ground import Aggregated, Behind
-from twisted_exec.apiserver.alone import Alone
-from twisted_exec.apiserver.assembly import Ground, assemble
-from twisted_exec.apiserver.connect import Backend
-from twisted_exec.apiserver.filters import APIRequest
-from twisted_exec.apiserver.identities import Credentials, Identities
+from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
+from twisted_exec.apiserver.assembly import ControlPlane, assemble
+from twisted_exec.apiserver.consoles.connect import Backend
+from twisted_exec.apiserver.identity.credentials import Credentials, Identities
 from twisted_exec.apiserver.interfaces import IAPIServer
-from twisted_exec.apiserver.kubelets import KubeletAccess
-from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, CAPair
-from twisted_exec.apiserver.signing import (
+from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
+from twisted_exec.apiserver.serving.filters import APIRequest
+from twisted_exec.apiserver.signing.csr import (
     CLIENT,
     NODE_CLIENT,
     NODE_SERVING,
     SERVING,
     server_names,
 )
+from twisted_exec.apiserver.signing.signer import DEFAULT_LIFE_SECONDS, CAPair
+from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
-from twisted_exec.observe.starting import Starting
+from twisted_exec.program.service import Starting
 from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.site import Site
 from twisted_exec.tls import pem
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import server_endpoint
@@ -175,7 +175,7 @@ class APIServer(Starting):
         self._started: list[IService] = []
         self._port: IListeningPort | None = None
 
-    def _alone(self) -> Ground:
+    def _alone(self) -> ControlPlane:
         settings, reactor = self._settings, self._reactor
         pairs = {
             **dict.fromkeys((SERVING, NODE_SERVING), settings.signing),
@@ -194,7 +194,7 @@ class APIServer(Starting):
             told, authority = chain.get(), authorities[SERVING].get()
             return server_names(told[0]) if any(map(authority.has_issued, told)) else frozenset()
 
-        return Alone(
+        return StandaloneControlPlane(
             self._storage,
             settings.dialects,
             Credentials(settings.client_ca, settings.identities, self._storage, reactor),
@@ -205,7 +205,7 @@ class APIServer(Starting):
             own_names=own_names,
         )
 
-    def _behind(self, metrics: CollectorRegistry) -> Ground:
+    def _behind(self, metrics: CollectorRegistry) -> ControlPlane:
         assert self._settings.aggregated is not None
         told = (self._settings.aggregated, self._storage, self._settings.dialects)
         return Behind(*told, self._reactor, metrics)
@@ -223,7 +223,7 @@ class APIServer(Starting):
             self._settings.certificate,
             self._settings.key,
             client_cas=self._ground.client_cas,
-            told_cas=self._ground.told_cas,
+            published_cas=self._ground.published_cas,
             clock=self._reactor,
         )
         endpoint = server_endpoint(self._reactor, self._settings.listen, tls)

@@ -10,25 +10,25 @@ from typing import Any
 from twisted.application.service import IService
 from twisted.python.usage import UsageError
 
-from twisted_exec.api.dialects import DEFAULT, NAMES, one_of_each
+from twisted_exec.api.dialects import DEFAULT, NAMES, one_per_group
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.kinds.certificates import SHORTEST_SECONDS
 from twisted_exec.apiserver.aggregated.options import AggregatedOptions, aggregated
 from twisted_exec.apiserver.aggregated.options import check as check_aggregated
-from twisted_exec.apiserver.identity_options import PATHS as IDENTITY_PATHS
-from twisted_exec.apiserver.identity_options import identities
-from twisted_exec.apiserver.kubelet_options import PATHS as KUBELET_PATHS
-from twisted_exec.apiserver.kubelet_options import KubeletOptions, kubelet_access
-from twisted_exec.apiserver.kubelet_options import check as check_kubelets
+from twisted_exec.apiserver.identity.options import PATHS as IDENTITY_PATHS
+from twisted_exec.apiserver.identity.options import identities
+from twisted_exec.apiserver.node_pods.options import PATHS as KUBELET_PATHS
+from twisted_exec.apiserver.node_pods.options import KubeletOptions, kubelet_access
+from twisted_exec.apiserver.node_pods.options import check as check_kubelets
 from twisted_exec.apiserver.service import APIServer, Settings
-from twisted_exec.apiserver.signer import CAPair
-from twisted_exec.kube.config import KubeConfigError
+from twisted_exec.apiserver.signing.signer import CAPair
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
-from twisted_exec.observe.program import duration, make_service, seconds
+from twisted_exec.program.start import duration, make_service, seconds
 from twisted_exec.storage.option import FORMS, storage_option
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.expiry import Expiry
+from twisted_exec.tls.files import Expiry
 
 _NEEDED = {
     "tls-cert-file": "the certificate that clients see",
@@ -201,7 +201,7 @@ class Options(KubeletOptions, AggregatedOptions):
         if self["scheduler"] and self["no-scheduler"]:
             raise UsageError("--scheduler and --no-scheduler: give one of them")
         try:
-            self["dialect"] = one_of_each(self["dialect"])
+            self["dialect"] = one_per_group(self["dialect"])
         except ValueError as error:
             raise UsageError(f"--dialect: {error}") from None
         for prefix in (_SIGNING, _CLIENT_SIGNING):

@@ -23,7 +23,7 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from twisted_exec.api import kinds
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
 from twisted_exec.auth.cache import AnswerCache
 from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials

@@ -13,7 +13,7 @@ from zope.interface import Attribute, Interface
 
 if TYPE_CHECKING:
     from twisted_exec.auth.credentials import PresentedCredentials
-    from twisted_exec.auth.rules import Rule
+    from twisted_exec.auth.rbac.rules import Rule
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.tls import pem
-from twisted_exec.tls.errors import NotNow, TLSConfigError, VerificationError
+from twisted_exec.tls.errors import OutsideValidity, TLSConfigError, VerificationError
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.peer import PeerCertificate, verify
 
@@ -85,7 +85,7 @@ class CertificateJudge:
         until = now + timedelta(seconds=_VERDICT_SECONDS)
         try:
             verify(peer, ca_pem, now)
-        except NotNow as problem:
+        except OutsideValidity as problem:
             # Whoever it is will ask why; and only what our CA has signed comes as far as that.
             begin, end = peer.leaf.not_valid_before_utc, peer.leaf.not_valid_after_utc
             self._log.warn(

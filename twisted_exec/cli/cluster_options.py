@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from twisted_exec.kube.config import ClientConfig
+    from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:h|ms|m|s))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
@@ -80,8 +80,8 @@ def config_of(options: argparse.Namespace) -> ClientConfig:
 
     :raises KubeConfigError: it cannot be used.
     """
-    from twisted_exec.kube.config import Impersonation
-    from twisted_exec.kube.kubeconfig import Overrides, load
+    from twisted_exec.kube.kubeconfig.client_config import Impersonation
+    from twisted_exec.kube.kubeconfig.loader import Overrides, load
 
     overrides = Overrides(
         cluster=options.cluster,

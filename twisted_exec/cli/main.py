@@ -9,8 +9,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from twisted_exec.cli import iri, pki, space, token
-from twisted_exec.cli.console import one_line
+from twisted_exec.cli import pki, token
+from twisted_exec.cli.console.program import one_line
+from twisted_exec.cli.iri import commands as iri
+from twisted_exec.cli.space import commands as space
 
 
 class _Parser(argparse.ArgumentParser):

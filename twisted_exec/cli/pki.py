@@ -1,7 +1,7 @@
 """
 ``twisted-exec pki``: the certificates that programs on several hosts need.
 
-One directory holds three authorities (:mod:`twisted_exec.tls.pki` says what is in it) and
+One directory holds three authorities (:mod:`twisted_exec.tls.pki.directory` says what is in it) and
 whatever they issued.  Keep it where the authorities' keys are safe, and carry to
 each host only the files that the command printed.
 """
@@ -18,8 +18,15 @@ from urllib.parse import urlsplit
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import AUTHORITIES, PKI, Pair, create_pki, open_pki, write_kubeconfig
-from twisted_exec.tls.renewing import renew, renew_authority, retire_authority
+from twisted_exec.tls.pki.directory import (
+    AUTHORITIES,
+    PKI,
+    Pair,
+    create_pki,
+    open_pki,
+    write_kubeconfig,
+)
+from twisted_exec.tls.pki.renewal import renew, renew_authority, retire_authority
 
 _Command = Callable[[argparse.Namespace], list[str]]
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api import times
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
-from twisted_exec.cli.asking import InputError, server_command
 from twisted_exec.cli.cluster_options import duration
-from twisted_exec.cli.console import one_line
+from twisted_exec.cli.command import InputError, server_command
+from twisted_exec.cli.console.program import one_line
 
 if TYPE_CHECKING:
     from twisted_exec.kube.client import KubeClient
@@ -101,7 +101,7 @@ def _random(length: int) -> str:
 
 def _secret(token_id: str, token_secret: str, options: argparse.Namespace) -> dict[str, Any]:
     from twisted_exec.api.kinds import bootstraptokens as keys
-    from twisted_exec.auth.bootstrap import bootstrappers
+    from twisted_exec.auth.rbac.bootstrap import bootstrappers
 
     groups = options.group or [bootstrappers(by_name(options.dialect))]
     values = {
@@ -137,9 +137,9 @@ def _command_line(path: str | None) -> str:
 
 def _write_kubeconfig(path: str, client: KubeClient, token: str) -> None:
     """Of who has the token, with everything inside, mode 0600."""
-    from twisted_exec.kube.config import ClientConfig
-    from twisted_exec.kube.written import written
-    from twisted_exec.tls.authority import write_private
+    from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+    from twisted_exec.kube.kubeconfig.writer import written
+    from twisted_exec.tls.pki.authority import write_private
 
     ours = client.config
     theirs = ClientConfig(
@@ -152,7 +152,7 @@ async def _list(client: KubeClient, options: argparse.Namespace) -> str:
     from twisted_exec.api.kinds import SECRETS
     from twisted_exec.api.kinds import bootstraptokens as keys
     from twisted_exec.api.kinds.secrets import values_of
-    from twisted_exec.cli.iri_shown import table
+    from twisted_exec.cli.iri.output import table
 
     selector = f"type={keys.SECRET_TYPE}"
     found = await client.list(SECRETS.resource, keys.NAMESPACE, field_selector=selector)

@@ -12,7 +12,7 @@ number of missing bytes; the console never waits for readers of its log.
 from __future__ import annotations
 
 from twisted_exec.api.logs import LogOptions
-from twisted_exec.api.moments import stamp
+from twisted_exec.api.times import stamp
 
 from .journal import Journal
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from twisted.internet.defer import CancelledError
 
 from twisted_exec.api.logs import LogOptions
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, Ending
-from twisted_exec.streaming.sessions import Session
-from twisted_exec.streaming.site import Request
-from twisted_exec.streaming.text_stream import TextAnswer
+from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.text.stream import TextAnswer
 
 from .journal import Journal
 from .log import LogReader

@@ -19,7 +19,7 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand import NO_BREAK
+from twisted_exec.streaming.remotecommand.server import NO_BREAK
 
 if TYPE_CHECKING:
     from .session import Session

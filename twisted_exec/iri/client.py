@@ -2,6 +2,13 @@
 A machine runtime behind gRPC, used as if it were in this process.
 
 It may speak any revision of the interface (:mod:`.revisions`); whoever calls does not notice.
+
+What a runtime may answer.
+
+A runtime is another program, perhaps of another make, perhaps in other hands.  What it
+sends is read here before anybody acts on it: bytes that are no answer, and lists without end, are
+a bad gateway, with the cause that is likely; a state that nobody defined is told as a pending
+machine with a condition that says so, because the other machines of the list are none the worse.
 """
 
 from __future__ import annotations
@@ -12,32 +19,37 @@ from functools import partial
 from typing import Any, cast
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable, one_line
-from twisted_exec.iri.answers import read_answer
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    InternalError,
+    ServiceUnavailable,
+    one_line,
+)
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.methods import (
     CHANGE_SECONDS,
     DEADLINE_SECONDS,
     Metadata,
+    attached_status,
     exec_metadata,
     from_grpc,
-    told_status,
 )
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.revision import Call
-from twisted_exec.iri.revisions import CONSOLE
-from twisted_exec.iri.revisions import revision as revision_named
+from twisted_exec.iri.revisions.registry import CONSOLE
+from twisted_exec.iri.revisions.registry import revision as revision_named
+from twisted_exec.iri.revisions.revision import Call
 from twisted_exec.iri.target import (
-    FollowedTLS,
     MutualTLS,
+    ReloadingTLS,
     Target,
     TargetError,
     check_socket,
@@ -45,7 +57,67 @@ from twisted_exec.iri.target import (
 )
 from twisted_exec.streaming import grpc_calls
 from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Link
-from twisted_exec.tls.pem import time_problem
+from twisted_exec.tls.pem import validity_problem
+
+MOST_MACHINES = 20_000
+"""In one list; ten times what one poollet is made for."""
+
+MOST_EVENTS = 100_000
+MOST_CLASSES = 2_000
+
+STATE_KNOWN = "StateKnown"
+"""The condition of a machine whose state nobody knows; ``False``."""
+
+_LIMITS = {
+    "machines": MOST_MACHINES,
+    "events": MOST_EVENTS,
+    "machine_class_status": MOST_CLASSES,
+}
+_STATES = frozenset(pb.MachineState.values())
+
+
+def read_answer(call: Call, raw: bytes) -> Message:
+    """
+    An answer, in the vocabulary inside.
+
+    :raises BadGateway: it is none, or holds more than can be meant.
+    """
+    try:
+        answer = call.decode_response(raw)
+    except (DecodeError, APIError):
+        raise BadGateway(
+            f"the machine runtime's answer to {call.path} cannot be read: does it speak "
+            f"another revision of the interface than {call.revision}?"
+        ) from None
+    for field, most in _LIMITS.items():
+        found = len(getattr(answer, field, ()))
+        if found > most:
+            raise BadGateway(f"the machine runtime lists {found} {field}, more than {most}")
+    _check_states(answer)
+    return answer
+
+
+def _check_states(answer: Message) -> None:
+    if isinstance(answer, pb.ListMachinesResponse):
+        for machine in answer.machines:
+            _check_state(machine)
+    elif isinstance(answer, pb.CreateMachineResponse):
+        _check_state(answer.machine)
+
+
+def _check_state(machine: pb.Machine) -> None:
+    state = machine.status.state
+    if state in _STATES:
+        return
+    machine.status.state = pb.MACHINE_PENDING
+    machine.status.machine_conditions.add(
+        type=STATE_KNOWN,
+        status="False",
+        reason="UnknownState",
+        message=f"the machine runtime says that the machine is in state {int(state)}, "
+        "which nobody defined",
+    )
+
 
 _MAX_MESSAGE_BYTES = 16 << 20
 _TIMEOUTS_UNTIL_NEW_CONNECTION = 2
@@ -63,7 +135,7 @@ class IRIClient(Service):
     :param trusted_uids: users besides root and this process's own that may own
         the runtime's UNIX socket.
     :param revision: the name of what the runtime speaks, one of
-        :data:`~twisted_exec.iri.revisions.REVISIONS`.
+        :data:`~twisted_exec.iri.revisions.registry.REVISIONS`.
     :param timeout_seconds: the deadline of every call; default: that of its method
         (:data:`~twisted_exec.iri.methods.DEADLINE_SECONDS`).
     :ivar trouble: what keeps calls from the runtime, for operators; empty while it answers.
@@ -88,7 +160,7 @@ class IRIClient(Service):
             raise TargetError(f"{self.target}: TCP needs mutual TLS (CA, certificate and key)")
         self.revision = revision_named(revision)
         self._reactor = reactor
-        self._files = FollowedTLS(tls) if tls is not None else None
+        self._files = ReloadingTLS(tls) if tls is not None else None
         self._trusted = {os.getuid(), *trusted_uids}
         self._timeout_seconds = timeout_seconds
         self._link: Link | None = None
@@ -246,7 +318,7 @@ class IRIClient(Service):
             self._heard()
             return cast("Message | APIError", read)
         trailing = future.trailing_metadata() or ()
-        if code is grpc.StatusCode.UNAVAILABLE and told_status(trailing) is None:
+        if code is grpc.StatusCode.UNAVAILABLE and attached_status(trailing) is None:
             return self._unreachable(self._with_our_part(future.details() or ""))
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             self._timeouts += 1
@@ -264,7 +336,7 @@ class IRIClient(Service):
         """grpcio only says that a server which does not take our certificate closed the socket."""
         if self._files is None:
             return why
-        problem = time_problem(self._files.current()[1], "our certificate")
+        problem = validity_problem(self._files.current()[1], "our certificate")
         return f"{why} ({problem})" if problem else why
 
     def _unreachable(self, why: str) -> APIError:

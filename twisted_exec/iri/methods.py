@@ -127,7 +127,7 @@ def from_grpc(
     """
     message = api.one_line(details or "") or f"the machine runtime answered {code.name}"
     sent = list(trailing)
-    by_code, told = _by_code(code, message, sent, machine_id), told_status(sent)
+    by_code, told = _by_code(code, message, sent, machine_id), attached_status(sent)
     if told is None:
         return by_code
     whole = api.from_status(told | {"message": message})
@@ -160,7 +160,7 @@ def _by_code(
     return _FROM_GRPC.get(code, api.InternalError)(message)
 
 
-def told_status(trailing: Iterable[tuple[str, str | bytes]]) -> dict[str, Any] | None:
+def attached_status(trailing: Iterable[tuple[str, str | bytes]]) -> dict[str, Any] | None:
     """The ``Status`` that a runtime of our make sends along; ``None`` from any other."""
     for key, value in trailing:
         if key != _STATUS or not isinstance(value, bytes) or len(value) > _LONGEST_STATUS_BYTES:
@@ -197,7 +197,7 @@ def exec_metadata(**facts: str) -> Metadata:
     return tuple((_EXEC_KEYS[name], told.encode()) for name, told in facts.items() if told)
 
 
-def exec_facts(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, Any]:
+def read_exec_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, Any]:
     """
     The keyword arguments of ``IMachineRuntime.exec`` (or ``log``) that the metadata tells.
 

@@ -35,13 +35,13 @@ from twisted_exec.api.status import (
     InternalError,
     TooManyRequests,
 )
-from twisted_exec.iri.gate import Gate, listen_gate, prepare_directory, remove_stale, stop_gate
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
-from twisted_exec.iri.methods import DEADLINE_SECONDS, TOKENS, exec_facts, to_grpc
-from twisted_exec.iri.revision import Call, Revision
-from twisted_exec.iri.revisions import CONSOLE, IRONCORE, SPHERIC
-from twisted_exec.iri.revisions import revision as revision_named
-from twisted_exec.iri.target import FollowedTLS, MutualTLS, Target, TargetError, parse_target
+from twisted_exec.iri.methods import DEADLINE_SECONDS, TOKENS, read_exec_metadata, to_grpc
+from twisted_exec.iri.revisions.registry import CONSOLE, IRONCORE, SPHERIC
+from twisted_exec.iri.revisions.registry import revision as revision_named
+from twisted_exec.iri.revisions.revision import Call, Revision
+from twisted_exec.iri.target import MutualTLS, ReloadingTLS, Target, TargetError, parse_target
+from twisted_exec.iri.unix_gate import Gate, listen_gate, prepare_directory, remove_stale, stop_gate
 
 # They are started as they are needed.
 _THREADS = 256
@@ -66,7 +66,7 @@ class IRIServer(Service):
     :param tls: for TCP targets, required there.
     :param allowed_uids: users besides root and this process's own that may use a UNIX socket.
     :param revision: the name of what ``machine.v1alpha1.MachineRuntime`` is to be, one of
-        :data:`~twisted_exec.iri.revisions.REVISIONS`.
+        :data:`~twisted_exec.iri.revisions.registry.REVISIONS`.
     :raises TargetError: the target cannot be used as given.
     :raises ValueError: there is no such revision.
     """
@@ -191,7 +191,7 @@ class IRIServer(Service):
             only say that it cannot listen.
         """
         assert self._tls is not None
-        files = FollowedTLS(self._tls)
+        files = ReloadingTLS(self._tls)
         told = files.current()
 
         def configuration() -> Any:
@@ -290,7 +290,9 @@ class IRIServer(Service):
             request = call.decode_request(raw)
         except DecodeError:
             raise BadRequest(f"not a {call.request.DESCRIPTOR.name}") from None
-        facts = exec_facts(context.invocation_metadata()) if call.attribute in TOKENS else {}
+        facts = (
+            read_exec_metadata(context.invocation_metadata()) if call.attribute in TOKENS else {}
+        )
         return request, facts
 
     def _perform(

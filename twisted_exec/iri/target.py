@@ -116,7 +116,7 @@ class MutualTLS:
         return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
 
 
-class FollowedTLS:
+class ReloadingTLS:
     """
     Such files, as they last made sense together.
 

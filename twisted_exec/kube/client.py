@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
@@ -28,11 +28,11 @@ from twisted_exec.api.status import (
     from_code,
     from_status,
 )
-from twisted_exec.kube import deep
-from twisted_exec.kube.config import ClientConfig
-from twisted_exec.kube.connection import told_why
-from twisted_exec.kube.http import USER_AGENT, HTTPTransport, Request
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.transport import limits
+from twisted_exec.kube.transport.connection import explain_refusal
+from twisted_exec.kube.transport.http import USER_AGENT, HTTPTransport, Request
 
 PAGE = 500
 MAX_PAGES = 400
@@ -61,7 +61,7 @@ class KubeClient:
     :param timeout_seconds: for one whole request; watches have their own limit.
     :param server: the endpoint, instead of the one that ``config`` names.
     :param renew: the configuration as it is now, asked for each request, such
-        as :meth:`FollowedConfig.current <twisted_exec.kube.following.FollowedConfig.current>`.
+        as :meth:`ReloadingConfig.current <twisted_exec.kube.kubeconfig.reloading.ReloadingConfig.current>`.
     :param agent: the program, as its ``User-Agent`` names it; servers keep that as the
         manager of the fields that it writes.
     :param list_bytes: how much the pages of one list may have together, of a server that is not trusted;
@@ -226,7 +226,7 @@ class KubeClient:
         try:
             return _object(code, headers, body)
         except APIError as refused:
-            raise told_why(refused, self.config) from None
+            raise explain_refusal(refused, self.config) from None
 
     async def _list(
         self, path: str, query: dict[str, str], trim: Callable[[Object], Object] | None
@@ -311,7 +311,7 @@ def _object(code: int, headers: Mapping[str, str], body: bytes) -> Object:
     :raises APIError: for any other code, made of the Status in the body when there is one.
     """
     try:
-        told = deep.loads(body)
+        told = limits.loads(body)
     except ValueError:
         told = None
     if 200 <= code < 300:
@@ -384,7 +384,7 @@ class _Events:
 
     def _deliver(self, line: bytes) -> None:
         try:
-            event = deep.loads(line)
+            event = limits.loads(line)
             kind, obj = event["type"], event["object"]
             if kind == "ERROR":
                 raise _with_type(from_status(obj))

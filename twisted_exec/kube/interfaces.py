@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 
 Object = dict[str, Any]
 """A Kubernetes object as JSON gives it."""
@@ -110,7 +110,7 @@ class IKubeClient(Interface):
 
 class ILeases(Interface):
     """
-    One Lease, by which an :class:`~twisted_exec.kube.election.Election` is decided, wherever it is
+    One Lease, by which an :class:`~twisted_exec.kube.leader_election.election.Election` is decided, wherever it is
     kept.  Deferreds fail with ``APIError``, as an API server answers.
     """
 

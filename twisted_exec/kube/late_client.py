@@ -16,16 +16,16 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
-REFUSE_US = (Unauthorized.code, Forbidden.code)
+REFUSAL_CODES = (Unauthorized.code, Forbidden.code)
 """Codes by which a server says that it does not know us, or does not let us."""
 
-MakeClient = Callable[[ClientConfig, Callable[[], ClientConfig]], IKubeClient]
+MakeKubeClient = Callable[[ClientConfig, Callable[[], ClientConfig]], IKubeClient]
 """Makes a client; given the configuration, and what says the one of each request."""
 
 Reread = Callable[[ClientConfig], Deferred[bool]]
@@ -37,7 +37,7 @@ can tell.
 """
 
 
-def kube_clients(reactor: Any, agent: str) -> MakeClient:
+def kube_client_factory(reactor: Any, agent: str) -> MakeKubeClient:
     """
     Real ones.
 
@@ -63,7 +63,7 @@ class LateClient:
         self,
         label: str,
         current: Callable[[], ClientConfig],
-        make: MakeClient,
+        make: MakeKubeClient,
         *,
         moved: Callable[[], None] = lambda: None,
         reread: Reread | None = None,
@@ -210,7 +210,7 @@ class LateClient:
         try:
             return await ask(self._client_for(config))
         except APIError as refused:
-            if refused.code not in REFUSE_US:
+            if refused.code not in REFUSAL_CODES:
                 raise
             again = refused.code == Unauthorized.code and may_repeat()
             if not (again and await self._is_another(config)):
@@ -219,7 +219,7 @@ class LateClient:
         try:
             return await ask(self._client_for(config))
         except APIError as refused:
-            if refused.code not in REFUSE_US:
+            if refused.code not in REFUSAL_CODES:
                 raise
             raise self._told(refused, config) from None
 
@@ -247,7 +247,7 @@ class LateClient:
     def _told(self, refused: APIError, config: ClientConfig) -> APIError:
         # Another, not the same with another message: several may wait for one answer.
         mended = copy(refused)
-        mended.message = who_is_refused(refused, self._label, config)
+        mended.message = describe_refusal(refused, self._label, config)
         return mended
 
 
@@ -258,7 +258,7 @@ def named(refused: APIError, label: str) -> APIError:
     return other
 
 
-def who_is_refused(refused: APIError, label: str, config: ClientConfig) -> str:
+def describe_refusal(refused: APIError, label: str, config: ClientConfig) -> str:
     """What to say of a server that refuses us: whose credentials these are, and what is to be done."""
     if refused.code == Forbidden.code:
         remedy = "grant that there to who the kubeconfig is of"

@@ -26,11 +26,11 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.kinds import EVENT_SECONDS, EVENTS
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, NotFound, one_line
 from twisted_exec.api.times import timestamp
+from twisted_exec.kube.informers.reflector import Backoff
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.watch import Backoff
 
 MAX_KEPT = 1024
 """Events, objects and reasons that are remembered."""

@@ -3,6 +3,8 @@ What the command line of a node server says about the server itself: the root, w
 
 The other rooms of the program have options of their own (leaves, upkeep of Nodes, mirroring Pods), and the
 tap joins them.
+
+What the command line of a node server says about the syncer.
 """
 
 from __future__ import annotations
@@ -18,12 +20,30 @@ from twisted_exec.api.kinds.spaces import provider_name
 from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.spaces import EXTERNAL, VIEWPOINTS
 from twisted_exec.api.status import APIError
-from twisted_exec.nodeserver.ours import DEFAULT_ROOT, OWNED, POLICIES
-from twisted_exec.nodeserver.registry import RegistrySettings
+from twisted_exec.nodeserver.leaves.registry import RegistrySettings
+from twisted_exec.nodeserver.leaves.spaces import SpaceChoice
+from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, OWNED, POLICIES
 from twisted_exec.nodeserver.service import Settings
-from twisted_exec.nodeserver.space_leaves import SpaceChoice
-from twisted_exec.observe.program import ProgramOptions, seconds
-from twisted_exec.streaming.idle import IDLE_SECONDS
+from twisted_exec.program.start import ProgramOptions, seconds
+from twisted_exec.streaming.sessions.idle import IDLE_SECONDS
+
+
+class SyncOptions(ProgramOptions):
+    """Options of the syncer, to be joined with others."""
+
+    optFlags = [["sync-pods", None, "Make the root's Pods in their leaves: Kosmos does it itself."]]
+
+    def postOptions(self) -> None:
+        """
+        :raises UsageError: somebody else does that.
+        """
+        super().postOptions()
+        if self["sync-pods"] and self.get("kosmos"):
+            raise UsageError(
+                "--sync-pods and --kosmos exclude each other: Kosmos makes the Pods of its leaves"
+                " itself"
+            )
+
 
 FILES = ("tls-cert-file", "tls-private-key-file", "cert-dir", "client-ca-file")
 """The options that name files and directories."""

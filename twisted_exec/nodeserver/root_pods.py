@@ -20,18 +20,18 @@ from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.internet.interfaces import IDelayedCall
 from zope.interface import implementer
 
-from twisted_exec.api.kinds.pods import PODS
+from twisted_exec.api.kinds.pods.machine_pods import PODS
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, NotFound
-from twisted_exec.kube.followers import Followers
+from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.kube.informers.reflector import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.late_client import REFUSE_US
-from twisted_exec.kube.watch import Key, Reflector, key_of
+from twisted_exec.kube.late_client import REFUSAL_CODES
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods, LeafNode
-from twisted_exec.nodeserver.ours import trimmed_root
-from twisted_exec.nodeserver.sharing import Shared
-from twisted_exec.observe.running import Stopping
+from twisted_exec.nodeserver.objects import Shared
+from twisted_exec.nodeserver.ownership import trim_root_pod
+from twisted_exec.program.tasks import Stopping
 
-FEW_NODES = 16
+MAX_NODE_WATCHES = 16
 ASK_SECONDS = 5.0
 """For so long the root may be asked for one Pod."""
 SETTLE_SECONDS = 0.5
@@ -134,7 +134,7 @@ class RootPods:
     async def _asked(self, namespace: str, name: str, uid: str) -> Object:
         asking = self._client.get(PODS.resource, name, namespace)
         try:
-            pod = trimmed_root(await asking.addTimeout(ASK_SECONDS, self._clock))
+            pod = trim_root_pod(await asking.addTimeout(ASK_SECONDS, self._clock))
         except TimeoutError:
             raise GatewayTimeout(
                 f'the root cluster did not tell of pod "{namespace}/{name}" within '
@@ -143,7 +143,7 @@ class RootPods:
         except APIError as refused:
             if refused.code == NotFound.code:
                 raise NotFound("pods", name) from None
-            if refused.code in REFUSE_US:
+            if refused.code in REFUSAL_CODES:
                 told = (
                     f"the root cluster does not let this node server read pods: {refused.message}"
                 )
@@ -164,7 +164,7 @@ class RootPods:
         self._known = self._leaves.nodes()
         nodes, had = frozenset(self._known), self._nodes
         self._nodes, self._looked = nodes, self._leaves.synced
-        wanted: Collection[str] = nodes if len(nodes) <= FEW_NODES else (_ALL,)
+        wanted: Collection[str] = nodes if len(nodes) <= MAX_NODE_WATCHES else (_ALL,)
         # The Pods on a new Node were not kept: all must be read again.
         anew = _ALL in wanted and not nodes <= had
         for node in [each for each in self._sources if anew or each not in wanted]:
@@ -193,7 +193,7 @@ class RootPods:
             known = self._pods.get(key_of(pod))
             if known is not None and _life(known) == _life(pod):
                 return known  # all are read again whenever a Node becomes ours
-            return trimmed_root(pod, self._shared)
+            return trim_root_pod(pod, self._shared)
         metadata = pod["metadata"]
         kept = {key: metadata[key] for key in ("namespace", "name", "uid") if key in metadata}
         return {"metadata": kept, "spec": {"nodeName": intern(node_of(pod))}}

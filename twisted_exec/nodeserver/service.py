@@ -4,6 +4,15 @@ The node server as a service: what it listens on, whom it lets in, and how it st
 It stops so that nobody is cut off without a word: first it is not ready, so that a root's next
 streams go to another replica, and takes no session more; then its sessions end, each with the reason;
 only then it listens no more.
+
+The certificate that a node server shows, when the root signs it: as a kubelet's.
+
+All Nodes of ours have one address, so one certificate does for all of them.  It bears the name of one,
+for the signer ``kubernetes.io/kubelet-serving`` signs for ``system:node:NAME`` of the group
+``system:nodes`` only.  Nothing approves such a request by itself, since whoever asks is no such
+Node's kubelet: an operator does, or a program of theirs.
+
+Source: ``ValidateKubeletServingCSR`` in ``pkg/apis/certificates`` of Kubernetes.
 """
 
 from __future__ import annotations
@@ -24,28 +33,74 @@ from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthori
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
 from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.kube.credentials.serving_certificate import ServingCertificate
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.nodeserver.endings import Endings
-from twisted_exec.nodeserver.gate import Gate, NamedCertificates
-from twisted_exec.nodeserver.hop import HOP, Hop
+from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
-from twisted_exec.nodeserver.routes import NodeRoutes, Route
-from twisted_exec.nodeserver.serving import NodeCertificate
+from twisted_exec.nodeserver.kubelet_api.endings import Endings
+from twisted_exec.nodeserver.kubelet_api.gate import Gate, NamedCertificateAuthenticator
+from twisted_exec.nodeserver.kubelet_api.hop import HOP, Hop
+from twisted_exec.nodeserver.kubelet_api.routes import NodeRoutes, Route
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
-from twisted_exec.observe.starting import Starting
-from twisted_exec.streaming.idle import IDLE_SECONDS, Idleness
+from twisted_exec.program.service import Starting
+from twisted_exec.streaming.http.probes import ProbeRoutes
+from twisted_exec.streaming.http.site import Dispatcher, Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.probes import ProbeRoutes
-from twisted_exec.streaming.sessions import Sessions
-from twisted_exec.streaming.shared_downloads import SharedDownloads
-from twisted_exec.streaming.site import Dispatcher, Site
-from twisted_exec.streaming.withdrawal import Withdrawal
+from twisted_exec.streaming.sessions.idle import IDLE_SECONDS, Idleness
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.withdrawal import Withdrawal
+from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.pki.authority import Issued, request_server
 from twisted_exec.tls.server import ServerTLS
+
+SIGNER = "kubernetes.io/kubelet-serving"
+GROUP = "system:nodes"
+
+
+class NodeCertificate(ServingCertificate):
+    """
+    What a node server shows, as ``tls.crt`` and ``tls.key``.
+
+    :param node: tells the name of a Node of ours; empty as long as there is none.
+    """
+
+    def __init__(
+        self,
+        client: IKubeClient,
+        clock: Any,
+        *,
+        directory: str,
+        node: Callable[[], str],
+        now: Callable[[], float],
+    ) -> None:
+        super().__init__(
+            client,
+            clock,
+            directory=directory,
+            name=PROGRAM,
+            group=GROUP,
+            label=PROGRAM,
+            now=now,
+            signer=SIGNER,
+        )
+        self._node = node
+
+    def request(self) -> Issued:
+        """
+        As :meth:`SignedCertificate.request`.
+
+        :raises ServiceUnavailable: there is no Node yet that it could name.
+        """
+        node = self._node()
+        if not node:
+            raise ServiceUnavailable("no leaf cluster is known yet whose Node it could name")
+        return request_server(f"system:node:{node}", [GROUP], self._names)
+
 
 MAX_BODY_BYTES = 64 << 10
 """Nothing that a kubelet is asked has a body."""
@@ -165,7 +220,7 @@ class NodeServer(Starting):
     def _authenticator(self) -> IAuthenticator:
         certified: IAuthenticator = self._certified
         if self.settings.client_names:
-            certified = NamedCertificates(certified, self.settings.client_names)
+            certified = NamedCertificateAuthenticator(certified, self.settings.client_names)
         return UnionAuthenticator([certified, DelegatedAuthenticator(self._client, self._reactor)])
 
     def _certificate(self, now: Callable[[], float]) -> NodeCertificate:

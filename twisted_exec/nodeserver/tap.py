@@ -12,34 +12,33 @@ from typing import Any
 
 from twisted.application.service import IService, Service
 
-from twisted_exec.kube.acting import Acting
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.following import FollowedConfig
-from twisted_exec.kube.kubeconfig import KubeConfigError
+from twisted_exec.kube.kubeconfig.loader import KubeConfigError
+from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
+from twisted_exec.kube.leader_election.controllers import Acting
 from twisted_exec.nodeserver import PROGRAM
-from twisted_exec.nodeserver.leaf_metrics import LeafMetrics, ends
-from twisted_exec.nodeserver.locator import stream_routes
-from twisted_exec.nodeserver.logs import log_routes
-from twisted_exec.nodeserver.mirror import Mirror
-from twisted_exec.nodeserver.node_options import NodeOptions
-from twisted_exec.nodeserver.node_plan import NONE
-from twisted_exec.nodeserver.options import FILES, LeafOptions, ServerOptions
-from twisted_exec.nodeserver.pods_shown import pod_routes
-from twisted_exec.nodeserver.probe import RootProbe, page_routes
-from twisted_exec.nodeserver.registry import Registry
-from twisted_exec.nodeserver.run import run_routes
+from twisted_exec.nodeserver.kubelet_api.logs import log_routes
+from twisted_exec.nodeserver.kubelet_api.pods import pod_routes
+from twisted_exec.nodeserver.kubelet_api.run import run_routes
+from twisted_exec.nodeserver.kubelet_api.stats import stats_routes
+from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
+from twisted_exec.nodeserver.leaves.metrics import LeafMetrics, ends
+from twisted_exec.nodeserver.leaves.registry import Registry
+from twisted_exec.nodeserver.machine_pods import Mirror
+from twisted_exec.nodeserver.nodes.controller import NodeController
+from twisted_exec.nodeserver.nodes.options import NodeOptions
+from twisted_exec.nodeserver.nodes.plan import NONE
+from twisted_exec.nodeserver.nodes.probe import RootProbe, probe_routes
+from twisted_exec.nodeserver.options import FILES, LeafOptions, ServerOptions, SyncOptions
 from twisted_exec.nodeserver.service import NodeServer, Part
-from twisted_exec.nodeserver.stats import stats_routes
-from twisted_exec.nodeserver.syncer import Syncer
-from twisted_exec.nodeserver.syncer_options import SyncOptions
-from twisted_exec.nodeserver.upkeep import Upkeep
+from twisted_exec.nodeserver.syncer.service import Syncer
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics
-from twisted_exec.observe.program import make_service
-from twisted_exec.observe.reader import ConfigError
-from twisted_exec.observe.starting import Outlived
+from twisted_exec.program.config_file import ConfigError
+from twisted_exec.program.service import ServiceWithCleanup
+from twisted_exec.program.start import make_service
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.expiry import Expiry
+from twisted_exec.tls.files import Expiry
 
 ROUTES = (stream_routes, run_routes, log_routes, pod_routes, stats_routes)
 """What answers as a kubelet does, besides what is about the server itself."""
@@ -60,8 +59,8 @@ def makeService(options: Options) -> IService:
     return make_service(PROGRAM, lambda reactor: _program(options, reactor), wrong)
 
 
-def _program(options: Options, reactor: Any) -> Outlived[NodeServer]:
-    config = FollowedConfig(options["kubeconfig"], options["context"])
+def _program(options: Options, reactor: Any) -> ServiceWithCleanup[NodeServer]:
+    config = ReloadingConfig(options["kubeconfig"], options["context"])
     client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
     audit = JSONLinesAudit(options["audit-log"])
     registry = Registry(options.registry(), client, reactor)
@@ -73,18 +72,18 @@ def _program(options: Options, reactor: Any) -> Outlived[NodeServer]:
         registry.roots,
         audit,
         reactor,
-        make=[*ROUTES, page_routes(options.keeper())],
+        make=[*ROUTES, probe_routes(options.keeper())],
         parts=[registry, *leader],
         checks=[audit.check],
     )
     _watch_expiry(server, options, config, registry)
     LeafMetrics(server.registry, registry.leaves)
-    return Outlived(server, client.close)
+    return ServiceWithCleanup(server, client.close)
 
 
 def _leader(
     options: Options,
-    config: FollowedConfig,
+    config: ReloadingConfig,
     client: KubeClient,
     registry: Registry,
     reactor: Any,
@@ -100,7 +99,9 @@ def _leader(
         if told.upkeep != NONE:
             face = replace(told, port=told.port or getattr(server().address, "port", 0))
             root = RootProbe(config.current, reactor, told.keeper)
-            made.append(Upkeep(client, registry.leaves, face, reactor, time.time, root=root))
+            made.append(
+                NodeController(client, registry.leaves, face, reactor, time.time, root=root)
+            )
         made.append(Mirror(client, registry.leaves, reactor, told.keeper))
         if mirrors:
             made.append(Syncer(client, registry.leaves, registry.roots, reactor))
@@ -112,7 +113,7 @@ def _leader(
 
 
 def _watch_expiry(
-    server: NodeServer, options: Options, config: FollowedConfig, registry: Registry
+    server: NodeServer, options: Options, config: ReloadingConfig, registry: Registry
 ) -> None:
     files = options.certificates()
     if options["cert-dir"]:

@@ -24,12 +24,17 @@ from twisted.internet.task import deferLater
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds.certificates import CLIENT_AUTH
 from twisted_exec.api.status import APIError, Unauthorized
-from twisted_exec.kube.config import ClientConfig, Impersonation, KubeConfigError, Material
-from twisted_exec.kube.connection import tls
-from twisted_exec.kube.following import FollowedFiles
+from twisted_exec.kube.credentials.signed_certificate import SignedCertificate
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.kube.signed_certificate import SignedCertificate
-from twisted_exec.tls.authority import Issued, request_client
+from twisted_exec.kube.kubeconfig.client_config import (
+    ClientConfig,
+    Impersonation,
+    KubeConfigError,
+    Material,
+)
+from twisted_exec.kube.kubeconfig.reloading import ReloadingFiles
+from twisted_exec.kube.transport.connection import tls
+from twisted_exec.tls.pki.authority import Issued, request_client
 
 SIGNER = "kubernetes.io/kube-apiserver-client"
 
@@ -69,7 +74,7 @@ class ClientCertificate(SignedCertificate):
             now=now,
             signer=SIGNER,
         )
-        self._beginning, self._files = beginning, FollowedFiles()
+        self._beginning, self._files = beginning, ReloadingFiles()
         self._clients = {True: client_of(self.config), False: client_of(beginning)}
 
     @property

@@ -21,44 +21,43 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
-from twisted_exec.auth.requestheader import RequestHeaderAuthenticator
+from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.kube.credentials.serving_certificate import ServingCertificate
+from twisted_exec.kube.informers.reflector import Change, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
-from twisted_exec.kube.serving_certificate import ServingCertificate
-from twisted_exec.kube.watch import Change, Reflector
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
-from twisted_exec.poollet.allowed import Place
-from twisted_exec.poollet.around import Domain, Unread
 from twisted_exec.poollet.client_certificate import ClientCertificate
-from twisted_exec.poollet.dialling import Dialler
-from twisted_exec.poollet.downward import Downward
-from twisted_exec.poollet.endings import machine_ending, pool_ending
-from twisted_exec.poollet.exec_route import Asking, ExecLocator, Gate
+from twisted_exec.poollet.consoles.dialling import Dialler, Place
+from twisted_exec.poollet.consoles.endings import machine_ending, pool_ending
+from twisted_exec.poollet.consoles.exec_route import Asking, ExecLocator, Gate
+from twisted_exec.poollet.consoles.log_route import LogLocator
+from twisted_exec.poollet.consoles.routes import PoolletRoutes
 from twisted_exec.poollet.interfaces import IPoollet
-from twisted_exec.poollet.log_route import LogLocator
-from twisted_exec.poollet.loop import Loop
-from twisted_exec.poollet.offers import choice
-from twisted_exec.poollet.pool import Address, Pool, default_addresses
-from twisted_exec.poollet.routes import PoolletRoutes
-from twisted_exec.poollet.runtime_events import RuntimeEvents
-from twisted_exec.poollet.terms import Terms
+from twisted_exec.poollet.machines.config import Terms
+from twisted_exec.poollet.machines.downward import Downward
+from twisted_exec.poollet.machines.loop import Loop
+from twisted_exec.poollet.machines.references import Domain, Unread
+from twisted_exec.poollet.machines.runtime_events import RuntimeEvents
+from twisted_exec.poollet.pool.class_matching import choice
+from twisted_exec.poollet.pool.controller import Address, Pool, default_addresses
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.relay import Relay
-from twisted_exec.streaming.sessions import Sessions, concerned
-from twisted_exec.streaming.site import Site
-from twisted_exec.streaming.withdrawal import Withdrawal
+from twisted_exec.streaming.sessions.registry import Sessions, concerned
+from twisted_exec.streaming.sessions.withdrawal import Withdrawal
+from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.server import ServerTLS
 

@@ -20,24 +20,24 @@ from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.iri.client import IRIClient
-from twisted_exec.iri.revisions import REVISIONS, revision
+from twisted_exec.iri.revisions.registry import REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.config import ClientConfig
-from twisted_exec.kube.following import FollowedConfig
-from twisted_exec.kube.kubeconfig import KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.kubeconfig.loader import KubeConfigError
+from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics
-from twisted_exec.observe.program import BrowserOptions, make_service, seconds
-from twisted_exec.poollet import downward
-from twisted_exec.poollet.allowed import place
-from twisted_exec.poollet.around import Domain
 from twisted_exec.poollet.client_certificate import ClientCertificate
-from twisted_exec.poollet.downward import Downward
+from twisted_exec.poollet.consoles.dialling import place
 from twisted_exec.poollet.interfaces import IPoollet
+from twisted_exec.poollet.machines import downward
+from twisted_exec.poollet.machines.downward import Downward
+from twisted_exec.poollet.machines.references import Domain
 from twisted_exec.poollet.service import SIGNER, Poollet, Settings
+from twisted_exec.program.start import BrowserOptions, make_service, seconds
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.expiry import Expiry
+from twisted_exec.tls.files import Expiry
 from twisted_exec.tls.unix import uid_of
 
 PROGRAM = "exec-poollet"
@@ -245,7 +245,7 @@ def makeService(options: Options) -> IService:
 
 def _program(options: Options, reactor: Any) -> Program:
     path = options["bootstrap-kubeconfig"] or options["kubeconfig"]
-    config = FollowedConfig(path, options["context"])
+    config = ReloadingConfig(path, options["context"])
     runtime = IRIClient(
         options["machine-runtime-endpoint"],
         reactor,
@@ -276,7 +276,7 @@ def _program(options: Options, reactor: Any) -> Program:
     return Program(poollet, runtime, identity)
 
 
-def _watch_expiry(poollet: Poollet, options: Options, config: FollowedConfig) -> None:
+def _watch_expiry(poollet: Poollet, options: Options, config: ReloadingConfig) -> None:
     files = options.certificates()
     for name in ("tls", "client") if options["cert-dir"] else ():
         files[f"cert-dir/{name}.crt"] = os.path.join(options["cert-dir"], f"{name}.crt")

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted_exec.api import quantity
-from twisted_exec.observe.reader import ConfigError, Reader, read_yaml
+from twisted_exec.program.config_file import ConfigError, Reader, read_yaml
 
 from .drivers import drivers
 from .interfaces import Build

@@ -15,7 +15,7 @@ from twisted.python.reflect import namedAny
 from zope.interface import Attribute, Interface, implementer
 
 if TYPE_CHECKING:
-    from twisted_exec.observe.reader import Reader
+    from twisted_exec.program.config_file import Reader
 
     from .interfaces import Build
 
@@ -29,7 +29,7 @@ class IDriverMaker(Interface):
         """
         Read the driver's keys of a class, without access to the host.
 
-        :param reader: (:class:`~twisted_exec.observe.reader.Reader`) the class, without the keys that all
+        :param reader: (:class:`~twisted_exec.program.config_file.Reader`) the class, without the keys that all
             drivers have in common.  Keys that remain afterwards are refused.
         :param resources: the capabilities: ``memory`` in bytes, ``cpu`` in whole units.
         :return: creates the driver from the reactor and the runtime's

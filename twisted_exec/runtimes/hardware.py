@@ -22,9 +22,9 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
 )
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.supervisor import Keeper
 
 from .interfaces import IHardware, IHotPlug, IMachineDriver
-from .keeper import Keeper
 from .machines import Record
 
 _MAX_PARTS = 24

@@ -21,17 +21,16 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.request_cache import RequestCache
-from twisted_exec.iri.revisions import IRONCORE
+from twisted_exec.iri.revisions.registry import IRONCORE
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import MutualTLS, parse_target
 from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.starting import Starting
+from twisted_exec.program.service import Starting
+from twisted_exec.runtimes.serving.server import Listening, StreamServer, probe_iri
 
 from .config import ClassConfig
-from .probe import probe_iri
 from .processes import ProcessTable
 from .service import MARK, MachineRuntime
-from .stream_server import Listening, StreamServer
 
 STREAM_SOCKET = "stream.sock"
 
@@ -46,7 +45,7 @@ class Settings:
         socket in a private directory.
     :param iri_tls: for a TCP target.
     :param iri_revision: what ``machine.v1alpha1`` is to be, see
-        :mod:`twisted_exec.iri.revisions`; spheric's service is beside it always.
+        :mod:`twisted_exec.iri.revisions.registry`; spheric's service is beside it always.
     :param allowed_uids: users besides root and our own that may use the UNIX sockets.
     :param keep_machines: whether machines whose driver can do it outlive the runtime.
     """

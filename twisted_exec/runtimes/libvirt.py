@@ -35,16 +35,16 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.observe.reader import Reader
+from twisted_exec.program.config_file import Reader
+from twisted_exec.runtimes.lines.claims import Lines
+from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
+from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.wire.com_port import LineSettings
 
-from .held import HeldRun
 from .interfaces import Build, CannotStart, IMachineDriver, MachineFacts
-from .lines import Lines
 from .processes import ProcessTable
 from .programs import run_program
-from .serial_port import SerialEndpoint
 
 PROGRAM = "virsh"
 
@@ -104,10 +104,10 @@ class LibvirtDriver:
             return f"this host has no {PROGRAM} (Debian package libvirt-clients)"
         return ""
 
-    def run(self, facts: MachineFacts) -> HeldRun:
+    def run(self, facts: MachineFacts) -> SharedLine:
         domain = self.lines.look(facts)
         power = None if domain is None else DomainPower(self, facts, domain)
-        return HeldRun(
+        return SharedLine(
             facts,
             self.reactor,
             lambda: self._claim(facts),
@@ -117,7 +117,7 @@ class LibvirtDriver:
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, domain = self.lines.claim(facts)
-        return name, ConsoleOfDomain(self, facts, domain)
+        return name, DomainConsoleEndpoint(self, facts, domain)
 
     async def ask(self, facts: MachineFacts, domain: Domain, command: str, *words: str) -> str:
         """
@@ -177,7 +177,7 @@ class DomainPower:
 
 
 @implementer(IStreamClientEndpoint)
-class ConsoleOfDomain:
+class DomainConsoleEndpoint:
     """Opens the console of a domain, wherever libvirt put it this time."""
 
     def __init__(self, driver: LibvirtDriver, facts: MachineFacts, domain: Domain) -> None:
@@ -191,7 +191,7 @@ class ConsoleOfDomain:
         if state in _OFF:
             raise ServiceUnavailable(f'domain "{self._domain.domain}" is {state}')
         text = await self._driver.ask(self._facts, self._domain, "dumpxml")
-        endpoint = self._endpoint(*console_of(text))
+        endpoint = self._endpoint(*console_source(text))
         return await endpoint.connect(factory)
 
     def _endpoint(self, kind: str, path: str) -> IStreamClientEndpoint:
@@ -201,7 +201,7 @@ class ConsoleOfDomain:
         return SerialEndpoint(self._driver.reactor, path, LineSettings(baud=115200), hangup=False)
 
 
-def console_of(text: str) -> tuple[str, str]:
+def console_source(text: str) -> tuple[str, str]:
     """
     Where a domain's console is.
 

@@ -178,7 +178,7 @@ class ProcessTable:
         return ""
 
 
-class Family:
+class ProcessFamily:
     """
     The processes of one machine.
 

@@ -14,8 +14,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import ServiceUnavailable
-
-from .commands import last_line
+from twisted_exec.runtimes.lines.command_endpoint import last_line
 
 _MAX_BYTES = 64 << 10
 

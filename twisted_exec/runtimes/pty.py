@@ -27,11 +27,11 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.observe.reader import Reader
+from twisted_exec.program.config_file import Reader
 from twisted_exec.streaming.interfaces import Ending, TerminalSize
 
 from .interfaces import Build, IMachineDriver, IRestarting, IRun, MachineFacts
-from .processes import Family, Leader, ProcessTable, leader, read_process
+from .processes import Leader, ProcessFamily, ProcessTable, leader, read_process
 from .terminals import give, read_rest, set_size
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -144,7 +144,7 @@ class PtyRun:
         self._size = _FIRST_SIZE
         self._process: _Process | None = None
         mark = facts.marker[1]
-        self._family = Family(driver.table, lambda found: found == mark)
+        self._family = ProcessFamily(driver.table, lambda found: found == mark)
 
     def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
         return Deferred.fromCoroutine(self._start(factory))
@@ -261,7 +261,7 @@ class _Process(ProcessProtocol):
     transport: Any
     _log = Logger()
 
-    def __init__(self, line: Any, family: Family) -> None:
+    def __init__(self, line: Any, family: ProcessFamily) -> None:
         self._line = line
         self._family = family
         self._reason: Failure | None = None

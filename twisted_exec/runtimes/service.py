@@ -37,6 +37,8 @@ from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import LOG, Grant, RequestCache
+from twisted_exec.runtimes.storage import ID, identity, lock
+from twisted_exec.runtimes.supervisor import Keeper
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     POWERED_OFF,
@@ -49,10 +51,8 @@ from twisted_exec.tls.unix import private_directory, runtime_directory
 
 from .hardware import Hardware
 from .interfaces import IHardware, IKeeping, IMachineDriver, MachineFacts
-from .keeper import Keeper
 from .machines import Machines, Record
-from .processes import Family, Leader, ProcessTable, RunRecords, read_process
-from .state_directory import ID, identity, lock
+from .processes import Leader, ProcessFamily, ProcessTable, RunRecords, read_process
 from .storage import MachineStorage
 
 NAME = "twisted-exec"
@@ -157,7 +157,7 @@ class MachineRuntime(Service):
         Find out what can be offered, and end what an earlier runtime left; before anything else.
 
         :raises StateInUse: another runtime has the state directory.
-        :raises MachinesKept: machines are to be kept, and this runtime keeps none.
+        :raises RetainedMachinesError: machines are to be kept, and this runtime keeps none.
         :raises TLSConfigError: a directory cannot be used.
         """
         private_directory(self._state_directory)
@@ -194,7 +194,7 @@ class MachineRuntime(Service):
         def belongs(mark: str) -> bool:
             return mark.startswith(prefix) and mark.removeprefix(prefix) not in kept
 
-        left = await Family(self._table, belongs, ended).end()
+        left = await ProcessFamily(self._table, belongs, ended).end()
         if ended:
             self._log.info("ended {count} machines that an earlier runtime left", count=len(ended))
         for process in left:

@@ -5,12 +5,17 @@ Without ``--keep-machines`` a machine ends with its runtime, and its directory i
 runtime makes the machine anew, with new disks.  With it the machine's metadata, spec and
 ignition are in the file ``machine`` (a ``machine.v1alpha1.Machine`` as protobuf writes it), and the
 next runtime goes on with the machine, whether it still runs or not.
+
+What a runtime keeps in its state directory for itself: that it is the only one, and who it is.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shutil
+import uuid
 from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
@@ -18,18 +23,59 @@ from twisted.logger import Logger
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.tls.authority import write_private
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.pki.authority import write_private
 from twisted_exec.tls.unix import private_directory
 
 from .machines import Record
-from .state_directory import ID
+
+ID = re.compile(r"[0-9a-f]{32}")
+"""What :func:`identity` makes, and what machines are called here."""
+
+
+class StateInUse(Exception):
+    """Another runtime has the state directory; it would end the other's machines."""
+
+
+def lock(path: str) -> int:
+    """
+    A descriptor to keep; the lock goes with the process, however it ends.
+
+    :raises StateInUse: another runtime has it.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        directory = os.path.dirname(path)
+        raise StateInUse(
+            f"another runtime uses the state directory {directory}: stop it, or choose another"
+        ) from None
+    return descriptor
+
+
+def identity(path: str) -> str:
+    """This state directory's own word, made once; it marks processes as ours."""
+    try:
+        with open(path) as file:
+            found = file.read().strip()
+        if ID.fullmatch(found):
+            return found
+    except FileNotFoundError:
+        pass
+    made = uuid.uuid4().hex
+    with open(f"{path}.new", "w") as file:
+        file.write(made)
+    os.replace(f"{path}.new", path)
+    return made
+
 
 _FILE = "machine"
 _MAX_FILE_BYTES = 32 << 20
 
 
-class MachinesKept(Exception):
+class RetainedMachinesError(Exception):
     """An earlier runtime was told to keep its machines, and this one was not."""
 
 
@@ -56,12 +102,12 @@ class MachineStorage:
         Make the directory, and remove what belongs to no machine that is kept.
 
         :return: the machines that are kept.
-        :raises MachinesKept: there are some, and this runtime keeps none.
+        :raises RetainedMachinesError: there are some, and this runtime keeps none.
         """
         private_directory(self._path)
         kept = [name for name in os.listdir(self._path) if os.path.lexists(self._file(name))]
         if kept and not self.keep:
-            raise MachinesKept(
+            raise RetainedMachinesError(
                 f"{self._path} has {len(kept)} machines that are kept, with their disks: start with "
                 "--keep-machines, or remove that directory"
             )

@@ -11,13 +11,13 @@ from twisted.application.service import IService
 from twisted_exec.iri.target import TargetError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics
-from twisted_exec.observe.program import make_service
+from twisted_exec.program.start import make_service
+from twisted_exec.runtimes.serving.options import FILES, ServingOptions
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.expiry import Expiry
+from twisted_exec.tls.files import Expiry
 
 from .config import ConfigError, load
 from .host import RuntimeHost, Settings
-from .serving import FILES, ServingOptions
 
 PROGRAM = "exec-runtime"
 

@@ -10,7 +10,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.api.names import dns_label, dns_subdomain
 from twisted_exec.api.spaces import PROVIDER_TYPES
-from twisted_exec.observe.program import ProgramOptions
+from twisted_exec.program.start import ProgramOptions
 from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.service import LEASE, NAMESPACE, Settings
 

@@ -20,19 +20,19 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds import LEASES
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
-from twisted_exec.kube.acting import Acting
 from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.kube.leader_election.controllers import Acting
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.metrics import new_registry
-from twisted_exec.observe.starting import Starting
+from twisted_exec.program.service import Starting
 from twisted_exec.spacemanager import PROGRAM
-from twisted_exec.spacemanager.figures import CallFigures, SpaceFigures
+from twisted_exec.spacemanager.host_place import place_of
 from twisted_exec.spacemanager.interfaces import Around, IProviders, ISpaces, MakeProvider
-from twisted_exec.spacemanager.place import place_of
-from twisted_exec.spacemanager.provider_view import Workshop
-from twisted_exec.spacemanager.providers_kept import Providers
-from twisted_exec.streaming.probes import ProbeRoutes
-from twisted_exec.streaming.site import Site
+from twisted_exec.spacemanager.metrics import CallFigures, SpaceFigures
+from twisted_exec.spacemanager.provider_views.registry import Providers
+from twisted_exec.spacemanager.provider_views.view import ProviderEnvironment
+from twisted_exec.streaming.http.probes import ProbeRoutes
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.unix import private_directory
@@ -62,7 +62,7 @@ class Settings:
     health_listen: str = ""
 
 
-class KeepsSpaces(Protocol):
+class ISpaceController(Protocol):
     """The loop that keeps Spaces: a Service, and :class:`ISpaces`."""
 
     def startService(self) -> None: ...
@@ -70,7 +70,7 @@ class KeepsSpaces(Protocol):
     def stopService(self) -> object: ...
 
 
-MakeLoop = Callable[[IProviders, Around], KeepsSpaces]
+MakeLoop = Callable[[IProviders, Around], ISpaceController]
 
 
 class SpaceManager(Starting):
@@ -128,7 +128,7 @@ class SpaceManager(Starting):
     def _make(self) -> Sequence[Service]:
         """What is done while this one leads."""
         around = Around(self._client, self._reactor, self._directory, self._now, self._place)
-        workshop = Workshop(around, self._makers, self._calls)
+        workshop = ProviderEnvironment(around, self._makers, self._calls)
         providers = Providers(workshop, socket.gethostname())
         loop: Any = self._make_loop(providers, around)
         providers.spaces = loop

@@ -13,11 +13,11 @@ from twisted.application.service import IService
 
 from twisted_exec.api.spaces import CLUSTERPROFILE, KCP, KIND, KUBEFLEX, LOCAL
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.following import FollowedConfig
-from twisted_exec.kube.kubeconfig import KubeConfigError
+from twisted_exec.kube.kubeconfig.loader import KubeConfigError
+from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.observe.metrics import ExpiryMetrics
-from twisted_exec.observe.program import make_service
-from twisted_exec.observe.starting import Outlived
+from twisted_exec.program.service import ServiceWithCleanup
+from twisted_exec.program.start import make_service
 from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.interfaces import (
     Around,
@@ -27,18 +27,18 @@ from twisted_exec.spacemanager.interfaces import (
     ProviderSpec,
 )
 from twisted_exec.spacemanager.options import Options
-from twisted_exec.spacemanager.service import KeepsSpaces, SpaceManager
-from twisted_exec.spacemanager.space_loop import SpaceLoop
-from twisted_exec.tls.expiry import Expiry
+from twisted_exec.spacemanager.service import ISpaceController, SpaceManager
+from twisted_exec.spacemanager.spaces.loop import SpaceLoop
+from twisted_exec.tls.files import Expiry
 
 __all__ = ["PROVIDERS", "Options", "makeService", "provider_makers"]
 
 PROVIDERS = {
-    LOCAL: "twisted_exec.spacemanager.providers.local",
-    KIND: "twisted_exec.spacemanager.providers.kind",
-    KUBEFLEX: "twisted_exec.spacemanager.providers.kubeflex",
-    KCP: "twisted_exec.spacemanager.providers.kcp",
-    CLUSTERPROFILE: "twisted_exec.spacemanager.providers.clusterprofile",
+    LOCAL: "twisted_exec.spacemanager.providers.local.provider",
+    KIND: "twisted_exec.spacemanager.providers.kind.provider",
+    KUBEFLEX: "twisted_exec.spacemanager.providers.kubeflex.provider",
+    KCP: "twisted_exec.spacemanager.providers.kcp.provider",
+    CLUSTERPROFILE: "twisted_exec.spacemanager.providers.clusterprofile.provider",
 }
 """The module of each provider type; it has a function ``make``."""
 
@@ -59,7 +59,7 @@ def _maker(module: str) -> MakeProvider:
     return make
 
 
-def space_loop(providers: IProviders, around: Around) -> KeepsSpaces:
+def space_loop(providers: IProviders, around: Around) -> ISpaceController:
     """Return the controller of Spaces."""
     return SpaceLoop(around.hub, providers, around.reactor, around.now, host=socket.gethostname())
 
@@ -70,12 +70,12 @@ def makeService(options: Options) -> IService:
     return make_service(PROGRAM, lambda reactor: _program(options, reactor), errors)
 
 
-def _program(options: Options, reactor: Any) -> Outlived[SpaceManager]:
-    config = FollowedConfig(options["kubeconfig"], options["context"])
+def _program(options: Options, reactor: Any) -> ServiceWithCleanup[SpaceManager]:
+    config = ReloadingConfig(options["kubeconfig"], options["context"])
     client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
     manager = SpaceManager(
         options.settings(), client, provider_makers(options.types()), space_loop, reactor
     )
     certificates = {"kubeconfig": lambda: config.current().certificate.data}
     ExpiryMetrics(manager.registry, Expiry({}, certificates).ends)
-    return Outlived(manager, client.close)
+    return ServiceWithCleanup(manager, client.close)

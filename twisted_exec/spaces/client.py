@@ -26,15 +26,13 @@ from zope.interface import implementer
 
 from twisted_exec.api.spaces import EXTERNAL, SPACES, VIEWPOINTS
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.kube.config import ClientConfig
-from twisted_exec.kube.followers import Followers
+from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.kube.informers.reflector import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.late_client import MakeClient, kube_clients
-from twisted_exec.kube.watch import Reflector, key_of
-from twisted_exec.observe.running import Stopping
-from twisted_exec.spaces.connection import Look, SpaceConnection
-from twisted_exec.spaces.credentials import SpaceCredentials, is_elsewhere
-from twisted_exec.spaces.directory import Directory
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.late_client import MakeKubeClient, kube_client_factory
+from twisted_exec.program.tasks import Stopping
+from twisted_exec.spaces.connection import Look, SpaceConnection, SpaceCredentials, is_elsewhere
 from twisted_exec.spaces.interfaces import (
     ISpaceClient,
     ISpaceConnection,
@@ -43,7 +41,7 @@ from twisted_exec.spaces.interfaces import (
     Waiting,
 )
 from twisted_exec.spaces.secrets import SpaceSecrets
-from twisted_exec.spaces.view import SecretRef, SpaceView, view_of
+from twisted_exec.spaces.space_view import Directory, SecretRef, SpaceView, view_of
 
 AGENT = "twisted-exec-spaces"
 
@@ -69,7 +67,7 @@ class Followed:
 
     @property
     def name(self) -> SpaceName:
-        """See :class:`~twisted_exec.spaces.directory.Named`."""
+        """See :class:`~twisted_exec.spaces.space_view.Named`."""
         return self.view.name
 
 
@@ -100,14 +98,14 @@ class SpaceClient(Service):
         namespaces: Sequence[str] = (),
         secrets_by_name: bool = False,
         agent: str = AGENT,
-        make_client: MakeClient | None = None,
+        make_client: MakeKubeClient | None = None,
     ) -> None:
         if viewpoint not in VIEWPOINTS:
             raise ValueError(f"viewpoint {viewpoint!r} is neither of {', '.join(VIEWPOINTS)}")
         self._hub, self._reactor, self._viewpoint = hub, reactor, viewpoint
         self._namespaces = tuple(dict.fromkeys(namespaces)) or ("",)
         self._by_name = secrets_by_name
-        self._make = make_client or kube_clients(reactor, agent)
+        self._make = make_client or kube_client_factory(reactor, agent)
         self._followers = Followers("spaces")
         self._waiting: list[Deferred[None]] = []
         self._stopping = Stopping()

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
-from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
 
 @dataclass(frozen=True, order=True)

@@ -5,7 +5,7 @@ A Secret's ``data`` is base64 already.  Upstream encoded kubeconfigs once more b
 what is found may be either; what is written is encoded once.  Whoever may write such a Secret need not be
 anybody on this machine, so a kubeconfig is data here: one that names files or programs is refused.
 
-All errors are :class:`~twisted_exec.kube.config.KubeConfigError`: one line that names the Secret and the key,
+All errors are :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`: one line that names the Secret and the key,
 says what would help, and quotes nothing of what is in it.
 """
 
@@ -18,9 +18,9 @@ from typing import Any
 
 from twisted_exec.api.kinds.secrets import value_of
 from twisted_exec.api.spaces import KUBECONFIG_KEY
-from twisted_exec.kube.config import ClientConfig, KubeConfigError
-from twisted_exec.kube.kubeconfig import MAX_INLINE_BYTES, load_inline
-from twisted_exec.kube.written import written
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.kubeconfig.loader import MAX_INLINE_BYTES, load_inline
+from twisted_exec.kube.kubeconfig.writer import written
 
 _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
 _SPACE = b" \t\r\n"

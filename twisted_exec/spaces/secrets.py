@@ -18,15 +18,15 @@ from twisted.internet.interfaces import IDelayedCall
 
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.spaces import KUBECONFIG_KEY, SPACE_LABEL
+from twisted_exec.kube.informers.reflector import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.watch import Reflector, key_of
-from twisted_exec.observe.running import Stopping
-from twisted_exec.spaces.view import SecretRef
+from twisted_exec.program.tasks import Stopping
+from twisted_exec.spaces.space_view import SecretRef
 
 SETTLE_SECONDS = 0.2
 """So long a Secret may come after the Space that names it before it is looked for by its name."""
 
-MOST_BY_NAME = 1000
+MAX_SECRETS_BY_NAME = 1000
 """Each is a watch; beyond this Secrets need the label."""
 
 _KEPT = ("namespace", "name", "uid", "resourceVersion", "labels")
@@ -130,7 +130,7 @@ class SpaceSecrets:
 
     @property
     def _is_full(self) -> bool:
-        return len(self._by_name) >= MOST_BY_NAME
+        return len(self._by_name) >= MAX_SECRETS_BY_NAME
 
     def _by_label(self, namespace: str) -> Reflector:
         return Reflector(

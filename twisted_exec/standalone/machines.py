@@ -17,7 +17,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb

@@ -22,7 +22,7 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import (
+from twisted_exec.tls.pki.directory import (
     AUTHORITIES,
     CLIENT,
     FORWARDING,
@@ -32,7 +32,7 @@ from twisted_exec.tls.pki import (
     create_pki,
     open_pki,
 )
-from twisted_exec.tls.renewing import renew_authority
+from twisted_exec.tls.pki.renewal import renew_authority
 
 POOL = "local"
 ADMIN, ADMIN_GROUPS = "admin", ("system:masters",)

@@ -27,21 +27,21 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.apiserver.accounts import KEYS
-from twisted_exec.apiserver.identities import Accounts, Identities
+from twisted_exec.apiserver.identity.credentials import Accounts, Identities
+from twisted_exec.apiserver.identity.service_accounts import KEYS
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
-from twisted_exec.apiserver.signer import CAPair
-from twisted_exec.auth.oidc_config import Issuers
+from twisted_exec.apiserver.signing.signer import CAPair
+from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.following import FollowedFiles
-from twisted_exec.kube.kubeconfig import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.reloading import ReloadingFiles
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
-from twisted_exec.observe.starting import Starting
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.service import Settings as PoolletSettings
+from twisted_exec.program.service import Starting
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
@@ -61,10 +61,16 @@ from twisted_exec.standalone.state import OBJECTS, StateDirectory
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.tls import pem
-from twisted_exec.tls.authority import write_private
-from twisted_exec.tls.expiry import Expiry
-from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import CLIENT, FORWARDING_USER, PKI, SERVING, Pair, write_kubeconfig
+from twisted_exec.tls.files import Expiry, read_file
+from twisted_exec.tls.pki.authority import write_private
+from twisted_exec.tls.pki.directory import (
+    CLIENT,
+    FORWARDING_USER,
+    PKI,
+    SERVING,
+    Pair,
+    write_kubeconfig,
+)
 from twisted_exec.tls.unix import runtime_directory
 
 KUBECONFIG, CLIENT_CAS = "admin.kubeconfig", "client-cas.crt"
@@ -276,7 +282,7 @@ class Standalone(Starting):
             certificate=Material(path=pair.certificate),
             key=Material(path=pair.key),
         )
-        files = FollowedFiles()
+        files = ReloadingFiles()
         client = KubeClient(config, self._reactor, renew=lambda: files.current(config), agent=agent)
         self._clients.append(client)
         return client
@@ -298,7 +304,7 @@ class Standalone(Starting):
 
     async def _keep_spaces(self, client: KubeClient, certificates: Certificates) -> None:
         # Not before it is wanted: whoever is a space itself has no use for it.
-        from twisted_exec.standalone import spaces
+        from twisted_exec.standalone import space_manager as spaces
 
         self._state.keep_names(
             _CREATED, await create_missing(client, [spaces.provider()], self._state.names(_CREATED))

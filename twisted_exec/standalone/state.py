@@ -21,8 +21,8 @@ import fcntl
 import os
 
 from twisted_exec.api.dialects import DEFAULT
-from twisted_exec.tls.authority import write_private
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.pki.authority import write_private
 from twisted_exec.tls.unix import private_directory
 
 VERSION = 1

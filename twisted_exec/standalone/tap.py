@@ -9,11 +9,11 @@ from typing import Any
 from twisted.application.service import IService
 
 from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
-from twisted_exec.apiserver.oidc_options import PATHS as OIDC_PATHS
-from twisted_exec.apiserver.oidc_options import OIDCOptions, issuers
+from twisted_exec.apiserver.identity.oidc_options import PATHS as OIDC_PATHS
+from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers
 from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
-from twisted_exec.observe.program import make_service, seconds
-from twisted_exec.standalone.parent import stop_with_parent
+from twisted_exec.program.start import make_service, seconds
+from twisted_exec.standalone.parent_watch import stop_with_parent
 from twisted_exec.standalone.service import Settings, Standalone
 from twisted_exec.storage.option import FORMS, storage_option
 

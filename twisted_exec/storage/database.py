@@ -17,9 +17,8 @@ import sqlite3
 from collections.abc import Iterator
 
 from twisted_exec.api.encoded import Encoded
-from twisted_exec.storage.errors import StorageError
 from twisted_exec.storage.history import History
-from twisted_exec.storage.interfaces import Event, Object
+from twisted_exec.storage.interfaces import Event, Object, StorageError
 
 SCHEMA_VERSION = 1
 """Of the tables; in the file as ``user_version``."""

@@ -23,7 +23,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.encoded import Encoded, json_of
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Expired, NotFound
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IWatch, Listing, Object
 
@@ -157,7 +157,7 @@ class History:
             self._table(table).put(key_of(obj), obj)
         self.version, self.forgotten = version, forgotten
 
-    def begin_anew(self, objects: Iterable[tuple[str, Object]], version: int) -> None:
+    def start_over(self, objects: Iterable[tuple[str, Object]], version: int) -> None:
         """
         Changes were missed: from now on these are the objects, and nothing before is remembered.
 
@@ -261,7 +261,7 @@ class History:
     def _check_remembered(self, version: int) -> None:
         if version < self.forgotten or self.version < version <= self._undone:
             raise Expired(f"too old resource version: {version} ({self.forgotten})")
-        check_reached(version, self.version)
+        check_version_reached(version, self.version)
 
     def watch(
         self,
@@ -309,7 +309,7 @@ def _differences(old: _Objects, new: _Objects, version: int) -> Sequence[Event]:
     return events
 
 
-def check_reached(version: int, current: int) -> None:
+def check_version_reached(version: int, current: int) -> None:
     """
     :raises APIError: ``version`` has not happened yet.  Source of the Status:
         ``k8s.io/apiserver/pkg/storage/errors.go``.

@@ -1,5 +1,7 @@
 """
 The door of the storage room: versioned objects and what happened to them.
+
+Why a store cannot be opened.
 """
 
 from __future__ import annotations
@@ -12,7 +14,12 @@ from twisted.application.service import IService
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
+
+
+class StorageError(Exception):
+    """One line for whoever starts the program: which file, what is wrong, what would help."""
+
 
 Object = dict[str, Any]
 """
@@ -80,7 +87,7 @@ class IStorage(IService):
     def when_ready() -> Deferred[None]:
         """
         :return: fires when reads and writes can be served; fails with
-            :class:`~twisted_exec.storage.errors.StorageError` when that can never be, and
+            :class:`~twisted_exec.storage.interfaces.StorageError` when that can never be, and
             when the service is stopped before.
         """
 

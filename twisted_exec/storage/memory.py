@@ -8,9 +8,9 @@ from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.storage import history
-from twisted_exec.storage.at_hand import AtHand
+from twisted_exec.storage.base import HistoryStorage
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import (
     DELETED,
@@ -22,7 +22,7 @@ from twisted_exec.storage.interfaces import (
 
 
 @implementer(IStorage)
-class MemoryStorage(AtHand):
+class MemoryStorage(HistoryStorage):
     """
     Objects in memory only.
 
@@ -61,7 +61,7 @@ class MemoryStorage(AtHand):
 
         :param gone: resource, namespace and name of what is there no longer.
         """
-        self._history.begin_anew(
+        self._history.start_over(
             self._history.without(
                 (history.table_of(one), (where, name)) for one, where, name in gone
             ),

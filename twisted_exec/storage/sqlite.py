@@ -31,17 +31,16 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.encoded import Encoded
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
 from twisted_exec.storage import history
-from twisted_exec.storage.at_hand import AtHand
+from twisted_exec.storage.base import HistoryStorage
 from twisted_exec.storage.database import (
     last_version,
     load,
     open_database,
     touch,
 )
-from twisted_exec.storage.errors import StorageError
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import (
     ADDED,
@@ -50,6 +49,7 @@ from twisted_exec.storage.interfaces import (
     Event,
     IStorage,
     Object,
+    StorageError,
 )
 
 _BATCH_WRITES = 512
@@ -77,7 +77,7 @@ class _Write:
 
 
 @implementer(IStorage)
-class SQLiteStorage(AtHand):
+class SQLiteStorage(HistoryStorage):
     """
     Objects in one SQLite file.
 

@@ -14,7 +14,7 @@ from zope.interface import Attribute, Interface
 
 from twisted_exec.api.status import APIError
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.remotecommand import (
+from twisted_exec.wire.remotecommand.messages import (
     COMPLETED,
     CONSOLE_IN_USE,
     IDLE,
@@ -148,7 +148,7 @@ class IStreamLocator(Interface):
         Authentication and authorization are part of locating.  What it learns
         on the way (the user first, then the object) it puts on
         ``request.subject`` (a :class:`Subject`, see
-        :class:`twisted_exec.streaming.site.Request`), so that a refusal is
+        :class:`twisted_exec.streaming.http.site.Request`), so that a refusal is
         audited with it.
 
         :return: fires with a :class:`Location`, or fails with an
@@ -213,7 +213,7 @@ class IAttachmentTransport(Interface):
     session = Attribute("The session's id (str).")
     user = Attribute("Whose attachment it is (str).")
     asked = Attribute(
-        "What the user asked for (:class:`~twisted_exec.wire.asked.StreamOptions`).  Input and sizes of"
+        "What the user asked for (:class:`~twisted_exec.wire.stream_options.StreamOptions`).  Input and sizes of"
         " one who only looks on do not reach the attachment."
     )
 

@@ -34,8 +34,19 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
+from twisted_exec.streaming.http.outcomes import naming, outcome
+from twisted_exec.streaming.http.routes import split_path
+from twisted_exec.streaming.http.site import Request, respond_json
+from twisted_exec.streaming.http.upgrade_client import (
+    Upgraded,
+    UpgradeRefused,
+    UpgradeRequest,
+    ask,
+    connect_first,
+)
+from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS, Ending, IStreamLocator, Location
-from twisted_exec.streaming.negotiation import (
+from twisted_exec.streaming.remotecommand.negotiation import (
     STREAM_PROTOCOL,
     UPGRADE_REQUIRED,
     Attempt,
@@ -44,9 +55,9 @@ from twisted_exec.streaming.negotiation import (
     is_answer,
     of_the_protocol,
 )
-from twisted_exec.streaming.outcomes import naming, outcome
-from twisted_exec.streaming.routes import split_path
-from twisted_exec.streaming.sessions import (
+from twisted_exec.streaming.remotecommand.translate import Translation, translate
+from twisted_exec.streaming.remotecommand.tunnel import Tunnel, tunnelled, untunnel
+from twisted_exec.streaming.sessions.registry import (
     Session,
     Sessions,
     Visit,
@@ -54,25 +65,14 @@ from twisted_exec.streaming.sessions import (
     parse_ending,
     session_id,
 )
-from twisted_exec.streaming.site import Request, respond_json
 from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
-from twisted_exec.streaming.translate import Translation, translate
-from twisted_exec.streaming.tunnel import Tunnel, tunnelled, untunnel
-from twisted_exec.streaming.upgrade_client import (
-    Upgraded,
-    UpgradeRefused,
-    UpgradeRequest,
-    ask,
-    connect_first,
-)
-from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade, take_over
-from twisted_exec.wire.asked import StreamOptions
-from twisted_exec.wire.edges import edges
+from twisted_exec.wire.frame_boundaries import edges
+from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.upgrade import (
-    PASSED_UPGRADES,
+    FORWARDED_UPGRADES,
     WEBSOCKET,
-    passed_back,
-    passed_on,
+    forwarded_request_headers,
+    forwarded_response_headers,
     switching_protocols,
 )
 
@@ -88,7 +88,7 @@ def require_upgrade(request: IRequest) -> bytes:
     wanted = is_upgrade(request)
     if not wanted:
         raise BadRequest(UPGRADE_REQUIRED)
-    if wanted not in PASSED_UPGRADES:
+    if wanted not in FORWARDED_UPGRADES:
         told = wanted[:64].decode("ascii", "replace")
         raise BadRequest(f"cannot upgrade to {told!r}: only websocket and SPDY/3.1 pass here")
     if request.content.read(1):
@@ -98,7 +98,7 @@ def require_upgrade(request: IRequest) -> bytes:
 
 class Proxy:
     """
-    Passes upgrade requests on to where the locator says.
+    CoalescedRuns upgrade requests on to where the locator says.
 
     :param hop: the name of this hop, for the log.
     :param caller_of: authenticates the caller of a ``DELETE`` that ends a
@@ -292,7 +292,7 @@ class _Passage:
         names = {name.lower() for name, _ in ours}
         theirs = [
             pair
-            for pair in passed_on(
+            for pair in forwarded_request_headers(
                 header_pairs(request.requestHeaders), self._proxy.credential_headers
             )
             if pair[0].lower() not in names
@@ -377,7 +377,9 @@ class _Passage:
             leave_seconds=proxy.leave_seconds,
         )
         audit_id = (b"Audit-Id", self._session_id.encode("ascii"))
-        response = switching_protocols(upgrade, [*passed_back(upgraded.headers), audit_id])
+        response = switching_protocols(
+            upgrade, [*forwarded_response_headers(upgraded.headers), audit_id]
+        )
         try:
             take_over(self._request, self._splice.user, response)
         except ConnectionDone:

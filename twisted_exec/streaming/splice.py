@@ -21,7 +21,7 @@ Rules that were each found by a test:
 * Decrypted bytes may arrive after a pause; what comes before both ends are
   connected is kept.
 
-A hop that must have the last word itself gives the splice :class:`~twisted_exec.wire.edges.Edges`,
+A hop that must have the last word itself gives the splice :class:`~twisted_exec.wire.frame_boundaries.FrameBoundaries`,
 which look at the heads of frames as they pass.
 """
 
@@ -42,12 +42,12 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.streaming.flow import can_half_close
-from twisted_exec.wire.edges import Edges
-from twisted_exec.wire.remotecommand import INTERNAL, Ending
+from twisted_exec.wire.frame_boundaries import FrameBoundaries
+from twisted_exec.wire.remotecommand.messages import INTERNAL, Ending
 
 DRAIN_SECONDS = 30.0
 
-MOST_REST_BYTES = 1 << 20
+MAX_REMAINDER_BYTES = 1 << 20
 """Of a message that is under way, once it is to be the last: it is read although its reader may be slow."""
 
 LOST = "the connection behind this hop was lost before the session's status"
@@ -193,11 +193,11 @@ class Splice:
         self._ends: tuple[SpliceEnd, ...] = (self.user, self.machine)
         self._reason = ""
         self._timer: IDelayedCall | None = None
-        self._edges: Edges | None = None
+        self._edges: FrameBoundaries | None = None
         self._words: bytes | None = None  # the last ones, once they are to be said
         self._rest = 0  # of the message before them
 
-    def follow(self, edges: Edges) -> None:
+    def follow(self, edges: FrameBoundaries) -> None:
         """Look at what passes from now on, so that :meth:`say` can be used."""
         self._edges = edges
         self.user.passing, self.machine.passing = self._from_user, self._to_user
@@ -225,7 +225,7 @@ class Splice:
         End the session from here, with last words behind the message that is under way.
 
         Whoever calls it sees to it that a message which never ends is cut; one that is long is
-        cut here, see :data:`MOST_REST_BYTES`.
+        cut here, see :data:`MAX_REMAINDER_BYTES`.
         """
         edges = self._edges
         if edges is None or self._words is not None or self.machine.gone or self.user.gone:
@@ -255,7 +255,7 @@ class Splice:
             self._speak()
             return b""
         self._rest += len(passed)
-        if self._rest > MOST_REST_BYTES:
+        if self._rest > MAX_REMAINDER_BYTES:
             self.user.transport.write(passed)
             self._hush()
             return b""

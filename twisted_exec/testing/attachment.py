@@ -83,7 +83,7 @@ class EchoAttachment(RecordingAttachment):
 class RecordingUser:
     """
     The user's end; gets what a
-    :class:`~twisted_exec.streaming.remotecommand_client.ConsoleClient` tells.
+    :class:`~twisted_exec.streaming.remotecommand.client.ConsoleClient` tells.
     """
 
     stream: Any = None

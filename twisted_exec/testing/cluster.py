@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import ALL, Kind
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.selectors import parse_fields, parse_labels
 from twisted_exec.api.status import (
     AlreadyExists,

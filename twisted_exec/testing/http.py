@@ -1,7 +1,7 @@
 """
 An HTTP server without sockets: raw requests in, parsed responses out.
 
-The server is the real :class:`~twisted_exec.streaming.site.Site` on a
+The server is the real :class:`~twisted_exec.streaming.http.site.Site` on a
 :class:`~twisted.internet.testing.StringTransport`, so its limits and its
 parsing take part.
 """
@@ -22,7 +22,7 @@ from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 
-from twisted_exec.streaming.site import Site
+from twisted_exec.streaming.http.site import Site
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class MemoryServer:
     """
     A resource, served in memory.
 
-    :param limits: as :class:`~twisted_exec.streaming.site.Site` takes them.
+    :param limits: as :class:`~twisted_exec.streaming.http.site.Site` takes them.
     :ivar clock: advance it to reach deadlines.
     """
 

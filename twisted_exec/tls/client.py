@@ -41,7 +41,7 @@ from zope.interface import implementer
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import Reloading
-from twisted_exec.tls.names import server_name
+from twisted_exec.tls.pem import server_name
 
 Check = Callable[[x509.Certificate], None]
 """Looks at a verified server's certificate; raises :class:`VerificationError` to refuse it."""

@@ -49,7 +49,7 @@ from twisted_exec.tls.errors import (
 )
 from twisted_exec.tls.pem import openssl_reason
 from twisted_exec.tls.server import ServerTLS
-from twisted_exec.tls.transport import StreamTLSFactory, accept_at_once, connecting_at_once
+from twisted_exec.tls.transport import StreamTLSFactory, accept_unbuffered, unbuffered_connector
 from twisted_exec.tls.unix import checked_socket_path
 
 HANDSHAKE_SECONDS = 10.0
@@ -88,7 +88,7 @@ class _ServerEndpoint:
         if tls is not None and on_descriptor:
             accept_tls(port, tls, self._reactor, HANDSHAKE_SECONDS)
         else:
-            accept_at_once(port)
+            accept_unbuffered(port)
         return port
 
 
@@ -144,7 +144,7 @@ def client_endpoint(
         TCP endpoints fail with.
     """
     on_descriptor = tls is not None and isinstance(reactor, PosixReactorBase)
-    dialler: Any = connecting_at_once(reactor)
+    dialler: Any = unbuffered_connector(reactor)
     if tls is not None and on_descriptor:
         dialler = TLSConnecting(reactor, tls)
     bare = host.removeprefix("[").removesuffix("]")
@@ -188,7 +188,7 @@ def unix_client_endpoint(
     :raises TLSConfigError: the path is too long for a socket.
     """
     checked = checked_socket_path(path)
-    inner = UNIXClientEndpoint(connecting_at_once(reactor), checked, timeout=timeout_seconds)
+    inner = UNIXClientEndpoint(unbuffered_connector(reactor), checked, timeout=timeout_seconds)
     return _ClientEndpoint(reactor, inner, tls, path, timeout_seconds)
 
 

@@ -36,7 +36,7 @@ class VerificationError(HandshakeError):
     """The peer's certificate is not one that we may trust."""
 
 
-class NotNow(VerificationError):
+class OutsideValidity(VerificationError):
     """The peer's certificate is one that we trust, and its time is over or has not come."""
 
 

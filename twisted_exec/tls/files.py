@@ -6,6 +6,8 @@ when one of them has changed.  Certificate and key are two files and cannot be
 replaced together: whoever looks in between sees a pair that does not match.
 So whatever cannot be parsed leaves the last good value in force, is logged
 once, and is tried again a second later.
+
+When certificates in files end.
 """
 
 from __future__ import annotations
@@ -13,12 +15,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
+from cryptography import x509
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 
 _MAX_BYTES = 4 << 20
@@ -126,3 +131,56 @@ class Reloading(Generic[T]):
                 raise TLSConfigError(f"cannot read {path!r}: {_why(problem)}") from None
             stamps.append((found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
         return tuple(stamps)
+
+
+class Expiry:
+    """
+    The ends of some certificates.
+
+    Of a server's or a client's that of the certificate itself, which comes first in its file; of CAs that
+    of the one that is good for longest.
+
+    :param files: paths, by the names to tell them by.
+    :param told: likewise, PEM that lies elsewhere; empty for none.
+    """
+
+    def __init__(
+        self,
+        files: Mapping[str, str],
+        told: Mapping[str, Callable[[], bytes]] | None = None,
+    ) -> None:
+        self._ways: dict[str, Callable[[], bytes]] = {
+            name: partial(read_file, path) for name, path in files.items()
+        }
+        self._ways |= told or {}
+
+    def ends(self) -> dict[str, float]:
+        """
+        The end of each, in seconds since the epoch, as its file is now.
+
+        What cannot be read, or is not there, is left out.
+        """
+        found = {}
+        for name, read in self._ways.items():
+            try:
+                found[name] = _end(read(), name)
+            except TLSConfigError:
+                continue  # whoever uses it complains
+        return found
+
+
+def _end(content: bytes, what: str) -> float:
+    chain = pem.certificates(content, what)
+    counted = chain if all(map(_is_ca, chain)) else chain[:1]
+    return _latest(counted)
+
+
+def _latest(certificates: Sequence[x509.Certificate]) -> float:
+    return max(each.not_valid_after_utc.timestamp() for each in certificates)
+
+
+def _is_ca(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
+        return False

@@ -26,7 +26,7 @@ from OpenSSL.crypto import (
 )
 
 from twisted_exec.tls import pem
-from twisted_exec.tls.errors import NotNow, VerificationError
+from twisted_exec.tls.errors import OutsideValidity, VerificationError
 
 _OF_TIME = (
     SSL.X509VerificationCodes.ERR_CERT_NOT_YET_VALID,
@@ -136,7 +136,7 @@ def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) ->
     except X509StoreContextError as problem:
         told = f"the client certificate is refused: {problem}"
         # Only what a CA of ours has signed comes as far as that.
-        kind = NotNow if problem.errors[0] in _OF_TIME else VerificationError
+        kind = OutsideValidity if problem.errors[0] in _OF_TIME else VerificationError
         raise kind(told) from None
     for authority in vouching:
         if not (_usages(authority) or _FOR_CLIENTS) & _FOR_CLIENTS:

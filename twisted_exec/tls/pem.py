@@ -3,13 +3,18 @@ PEM texts to certificates, keys and OpenSSL contexts.
 
 Every parser here takes ``what``: how to name the source in an error, such as
 ``certificate '/etc/exec/tls.crt'``.
+
+Names that certificates carry and servers are asked for.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import idna
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
@@ -19,6 +24,33 @@ from OpenSSL.crypto import X509, X509Store
 from OpenSSL.crypto import Error as CryptoError
 
 from twisted_exec.tls.errors import TLSConfigError
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# Underscores are no host names, but live in DNS all the same.
+_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
+
+
+def server_name(text: str) -> Address | str:
+    """
+    An IP address, or a DNS name in ASCII without its final dot.
+
+    :param text: an address, perhaps in the brackets of a URL, or a DNS name, perhaps beyond ASCII.
+    :raises TLSConfigError: it is neither.
+    """
+    try:
+        return ipaddress.ip_address(text.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        pass
+    try:
+        name = text if text.isascii() else idna.encode(text, uts46=True).decode("ascii")
+    except idna.IDNAError:
+        name = ""
+    name = name.removesuffix(".")
+    if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in name.split(".")):
+        raise TLSConfigError(f"{text!r} is no DNS name or IP address")
+    return name
+
 
 PrivateKey = (
     rsa.RSAPrivateKey
@@ -66,7 +98,7 @@ def has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
     return True
 
 
-def time_problem(pem: bytes, what: str) -> str:
+def validity_problem(pem: bytes, what: str) -> str:
     """
     Why nobody takes a certificate now; empty when its time is not the reason.
 

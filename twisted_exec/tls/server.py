@@ -42,7 +42,7 @@ class ServerTLS:
     :param key: path of its private key, without a passphrase.
     :param client_cas: paths of the CAs whose certificates clients may present.
         Without any, no client certificate is asked for.
-    :param told_cas: more of them, as PEM that may be another one each time.
+    :param published_cas: more of them, as PEM that may be another one each time.
     :param clock: decides when to look at the files again.
     """
 
@@ -52,11 +52,11 @@ class ServerTLS:
         key: str,
         *,
         client_cas: Sequence[str] = (),
-        told_cas: Callable[[], bytes] | None = None,
+        published_cas: Callable[[], bytes] | None = None,
         clock: IReactorTime,
     ) -> None:
         self._certificate, self._key, self._client_cas = certificate, key, tuple(client_cas)
-        self._told_cas, self._told = told_cas, b""
+        self._told_cas, self._told = published_cas, b""
         self._context = Reloading((certificate, key, *client_cas), self._build, clock)
 
     def load(self) -> None:

@@ -169,7 +169,7 @@ class _UNIXConnector(_Once, unix.Connector):
         return UNIXClient(self.address, self, self.reactor, self.checkPID)
 
 
-def accept_at_once(port: IListeningPort) -> None:
+def accept_unbuffered(port: IListeningPort) -> None:
     """Make a listening port's *later* connections send at once.  Unknown kinds stay as they are."""
     if type(port) is tcp.Port:
         port.transport = TCPServer  # type: ignore[assignment]
@@ -211,7 +211,7 @@ class Connecting:
         return connector
 
 
-def connecting_at_once(reactor: Any) -> Any:
+def unbuffered_connector(reactor: Any) -> Any:
     """The reactor to give to client endpoints; other than socket reactors come back unchanged."""
     return Connecting(reactor) if isinstance(reactor, PosixReactorBase) else reactor
 
@@ -359,7 +359,7 @@ class StreamTLSFactory(TLSMemoryBIOFactory):
         self.handshake_seconds = handshake_seconds
 
 
-def underlying(transport: object) -> object:
+def socket_transport(transport: object) -> object:
     """The socket's transport below any wrappers such as TLS."""
     seen = transport
     while isinstance(seen, Protocol):

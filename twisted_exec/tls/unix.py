@@ -16,7 +16,7 @@ import struct
 import tempfile
 
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.transport import underlying
+from twisted_exec.tls.transport import socket_transport
 
 LONGEST_SOCKET_PATH = 107
 """``sizeof(sun_path) - 1``: see unix(7)."""
@@ -44,7 +44,7 @@ def peer_uid(transport: object) -> int:
     :param transport: a UNIX socket's transport, TLS over it or not.
     :raises TLSConfigError: it is not a UNIX socket.
     """
-    handle = getattr(underlying(transport), "getHandle", lambda: None)()
+    handle = getattr(socket_transport(transport), "getHandle", lambda: None)()
     if not isinstance(handle, socket.socket) or handle.family != socket.AF_UNIX:
         raise TLSConfigError("only UNIX sockets know their peer's user")
     credentials = handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

@@ -29,7 +29,7 @@ _REPLIES = {
 }
 
 
-class SocksRefused(Exception):
+class Socks5Refused(Exception):
     """The proxy follows the protocol and refuses.  The message says why."""
 
 
@@ -80,7 +80,7 @@ class Socks5Client:
         Take received bytes in any chunks.
 
         :return: bytes to send, often none.
-        :raises SocksRefused: the proxy refuses.
+        :raises Socks5Refused: the proxy refuses.
         :raises RemoteProtocolError: the peer does not speak SOCKS 5.
         """
         self._received += data
@@ -112,10 +112,10 @@ class Socks5Client:
             return self._method(code)
         if self._step is _Step.PASSWORD:
             if code:
-                raise SocksRefused("the proxy does not accept the user name and password")
+                raise Socks5Refused("the proxy does not accept the user name and password")
             return self._request()
         if code:
-            raise SocksRefused(f"the proxy says: {_REPLIES.get(code, f'failure {code}')}")
+            raise Socks5Refused(f"the proxy says: {_REPLIES.get(code, f'failure {code}')}")
         self._step = _Step.DONE
         return b""
 
@@ -127,7 +127,7 @@ class Socks5Client:
             return self._request()
         if method == _NONE_ACCEPTABLE:
             wants = "another authentication method" if self._login else "a user name and password"
-            raise SocksRefused(f"the proxy wants {wants}")
+            raise Socks5Refused(f"the proxy wants {wants}")
         raise RemoteProtocolError("the proxy chose an authentication method that was not offered")
 
     def _request(self) -> bytes:

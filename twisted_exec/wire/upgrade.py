@@ -21,10 +21,10 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 WEBSOCKET = b"websocket"
 SPDY = b"SPDY/3.1"
-PASSED_UPGRADES = (WEBSOCKET, SPDY)
+FORWARDED_UPGRADES = (WEBSOCKET, SPDY)
 """The upgrades that a proxy forwards.  Any other (h2c, TLS ...) could bypass the proxy."""
 
-_KNOWN_UPGRADES = {name.lower(): name for name in PASSED_UPGRADES}
+_KNOWN_UPGRADES = {name.lower(): name for name in FORWARDED_UPGRADES}
 
 BEARER_SUBPROTOCOL = b"base64url.bearer.authorization.k8s.io."
 """Prefix of a WebSocket subprotocol that carries a bearer token: browsers cannot set headers."""
@@ -220,7 +220,7 @@ def requested_upgrade(headers: Headers) -> bytes:
     """
     Return the upgrade that a request asks for; empty if it asks for none.
 
-    ``Connection`` must contain the token ``upgrade``.  A protocol in :data:`PASSED_UPGRADES` is
+    ``Connection`` must contain the token ``upgrade``.  A protocol in :data:`FORWARDED_UPGRADES` is
     returned in that spelling, any other as sent.
     """
     connection, upgrade = [], []
@@ -238,7 +238,9 @@ def requested_upgrade(headers: Headers) -> bytes:
     return _KNOWN_UPGRADES.get(protocols[0].lower(), protocols[0])
 
 
-def passed_on(headers: Headers, credentials: Container[bytes]) -> list[tuple[bytes, bytes]]:
+def forwarded_request_headers(
+    headers: Headers, credentials: Container[bytes]
+) -> list[tuple[bytes, bytes]]:
     """
     Return the headers of a request that the next hop may see.
 
@@ -268,7 +270,7 @@ def _without_bearer(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     return name, b", ".join(others)
 
 
-def passed_back(headers: Headers) -> list[tuple[bytes, bytes]]:
+def forwarded_response_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     """
     Return the headers of a 101 response that the previous hop may see: those of the handshake.
 

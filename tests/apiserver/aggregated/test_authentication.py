@@ -17,11 +17,11 @@ from tests.tls.support import authority, client_identity
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust
 from twisted_exec.apiserver.aggregated.trust import CONFIGMAPS, NAME, NAMESPACE, TrustError
-from twisted_exec.apiserver.filters import Gate
+from twisted_exec.apiserver.serving.filters import Gate
 from twisted_exec.auth.credentials import PresentedCredentials
 from twisted_exec.auth.delegated import DelegatedAuthenticator
 from twisted_exec.auth.interfaces import IAuthenticator, User
-from twisted_exec.tls.authority import Issued
+from twisted_exec.tls.pki.authority import Issued
 
 USERS, PROXIES, NEWER = (
     authority(name).certificate_pem for name in ("users", "forwarding", "newer")

@@ -9,7 +9,7 @@ import os
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.test_tap import arguments
-from twisted_exec.apiserver.aggregated.ground import Aggregated
+from twisted_exec.apiserver.aggregated.control_plane import Aggregated
 from twisted_exec.apiserver.aggregated.trust import Overrides
 from twisted_exec.apiserver.service import Settings
 from twisted_exec.apiserver.tap import Options, makeService, settings

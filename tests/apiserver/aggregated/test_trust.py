@@ -17,7 +17,7 @@ from tests.apiserver.aggregated.support import PROXY, configmap
 from tests.tls.support import authority
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.aggregated.trust import Overrides, TrustError, trust_of
-from twisted_exec.auth.requestheader import HeaderNames
+from twisted_exec.auth.request_header import HeaderNames
 from twisted_exec.tls import pem
 
 USERS, PROXIES = (authority(name).certificate_pem for name in ("users", "forwarding"))

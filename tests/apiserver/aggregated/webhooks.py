@@ -16,13 +16,13 @@ from twisted.web.resource import Resource as WebResource
 from tests.tls.support import LoopbackCase, authority, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver.aggregated import admission_sources as sources
-from twisted_exec.apiserver.aggregated.admission import HostAdmission
+from twisted_exec.apiserver.aggregated.admission import sources
+from twisted_exec.apiserver.aggregated.admission.host import HostAdmission
 from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change, Opening
 from twisted_exec.auth.interfaces import User
-from twisted_exec.streaming.site import Site, respond
+from twisted_exec.streaming.http.site import Site, respond
 from twisted_exec.testing.cluster import MemoryCluster
 
 JANE = User("jane", ("dev", "system:authenticated"), "u-1", {"scopes": ("a", "b")})

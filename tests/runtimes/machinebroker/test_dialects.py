@@ -12,8 +12,7 @@ from tests.contracts.chain import NAMESPACE, ChainCase, pool_of, reactor
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC, Dialect
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
-from twisted_exec.runtimes.machinebroker.identity import Identity
-from twisted_exec.runtimes.machinebroker.place import Place
+from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.streaming.interfaces import POWERED_OFF
 
 

@@ -15,8 +15,8 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import globalLogPublisher
 
 from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, UserEnd, pki, reactor
+from tests.apiserver.consoles.test_connect import binding
 from tests.apiserver.support import AuditList
-from tests.apiserver.test_connect import binding
 from tests.contracts.machine_runtime import machine
 from tests.recording import recorded, unread
 from tests.runtimes.support import open_log
@@ -27,15 +27,14 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig import load
-from twisted_exec.runtimes.machinebroker import routes
+from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.runtimes.machinebroker import streams
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
-from twisted_exec.runtimes.machinebroker.identity import Identity
 from twisted_exec.runtimes.machinebroker.leases import LEASES
-from twisted_exec.runtimes.machinebroker.place import Place
+from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.runtimes.machinebroker.tokens import new_key
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN
-from twisted_exec.streaming.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
 
@@ -412,7 +411,7 @@ class FaultTests(HostCase):
 
     async def test_25_no_deadline(self) -> None:
         """A target that does not answer is not waited for for ever; the token is good again."""
-        self.patch(routes, "ANSWER_SECONDS", 0.2)
+        self.patch(streams, "ANSWER_SECONDS", 0.2)
         host = await self.ready()
         token = await self.token(host, await self.machine(host))
         self.pool.silent = True
@@ -470,7 +469,7 @@ class StartTests(HostCase):
 
     async def test_over_tls(self) -> None:
         """Consoles are offered where it listens, by TLS."""
-        from twisted_exec.runtimes.stream_server import Listening
+        from twisted_exec.runtimes.serving.server import Listening
 
         pair = pki().pair("apiserver")
         listening = Listening(

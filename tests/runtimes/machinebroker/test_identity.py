@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.identity`.
+Tests for :mod:`twisted_exec.runtimes.machinebroker.target`.
 """
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import Forbidden
-from twisted_exec.kube.config import Impersonation
-from twisted_exec.runtimes.machinebroker.identity import LONGEST_USER, Identity, cluster_name
+from twisted_exec.kube.kubeconfig.client_config import Impersonation
+from twisted_exec.runtimes.machinebroker.target import LONGEST_USER, Identity, cluster_name
 
 
 class IdentityTests(SynchronousTestCase):

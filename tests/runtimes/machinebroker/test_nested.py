@@ -13,8 +13,8 @@ from twisted.internet.defer import maybeDeferred
 from twisted.trial.unittest import TestCase
 
 from tests.apiserver.chain import POOL, pki, reactor, read
+from tests.apiserver.consoles.test_connect import binding
 from tests.apiserver.support import AuditList
-from tests.apiserver.test_connect import binding
 from tests.flows.consoles import Screen, watch
 from tests.runtimes.support import SHELL, pause
 from twisted_exec.api import kinds
@@ -25,18 +25,17 @@ from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.kube.kubeconfig import load
+from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.service import Settings as PoolletSettings
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
-from twisted_exec.runtimes.machinebroker.identity import Identity
-from twisted_exec.runtimes.machinebroker.place import Place
+from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.tls.pki import FORWARDING_USER, write_kubeconfig
-from twisted_exec.wire.remotecommand import TerminalSize
+from twisted_exec.tls.pki.directory import FORWARDING_USER, write_kubeconfig
+from twisted_exec.wire.remotecommand.messages import TerminalSize
 
 MACHINES, CLASSES = kinds.MACHINES.resource, kinds.MACHINECLASSES.resource
 NAMESPACE = "default"

@@ -9,8 +9,9 @@ from typing import Any
 
 from tests.contracts.machine_runtime import machine
 from twisted_exec.api import kinds
-from twisted_exec.api.kinds import networking, storage
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.kinds import storage
+from twisted_exec.api.kinds.network import networks
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Conflict, NotFound, NotImplementedByBackend
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.machinebroker.parts import network_name, part_name
@@ -19,7 +20,7 @@ from .support import CLASS, NAMESPACE, BrokerCase, connected, interface
 
 VOLUMES = storage.volumes("ironcore.dev").resource
 NICS, NETWORKS = (
-    each("ironcore.dev").resource for each in (networking.networkinterfaces, networking.networks)
+    each("ironcore.dev").resource for each in (networks.networkinterfaces, networks.networks)
 )
 SECRETS = kinds.SECRETS.resource
 

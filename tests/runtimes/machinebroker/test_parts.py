@@ -12,10 +12,10 @@ from tests.contracts.machine_runtime import machine
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.revisions_disks import image_disk
+from twisted_exec.iri.revisions.older import image_disk
 from twisted_exec.runtimes.machinebroker.objects import read, to_object
 from twisted_exec.runtimes.machinebroker.parts import told_of
-from twisted_exec.runtimes.machinebroker.place import Place
+from twisted_exec.runtimes.machinebroker.target import Place
 
 from .support import CLASS, NAMESPACE, connected, interface
 

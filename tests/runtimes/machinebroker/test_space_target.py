@@ -16,11 +16,10 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.machinebroker.host import Follow
-from twisted_exec.runtimes.machinebroker.identity import Identity
 from twisted_exec.runtimes.machinebroker.objects import to_object
-from twisted_exec.runtimes.machinebroker.place import Place
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
 from twisted_exec.runtimes.machinebroker.space_target import SpaceTarget
+from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.runtimes.machinebroker.tokens import MemoryLedger, Tokens, new_key
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.spaces.interfaces import ISpaceListener

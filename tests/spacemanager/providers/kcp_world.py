@@ -14,12 +14,12 @@ from tests.contracts.space_world import SpaceWorld
 from tests.spacemanager.providers.played_kcp import SERVING, PlayedKcp
 from tests.spacemanager.providers.steps import Steps
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.config import ClientConfig, Material
-from twisted_exec.kube.http import Answer, HTTPTransport, Request
-from twisted_exec.kube.written import written
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.writer import written
+from twisted_exec.kube.transport.http import Answer, HTTPTransport, Request
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, Physical, ProviderSpec
-from twisted_exec.spacemanager.providers.kcp import KcpProvider
-from twisted_exec.spacemanager.providers.kcp_config import kcp_settings
+from twisted_exec.spacemanager.providers.kcp.config import kcp_settings
+from twisted_exec.spacemanager.providers.kcp.provider import KcpProvider
 
 reactor: Any = _reactor
 

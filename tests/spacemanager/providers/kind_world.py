@@ -23,11 +23,11 @@ from tests.spacemanager.providers.played_kcp import CERTIFICATE, SERVING
 from tests.spacemanager.providers.steps import Steps
 from twisted_exec.api.spaces import IN_CLUSTER
 from twisted_exec.spacemanager.interfaces import Access, ISpaceProvider, Physical
-from twisted_exec.spacemanager.providers.kind import KindProvider
-from twisted_exec.spacemanager.providers.kind_cli import KindCli, Ran
-from twisted_exec.spacemanager.providers.kind_clusters import KindSettings
-from twisted_exec.spacemanager.providers.kind_poll import Poll
-from twisted_exec.spacemanager.providers.kind_records import CREATING, Record, Records
+from twisted_exec.spacemanager.providers.kind.cli import CompletedRun, KindCli
+from twisted_exec.spacemanager.providers.kind.config import KindSettings
+from twisted_exec.spacemanager.providers.kind.polling import Poll
+from twisted_exec.spacemanager.providers.kind.provider import KindProvider
+from twisted_exec.spacemanager.providers.kind.records import CREATING, Record, Records
 
 reactor: Any = _reactor
 FAKE = Path(__file__).with_name("fake_kind.sh")
@@ -102,7 +102,7 @@ class CountedCli(KindCli):
         super().__init__(reactor, environ, program)
         self._steps = steps
 
-    async def run(self, *words: str, seconds: float) -> Ran:
+    async def run(self, *words: str, seconds: float) -> CompletedRun:
         self._steps.open.append(" ".join(words))
         try:
             await self._steps.begin()

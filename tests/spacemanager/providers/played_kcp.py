@@ -32,12 +32,12 @@ from twisted_exec.api.kinds import (
     TOKENREVIEWS,
 )
 from twisted_exec.api.kinds.kind import Kind
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
 from twisted_exec.api.times import timestamp
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.testing.cluster import MemoryCluster
-from twisted_exec.tls.authority import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 reactor: Any = _reactor
 SERVING = Authority.create("kcp")

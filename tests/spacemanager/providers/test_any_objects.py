@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.spacemanager.interfaces import BROKEN, BUILDING, GOING, USABLE
-from twisted_exec.spacemanager.providers import clusterprofile_reading as profiles
-from twisted_exec.spacemanager.providers import kubeflex_reading as planes
+from twisted_exec.spacemanager.providers.clusterprofile import profiles
+from twisted_exec.spacemanager.providers.kubeflex import controlplanes as planes
 
 WORDS = st.sampled_from(
     [

@@ -15,7 +15,6 @@ from tests.contracts.storage import MACHINES, POOLS, machine
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.encoded import Encoded, json_of
-from twisted_exec.storage.errors import StorageError
 from twisted_exec.storage.etcd.keys import (
     ForeignKey,
     Keys,
@@ -26,6 +25,7 @@ from twisted_exec.storage.etcd.keys import (
     with_version,
 )
 from twisted_exec.storage.history import table_of
+from twisted_exec.storage.interfaces import StorageError
 
 KEYS = Keys("/p")
 

@@ -12,9 +12,9 @@ from tests import needs
 from tests.contracts.storage import MACHINES, machine
 from tests.storage.etcds import EtcdCase, any_prefix, shared
 from twisted_exec.storage.etcd.client import EtcdClient
-from twisted_exec.storage.etcd.following import Following
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.reads import Reads
+from twisted_exec.storage.etcd.reflector import Following
 from twisted_exec.storage.history import History
 
 

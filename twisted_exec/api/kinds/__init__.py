@@ -5,19 +5,20 @@ The kinds that the API server serves: one definition each.
 from collections.abc import Iterator, Sequence
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.api.kinds import ipam, networking, routing, storage
+from twisted_exec.api.kinds import storage
 from twisted_exec.api.kinds.certificates import CERTIFICATESIGNINGREQUESTS
 from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES
+from twisted_exec.api.kinds.compute.machines import image_of
+from twisted_exec.api.kinds.compute.machines import kind as machine_kind
+from twisted_exec.api.kinds.compute.pools import ADDRESS_TYPES, class_kind
+from twisted_exec.api.kinds.compute.pools import kind as pool_kind
 from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
 from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
-from twisted_exec.api.kinds.machines import image_of
-from twisted_exec.api.kinds.machines import kind as machine_kind
-from twisted_exec.api.kinds.node_pods import BINDINGS, NODE_PODS
+from twisted_exec.api.kinds.network import ipam, networks, routing
 from twisted_exec.api.kinds.nodes import NODES
-from twisted_exec.api.kinds.pods import CONSOLE, PODS
-from twisted_exec.api.kinds.pools import ADDRESS_TYPES, class_kind
-from twisted_exec.api.kinds.pools import kind as pool_kind
+from twisted_exec.api.kinds.pods.machine_pods import CONSOLE, PODS
+from twisted_exec.api.kinds.pods.node_pods import BINDINGS, NODE_PODS
 from twisted_exec.api.kinds.rbac import (
     CLUSTERROLEBINDINGS,
     CLUSTERROLES,
@@ -93,7 +94,7 @@ def _all_beside(dialects: Sequence[Dialect]) -> Iterator[Kind]:
 def _beside(domain: str, *, older: bool) -> tuple[Kind, ...]:
     found = (
         *storage.kinds(domain, older=older),
-        *networking.kinds(domain, older=older),
+        *networks.kinds(domain, older=older),
         *ipam.kinds(domain),
     )
     return (*found, *routing.kinds(domain)) if older else found

@@ -9,12 +9,12 @@ Source: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2, ``apis/v1alpha1``; and
 
 from __future__ import annotations
 
-from twisted_exec.api.kinds import rules
+from twisted_exec.api.kinds.common import cel_rules
+from twisted_exec.api.kinds.common.cel_rules import Fixed
+from twisted_exec.api.kinds.common.jsonpath import TROUBLE, column, condition
+from twisted_exec.api.kinds.common.schemas import METAV1_CONDITIONS
 from twisted_exec.api.kinds.kind import Kind
-from twisted_exec.api.kinds.paths import TROUBLE, column, condition
-from twisted_exec.api.kinds.rules import Fixed
-from twisted_exec.api.kinds.shapes import METAV1_CONDITIONS
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import (
     Schema,
     anything,
@@ -109,7 +109,7 @@ CLUSTERPROFILES = Kind(
     resource=Resource("multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", "ClusterProfile"),
     singular="clusterprofile",
     description="ClusterProfile is one cluster of several.",
-    schema={"spec": rules.with_rules(_SPEC, _FIXED), "status": _STATUS},
+    schema={"spec": cel_rules.with_rules(_SPEC, _FIXED), "status": _STATUS},
     required=("spec",),
     columns=(
         column("Manager", ".spec.clusterManager.name", "Who keeps this object"),
@@ -121,5 +121,5 @@ CLUSTERPROFILES = Kind(
     has_status=True,
     counts_generation=True,
     unconditional_update=False,
-    validate_update=lambda new, old: rules.changed(_FIXED, new, old),
+    validate_update=lambda new, old: cel_rules.changed(_FIXED, new, old),
 )

@@ -7,9 +7,9 @@ Source: ``k8s.io/api/core/v1`` and ``k8s.io/api/coordination/v1``.
 from __future__ import annotations
 
 from twisted_exec.api import names
+from twisted_exec.api.kinds.common.schemas import CONDITIONS, strings
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.kinds.shapes import CONDITIONS, strings
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import anything, integer, moment, string, struct
 
 NAMESPACE_FINALIZER = "kubernetes"

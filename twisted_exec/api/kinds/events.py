@@ -18,7 +18,7 @@ from typing import Any
 from twisted_exec.api import fields, names, times
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import Schema, integer, moment, string, struct
 from twisted_exec.api.selectors import Field
 
@@ -129,7 +129,7 @@ def _validate(event: Object) -> list[Cause]:
 
 def _validate_new(event: Object) -> list[Cause]:
     """Only what came through core/v1 may lack what Events are to tell today."""
-    old = as_core(event)
+    old = event_to_core(event)
     causes = _validate(old)
     if "eventTime" not in old and "firstTimestamp" not in old:
         causes += [fields.required("eventTime"), *_new_causes(old)]
@@ -215,24 +215,24 @@ _CORE_NAMES = {new: core for core, new in _NEW_NAMES.items()}
 _NEW = Resource("events.k8s.io", "v1", "events", "Event")
 
 
-def as_new(event: Mapping[str, Any]) -> Object:
+def event_from_core(event: Mapping[str, Any]) -> Object:
     """An Event of core/v1 as one of events.k8s.io/v1."""
     renamed = {_NEW_NAMES.get(key, key): value for key, value in event.items()}
     return renamed | {"apiVersion": _NEW.api_version}
 
 
-def as_core(event: Mapping[str, Any]) -> Object:
+def event_to_core(event: Mapping[str, Any]) -> Object:
     """An Event of events.k8s.io/v1 as one of core/v1."""
     renamed = {_CORE_NAMES.get(key, key): value for key, value in event.items()}
     return renamed | {"apiVersion": EVENTS.resource.api_version}
 
 
 def _read_core(column: Column) -> Column:
-    return replace(column, read=lambda event: column.read(as_core(event)))
+    return replace(column, read=lambda event: column.read(event_to_core(event)))
 
 
 def _select_core(field: Field) -> Field:
-    return lambda event: field(as_core(event))
+    return lambda event: field(event_to_core(event))
 
 
 EVENTS_V1 = Kind(

@@ -11,7 +11,7 @@ from typing import Any
 
 from twisted_exec.api import names
 from twisted_exec.api.fields import Cause
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import Schema
 from twisted_exec.api.selectors import Field
 
@@ -27,7 +27,7 @@ class Column:
     :param priority: above 0 means only with ``-o wide``, behind AGE.
     :param moment: what is read is a time, and the cell tells how long ago that was.
     :param path: the same as JSONPath, for kinds that a CustomResourceDefinition may describe
-        (:mod:`twisted_exec.api.kinds.paths`).
+        (:mod:`twisted_exec.api.kinds.common.jsonpath`).
     """
 
     name: str

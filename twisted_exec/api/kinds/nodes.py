@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from twisted_exec.api import fields, names, quantity
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import (
     anything,
     array,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from twisted_exec.api import fields, names
 from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds.common.schemas import strings
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.kinds.shapes import strings
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import Schema, array, mapping, string, struct
 
 GROUP = "rbac.authorization.k8s.io"

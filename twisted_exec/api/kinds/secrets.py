@@ -21,7 +21,7 @@ from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import bootstraptokens
 from twisted_exec.api.kinds.bootstraptokens import HIDDEN as _HIDDEN
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import boolean, mapping, string
 
 OPAQUE = "Opaque"

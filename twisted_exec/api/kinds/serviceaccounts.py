@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from twisted_exec.api import fields
 from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds.common.schemas import strings
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.kinds.reviews import AUTHENTICATION
-from twisted_exec.api.kinds.shapes import strings
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import array, boolean, integer, moment, reference, string, struct
 
 DEFAULT_SECONDS = 3600

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import integer, moment, string, struct
 
 MODES = ("Drive", "TakeOver", "Watch")

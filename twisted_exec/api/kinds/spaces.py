@@ -18,11 +18,11 @@ from collections.abc import Iterator
 
 from twisted_exec.api import fields, names, spaces
 from twisted_exec.api.fields import Cause
-from twisted_exec.api.kinds import causes, rules
+from twisted_exec.api.kinds.common import cel_rules, validation
+from twisted_exec.api.kinds.common.cel_rules import Fixed, Rule, Spec
+from twisted_exec.api.kinds.common.jsonpath import TROUBLE, column, condition
+from twisted_exec.api.kinds.common.schemas import METAV1_CONDITIONS
 from twisted_exec.api.kinds.kind import Kind, Object
-from twisted_exec.api.kinds.paths import TROUBLE, column, condition
-from twisted_exec.api.kinds.rules import Fixed, Rule, Spec
-from twisted_exec.api.kinds.shapes import METAV1_CONDITIONS
 from twisted_exec.api.schema import (
     Schema,
     array,
@@ -254,7 +254,7 @@ def _bounded(name: str, limit: int) -> list[str]:
 
 
 def _validate_space(space: Object) -> list[Cause]:
-    found = rules.broken(SPACE_RULES, space)
+    found = cel_rules.broken(SPACE_RULES, space)
     found += _reference_causes(space["spec"], _OWN_SECRETS)
     return found or list(_place_causes(space))
 
@@ -277,11 +277,11 @@ def _place_causes(space: Object) -> Iterator[Cause]:
 def _reference_causes(spec: Spec, keys: tuple[str, ...]) -> Iterator[Cause]:
     for key in keys:
         if spec.get(key, {}).get("name"):
-            yield from causes.reference(spec, key, f"spec.{key}")
+            yield from validation.reference(spec, key, f"spec.{key}")
 
 
 def _validate_provider(provider: Object) -> list[Cause]:
-    found = rules.broken(PROVIDER_RULES, provider)
+    found = cel_rules.broken(PROVIDER_RULES, provider)
     return [*found, *_reference_causes(provider["spec"], ("secretRef",))]
 
 
@@ -291,7 +291,7 @@ SPACES = Kind(
     short_names=("spa",),
     description="Space is a control plane: something that answers as an API server does.",
     schema={
-        "spec": rules.with_rules(_SPACE_SPEC, (*SPACE_RULES, *SPACE_FIXED)),
+        "spec": cel_rules.with_rules(_SPACE_SPEC, (*SPACE_RULES, *SPACE_FIXED)),
         "status": _SPACE_STATUS,
     },
     required=("spec",),
@@ -325,7 +325,7 @@ SPACES = Kind(
     unconditional_update=False,
     name_rule=space_name,
     validate=_validate_space,
-    validate_update=lambda new, old: rules.changed(SPACE_FIXED, new, old),
+    validate_update=lambda new, old: cel_rules.changed(SPACE_FIXED, new, old),
 )
 
 SPACEPROVIDERDESCS = Kind(
@@ -334,7 +334,7 @@ SPACEPROVIDERDESCS = Kind(
     short_names=("spd",),
     description="SpaceProviderDesc is what has Spaces made, and lists them.",
     schema={
-        "spec": rules.with_rules(_PROVIDER_SPEC, (*PROVIDER_RULES, *PROVIDER_FIXED)),
+        "spec": cel_rules.with_rules(_PROVIDER_SPEC, (*PROVIDER_RULES, *PROVIDER_FIXED)),
         "status": _PROVIDER_STATUS,
     },
     required=("spec",),
@@ -363,5 +363,5 @@ SPACEPROVIDERDESCS = Kind(
     unconditional_update=False,
     name_rule=provider_name,
     validate=_validate_provider,
-    validate_update=lambda new, old: rules.changed(PROVIDER_FIXED, new, old),
+    validate_update=lambda new, old: cel_rules.changed(PROVIDER_FIXED, new, old),
 )

@@ -15,10 +15,16 @@ from typing import Any
 
 from twisted_exec.api import fields
 from twisted_exec.api.fields import Cause
-from twisted_exec.api.kinds import causes
+from twisted_exec.api.kinds.common import validation
+from twisted_exec.api.kinds.common.schemas import (
+    CONDITIONS,
+    TAINTS,
+    TOLERATIONS,
+    claim,
+    extend_schema,
+)
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.kinds.shapes import CONDITIONS, TAINTS, TOLERATIONS, claim, with_more
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import (
     array,
     boolean,
@@ -106,11 +112,11 @@ def _image(volume: Object) -> str:
 def _validate_volume(volume: Object) -> list[Cause]:
     spec = volume.get("spec", {})
     source = spec.get("dataSource", {})
-    found = list(causes.reference(spec, "volumeClassRef", "spec.volumeClassRef"))
+    found = list(validation.reference(spec, "volumeClassRef", "spec.volumeClassRef"))
     if "volumeClassRef" in spec:
-        found += causes.labels(spec.get("volumePoolSelector", {}), "spec.volumePoolSelector")
-        found += causes.reference(spec, "volumePoolRef", "spec.volumePoolRef")
-        found += causes.positive(spec.get("resources", {}), "storage", "spec.resources")
+        found += validation.labels(spec.get("volumePoolSelector", {}), "spec.volumePoolSelector")
+        found += validation.reference(spec, "volumePoolRef", "spec.volumePoolRef")
+        found += validation.positive(spec.get("resources", {}), "storage", "spec.resources")
     else:
         given = [key for key in _NEED_A_CLASS if key in spec]
         given += ["dataSource.osImage"] if "osImage" in source else []
@@ -118,12 +124,14 @@ def _validate_volume(volume: Object) -> list[Cause]:
         found += [fields.forbidden(f"spec.{key}", told) for key in given]
     if spec.get("unclaimable") and "claimRef" in spec:
         found.append(fields.forbidden("spec.claimRef", "cannot specify unclaimable and claimRef"))
-    found += causes.reference(spec, "claimRef", "spec.claimRef")
-    found += causes.reference(spec.get("encryption", {}), "secretRef", "spec.encryption.secretRef")
+    found += validation.reference(spec, "claimRef", "spec.claimRef")
+    found += validation.reference(
+        spec.get("encryption", {}), "secretRef", "spec.encryption.secretRef"
+    )
     if "volumeSnapshotRef" in source and "osImage" in source:
         told = "must only specify one volume data source"
         found.append(fields.forbidden("spec.dataSource.osImage", told))
-    found += causes.reference(source, "volumeSnapshotRef", "spec.dataSource.volumeSnapshotRef")
+    found += validation.reference(source, "volumeSnapshotRef", "spec.dataSource.volumeSnapshotRef")
     return found
 
 
@@ -131,9 +139,9 @@ def _volume_changed(new: Object, old: Object) -> list[Cause]:
     after, before = new.get("spec", {}), old.get("spec", {})
     found: list[Cause] = []
     for key in ("volumeClassRef", "encryption"):
-        found += causes.unchanged(after.get(key), before.get(key), f"spec.{key}")
+        found += validation.unchanged(after.get(key), before.get(key), f"spec.{key}")
     key = "volumePoolRef"
-    found += causes.set_once(after.get(key), before.get(key), f"spec.{key}")
+    found += validation.set_once(after.get(key), before.get(key), f"spec.{key}")
     return found
 
 
@@ -153,8 +161,8 @@ def volumes(domain: str, *, older: bool = False) -> Kind:
 
     :param older: with what onmetal-api v0.1 has besides.
     """
-    spec = with_more(_SPEC, _OLDER_SPEC if older else {})
-    status = with_more(_STATUS, _OLDER_STATUS if older else {})
+    spec = extend_schema(_SPEC, _OLDER_SPEC if older else {})
+    status = extend_schema(_STATUS, _OLDER_STATUS if older else {})
     return Kind(
         resource=Resource(f"storage.{domain}", VERSION, "volumes", "Volume"),
         singular="volume",
@@ -182,13 +190,13 @@ def _class_causes(volume_class: Object) -> list[Cause]:
     given = volume_class.get("capabilities", {})
     found: list[Cause] = []
     for key in {"tps": None, "iops": None, **given}:
-        found += causes.positive(given, key, "capabilities")
+        found += validation.positive(given, key, "capabilities")
     return found
 
 
 def _class_changed(new: Object, old: Object) -> list[Cause]:
     key = "capabilities"
-    return list(causes.unchanged(new.get(key), old.get(key), key))
+    return list(validation.unchanged(new.get(key), old.get(key), key))
 
 
 def _capability(key: str) -> Column:
@@ -219,7 +227,7 @@ def volumeclasses(domain: str) -> Kind:
 def _pool_changed(new: Object, old: Object) -> list[Cause]:
     key = "providerID"
     after, before = new.get("spec", {}).get(key), old.get("spec", {}).get(key)
-    return list(causes.set_once(after, before, f"spec.{key}"))
+    return list(validation.set_once(after, before, f"spec.{key}"))
 
 
 def _classes(pool: Object) -> str:

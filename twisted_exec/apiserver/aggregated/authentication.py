@@ -32,10 +32,10 @@ from twisted_exec.apiserver.aggregated.trust import (
 )
 from twisted_exec.auth.credentials import PresentedCredentials
 from twisted_exec.auth.interfaces import IAuthenticator, User
-from twisted_exec.auth.requestheader import RequestHeaderAuthenticator
+from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.kube.informers.reflector import Backoff, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.watch import Backoff, Reflector
 from twisted_exec.wire.upgrade import HeaderSet
 
 _REFUSED = (

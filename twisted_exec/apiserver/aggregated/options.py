@@ -9,12 +9,12 @@ from typing import Any
 
 from twisted.python.usage import UsageError
 
-from twisted_exec.apiserver.aggregated.ground import Aggregated
+from twisted_exec.apiserver.aggregated.control_plane import Aggregated
 from twisted_exec.apiserver.aggregated.trust import Overrides, is_header_name
-from twisted_exec.apiserver.identity_options import IdentityOptions
+from twisted_exec.apiserver.identity.options import IdentityOptions
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.following import FollowedConfig
-from twisted_exec.observe.program import BrowserOptions
+from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
+from twisted_exec.program.start import BrowserOptions
 
 _AGENT = "exec-apiserver"
 _NAMES = "requestheader-allowed-names"
@@ -118,7 +118,7 @@ def aggregated(options: Mapping[str, Any]) -> Aggregated | None:
     """
     if not options["aggregated"]:
         return None
-    config = FollowedConfig(options["kubeconfig"], options["context"])
+    config = ReloadingConfig(options["kubeconfig"], options["context"])
 
     def host(reactor: Any) -> KubeClient:
         return KubeClient(config.current(), reactor, renew=config.current, agent=_AGENT)

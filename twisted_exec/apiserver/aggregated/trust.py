@@ -18,8 +18,8 @@ from typing import Any
 
 from cryptography import x509
 
-from twisted_exec.api.meta import Resource
-from twisted_exec.auth.requestheader import HeaderNames
+from twisted_exec.api.resource import Resource
+from twisted_exec.auth.request_header import HeaderNames
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 

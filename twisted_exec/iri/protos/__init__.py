@@ -7,7 +7,7 @@ and field numbers are its contract, so that either side may be somebody else's.
 ``machine02.proto``, ``onmetal.proto``, ``onmetal01.proto`` and ``spheric.proto`` are what other
 revisions of the interface have on the wire.  The first three are the same package and service there as ``machine.proto``,
 but a process has one descriptor pool, and that has each name once: so they are generated under
-names that never travel, and :mod:`twisted_exec.iri.revisions` tells each method's path itself.
+names that never travel, and :mod:`twisted_exec.iri.revisions.registry` tells each method's path itself.
 (A pool of their own would keep the names, but not as generated code.)
 Regenerate from the root of the repository with the *oldest* generator that the declared
 protobuf (>= 6.30) accepts, because generated code refuses runtimes older than its

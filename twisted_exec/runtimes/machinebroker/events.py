@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.times import seconds
 from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.runtimes.machinebroker.target import Place
 
 from .objects import Held
-from .place import Place
 
 EVENTS = Resource("", "v1", "events", "Event")
 

@@ -19,27 +19,30 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.iri.revisions import IRONCORE
+from twisted_exec.iri.revisions.registry import IRONCORE
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import MutualTLS, parse_target
-from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.starting import Starting
+from twisted_exec.program.service import Starting
+from twisted_exec.runtimes.machinebroker.streams import (
+    HOP,
+    BrokerLocator,
+    BrokerLogLocator,
+    BrokerRoutes,
+    Way,
+)
+from twisted_exec.runtimes.machinebroker.target import Identity, Place
+from twisted_exec.runtimes.serving.routes import ServerRoutes
+from twisted_exec.runtimes.serving.server import Listening, TokenServer, probe_iri
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending
-from twisted_exec.streaming.sessions import concerned
+from twisted_exec.streaming.sessions.registry import concerned
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
-from ..probe import probe_iri
-from ..stream_routes import ServerRoutes
-from ..stream_server import Listening, TokenServer
-from .identity import Identity
 from .leases import LeaseLedger
-from .locator import BrokerLocator, BrokerLogLocator, Way
 from .objects import Held
-from .place import Place
-from .routes import HOP, BrokerRoutes
 from .service import MachineBroker
 from .space_target import SpaceTarget
 from .tokens import MemoryLedger, Tokens, key_of, new_key
@@ -120,7 +123,7 @@ class BrokerHost(Starting):
         # Who follows a Space may be left with sessions whose other end is nobody's any more.
         ends_here = target is not None
         way = Way(config, settings.place, settings.identity, reactor, ends_here)
-        self.streams = BrokerStreams(
+        self.streams = BrokerStreamServer(
             listening, audit, reactor, settings.drain_seconds, way, self.broker, self._tokens
         )
         self.iri = IRIServer(
@@ -272,8 +275,8 @@ class Follow:
             self._broker.start()
 
 
-class BrokerStreams(TokenServer):
-    """Passes consoles of the target on, for tokens."""
+class BrokerStreamServer(TokenServer):
+    """CoalescedRuns consoles of the target on, for tokens."""
 
     def __init__(
         self,

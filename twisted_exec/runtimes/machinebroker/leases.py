@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.api.times import seconds
 from twisted_exec.kube.interfaces import IKubeClient, Object

@@ -26,9 +26,9 @@ from twisted_exec.api.times import seconds
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import meta_pb2
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.runtimes.machinebroker.target import Place
 
 from .parts import read_parts, spec_of, told_of
-from .place import Place
 
 ID_CHARACTERS = 63
 IGNITION_KEY = "ignition.yaml"
@@ -71,8 +71,8 @@ def to_object(wanted: pb.Machine, machine_id: str, place: Place) -> Object:
     if uid and not names.label_value(uid):
         labels[dialect.uid_label] = uid  # people look for it; ironcore's broker selects by it
     annotations = {
-        place.labels_annotation: as_text(wanted.metadata.labels),
-        place.annotations_annotation: as_text(wanted.metadata.annotations),
+        place.labels_annotation: encode_texts(wanted.metadata.labels),
+        place.annotations_annotation: encode_texts(wanted.metadata.annotations),
     }
     parts = told_of(wanted.spec)
     if parts:
@@ -118,7 +118,7 @@ def power_of(power: int) -> str:
     return _POWERS[power]
 
 
-def as_text(texts: Mapping[str, str]) -> str:
+def encode_texts(texts: Mapping[str, str]) -> str:
     """
     Labels or annotations for one annotation.
 

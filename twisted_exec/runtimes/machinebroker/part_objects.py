@@ -13,7 +13,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
@@ -23,9 +23,9 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.runtimes.machinebroker.target import Place
 
 from .parts import INTERFACES, network_name, part_name
-from .place import Place
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 

@@ -23,10 +23,9 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
 )
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.revisions_disks import IMAGE_DISK, image_disk
+from twisted_exec.iri.revisions.older import IMAGE_DISK, image_disk
 from twisted_exec.kube.interfaces import Object
-
-from .place import Place
+from twisted_exec.runtimes.machinebroker.target import Place
 
 INTERFACES = "networkInterfaces"
 """The key in a machine's ``spec`` that holds its network interfaces."""
@@ -127,10 +126,10 @@ def told_of(spec: pb.MachineSpec) -> str:
     """
     The parts for an annotation, without what is secret; empty when there is nothing to be told.
     """
-    return told_again("", *spec.volumes, *spec.network_interfaces)
+    return merge_parts("", *spec.volumes, *spec.network_interfaces)
 
 
-def told_again(annotation: str, *parts: Part) -> str:
+def merge_parts(annotation: str, *parts: Part) -> str:
     """
     The same, when something new was told of some parts.  What is of no use any more does no harm.
 

@@ -32,16 +32,15 @@ from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import LOG, Grant
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.runtimes.machinebroker.capacity import TargetCapacity
+from twisted_exec.runtimes.machinebroker.machine_cache import Copy
+from twisted_exec.runtimes.machinebroker.streams import find
+from twisted_exec.runtimes.machinebroker.target import Identity, Place
 
-from .copy import Copy
 from .events import EVENTS, events_of, selector
-from .identity import Identity
-from .locator import find
-from .objects import IGNITION_KEY, Held, as_text, new_id, power_of, to_object
-from .offer import Offer
+from .objects import IGNITION_KEY, Held, encode_texts, new_id, power_of, to_object
 from .part_objects import Parts
-from .parts import INTERFACES, Part, changed, disk_of, interface_of, told_again
-from .place import Place
+from .parts import INTERFACES, Part, changed, disk_of, interface_of, merge_parts
 from .tokens import Tokens
 
 NAME = "twisted-exec-broker"
@@ -95,7 +94,7 @@ class MachineBroker:
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
         self.copy = Copy(client, place, clock, gone, trouble)
-        self.offer = Offer(client, place, clock, trouble)
+        self.offer = TargetCapacity(client, place, clock, trouble)
         self._client, self._place, self._identity = client, place, identity
         self._parts = Parts(client, place)
         self._tokens, self._exec_url, self._log_url = tokens, exec_url, log_url
@@ -247,7 +246,7 @@ class MachineBroker:
         self, request: pb.UpdateMachineAnnotationsRequest
     ) -> pb.UpdateMachineAnnotationsResponse:
         held = self.copy.get(request.machine_id)
-        told = as_text(request.annotations)
+        told = encode_texts(request.annotations)
         key = self._place.annotations_annotation
         await self._change(held, {"metadata": {"annotations": {key: told}}})
         return pb.UpdateMachineAnnotationsResponse()
@@ -347,7 +346,7 @@ class MachineBroker:
         :param told: parts of which something new was told.
         """
         metadata, key = found["metadata"], self._place.parts_annotation
-        kept = told_again((metadata.get("annotations") or {}).get(key) or "", *told)
+        kept = merge_parts((metadata.get("annotations") or {}).get(key) or "", *told)
         patch = {
             "metadata": {
                 "resourceVersion": metadata.get("resourceVersion"),

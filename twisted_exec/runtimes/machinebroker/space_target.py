@@ -16,9 +16,9 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
-from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.kube.late_client import LateClient, MakeClient
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.late_client import LateClient, MakeKubeClient
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener, SpaceName
 
@@ -41,7 +41,7 @@ class SpaceTarget:
 
     _log = Logger()
 
-    def __init__(self, spaces: SpaceClient, name: str, provider: str, make: MakeClient) -> None:
+    def __init__(self, spaces: SpaceClient, name: str, provider: str, make: MakeKubeClient) -> None:
         self._spaces, self._asked = spaces, (name, provider)
         self._label = f'space "{provider}/{name}"' if provider else f'space "{name}"'
         self._client = LateClient(

@@ -16,21 +16,20 @@ from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.api.spaces import EXTERNAL, VIEWPOINTS, namespace_of
 from twisted_exec.iri.target import TargetError
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.following import FollowedConfig
-from twisted_exec.kube.kubeconfig import KubeConfigError
-from twisted_exec.kube.late_client import kube_clients
+from twisted_exec.kube.kubeconfig.loader import KubeConfigError
+from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
+from twisted_exec.kube.late_client import kube_client_factory
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics
-from twisted_exec.observe.program import make_service
-from twisted_exec.observe.starting import Outlived
+from twisted_exec.program.service import ServiceWithCleanup
+from twisted_exec.program.start import make_service
+from twisted_exec.runtimes.machinebroker.target import Identity, Place, cluster_name
+from twisted_exec.runtimes.serving.options import FILES, ServingOptions
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.expiry import Expiry
+from twisted_exec.tls.files import Expiry
 
-from ..serving import FILES, ServingOptions
 from .host import BrokerHost, Settings
-from .identity import Identity, cluster_name
-from .place import Place
 from .space_target import SpaceTarget
 
 PROGRAM = "exec-broker"
@@ -151,8 +150,8 @@ def makeService(options: Options) -> IService:
     return make_service(PROGRAM, lambda reactor: _program(options, reactor), wrong)
 
 
-def _program(options: Options, reactor: Any) -> Outlived[BrokerHost]:
-    config = FollowedConfig(options["kubeconfig"], options["context"])
+def _program(options: Options, reactor: Any) -> ServiceWithCleanup[BrokerHost]:
+    config = ReloadingConfig(options["kubeconfig"], options["context"])
     client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
     audit = JSONLinesAudit(options["audit-log"])
     target = _target(options, client, reactor)
@@ -167,7 +166,7 @@ def _program(options: Options, reactor: Any) -> Outlived[BrokerHost]:
     )
     told = {"kubeconfig": lambda: config.current().certificate.data}
     ExpiryMetrics(host.streams.registry, Expiry(options.certificates(), told).ends)
-    return Outlived(host, client.close)
+    return ServiceWithCleanup(host, client.close)
 
 
 def _target(options: Options, hub: KubeClient, reactor: Any) -> SpaceTarget | None:
@@ -175,7 +174,7 @@ def _target(options: Options, hub: KubeClient, reactor: Any) -> SpaceTarget | No
     name, provider = options["space"], options["provider"]
     if not name:
         return None
-    make = kube_clients(reactor, PROGRAM)
+    make = kube_client_factory(reactor, PROGRAM)
     spaces = SpaceClient(
         hub,
         reactor,

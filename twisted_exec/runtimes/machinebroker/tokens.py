@@ -33,7 +33,7 @@ from twisted_exec.iri.request_cache import EXEC, Grant
 from twisted_exec.tls.errors import TLSConfigError
 
 LIFE_SECONDS = 60.0
-LEAST_KEY_BYTES = 32
+MIN_KEY_BYTES = 32
 
 _NONCE_BYTES = 12
 _LONGEST_TOKEN = 3072
@@ -90,7 +90,7 @@ class MemoryLedger:
 
 def new_key() -> bytes:
     """For a broker that shares its tokens with no other."""
-    return secrets.token_bytes(LEAST_KEY_BYTES)
+    return secrets.token_bytes(MIN_KEY_BYTES)
 
 
 def key_of(content: bytes) -> bytes:
@@ -99,9 +99,9 @@ def key_of(content: bytes) -> bytes:
 
     :raises TLSConfigError: too little to be a secret.
     """
-    if len(content) < LEAST_KEY_BYTES:
+    if len(content) < MIN_KEY_BYTES:
         raise TLSConfigError(
-            f"the token key has fewer than {LEAST_KEY_BYTES} bytes: "
+            f"the token key has fewer than {MIN_KEY_BYTES} bytes: "
             "make it with head -c 32 /dev/urandom | base64"
         )
     return content

@@ -24,10 +24,10 @@ from OpenSSL import SSL
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twisted_exec.storage.errors import StorageError
-from twisted_exec.storage.etcd.faults import EtcdError, error_of
+from twisted_exec.storage.etcd.errors import EtcdError, error_of
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.target import Endpoint, EtcdTarget
+from twisted_exec.storage.interfaces import StorageError
 from twisted_exec.streaming import grpc_calls
 from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Callers, Link
 from twisted_exec.tls import pem

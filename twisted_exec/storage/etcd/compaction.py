@@ -16,7 +16,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from twisted_exec.storage.etcd.client import COMPACT, TXN, EtcdClient
-from twisted_exec.storage.etcd.faults import EtcdError
+from twisted_exec.storage.etcd.errors import EtcdError
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 

@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted_exec.api.encoded import Encoded, json_text
-from twisted_exec.api.meta import Resource
-from twisted_exec.storage.errors import StorageError
+from twisted_exec.api.resource import Resource
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.history import Key, key_of, table_of
-from twisted_exec.storage.interfaces import Object
+from twisted_exec.storage.interfaces import Object, StorageError
 
 PROGRAM = "twisted-exec"
 FORMAT = 1

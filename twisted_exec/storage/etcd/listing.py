@@ -7,12 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from twisted_exec.storage.errors import StorageError
 from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient
-from twisted_exec.storage.etcd.faults import EtcdError
+from twisted_exec.storage.etcd.errors import EtcdError
 from twisted_exec.storage.etcd.keys import ForeignKey, Keys, read_marker, shown
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
-from twisted_exec.storage.interfaces import Object
+from twisted_exec.storage.interfaces import Object, StorageError
 
 _PAGE_KEYS = 500
 _PAGE_SECONDS = 10.0

@@ -21,7 +21,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
-from twisted_exec.storage.errors import StorageError
 from twisted_exec.storage.etcd.keys import (
     ForeignKey,
     Keys,
@@ -32,7 +31,7 @@ from twisted_exec.storage.etcd.keys import (
 )
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.history import History, versioned
-from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, Object
+from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, Object, StorageError
 
 _TURN_TELLS = 1000
 """How many watches are told before others have their turn; but all of one revision."""

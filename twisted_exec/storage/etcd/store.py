@@ -15,14 +15,14 @@ from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.storage import history
-from twisted_exec.storage.at_hand import AtHand
+from twisted_exec.storage.base import HistoryStorage
 from twisted_exec.storage.etcd.client import READ_SECONDS, WRITE_SECONDS, EtcdClient
-from twisted_exec.storage.etcd.following import Following
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.reads import Reads
+from twisted_exec.storage.etcd.reflector import Following
 from twisted_exec.storage.etcd.target import EtcdTarget
 from twisted_exec.storage.etcd.writes import Writes
 from twisted_exec.storage.history import History
@@ -37,7 +37,7 @@ from twisted_exec.storage.interfaces import (
 
 
 @implementer(IStorage)
-class EtcdStorage(AtHand):
+class EtcdStorage(HistoryStorage):
     """
     Objects in an etcd cluster.
 

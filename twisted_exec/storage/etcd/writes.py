@@ -14,16 +14,16 @@ from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from twisted_exec.api.meta import Resource
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
 from twisted_exec.storage import history
 from twisted_exec.storage.etcd.client import TXN, EtcdClient
-from twisted_exec.storage.etcd.faults import EtcdError, write_refusal
-from twisted_exec.storage.etcd.following import CATCH_UP_SECONDS, Following
+from twisted_exec.storage.etcd.errors import EtcdError, write_refusal
 from twisted_exec.storage.etcd.keys import Keys, marker_value, place_of, value_of
 from twisted_exec.storage.etcd.order import Write
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.reads import Reads
+from twisted_exec.storage.etcd.reflector import CATCH_UP_SECONDS, Following
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import ADDED, DELETED, Object
 

@@ -1,0 +1,147 @@
+"""
+Tests for :mod:`twisted_exec.api.kinds.network.networks` and ``ipam``, through the way into the store.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.api.test_kinds import KindTestCase
+from twisted_exec.api import strategy, table
+from twisted_exec.api.kinds.network import ipam, networks
+
+DOMAIN = "ironcore.dev"
+TEMPLATE = {"ephemeral": {"prefixTemplate": {"spec": {"parentRef": {"name": "root"}}}}}
+
+
+class InterfaceTests(KindTestCase):
+    """NetworkInterfaces."""
+
+    kind = networks.networkinterfaces(DOMAIN)
+    good = {"networkRef": {"name": "lan"}, "ips": [{"value": "10.0.0.1"}]}
+
+    def spec_refused(self, **spec: Any) -> list[str]:
+        return self.refused(spec={**self.good, **spec})
+
+    def test_families(self) -> None:
+        """The families of its addresses are told by these, where they are not given."""
+        ips = [{"value": "10.0.0.1"}, {"value": "2001:db8::1"}]
+        made = self.create(spec={**self.good, "ips": ips})
+        self.assertEqual(made["spec"]["ipFamilies"], ["IPv4", "IPv6"])
+        self.assertEqual(self.create(spec={"networkRef": {"name": "lan"}})["spec"]["ips"], [])
+
+    def test_made_for_it(self) -> None:
+        """A Prefix that is made for an address is one address long."""
+        made = self.create(spec={**self.good, "ipFamilies": ["IPv6"], "ips": [TEMPLATE]})
+        (source,) = made["spec"]["ips"]
+        self.assertEqual(
+            source["ephemeral"]["prefixTemplate"]["spec"],
+            {"parentRef": {"name": "root"}, "ipFamily": "IPv6", "prefixLength": 128},
+        )
+        self.assertNotIn("ipFamily", TEMPLATE["ephemeral"]["prefixTemplate"]["spec"])
+
+    def test_bad(self) -> None:
+        """What cannot be is told with its path."""
+        for spec, path in (
+            ({"networkRef": {}}, "spec.networkRef.name"),
+            ({"machineRef": {"name": "a.b"}}, "spec.machineRef.name"),
+            ({"ipFamilies": ["IPv6"]}, "spec.ips[0].value"),
+            ({"ipFamilies": ["IPv4", "IPv6"]}, "spec.ips"),
+            ({"ips": [{"value": "x"}], "ipFamilies": ["IPv4"]}, "spec.ips[0].value"),
+            ({"ips": [{}], "ipFamilies": ["IPv4"]}, "spec.ips[0]"),
+            ({"prefixes": [{"value": "10.0.0.1/8"}]}, "spec.prefixes[0].value"),
+            ({"prefixes": [{}]}, "spec.prefixes[0]"),
+            ({"virtualIP": {}}, "spec.virtualIP"),
+        ):
+            (told,) = self.spec_refused(**spec)
+            self.assertTrue(told.startswith(f"{path}: "), (spec, told))
+        self.assertEqual(
+            self.spec_refused(ipFamilies=["IPv4", "IPv4"], ips=[*self.good["ips"]] * 2),
+            ['spec.ipFamilies: Duplicate value: ["IPv4","IPv4"]'],
+        )
+
+    def test_changes(self) -> None:
+        """A poollet claims it and tells what its provider calls it; its network stays."""
+        old = self.create(spec=self.good)
+        told = {"machineRef": {"name": "vm", "uid": "u"}, "providerID": "x"}
+        new = strategy.for_update(self.kind, {**old, "spec": {**old["spec"], **told}}, old)
+        self.assertEqual(new["spec"]["providerID"], "x")
+        (refused,) = self.update_refused(old, spec={**old["spec"], "networkRef": {"name": "wan"}})
+        self.assertEqual(refused, "spec.networkRef: Forbidden: field is immutable")
+
+    def test_columns(self) -> None:
+        """As ironcore shows it."""
+        made = self.create(spec=self.good)
+        made["status"]["ips"] = ["10.0.0.1", "10.0.0.2"]
+        shown = table.table(self.kind, [made], 0.0, metadata={})
+        self.assertEqual(
+            shown["rows"][0]["cells"][:7],
+            ["a", "lan", "<none>", "10.0.0.1,10.0.0.2", "<none>", "<none>", "Pending"],
+        )
+
+
+class NetworkTests(KindTestCase):
+    """Networks."""
+
+    kind = networks.networks(DOMAIN)
+
+    def test_provider(self) -> None:
+        """Its provider's name may come later, and stays."""
+        old = self.create(spec={})
+        named = strategy.for_update(self.kind, {**old, "spec": {"providerID": "a"}}, old)
+        (told,) = self.update_refused(named, spec={"providerID": "b"})
+        self.assertEqual(told, "spec.providerID: Forbidden: field is immutable")
+
+    def test_peerings(self) -> None:
+        """With other networks, each once."""
+
+        def peering(name: str, other: str, **more: Any) -> dict[str, Any]:
+            return {"name": name, "networkRef": {"name": other}, **more}
+
+        for peerings, told in (
+            ([peering("x", "a")], "cannot peer a network with itself"),
+            ([peering("x", "b"), peering("y", "b")], "Duplicate value"),
+            ([peering("x", "b", prefixes=[{"name": "p", "prefix": "q"}])], "valid IP range"),
+        ):
+            (found,) = self.refused(spec={"peerings": peerings})
+            self.assertIn(told, found)
+
+
+class PrefixTests(KindTestCase):
+    """Prefixes."""
+
+    kind = ipam.prefixes(DOMAIN)
+
+    def test_family(self) -> None:
+        """A prefix tells its family."""
+        made = self.create(spec={"prefix": "10.0.0.0/8"})
+        self.assertEqual(made["spec"]["ipFamily"], "IPv4")
+        self.assertEqual(made["status"], {"phase": "Pending"})
+
+    def test_bad(self) -> None:
+        """What cannot be is told with its path."""
+        parent = {"parentRef": {"name": "root"}, "ipFamily": "IPv4"}
+        for spec, path in (
+            ({}, "spec.ipFamily"),
+            ({"ipFamily": "IPv4"}, "spec.prefix"),
+            ({"ipFamily": "IPv4", "prefix": "10.0.0.1/8"}, "spec.prefix"),
+            ({"ipFamily": "IPv6", "prefix": "10.0.0.0/8"}, "spec.prefix"),
+            (
+                {"ipFamily": "IPv4", "prefix": "10.0.0.0/8", "prefixLength": 8},
+                "spec.prefixLength",
+            ),
+            (parent, "spec"),
+            ({**parent, "prefixLength": 33}, "spec.prefixLength"),
+            ({**parent, "prefix": "10.0.0.0/8", "prefixLength": 9}, "spec.prefixLength"),
+        ):
+            (told,) = self.refused(spec=spec)
+            self.assertTrue(told.startswith(f"{path}: "), (spec, told))
+
+    def test_allocated_once(self) -> None:
+        """What is not known at first may be told once."""
+        old = self.create(spec={"parentSelector": {}, "ipFamily": "IPv4", "prefixLength": 8})
+        got = {**old["spec"], "prefix": "10.0.0.0/8", "parentRef": {"name": "root"}}
+        new = strategy.for_update(self.kind, {**old, "spec": got}, old)
+        self.assertEqual(new["spec"]["prefix"], "10.0.0.0/8")
+        (told,) = self.update_refused(new, spec={**got, "prefix": "11.0.0.0/8"})
+        self.assertEqual(told, "spec: Forbidden: field is immutable")

@@ -1,0 +1,63 @@
+"""
+Tests for :mod:`twisted_exec.api.managedfields.last_applied`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.api.owned import applied, created, pool
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.managedfields.last_applied import NOTE
+from twisted_exec.api.managedfields.updates import FieldManagerConflicts
+
+
+class LastAppliedTests(SynchronousTestCase):
+    """kubectl's note of what it applied client-side."""
+
+    def stored(self, note: Any) -> Object:
+        text = note if isinstance(note, str) else json.dumps(note)
+        return created(
+            pool({"a": "1"}, annotations={NOTE: text}),
+            "kubectl-client-side-apply",
+        )
+
+    def test_taken_over(self) -> None:
+        """kubectl may change what the note says and is still so, and the note follows."""
+        old = self.stored(pool({"a": "1"}))
+        after = applied(old, pool({"a": "2"}), "kubectl")
+        note = json.loads(after["metadata"]["annotations"][NOTE])
+        self.assertEqual(note, pool({"a": "2"}))
+
+    def test_worthless_notes(self) -> None:
+        """A note that cannot be read, or means something else, allows nothing."""
+        for note in [
+            "",
+            "{",
+            "7",
+            "[]",
+            "[" * 100_000,
+            {"kind": "x"},
+            pool({"a": "1"}) | {"apiVersion": "v9"},
+            pool({"a": "0"}),
+            pool({"a": 1}),
+            '{"apiVersion": "compute.ironcore.dev/v1alpha1", "spec": '
+            + '{"a": ' * 900
+            + "1"
+            + "}" * 901,
+        ]:
+            with self.assertRaises(FieldManagerConflicts):
+                applied(self.stored(note), pool({"a": "2"}), "kubectl")
+
+    def test_others(self) -> None:
+        """It is kubectl's note: no other manager is let through by it, or writes it."""
+        with self.assertRaises(FieldManagerConflicts):
+            applied(self.stored(pool({"a": "1"})), pool({"a": "2"}), "other")
+        old = self.stored(pool({"a": "1"}))
+        self.assertEqual(
+            applied(old, pool({"b": "1"}), "other")["metadata"]["annotations"],
+            old["metadata"]["annotations"],
+        )

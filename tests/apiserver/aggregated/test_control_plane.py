@@ -1,0 +1,352 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.aggregated.control_plane`: a server on a socket, behind a host.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tests.apiserver.aggregated.support import Host, configmap
+from tests.apiserver.aggregated.webhooks import kind_of, rule
+from tests.apiserver.chain import EXEC, WEBSOCKET, ChainTestCase, pki, reactor, read
+from tests.apiserver.support import AuditList, machine
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import DEFAULT
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.status import APIError, BadGateway
+from twisted_exec.apiserver.aggregated.admission.sources import (
+    VALIDATING_BINDINGS,
+    VALIDATING_POLICIES,
+)
+from twisted_exec.apiserver.aggregated.control_plane import Aggregated
+from twisted_exec.apiserver.aggregated.trust import TrustError
+from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
+from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.endpoints import client_endpoint
+from twisted_exec.tls.pki.authority import Authority
+from twisted_exec.tls.pki.directory import FORWARDING_USER
+
+FRONT = "apiserver-forwarding"
+"""The pair that the host's proxy shows."""
+MACHINES = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines"
+ALL = "/apis/compute.ironcore.dev/v1alpha1/machines"
+JANE = ((b"X-Remote-User", b"jane"), (b"X-Remote-Group", b"dev"))
+POOLLET = (
+    (b"X-Remote-User", b"compute.ironcore.dev:system:machinepool:pool-a"),
+    (b"X-Remote-Group", b"compute.ironcore.dev:system:machinepools"),
+)
+
+
+def told(**data: Any) -> Object:
+    """What the host says."""
+    users, proxies = read(pki().client_ca), read(pki().forwarding_ca)
+    return configmap(users, proxies, **{"requestheader_allowed_names": [FORWARDING_USER], **data})
+
+
+class BehindCase(ChainTestCase):
+    """A server behind a host in memory; its administrator comes with a certificate."""
+
+    async def setUp(self) -> None:
+        self.host = Host()
+        self.host.say(told())
+        for versions in (VALIDATING_POLICIES, VALIDATING_BINDINGS):
+            self.host.cluster.kinds[versions[0]] = kind_of(versions[0])
+        await super().setUp()
+
+    def settings(self, **more: Any) -> Settings:
+        behind = Aggregated(lambda reactor: self.host.client)
+        return super().settings(**{"aggregated": behind, "client_ca": "", **more})
+
+    def front(self) -> Any:
+        """Where the server is, for the host's proxy."""
+        pair = pki().pair(FRONT)
+        shown = [read(each) for each in (pair.certificate, pair.key)]
+        ca = read(pki().serving_ca)
+        tls = ClientTLS("127.0.0.1", ca_pem=ca, certificate_pem=shown[0], key_pem=shown[1])
+        port: int = self.server.address.port  # type: ignore[union-attr]
+        return client_endpoint(reactor, "127.0.0.1", port, tls)
+
+    def endpoint(self, user: str) -> Any:
+        return self.front() if user == FRONT else super().endpoint(user)
+
+    async def ask(
+        self,
+        path: str,
+        who: Sequence[tuple[bytes, bytes]] = JANE,
+        *,
+        method: bytes = b"GET",
+        user: str = FRONT,
+    ) -> tuple[int, Any]:
+        """Code and document, or text, of an answer to what the host's proxy asks for somebody."""
+        head = UpgradeRequest(method, path.encode(), b"127.0.0.1", [*who])
+        with self.assertRaises(UpgradeRefused) as caught:
+            await upgrade(self.endpoint(user), head, clock=reactor, timeout_seconds=20)
+        answer = caught.exception
+        whole = answer.body.strip().startswith(b"{")
+        return answer.code, json.loads(answer.body) if whole else answer.body
+
+    def allow(self, *rights: tuple[str, str], user: str = "jane") -> None:
+        self.host.rights |= {(user, verb, resource) for verb, resource in rights}
+
+
+class ServedTests(BehindCase):
+    """What there is, and for whom."""
+
+    async def test_groups(self) -> None:
+        """Only what a cluster has not got by itself; the host's own kinds are not here."""
+        groups = await self.admin.groups()
+        self.assertIn("compute.ironcore.dev", groups)
+        self.assertIn("console.twisted-exec.dev", groups)
+        ours = {kind.resource.group for kind in kinds.aggregated((DEFAULT,))}
+        self.assertEqual(set(groups), ours)
+        for path in ("/api", "/api/v1/namespaces", "/apis/coordination.k8s.io/v1"):
+            code, _ = await self.ask(path, user="admin")
+            self.assertEqual(code, 404, path)
+
+    async def test_authorization(self) -> None:
+        """The host says who may; system:masters need not be asked about."""
+        code, status = await self.ask(MACHINES)
+        self.assertEqual(code, 403)
+        self.assertIn('User "jane" cannot list resource "machines"', status["message"])
+        asked = self.host.asked[-1]
+        self.assertEqual(
+            (asked["user"], asked["groups"]), ("jane", ["dev", "system:authenticated"])
+        )
+        self.allow(("watch", "machines"), ("get", "/apis"))
+        self.assertEqual((await self.ask("/apis"))[0], 200)
+        before = len(self.host.asked)
+        await self.admin.list(kinds.MACHINES.resource)
+        self.assertEqual(len(self.host.asked), before)
+
+    async def test_nobody(self) -> None:
+        """Without a credential nobody is known, whatever the headers say."""
+        for user in ("", "jane"):
+            code, _ = await self.ask(MACHINES, user=user)
+            self.assertEqual(code, 401 if not user else 403)
+
+    async def test_namespaces(self) -> None:
+        """Namespaces are the host's: what is not there, or going, takes nothing new."""
+        await self.not_made(404, "nowhere")
+        going = {"name": "going", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        self.host.make(kinds.NAMESPACES, {"metadata": going})
+        await self.not_made(403, "going")
+        await self.make_machine()
+
+    async def not_made(self, code: int, namespace: str) -> None:
+        with self.assertRaises(APIError) as caught:
+            await self.admin.create(kinds.MACHINES.resource, machine("vm"), namespace)
+        self.assertEqual(caught.exception.code, code)
+
+    async def test_emptied(self) -> None:
+        """The host's controller empties a namespace through this server."""
+        await self.make_machine("a")
+        await self.make_machine("b")
+        controller = [(b"X-Remote-User", b"system:serviceaccount:kube-system:namespace-controller")]
+        user = controller[0][1].decode()
+        self.allow(("deletecollection", "machines"), ("list", "machines"), user=user)
+        code, _ = await self.ask(MACHINES, controller, method=b"DELETE")
+        self.assertEqual(code, 200)
+        code, left = await self.ask(MACHINES, controller)
+        self.assertEqual((code, left["items"]), (200, []))
+
+    async def test_collected(self) -> None:
+        """The host's garbage collector is told what shall become of what belongs to a machine."""
+        for told, finalizer in (
+            ("propagationPolicy=Orphan", "orphan"),
+            ("orphanDependents=true", "orphan"),
+            ("propagationPolicy=Foreground", "foregroundDeletion"),
+        ):
+            made = await self.make_machine("a")
+            code, held = await self.delete("a", told)
+            self.assertEqual((code, held["metadata"]["finalizers"]), (200, [finalizer]))
+            self.assertIn("deletionTimestamp", held["metadata"])
+            self.assertEqual((await self.delete("a", told))[1], held)
+            free = {"metadata": {"finalizers": [], "uid": made["metadata"]["uid"]}}
+            await self.admin.patch(kinds.MACHINES.resource, "a", free, "default")
+            self.assertEqual((await self.ask(f"{MACHINES}/a", user="admin"))[0], 404)
+        await self.make_machine("a")
+        code, gone = await self.delete("a", "propagationPolicy=Background")
+        self.assertEqual((code, gone["kind"]), (200, "Status"))
+
+    async def delete(self, name: str, query: str) -> tuple[int, Any]:
+        return await self.ask(f"{MACHINES}/{name}?{query}", method=b"DELETE", user="admin")
+
+    async def test_events(self) -> None:
+        """What this server tells of objects is told in the host's Events."""
+        await self.make_machine("vm", "")
+        await self.until(lambda: self.told_of("vm"))
+        self.assertEqual(self.told_of("vm")[0]["reason"], "FailedScheduling")
+
+    def told_of(self, name: str) -> list[Object]:
+        events = [
+            obj for key, obj in self.host.cluster.objects.items() if key[0] == kinds.EVENTS.resource
+        ]
+        return [event for event in events if event["involvedObject"]["name"] == name]
+
+    async def test_fence(self) -> None:
+        """A poollet that comes by way of the host sees its own pool's machines and no others."""
+        poollet = POOLLET[0][1].decode()
+        self.allow(("list", "machines"), ("get", "machines"), user=poollet)
+        await self.make_machine("mine", "pool-a")
+        await self.make_machine("theirs", "pool-b")
+        self.assertEqual((await self.ask(ALL, POOLLET))[0], 403)
+        code, seen = await self.ask(
+            f"{ALL}?fieldSelector=spec.machinePoolRef.name%3Dpool-a", POOLLET
+        )
+        self.assertEqual([each["metadata"]["name"] for each in seen["items"]], ["mine"])
+        code, status = await self.ask(f"{MACHINES}/theirs", POOLLET)
+        self.assertEqual(code, 403)
+        self.assertIn("may not see machine theirs of another pool", status["message"])
+
+
+class ConsoleTests(BehindCase):
+    """Consoles of users whom the host has authenticated."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.poollet_end, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+
+    async def test_get_is_not_enough(self) -> None:
+        """However it is asked for, a console needs ``create``."""
+        self.allow(("get", "machines/exec"), ("get", "machines"), ("update", "machines/exec"))
+        for method in (b"GET", b"POST"):
+            for path in (EXEC, EXEC.replace("exec", "%65xec"), f"{EXEC}?command=x"):
+                message = await self.refused(
+                    403, user=FRONT, method=method, path=path, headers=(*WEBSOCKET, *JANE)
+                )
+                self.assertIn('cannot create resource "machines/exec"', message)
+        self.assertEqual(self.poollet_end.requests, [])
+
+    async def test_who_it_is(self) -> None:
+        """The poollet is told the user, by our certificate, and nothing that came with the request."""
+        self.host.say(told(requestheader_username_headers=["X-User"]))
+        self.allow(("create", "machines/exec"))
+        asked = ((b"X-User", b"jane"), (b"X-Remote-User", b"root"), (b"Impersonate-Uid", b""))
+        end = await self.open(user=FRONT, headers=(*WEBSOCKET, *asked))
+        end.transport.write(b"hi")  # type: ignore[union-attr]
+        await self.until(lambda: end.received == b"hi")
+        _, _, headers = self.poollet_end.requests[0]
+        self.assertEqual(headers["x-remote-user"], ["jane"])
+        self.assertNotIn("x-user", headers)
+        self.assertNotIn("impersonate-uid", headers)
+
+    async def test_where_they_are(self) -> None:
+        """A session is from where the host's proxy says; what the user says of that counts for nothing."""
+        self.allow(("create", "machines/exec"))
+        for line, address in (
+            (b"10.1.2.3", "10.1.2.3"),
+            (b"6.6.6.6, 2001:db8::1", "2001:db8::1"),
+            (b"10.1.2.3, unknown", "127.0.0.1"),
+        ):
+            await self.open(user=FRONT, headers=(*WEBSOCKET, *JANE, (b"X-Forwarded-For", line)))
+            await self.until(lambda address=address: address in self.addresses())
+        forged = (b"X-Forwarded-For", b"6.6.6.6")
+        await self.open(user="admin", headers=(*WEBSOCKET, forged))
+        await self.until(lambda: len(self.addresses()) == 4)
+        self.assertNotIn("6.6.6.6", self.addresses())
+
+    def addresses(self) -> list[str]:
+        listing = self.successResultOf(self.storage.list(kinds.CONSOLESESSIONS.resource))
+        return [session["spec"]["address"] for session in listing.items]
+
+    async def test_rotation(self) -> None:
+        """New CAs are asked for and believed, and a session goes on when its proxy's CA is gone."""
+        self.allow(("create", "machines/exec"))
+        end = await self.open(user=FRONT, headers=(*WEBSOCKET, *JANE))
+        self.host.say(told(requestheader_client_ca_file=NEWER.certificate_pem.decode()))
+        self.assertEqual((await self.ask(MACHINES))[0], 401)
+        await self.recheck()
+        end.transport.write(b"still here")  # type: ignore[union-attr]
+        await self.until(lambda: end.received == b"still here")
+
+    async def test_host_down(self) -> None:
+        """Nobody new is let in while the host cannot be asked; who is in stays."""
+        self.allow(("create", "machines/exec"))
+        end = await self.open(user=FRONT, headers=(*WEBSOCKET, *JANE))
+        self.host.cluster.problem = BadGateway("nobody listens")
+        self.host.cluster.end_watches(self.host.cluster.problem)
+        await self.recheck()
+        bob = ((b"X-Remote-User", b"bob"),)
+        message = await self.refused(503, user=FRONT, headers=(*WEBSOCKET, *bob))
+        self.assertIn("the SubjectAccessReview could not be made: nobody listens", message)
+        end.transport.write(b"still here")  # type: ignore[union-attr]
+        await self.until(lambda: end.received == b"still here")
+        code, _ = await self.ask("/readyz", user="")
+        self.assertEqual(code, 200)
+
+
+class AdmissionTests(BehindCase):
+    """What the host's administrators forbid is forbidden here, too."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.poollet_end, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+
+    async def forbid(self, expression: str, *operations: str) -> None:
+        """The host has a policy: only what fulfils an expression is allowed."""
+        rules = [rule(*operations, resources=("machines", "machines/exec"))]
+        spec = {
+            "matchConstraints": {"resourceRules": rules},
+            "validations": [{"expression": expression, "message": "not on Fridays"}],
+        }
+        policies, bindings = VALIDATING_POLICIES[0], VALIDATING_BINDINGS[0]
+        client = self.host.client
+        await client.create(policies, {"metadata": {"name": "fridays"}, "spec": spec})
+        bound = {"policyName": "fridays", "validationActions": ["Deny"]}
+        await client.create(bindings, {"metadata": {"name": "all"}, "spec": bound})
+
+    async def test_writes(self) -> None:
+        """Whoever asks, by way of the host or not, and with the words that the host would use."""
+        await self.forbid("oldObject != null && object.metadata.name != 'vm'", "CREATE", "UPDATE")
+        with self.assertRaises(APIError) as caught:
+            await self.make_machine("other")
+        error = caught.exception
+        self.assertEqual(error.code, 422)
+        self.assertTrue(error.message.endswith("denied request: not on Fridays"), error.message)
+        with self.assertRaises(APIError):
+            await self.admin.patch(
+                kinds.MACHINES.resource, "vm", {"metadata": {"labels": {"a": "b"}}}, "default"
+            )
+        await self.admin.delete(kinds.MACHINES.resource, "vm", "default")
+
+    async def test_consoles(self) -> None:
+        """A console is not opened, and nobody is connected."""
+        self.allow(("create", "machines/exec"))
+        await self.forbid("request.userInfo.username != 'jane'", "CONNECT")
+        message = await self.refused(422, user=FRONT, headers=(*WEBSOCKET, *JANE))
+        self.assertIn("denied request: not on Fridays", message)
+        self.assertEqual(self.poollet_end.requests, [])
+        await self.open()
+
+
+NEWER = Authority.create("newer front-proxy CA")
+
+
+class StartTests(BehindCase):
+    """What a host may say that this server cannot live with."""
+
+    async def setUp(self) -> None:
+        self.host = Host()
+
+    async def test_any_name_of_users(self) -> None:
+        """One CA for users and proxies, and no names: one line, and nothing is served."""
+        users = read(pki().client_ca)
+        self.host.say(configmap(users, users, requestheader_allowed_names=[]))
+        server = APIServer(self.settings(), MemoryStorage(), AuditList(), reactor)
+        self.addCleanup(server.stopService)
+        waiting = server.when_ready()
+        server.startService()
+        with self.assertRaises(TrustError) as caught:
+            await waiting
+        self.assertIn(
+            "start kube-apiserver with --requestheader-allowed-names", str(caught.exception)
+        )
+        self.assertIsNone(server.address)

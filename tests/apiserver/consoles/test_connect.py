@@ -1,0 +1,659 @@
+"""
+Tests for consoles through the API server: :mod:`twisted_exec.apiserver.consoles.connect` and ``endings``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, UserEnd, reactor
+from tests.apiserver.support import MACHINES as MACHINES_PATH
+from tests.apiserver.support import APITestCase
+from tests.auth.test_credentials import KeyAuthenticator
+from twisted_exec.api import kinds
+from twisted_exec.api.status import Forbidden
+from twisted_exec.apiserver.consoles.connect import forwarded_headers, no_address, usable_addresses
+from twisted_exec.apiserver.identity.credentials import Credentials
+from twisted_exec.apiserver.interfaces import Change, IAdmission, IOpeningAdmission, Opening
+from twisted_exec.apiserver.standalone import StandaloneControlPlane
+from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.union import UnionAuthenticator
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
+from twisted_exec.streaming.sessions.registry import session_id
+
+MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource
+BINDINGS = kinds.ROLEBINDINGS.resource
+
+
+def binding(user: str, role: str) -> dict[str, Any]:
+    """A role binding."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": f"{user}-{role}"},
+        "roleRef": {"kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "User", "name": user}],
+    }
+
+
+def _with_keys(credentials: Credentials) -> IAuthenticator:
+    """Besides by certificate and token, users are known by a key in a header."""
+    return UnionAuthenticator([credentials._x509, KeyAuthenticator(), credentials.tokens])
+
+
+class ConsoleTests(ChainTestCase):
+    """A console through the API server."""
+
+    async def setUp(self) -> None:
+        self.token_file = self.mktemp()
+        with open(self.token_file, "w") as file:
+            file.write("joes-token,joe,u-2\n")
+        self.patch(Credentials, "authenticator", _with_keys)
+        await super().setUp()
+        self.pool, self.port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=self.port)
+        self.made = await self.make_machine()
+
+    async def test_bytes(self) -> None:
+        """What the user types reaches the poollet, and what it answers the user."""
+        end = await self.open()
+        end.transport.write(b"hello")  # type: ignore[union-attr]
+        await self.until(lambda: end.received == b"hello")
+
+    async def test_what_the_poollet_sees(self) -> None:
+        """Its own path without the query, the user's identity, none of their credentials."""
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        forged = [
+            (b"X-Remote-User", b"root"),
+            (b"Authorization", b""),
+            (b"Cookie", b"x"),
+            (b"Audit-Id", b"chosen"),
+        ]
+        query = "?insecureSkipTLSVerifyBackend=true"
+        await self.open(user="jane", query=query, headers=[*WEBSOCKET, *forged])
+        method, path, headers = self.pool.requests[0]
+        self.assertEqual(method, "POST")
+        self.assertEqual(path, "/apis/compute.ironcore.dev/namespaces/default/machines/vm/exec")
+        self.assertEqual(headers["x-remote-user"], ["jane"])
+        self.assertEqual(headers["x-remote-group"], ["dev", "system:authenticated"])
+        self.assertIn("x-remote-extra-authentication.kubernetes.io%2fcredential-id", headers)
+        for name in ("authorization", "cookie"):
+            self.assertNotIn(name, headers)
+        # Under an id that a user chose, one session's records would pass for another's.
+        self.assertEqual(headers["audit-id"], [self.audit[0]["session"]])
+        self.assertNotEqual(self.audit[0]["session"], "chosen")
+
+    async def test_33_audit(self) -> None:
+        """One start and one end, with who, what and how much."""
+        end = await self.open()
+        end.transport.write(b"hello")  # type: ignore[union-attr]
+        await self.until(lambda: end.received == b"hello")
+        end.transport.loseConnection()  # type: ignore[union-attr]
+        await self.until(lambda: len(self.audit) == 2)
+        start, last = self.audit
+        self.assertEqual((start["event"], last["event"]), ("start", "end"))
+        self.assertEqual(start["session"], self.pool.requests[0][2]["audit-id"][0])
+        for key, value in {
+            "hop": "apiserver",
+            "user": "admin",
+            "namespace": "default",
+            "machine": "vm",
+            "resource": "machines.compute.ironcore.dev",
+            "uid": self.made["metadata"]["uid"],
+            "pool": POOL,
+        }.items():
+            self.assertEqual(last[key], value)
+        self.assertEqual((last["bytes_to_machine"], last["bytes_to_user"]), (5, 5))
+
+    async def test_6_create_whatever_the_method(self) -> None:
+        """Opening a console needs ``create``; ``get`` alone opens none, GET or POST."""
+        role = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "reader"},
+            "rules": [{"verbs": ["get", "list", "watch"], "apiGroups": ["*"], "resources": ["*"]}],
+        }
+        await self.admin.create(kinds.CLUSTERROLES.resource, role)
+        await self.admin.create(BINDINGS, binding("jane", "reader"), "default")
+        for method in (b"GET", b"POST"):
+            told = await self.refused(403, user="jane", method=method)
+            self.assertIn('cannot create resource "machines/exec"', told)
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        for method in (b"GET", b"POST"):
+            await self.open(user="jane", method=method)
+        self.assertEqual([code for _, code in self.ends()], [403, 403])
+
+    async def test_bad_requests(self) -> None:
+        """Dry runs and requests without an upgrade are 400."""
+        self.assertIn("dryRun", await self.refused(400, query="?dryRun=All"))
+        told = 'machine "vm": Upgrade request required'
+        self.assertEqual(await self.refused(400, headers=[]), told)
+        h2c = [(b"Connection", b"Upgrade"), (b"Upgrade", b"h2c")]
+        self.assertIn("cannot upgrade to 'h2c'", await self.refused(400, headers=h2c))
+        await self.refused(405, method=b"PUT")
+
+    async def test_22_cross_site(self) -> None:
+        """A page of another site does not open a console with the browser's certificate."""
+        for origin in (b"https://evil.example", b"null"):
+            told = await self.refused(403, headers=[*WEBSOCKET, (b"Origin", origin)])
+            self.assertIn("another site", told)
+        named = [(b"Origin", b"https://evil.example"), (b"Authorization", b"Basic eDp5")]
+        await self.refused(403, headers=[*WEBSOCKET, *named])  # of wss://x:y@HOST
+        await self.open(headers=[*WEBSOCKET, (b"Origin", b"https://127.0.0.1")])
+        self.assertNotIn("origin", self.pool.requests[0][2])
+        self.assertEqual([code for _, code in self.ends()], [403, 403, 403])
+
+    def settings(self, **more: Any) -> Any:
+        return super().settings(allowed_origins=[b"https://dash.example"], **more)
+
+    async def test_allowed_site(self) -> None:
+        """A site that is named may."""
+        await self.open(headers=[*WEBSOCKET, (b"Origin", b"https://dash.example")])
+
+    async def test_browser(self) -> None:
+        """
+        A page's token comes as a subprotocol; it goes no farther, and nobody is told of it.
+        """
+        await self.admin.create(BINDINGS, binding("joe", "edit"), "default")
+        encoded = base64.urlsafe_b64encode(b"joes-token").rstrip(b"=")
+        offered = b"base64url.bearer.authorization.k8s.io." + encoded + b", v5.channel.k8s.io"
+        browser = [
+            *WEBSOCKET,
+            (b"Sec-WebSocket-Protocol", offered),
+            (b"Origin", b"https://page.example"),
+        ]
+        self.pool.protocol = "v5.channel.k8s.io"
+        await self.open(user="", method=b"GET", headers=browser)
+        _, _, headers = self.pool.requests[0]
+        self.assertEqual(headers["x-remote-user"], ["joe"])
+        self.assertEqual(headers["sec-websocket-protocol"], ["v5.channel.k8s.io"])
+        self.assertNotIn("authorization", headers)
+        await self.recheck()
+        self.assertEqual([each["user"] for each in self.audit], ["joe"])
+        told = json.dumps([self.audit, self.pool.requests])
+        self.assertNotIn(encoded.decode(), told)
+        self.assertNotIn("joes-token", told)
+
+    async def test_new_credential(self) -> None:
+        """
+        A header that an authenticator declares is all that there is to a new credential: sessions
+        that it opened outlive reviews, and the next hop does not see it.
+        """
+        await self.admin.create(BINDINGS, binding("robot", "edit"), "default")
+        end = await self.open(user="", headers=[*WEBSOCKET, (b"X-Lab-Key", b"secret")])
+        _, _, headers = self.pool.requests[0]
+        self.assertEqual(headers["x-remote-user"], ["robot"])
+        self.assertNotIn("x-lab-key", headers)
+        await self.recheck()
+        self.assertEqual(self.endings(), [None])
+        await self.admin.delete(BINDINGS, "robot-edit", "default")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
+
+    async def test_token_beside_a_certificate(self) -> None:
+        """Where the browser shows a certificate, a page cannot get around with a token."""
+        offered = b"base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io"
+        page = [(b"Sec-WebSocket-Protocol", offered), (b"Origin", b"https://page.example")]
+        told = await self.refused(403, user="admin", method=b"GET", headers=[*WEBSOCKET, *page])
+        self.assertIn("another site", told)
+
+    async def test_wrong_token_of_a_browser(self) -> None:
+        """A wrong one, or one in the wrong form, is 401."""
+        bearer = b"base64url.bearer.authorization.k8s.io."
+        for offered in (bearer + b"eA, v5.x", bearer + b"eA", bearer + b"eA==, v5.x"):
+            headers = [*WEBSOCKET, (b"Sec-WebSocket-Protocol", offered)]
+            await self.refused(401, user="", method=b"GET", headers=headers)
+
+    async def test_missing(self) -> None:
+        """A machine or a pool that is not there, a machine without a pool."""
+        self.assertEqual(
+            await self.refused(404, "nobody"), 'machines.compute.ironcore.dev "nobody" not found'
+        )
+        await self.make_machine("free", "")
+        self.assertEqual(
+            await self.refused(400, "free"), "machine free has no machine pool assigned"
+        )
+        await self.make_machine("lost", "pool-z")
+        self.assertEqual(
+            await self.refused(404, "lost"),
+            'machinepools.compute.ironcore.dev "pool-z" not found: it was assigned to machine lost',
+        )
+
+    async def test_not_running(self) -> None:
+        """A machine that is off, or going, has no console."""
+        await self.make_machine("off", power="Off")
+        self.assertIn("is powered off", await self.refused(409, "off"))
+        held = {"metadata": {"finalizers": ["x/y"]}}
+        await self.admin.patch(MACHINES, "vm", held, "default")
+        await self.admin.delete(MACHINES, "vm", "default")
+        self.assertIn("is being deleted", await self.refused(409))
+
+    async def test_refused_by_the_poollet(self) -> None:
+        """What the poollet refuses is passed on."""
+        status = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "full"}
+        self.pool.answer = 429, status
+        self.assertEqual(await self.refused(429), 'machine "vm": full')
+        self.assertEqual(self.ends(), [("full", 429)])
+        self.pool.answer = 200, {}
+        self.assertIn("status code 200", await self.refused(502))
+
+    async def test_no_address(self) -> None:
+        """A pool without a usable address is 503, and what is known is told."""
+        body = {"status": {"addresses": [{"type": "InternalIP", "address": ""}]}}
+        await self.admin.patch(POOLS, POOL, body, subresource="status")
+        self.assertIn("known addresses: InternalIP=", await self.refused(503))
+        await self.admin.patch(POOLS, POOL, {"status": None}, subresource="status")
+        told = await self.refused(503)
+        self.assertIn(f'machine pool "{POOL}" has no usable address', told)
+        self.assertIn("known addresses: none", told)
+
+    async def test_8_deleted_machine(self) -> None:
+        """Deleting a machine ends its sessions with the reason, told beside the stream."""
+        end = await self.open()
+        await self.admin.delete(MACHINES, "vm", "default")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("MachineDeleted", None)])
+        method, path, _ = self.pool.requests[-1]
+        self.assertEqual(method, "DELETE")
+        self.assertIn("reason=MachineDeleted&message=machine+%22vm%22+was+deleted", path)
+
+    async def test_dying_machine(self) -> None:
+        """A deletion that waits for finalizers ends them as well."""
+        held = {"metadata": {"finalizers": ["x/y"]}}
+        await self.admin.patch(MACHINES, "vm", held, "default")
+        end = await self.open()
+        await self.admin.delete(MACHINES, "vm", "default")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("MachineDeleted", None)])
+
+    async def test_powered_off(self) -> None:
+        """Power off ends its sessions, and nobody else's."""
+        await self.make_machine("other")
+        end, other = await self.open(), await self.open("other")
+        self.pool.lines.pop()
+        await self.admin.patch(MACHINES, "vm", {"spec": {"power": "Off"}}, "default")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("PoweredOff", None)])
+        other.transport.write(b"still here")  # type: ignore[union-attr]
+        await self.until(lambda: other.received == b"still here")
+
+    async def test_8_deleted_pool(self) -> None:
+        """Deleting a pool ends the sessions of all its machines."""
+        end = await self.open()
+        await self.admin.delete(POOLS, POOL)
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("PoolDeleted", None)])
+
+    async def test_8_withdrawn(self) -> None:
+        """Taking the role away ends the session soon, with the reason."""
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        end, other = await self.open(user="jane"), await self.open()
+        self.pool.lines.pop()
+        await self.admin.delete(BINDINGS, "jane-edit", "default")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
+        other.transport.write(b"still here")  # type: ignore[union-attr]
+        await self.until(lambda: other.received == b"still here")
+
+    async def test_impersonated(self) -> None:
+        """Who acts as someone opens what they may open; on record are both."""
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        jane = [*WEBSOCKET, (b"Impersonate-User", b"jane"), (b"Impersonate-Group", b"dev")]
+        end = await self.open(headers=jane)
+        headers = self.pool.requests[0][2]
+        self.assertEqual(headers["x-remote-user"], ["jane"])
+        self.assertEqual(headers["x-remote-group"], ["dev", "system:authenticated"])
+        self.assertNotIn("impersonate-user", headers)
+        self.assertEqual((self.audit[0]["user"], self.audit[0]["caller"]), ("jane", "admin"))
+        await self.admin.delete(BINDINGS, "jane-edit", "default")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
+
+    async def test_session_brought_along(self) -> None:
+        """Who acts as someone brings the session's id with them, and ends it by that."""
+        named = [*WEBSOCKET, (b"Impersonate-User", b"x"), (b"Impersonate-Group", b"system:masters")]
+        headers = [*named, (b"Audit-Id", b"from-afar")]
+        end = await self.open(headers=headers)
+        self.assertEqual(self.audit[0]["session"], "from-afar")
+        self.assertEqual(self.pool.requests[0][2]["audit-id"], ["from-afar"])
+        query = "?session=from-afar&reason=MachineDeleted&message=gone"
+        ending = {"method": b"DELETE", "query": query, "headers": ()}
+        told = await self.refused(404, user="jane", **ending)
+        self.assertIn("from-afar", told)
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.dial(**ending)
+        self.assertEqual(caught.exception.code, 200)
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("MachineDeleted", None)])
+        self.assertIn("session=from-afar&reason=MachineDeleted", self.pool.requests[-1][1])
+
+    async def test_session_id_taken(self) -> None:
+        """Two sessions have two ids, whatever those say who bring them."""
+        named = [*WEBSOCKET, (b"Impersonate-User", b"x"), (b"Impersonate-Group", b"system:masters")]
+        for _ in range(2):
+            await self.open(headers=[*named, (b"Audit-Id", b"same")])
+        ids = [each["session"] for each in self.audit]
+        self.assertEqual((ids[0], len(set(ids))), ("same", 2))
+
+    async def test_own_session(self) -> None:
+        """Who opened a session for themselves may end it, by the id that they were told."""
+        upgraded = await self.dial()
+        end = UserEnd()
+        upgraded.hand_over(end)
+        session = session_id(upgraded.headers)
+        self.assertEqual(session, self.audit[0]["session"])
+        query = f"?session={session}&reason=MachineDeleted"
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.dial(method=b"DELETE", query=query, headers=())
+        self.assertEqual(caught.exception.code, 200)
+        await end.lost
+
+    async def test_impersonation_refused(self) -> None:
+        """Who may not act as someone opens nothing, and is on record as themselves."""
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        headers = [*WEBSOCKET, (b"Impersonate-User", b"admin")]
+        told = await self.refused(403, user="jane", headers=headers)
+        self.assertIn('User "jane" cannot impersonate resource "users"', told)
+        self.assertEqual((self.audit[0]["user"], self.audit[0]["caller"]), ("jane", ""))
+
+    async def test_impersonation_withdrawn(self) -> None:
+        """Who may no longer act as someone loses the session that they opened so."""
+        role = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "as-anyone"},
+            "rules": [
+                {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users", "groups"]}
+            ],
+        }
+        bindings = kinds.CLUSTERROLEBINDINGS.resource
+        await self.admin.create(kinds.CLUSTERROLES.resource, role)
+        await self.admin.create(
+            bindings, binding("jane", "as-anyone") | {"kind": "ClusterRoleBinding"}
+        )
+        headers = [
+            *WEBSOCKET,
+            (b"Impersonate-User", b"root"),
+            (b"Impersonate-Group", b"system:masters"),
+        ]
+        end = await self.open(user="jane", headers=headers)
+        await self.admin.delete(bindings, "jane-as-anyone")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
+
+    async def test_28_shutting_down(self) -> None:
+        """A server that stops ends its sessions and says why."""
+        end = await self.open()
+        await self.server.stopService()
+        await end.lost
+        self.assertEqual(self.ends(), [("ShuttingDown", None)])
+        self.assertIn("reason=ShuttingDown", self.pool.requests[-1][1])
+
+
+class AddressTests(ChainTestCase):
+    """Which address is tried."""
+
+    address_types = ("Hostname", "InternalIP", "ExternalIP")
+    poollet_seconds = 1.0
+
+    async def test_36_next_address(self) -> None:
+        """An address that does not answer is passed over for the next."""
+        _, port = await self.poollet()
+        # 127.0.0.2 and this name answer nobody; the poollet is at 127.0.0.1.
+        await self.make_pool(
+            ("ExternalIP", "127.0.0.1"),
+            ("InternalIP", "127.0.0.2"),
+            ("Hostname", "bad name"),
+            ("Hostname", "2130706433"),
+            port=port,
+        )
+        await self.make_machine()
+        await self.open()
+
+    async def test_down(self) -> None:
+        """When no address answers it is 502, and each is told."""
+        made, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.2"), ("ExternalIP", "127.0.0.3"), port=port)
+        await self.make_machine()
+        told = await self.refused(502)
+        self.assertEqual(
+            told,
+            f'machine "vm": cannot connect to pool "pool-a" at 127.0.0.2:{port}: connection '
+            f'refused; pool "pool-a" at 127.0.0.3:{port}: connection refused',
+        )
+        self.assertEqual(made.requests, [])
+
+    async def test_not_preferred(self) -> None:
+        """Addresses of other types are not tried."""
+        _, port = await self.poollet()
+        await self.make_pool(("InternalDNS", "localhost"), port=port)
+        await self.make_machine()
+        self.assertIn("known addresses: InternalDNS=localhost", await self.refused(503))
+
+    async def test_25_slow(self) -> None:
+        """A poollet that says nothing is 504."""
+        made, port = await self.poollet()
+        made.silent = True
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        self.assertIn(f'machine "vm": pool "pool-a" at 127.0.0.1:{port}', await self.refused(504))
+
+    async def test_another_pools_poollet(self) -> None:
+        """A poollet whose certificate names another pool is not believed."""
+        made, port = await self.poollet(as_pool="pool-b")
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        self.assertIn("the certificate is not that of the pool", await self.refused(502))
+        self.assertEqual(made.requests, [])
+
+    async def test_default_port(self) -> None:
+        """A pool that reports no port is dialled at the dialect's."""
+        await self.make_pool(("InternalIP", "127.0.0.2"), port=-1)
+        await self.make_machine()
+        self.assertIn("127.0.0.2:20250", await self.refused(502))
+
+
+class ForeignPoolletTests(ChainTestCase):
+    """Poollets of foreign make."""
+
+    pools_named = False
+
+    async def test_address_suffices(self) -> None:
+        """A certificate for the address is enough when asked for."""
+        _, port = await self.poollet(as_pool="pool-b")
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        await self.open()
+
+
+class TokenTests(ChainTestCase):
+    """Sessions opened with a token."""
+
+    async def setUp(self) -> None:
+        self.token_file = self.mktemp()
+        self.write("secret,jane,1,dev\n")
+        await super().setUp()
+        _, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        self.token = (b"Authorization", b"Bearer secret")
+
+    def write(self, lines: str) -> None:
+        with open(self.token_file, "w") as stream:
+            stream.write(lines)
+
+    async def test_good(self) -> None:
+        """A token that is still good keeps its session."""
+        end = await self.open(user="", headers=[*WEBSOCKET, self.token])
+        self.assertEqual(self.audit[-1]["user"], "jane")
+        await self.recheck()
+        # An ended session still passes bytes until the poollet has heard of it.
+        self.assertEqual(self.endings(), [None])
+        end.transport.write(b"still here")  # type: ignore[union-attr]
+        await self.until(lambda: end.received == b"still here")
+
+    async def test_8_token_taken_away(self) -> None:
+        """A token that is no more ends its session at the next look."""
+        end = await self.open(user="", headers=[*WEBSOCKET, self.token])
+        self.write("other,jane,1,dev\n")
+        while not self.ends():
+            await self.recheck()  # the file is looked at once a second
+            await deferLater(reactor, 0.05)
+        await end.lost
+        self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
+
+    async def test_now_anothers(self) -> None:
+        """A token that came to someone else does not keep the session of the first."""
+        await self.open(user="", headers=[*WEBSOCKET, self.token])
+        self.write("secret,admin,1,system:masters\n")
+        while not self.ends():
+            await self.recheck()
+            await deferLater(reactor, 0.05)
+        self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
+
+    async def test_unauthenticated(self) -> None:
+        """Who is nobody is refused, on record."""
+        self.assertEqual(await self.refused(401, user=""), 'machine "vm": Unauthorized')
+        wrong = (b"Authorization", b"Bearer wrong")
+        await self.refused(401, user="", headers=[*WEBSOCKET, wrong])
+        self.assertEqual(self.ends(), [("Unauthorized", 401)] * 2)
+        self.assertEqual(self.audit[0]["machine"], "vm")
+
+
+class PieceTests(SynchronousTestCase):
+    """The pure parts."""
+
+    def test_addresses(self) -> None:
+        """In the order of the types, each once."""
+        addresses = [
+            ("ExternalIP", "3"),
+            ("InternalIP", "1"),
+            ("InternalIP", "2"),
+            ("Hostname", "1"),
+        ]
+        pool = {"status": {"addresses": [{"type": kind, "address": it} for kind, it in addresses]}}
+        types = ("InternalIP", "Hostname", "ExternalIP")
+        self.assertEqual(usable_addresses(pool, types), ["1", "2", "3"])
+        self.assertEqual(usable_addresses({}, types), [])
+
+    def test_many_addresses(self) -> None:
+        """A pool that reports thousands has the best few tried, and told."""
+        addresses = [{"type": "InternalIP", "address": f"10.0.{n}.1"} for n in range(5000)]
+        pool = {"metadata": {"name": "p"}, "status": {"addresses": addresses}}
+        found = usable_addresses(pool, ["InternalIP"])
+        self.assertEqual((len(found), found[0]), (16, "10.0.0.1"))
+        told = no_address(pool, ["Hostname"], "machine pool").message
+        self.assertIn("InternalIP=10.0.15.1 and 4984 more", told)
+        self.assertLess(len(told), 600)
+
+    def test_headers(self) -> None:
+        """Identity as UTF-8; what would break a header is refused."""
+        user = User("jäne", ("a b",), "u", {"Ex/tra": ("1", "2")})
+        self.assertEqual(
+            forwarded_headers(user),
+            [
+                (b"X-Remote-User", "jäne".encode()),
+                (b"X-Remote-Group", b"a b"),
+                (b"X-Remote-Uid", b"u"),
+                (b"X-Remote-Extra-ex%2Ftra", b"1"),
+                (b"X-Remote-Extra-ex%2Ftra", b"2"),
+            ],
+        )
+        for name in ("a\r\nX-Remote-User: root", "a\x00", " a", "\ud800"):
+            with self.assertRaises(Forbidden):
+                forwarded_headers(User(name))
+
+
+@implementer(IAdmission, IOpeningAdmission)
+class Doorkeeper:
+    """
+    Opens nothing.
+
+    :ivar asked: what it was to open.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[Opening] = []
+
+    def admit(self, change: Change) -> Deferred[None]:
+        """As :meth:`IAdmission.admit`."""
+        return succeed(None)
+
+    def admit_opening(self, opening: Opening) -> Deferred[None]:
+        """As :meth:`IOpeningAdmission.admit_opening`."""
+        self.asked.append(opening)
+        return fail(Forbidden("closed on Sundays"))
+
+
+class Kept(StandaloneControlPlane):
+    """A server with a doorkeeper."""
+
+    doorkeeper: Doorkeeper
+
+    @property
+    def admissions(self) -> Sequence[IAdmission]:
+        """As :attr:`ControlPlane.admissions`."""
+        return [*super().admissions, self.doorkeeper]
+
+
+class OpeningTests(APITestCase):
+    """Who is asked about a stream before it is opened."""
+
+    ground = Kept
+    pods_view = True
+
+    def setUp(self) -> None:
+        self.doorkeeper = Kept.doorkeeper = Doorkeeper()
+        super().setUp()
+
+    def open(self, path: str, **more: Any) -> Any:
+        headers = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
+        return self.answer("GET", path, code=403, headers=headers, **more)["message"]
+
+    def test_asked(self) -> None:
+        """As whom, what, and how; whether there is such a machine is not told to who may not."""
+        path = f"{MACHINES_PATH}/vm/exec?insecureSkipTLSVerifyBackend=true&other=1"
+        self.assertEqual(self.open(path), 'machine "vm": closed on Sundays')
+        (opening,) = self.doorkeeper.asked
+        self.assertEqual((opening.user.name, opening.kind), ("admin", kinds.MACHINES))
+        self.assertEqual(
+            (opening.namespace, opening.name, opening.subresource), ("default", "vm", "exec")
+        )
+        self.assertEqual(
+            opening.options,
+            {
+                "kind": "MachineExecOptions",
+                "apiVersion": "compute.ironcore.dev/v1alpha1",
+                "insecureSkipTLSVerifyBackend": True,
+            },
+        )
+
+    def test_not_asked(self) -> None:
+        """Neither about who may not anyway, nor about a text that is read."""
+        self.assertIn("cannot create resource", self.open(f"{MACHINES_PATH}/vm/exec", user="jane"))
+        self.answer("GET", f"{MACHINES_PATH}/vm/log", code=404)
+        self.assertEqual(self.doorkeeper.asked, [])
+
+    def test_as_a_pod(self) -> None:
+        """A machine that is shown as a Pod is asked about as the machine that it is."""
+        path = "/api/v1/namespaces/default/pods/vm/exec?container=console&stdin=true&command=x"
+        self.assertEqual(self.open(path), 'machine "vm": closed on Sundays')
+        self.assertEqual(self.doorkeeper.asked[0].kind, kinds.MACHINES)

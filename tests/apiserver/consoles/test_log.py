@@ -1,0 +1,295 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.consoles.connect`: TLS and sockets are real, the poollet is a stand-in.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from typing import Any
+
+from tests.apiserver.chain import POOL, ChainTestCase
+from tests.apiserver.consoles.test_connect import BINDINGS, MACHINES, POOLS, binding
+from tests.streaming.readers import Reader, read
+from twisted_exec.api import kinds
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest
+from twisted_exec.streaming.text.stream import TextStream
+
+LOG = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/{}/log"
+POD_LOG = "/api/v1/namespaces/default/pods/{}/log"
+
+
+class LogCase(ChainTestCase):
+    """A machine whose poollet answers with one line, and goes on as the test says."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.pool, self.port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=self.port)
+        self.made = await self.make_machine()
+
+    async def log(
+        self,
+        query: str = "",
+        *,
+        name: str = "vm",
+        user: str = "admin",
+        path: str = LOG,
+        **more: str,
+    ) -> Reader:
+        """Ask for a log; the head has come."""
+        headers = [(key.replace("_", "-").encode(), value.encode()) for key, value in more.items()]
+        head = UpgradeRequest(b"GET", f"{path.format(name)}{query}".encode(), b"server", headers)
+        reader = await read(self.endpoint(user), head)
+        self.addCleanup(reader.download.abort)
+        return reader
+
+    async def follow(self, **more: str) -> Reader:
+        """A follower that has the first line."""
+        reader = await self.log("?follow=true", **more)
+        await self.until(lambda: reader.got == b"hello\n")
+        return reader
+
+    async def denied(self, code: int, query: str = "", **more: str) -> dict[str, Any]:
+        """The Status of a refusal, which is on record with its code."""
+        before = len(self.audit)
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.log(query, **more)
+        told: dict[str, Any] = json.loads(caught.exception.body)
+        self.assertEqual(
+            (caught.exception.code, told["kind"], told["code"]), (code, "Status", code)
+        )
+        start, end = self.audit[before:]
+        self.assertEqual((start["event"], end["event"], end["code"]), ("start", "end", code))
+        self.assertEqual(end["subresource"], "log")
+        return told
+
+    async def last_end(self) -> tuple[str, int | None]:
+        """Reason and code of the one session."""
+        await self.until(self.ends)
+        (end,) = self.ends()
+        return end
+
+
+class ReadTests(LogCase):
+    """A log that is read."""
+
+    async def test_what_the_poollet_sees(self) -> None:
+        """Who asks, the options that were checked, and nothing else of the request."""
+        reader = await self.log(
+            "?container=console&follow=true&sinceSeconds=5&timestamps=1&stream=All&x=y"
+            "&insecureSkipTLSVerifyBackend=true",
+            Cookie="a=b",
+            Accept="application/json, */*",
+            X_Remote_User="root",
+        )
+        await self.until(lambda: reader.got)
+        method, uri, headers = self.pool.requests[0]
+        self.assertEqual(
+            (method, uri),
+            (
+                "GET",
+                "/apis/compute.ironcore.dev/namespaces/default/machines/vm/log"
+                "?follow=true&timestamps=true&sinceSeconds=5",
+            ),
+        )
+        ours = {"audit-id", "host", "x-remote-group", "x-remote-user"}
+        others = {name for name in headers if not name.startswith("x-remote-extra-")}
+        self.assertEqual(others, ours)
+        self.assertEqual(headers["x-remote-user"], ["admin"])
+
+    async def test_text(self) -> None:
+        """It passes as it comes; its end is the end; one start and one end are on record."""
+        reader = await self.follow()
+        self.pool.logs[0].write(b"more\n")
+        await self.until(lambda: reader.got == b"hello\nmore\n")
+        self.pool.logs[0].finish()
+        await self.until(lambda: reader.complete)
+        self.assertEqual(await self.last_end(), ("backend closed", None))
+        start, end = self.audit
+        self.assertEqual(
+            (end["user"], end["machine"], end["pool"], end["subresource"], end["bytes_to_user"]),
+            ("admin", "vm", POOL, "log", 11),
+        )
+        self.assertEqual(end["uid"], self.made["metadata"]["uid"])
+        self.assertEqual(start["session"], self.pool.requests[0][2]["audit-id"][0])
+
+    async def test_leaves(self) -> None:
+        """A reader that leaves leaves the poollet at once."""
+        reader = await self.follow()
+        reader.download.abort()
+        await self.until(lambda: self.pool.logs[0].gone)
+        self.assertEqual(await self.last_end(), ("client closed", None))
+
+    async def test_nothing_is_left(self) -> None:
+        """Of a reader that left nothing waits for the garbage collector."""
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        reader = await self.follow()
+        reader.download.abort()
+        await self.until(lambda: self.pool.logs[0].gone)
+        await self.until(
+            lambda: not [one for one in gc.get_objects() if isinstance(one, TextStream)]
+        )
+
+    async def test_without_power(self) -> None:
+        """A machine that is off has a log; switching it off ends no follower."""
+        first = await self.follow()
+        await self.admin.patch(MACHINES, "vm", {"spec": {"power": "Off"}}, "default")
+        second = await self.follow()
+        self.pool.logs[0].write(b"more\n")
+        await self.until(lambda: first.got == b"hello\nmore\n")
+        self.assertIsNone(second.complete)
+
+    async def test_pod(self) -> None:
+        """So it is with the Pod that shows the machine."""
+        reader = await self.log("?container=console&tailLines=3", path=POD_LOG)
+        await self.until(lambda: reader.got)
+        self.assertTrue(self.pool.requests[0][1].endswith("/machines/vm/log?tailLines=3"))
+        self.assertEqual((self.audit[0]["machine"], self.audit[0]["subresource"]), ("vm", "log"))
+
+
+class PermissionTests(LogCase):
+    """Who may read."""
+
+    async def test_edit(self) -> None:
+        """Who may open consoles may read logs, and so may admins of the namespace."""
+        for role in ("edit", "admin"):
+            await self.admin.create(BINDINGS, binding("jane", role), "default")
+            await self.follow(user="jane")
+            await self.follow(user="jane", path=POD_LOG)
+            await self.admin.delete(BINDINGS, f"jane-{role}", "default")
+
+    async def test_view(self) -> None:
+        """Who may look at machines may not therefore read along."""
+        await self.admin.create(BINDINGS, binding("jane", "view"), "default")
+        told = await self.denied(403, user="jane")
+        self.assertEqual(
+            told["message"],
+            'machines.compute.ironcore.dev "vm" is forbidden: User "jane" cannot get resource '
+            '"machines/log" in API group "compute.ironcore.dev" in the namespace "default"',
+        )
+        await self.denied(403, user="jane", path=POD_LOG)
+        await self.denied(403, name="nothing", user="jane")
+
+    async def test_nobody(self) -> None:
+        """Without a credential nothing is said."""
+        await self.denied(401, user="")
+
+    async def test_acting(self) -> None:
+        """Who acts as someone reads what they may read; on record are both."""
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        await self.follow(Impersonate_User="jane", Impersonate_Group="dev")
+        self.assertEqual(self.pool.requests[0][2]["x-remote-user"], ["jane"])
+        self.assertEqual((self.audit[0]["user"], self.audit[0]["caller"]), ("jane", "admin"))
+
+
+class RefuseTests(LogCase):
+    """What is no log."""
+
+    async def test_options(self) -> None:
+        """Options are checked before anything is looked for, in Kubernetes' words."""
+        for query, code, reason in (
+            ("?tailLines=-1", 422, "Invalid"),
+            ("?sinceSeconds=1&sinceTime=2026-11-20T05:00:00Z", 422, "Invalid"),
+            ("?stream=Stderr", 422, "Invalid"),
+            ("?limitBytes=many", 400, "BadRequest"),
+            ("?previous=true", 400, "BadRequest"),
+            ("?container=web", 400, "BadRequest"),
+        ):
+            for path in (LOG, POD_LOG):
+                told = await self.denied(code, query, name="nothing", path=path)
+                self.assertEqual(told["reason"], reason, query)
+        self.assertEqual(self.pool.requests, [])
+
+    async def test_missing(self) -> None:
+        """No machine, no pool, on its way out, nowhere to go."""
+        await self.denied(404, name="nothing")
+        await self.make_machine("floating", pool="")
+        await self.denied(400, name="floating")
+        await self.make_machine("lost", pool="no-pool")
+        await self.denied(404, name="lost")
+
+    async def test_refused_by_the_poollet(self) -> None:
+        """Its Status is passed on; a runtime without logs is 501."""
+        status = {
+            "kind": "Status",
+            "status": "Failure",
+            "code": 501,
+            "reason": "NotImplemented",
+            "message": 'machine "vm": the machine\'s runtime keeps no log',
+        }
+        self.pool.answer = (501, status)
+        told = await self.denied(501)
+        self.assertEqual((told["reason"], told["message"]), (status["reason"], status["message"]))
+
+    async def test_methods(self) -> None:
+        """A log is read with GET."""
+        for method in (b"POST", b"DELETE", b"PUT"):
+            head = UpgradeRequest(method, LOG.format("vm").encode(), b"server")
+            with self.assertRaises(UpgradeRefused) as caught:
+                await read(self.endpoint("admin"), head)
+            self.assertEqual(caught.exception.code, 405)
+
+
+class EndTests(LogCase):
+    """Followers that are ended from here."""
+
+    async def test_withdrawn(self) -> None:
+        """Taking the role away ends it soon, with the reason on a line of its own."""
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        reader = await self.follow(user="jane")
+        await self.admin.delete(BINDINGS, "jane-edit", "default")
+        await self.until(lambda: reader.complete is False)
+        self.assertIn(b"[twisted-exec: AuthorizationWithdrawn: ", reader.got)
+        self.assertIn(b'cannot get resource "machines/log"', reader.got)
+        self.assertEqual(await self.last_end(), ("AuthorizationWithdrawn", None))
+        await self.until(lambda: self.pool.logs[0].gone)
+
+    async def test_deleted(self) -> None:
+        """A deleted machine's log ends, as complete, also when the poollet does not end it."""
+        reader = await self.follow()
+        await self.admin.delete(MACHINES, "vm", "default")
+        await self.until(lambda: reader.complete)
+        self.assertEqual(await self.last_end(), ("MachineDeleted", None))
+
+    async def test_deleted_pool(self) -> None:
+        """Without its pool there is nobody to ask for the rest."""
+        reader = await self.follow()
+        await self.admin.delete(POOLS, POOL)
+        await self.until(lambda: reader.complete is False)
+        self.assertIn(b"[twisted-exec: PoolDeleted: ", reader.got)
+
+    async def test_stops(self) -> None:
+        """A server that stops says so."""
+        reader = await self.follow()
+        await self.server.stopService()
+        await self.until(lambda: reader.complete is False)
+        self.assertIn(b"[twisted-exec: ShuttingDown: ", reader.got)
+        self.assertEqual(self.ends(), [("ShuttingDown", None)])
+
+
+class DiscoveryTests(LogCase):
+    """How clients know."""
+
+    async def test_reviews(self) -> None:
+        """Reviews tell of logs apart from machines."""
+        await self.admin.create(BINDINGS, binding("jane", "view"), "default")
+        for resource, allowed in (("machines", True), ("machines/log", False)):
+            name, _, subresource = resource.partition("/")
+            attributes = {
+                "namespace": "default",
+                "verb": "get",
+                "group": "compute.ironcore.dev",
+                "resource": name,
+                "subresource": subresource,
+            }
+            review = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": attributes},
+            }
+            jane = self.client("jane")
+            told = await jane.create(kinds.SELFSUBJECTACCESSREVIEWS.resource, review)
+            self.assertEqual(told["status"]["allowed"], allowed, resource)

@@ -1,0 +1,608 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.consoles.sessions` and :mod:`twisted_exec.api.kinds.sessions`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock, deferLater
+from twisted.python.components import proxyForInterface
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, reactor
+from tests.apiserver.support import EPOCH, MERGE, APITestCase, AuditList
+from twisted_exec.api import kinds, strategy
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.api.times import seconds
+from twisted_exec.apiserver.consoles.sessions import (
+    LEASE_RENEWALS,
+    LOOK_SECONDS,
+    RENEW_SECONDS,
+    SessionObjects,
+    SessionVerbs,
+)
+from twisted_exec.apiserver.controllers.bootstrap import bootstrap
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.serving.query import WriteOptions
+from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.auth.interfaces import User
+from twisted_exec.observe.audit import Trail
+from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending, Subject
+from twisted_exec.streaming.sessions.registry import Session, Sessions, Visit
+from twisted_exec.wire.stream_options import StreamOptions
+
+RESOURCE = kinds.CONSOLESESSIONS.resource
+SESSIONS = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/consolesessions"
+LEASE_SECONDS = RENEW_SECONDS * LEASE_RENEWALS
+ADA = User("ada")
+
+
+class HesitantStorage(MemoryStorage):
+    """
+    A store that makes objects only when it is told to, or cannot.
+
+    :ivar hold: it hesitates.
+    :ivar broken: it can write nothing.
+    """
+
+    hold = False
+    broken = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Callable[[], None]] = []
+        self.writes = 0
+
+    def create(self, resource: Any, obj: Object) -> Deferred[Object]:
+        if not self.hold:
+            return self._write(super().create, resource, obj)
+        made: Deferred[Object] = Deferred()
+
+        def go() -> None:
+            self._write(super(HesitantStorage, self).create, resource, obj).chainDeferred(made)
+
+        self.waiting.append(go)
+        return made
+
+    def update(self, resource: Any, obj: Object) -> Deferred[Object]:
+        return self._write(super().update, resource, obj)
+
+    def delete(self, resource: Any, obj: Object) -> Deferred[Object]:
+        return self._write(super().delete, resource, obj)
+
+    def _write(self, write: Callable[..., Deferred[Object]], *what: Any) -> Deferred[Object]:
+        if self.broken:
+            failed: Deferred[Object] = Deferred()
+            failed.errback(ServiceUnavailable("the disk is full"))
+            return failed
+        self.writes += 1
+        return write(*what)
+
+    def go(self) -> None:
+        """Make what waits."""
+        waiting, self.waiting = self.waiting, []
+        for one in waiting:
+            one()
+
+
+class Carried:
+    """A session that is up, as a proxy carries it."""
+
+    def __init__(self, sessions: Sessions, number: int = 1, **more: Any) -> None:
+        facts = {
+            "session": f"s-{number}",
+            "user": "bob",
+            "namespace": "default",
+            "machine": "vm",
+            "uid": "u-1",
+            "pool": "pool-a",
+            "resource": "machines.compute.ironcore.dev",
+            **more,
+        }
+        self.endings: list[Ending] = []
+        self.counts = (0, 0)
+        self.session: Session = sessions.open(Subject(**facts))
+        self.session.visit = Visit(
+            "192.0.2.7", "websocket v5.channel.k8s.io", "kubectl/v1.33", "machines/exec"
+        )
+
+    def begin(self) -> Carried:
+        self.session.carry(self.endings.append, lambda: None, lambda: self.counts)
+        return self
+
+    def over(self) -> None:
+        self.session.over("client closed")
+
+
+class ObjectsCase(SynchronousTestCase):
+    """The sessions of one server, and their objects."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(EPOCH)
+        self.storage = HesitantStorage()
+        self.verbs = Verbs(self.storage, [], self.clock.seconds)
+        self.successResultOf(Deferred.fromCoroutine(bootstrap(self.storage, self.verbs, ())))
+        self.sessions, self.objects = self.server("one")
+
+    def server(self, name: str) -> tuple[Sessions, SessionObjects]:
+        sessions = Sessions(Trail(AuditList(), "apiserver", self.clock))
+        objects = SessionObjects(self.storage, sessions, self.clock, self.clock.seconds, name)
+        objects.startService()
+        self.addCleanup(lambda: objects.running and objects.stopService())
+        return sessions, objects
+
+    def begin(self, number: int = 1, **more: Any) -> Carried:
+        return Carried(self.sessions, number, **more).begin()
+
+    def stored(self) -> list[Object]:
+        return list(self.successResultOf(self.storage.list(RESOURCE)).items)
+
+    def pass_time(self, seconds: float) -> None:
+        for _ in range(int(seconds / LOOK_SECONDS)):
+            self.clock.advance(LOOK_SECONDS)
+
+    def delete(self, name: str, user: User = ADA) -> None:
+        verbs = SessionVerbs(self.storage, [], self.clock.seconds)
+        target = Target(kinds.CONSOLESESSIONS, "default", name)
+        deleting = verbs.delete(user, target, WriteOptions(), {})
+        _, gone = self.successResultOf(Deferred.fromCoroutine(deleting))
+        self.assertTrue(gone)
+
+
+class LifeTests(ObjectsCase):
+    """An object lives as long as its session."""
+
+    def test_facts(self) -> None:
+        """Who, which machine, from where, how, since when, and by which server."""
+        self.begin()
+        (obj,) = self.stored()
+        self.assertRegex(obj["metadata"]["name"], r"\Avm-[a-z0-9]{5}\Z")
+        self.assertEqual(obj["metadata"]["namespace"], "default")
+        self.assertEqual(seconds(obj["metadata"]["creationTimestamp"]), EPOCH)
+        self.assertEqual(
+            obj["spec"],
+            {
+                "session": "s-1",
+                "user": "bob",
+                "machine": "vm",
+                "machineResource": "machines.compute.ironcore.dev",
+                "machineUID": "u-1",
+                "pool": "pool-a",
+                "mode": "Drive",
+                "via": "machines/exec",
+                "address": "192.0.2.7",
+                "protocol": "websocket v5.channel.k8s.io",
+                "agent": "kubectl/v1.33",
+                "replica": "one",
+            },
+        )
+
+    def test_sound(self) -> None:
+        """What is written is what the verbs would have let in, and nothing that nobody defined."""
+        self.begin(caller="front")
+        (obj,) = self.stored()
+        self.assertEqual(strategy.unknown_fields(kinds.CONSOLESESSIONS, obj), [])
+        body = {**obj, "metadata": {"name": obj["metadata"]["name"]}}
+        made = strategy.for_create(
+            kinds.CONSOLESESSIONS, body, namespace="default", now=self.clock.seconds()
+        )
+        made["metadata"]["uid"] = obj["metadata"]["uid"]
+        made["metadata"]["resourceVersion"] = obj["metadata"]["resourceVersion"]
+        self.assertEqual(made, obj)
+
+    def test_modes(self) -> None:
+        """What was asked for; who forces what may not be typed into only looks on."""
+        for asked, mode in (
+            (StreamOptions(), "Drive"),
+            (StreamOptions(force=True), "TakeOver"),
+            (StreamOptions(read_only=True, force=True), "Watch"),
+        ):
+            carried = Carried(self.sessions)
+            carried.session.visit = Visit(asked=asked)
+            carried.begin()
+            self.assertEqual(self.stored()[0]["spec"]["mode"], mode)
+            carried.over()
+
+    def test_end(self) -> None:
+        """With its session it goes; the other stays."""
+        one, two = self.begin(1), self.begin(2)
+        one.over()
+        self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-2"])
+        two.over()
+        self.assertEqual(self.stored(), [])
+        self.assertEqual(self.objects._records, {})
+        self.assertEqual(self.objects._named, {})
+
+    def test_not_every_session(self) -> None:
+        """What never had a stream has none, and neither has a log."""
+        refused = Carried(self.sessions)
+        refused.session.over("no", code=502)
+        self.begin(2, subresource="log")
+        self.assertEqual(self.stored(), [])
+
+    def test_session_does_not_wait(self) -> None:
+        """While the store hesitates the session is up; one that ends meanwhile leaves nothing."""
+        self.storage.hold = True
+        one, two = self.begin(1), self.begin(2)
+        one.over()
+        self.assertEqual(self.stored(), [])
+        self.storage.go()
+        self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-2"])
+        two.over()
+        self.assertEqual(self.stored(), [])
+        self.assertEqual(self.objects._records, {})
+
+    def test_store_that_cannot_write(self) -> None:
+        """Sessions come and go without objects; those that are left have them when it can again."""
+        self.storage.broken = True
+        one, _ = self.begin(1), self.begin(2)
+        one.over()
+        self.pass_time(60)
+        self.storage.broken = False
+        self.pass_time(LOOK_SECONDS)
+        self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-2"])
+        self.assertEqual(len(self.objects._records), 1)
+
+    def test_store_that_cannot_delete(self) -> None:
+        """An object that could not be taken away is taken away later."""
+        one = self.begin()
+        self.storage.broken = True
+        one.over()
+        self.pass_time(30)
+        self.storage.broken = False
+        self.pass_time(LOOK_SECONDS)
+        self.assertEqual((self.stored(), self.objects._records), ([], {}))
+
+    def test_renewed(self) -> None:
+        """Every twenty seconds, with what has passed; not for each byte."""
+        one = self.begin()
+        before = self.storage.writes
+        for count in range(12):
+            one.counts = (count, count * 100)
+            self.pass_time(LOOK_SECONDS)
+        self.assertEqual(self.storage.writes - before, 60 / RENEW_SECONDS)
+        status = self.stored()[0]["status"]
+        self.assertEqual((status["bytesToMachine"], status["bytesToUser"]), (11, 1100))
+        self.assertEqual(seconds(status["renewTime"]), EPOCH + 60)
+        self.assertEqual(status["leaseDurationSeconds"], LEASE_SECONDS)
+
+    def test_many(self) -> None:
+        """With very many each is renewed more rarely, and says so: the store has other work."""
+        for number in range(1000):
+            self.begin(number)
+        self.pass_time(RENEW_SECONDS)
+        before = self.storage.writes
+        self.pass_time(500)
+        self.assertLessEqual(self.storage.writes - before, 500 * 20 + 1000)
+        self.assertGreaterEqual(self.storage.writes - before, 500 * 20 - 1000)
+        self.assertEqual(self.stored()[0]["status"]["leaseDurationSeconds"], 150)
+        self.assertEqual(len(self.stored()), 1000)
+
+    def test_stop(self) -> None:
+        """A server that stops waits for the last objects to go, but not for ever."""
+        self.storage.hold = True
+        self.begin().over()
+        stopping = self.objects.stopService()
+        self.assertNoResult(stopping)
+        self.storage.go()
+        self.successResultOf(stopping)
+        self.assertEqual(self.stored(), [])
+
+    def test_stop_without_a_store(self) -> None:
+        """Nothing answers: it stops all the same."""
+        self.storage.hold = True
+        self.begin().over()
+        stopping = self.objects.stopService()
+        self.clock.advance(3)
+        self.successResultOf(stopping)
+
+
+class DeletionTests(ObjectsCase):
+    """Whoever deletes an object ends its session."""
+
+    def test_ends(self) -> None:
+        """The session ends, and its user reads who it was; nothing comes back."""
+        one, two = self.begin(1), self.begin(2)
+        name = next(
+            each["metadata"]["name"] for each in self.stored() if each["spec"]["session"] == "s-1"
+        )
+        self.delete(name)
+        told = f"ada deleted the console session {name}"
+        self.assertEqual((one.endings, two.endings), ([Ending(SESSION_DELETED, told)], []))
+        one.over()
+        self.pass_time(120)
+        self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-2"])
+
+    def test_29_ended_at_another_server(self) -> None:
+        """Whichever server it is deleted at, the one that carries the session ends it."""
+        others, _ = self.server("two")
+        other = Carried(others, 7).begin()
+        one = self.begin()
+        (name,) = (
+            each["metadata"]["name"] for each in self.stored() if each["spec"]["session"] == "s-7"
+        )
+        self.delete(name)
+        self.assertEqual((len(other.endings), one.endings), (1, []))
+
+    def test_while_it_is_renewed(self) -> None:
+        """A renewal that comes too late brings nothing back and takes nobody's name away."""
+        one = self.begin()
+        (obj,) = self.stored()
+        noted = json.loads(json.dumps(obj))
+        noted["status"]["endedBy"] = "ada"
+        self.successResultOf(self.storage.update(RESOURCE, noted))
+        self.assertEqual([each.reason for each in one.endings], [SESSION_DELETED])
+        self.pass_time(RENEW_SECONDS)
+        self.assertEqual(self.stored()[0]["status"]["endedBy"], "ada")
+        one.over()
+        self.assertEqual(self.stored(), [])
+
+    def test_before_it_is_known_to_be_made(self) -> None:
+        """The store tells of an object before it tells its maker; so may its deletion."""
+        made: list[Deferred[Object]] = []
+        create = self.storage.create
+
+        def slow(resource: Any, obj: Object) -> Deferred[Object]:
+            answer: Deferred[Object] = Deferred()
+            made.append(answer)
+            create(resource, obj).addCallback(lambda stored: kept.append(stored))
+            return answer
+
+        kept: list[Object] = []
+        self.patch(self.storage, "create", slow)
+        one = self.begin()
+        self.delete(kept[0]["metadata"]["name"])
+        self.assertEqual([each.reason for each in one.endings], [SESSION_DELETED])
+        one.over()
+        made[0].callback(kept[0])
+        self.assertEqual((self.stored(), self.objects._records), ([], {}))
+
+    def test_by_mistake(self) -> None:
+        """An object that goes with nobody's name in it is made again; the session goes on."""
+        one = self.begin()
+        (obj,) = self.stored()
+        self.successResultOf(self.storage.delete(RESOURCE, obj))
+        self.pass_time(LOOK_SECONDS)
+        self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-1"])
+        self.assertEqual(one.endings, [])
+        one.over()
+        self.assertEqual(self.stored(), [])
+
+    def test_dry_run(self) -> None:
+        """To ask what would happen ends nothing."""
+        one = self.begin()
+        (obj,) = self.stored()
+        verbs = SessionVerbs(self.storage, [], self.clock.seconds)
+        target = Target(kinds.CONSOLESESSIONS, "default", obj["metadata"]["name"])
+        asked = verbs.delete(ADA, target, WriteOptions(dry_run=True), {})
+        self.successResultOf(Deferred.fromCoroutine(asked))
+        self.assertEqual((self.stored(), one.endings), ([obj], []))
+
+    def test_name_on_a_terminal(self) -> None:
+        """A user's name is told in one printable line."""
+        one = self.begin()
+        (obj,) = self.stored()
+        self.delete(obj["metadata"]["name"], User("a\x1b[2J\nb"))
+        self.assertTrue(one.endings[0].message.startswith("a [2J b deleted"))
+
+    def test_namespace(self) -> None:
+        """In a namespace that goes none is made, and the session is not kept from ending."""
+        one = self.begin(namespace="nowhere")
+        self.pass_time(30)
+        self.assertEqual(self.stored(), [])
+        one.over()
+        self.assertEqual(self.objects._records, {})
+
+
+class LeaseTests(ObjectsCase):
+    """Objects of servers that are no more."""
+
+    def abandoned(self) -> None:
+        """A server that dies with a session."""
+        sessions, objects = self.server("two")
+        Carried(sessions, 9).begin()
+        self.successResultOf(objects.stopService())
+
+    def test_stale(self) -> None:
+        """They go when they were not renewed for as long as they say, and not before."""
+        self.abandoned()
+        self.pass_time(LEASE_SECONDS - LOOK_SECONDS)
+        self.assertEqual(len(self.stored()), 1)
+        self.pass_time(2 * LOOK_SECONDS)
+        self.assertEqual((self.stored(), self.objects._foreign), ([], {}))
+
+    def test_earlier_process(self) -> None:
+        """So do those that were there before this server."""
+        self.abandoned()
+        self.successResultOf(self.objects.stopService())
+        self.pass_time(LEASE_SECONDS)
+        self.server("three")
+        self.pass_time(LEASE_SECONDS - LOOK_SECONDS)
+        self.assertEqual(len(self.stored()), 1)
+        self.pass_time(2 * LOOK_SECONDS)
+        self.assertEqual(self.stored(), [])
+
+    def test_renewed_by_others(self) -> None:
+        """Those of servers that live stay, and so do ours."""
+        others, _ = self.server("two")
+        Carried(others, 9).begin()
+        self.begin()
+        self.pass_time(10 * LEASE_SECONDS)
+        self.assertEqual(len(self.stored()), 2)
+        self.assertEqual(len(self.objects._foreign), 1)
+
+    def test_odd(self) -> None:
+        """One that does not say how long it holds goes like any other."""
+        body = {"metadata": {"name": "odd"}, "spec": {"session": "x"}}
+        target = Target(kinds.CONSOLESESSIONS, "default")
+        making = self.verbs.create(ADA, target, body, WriteOptions())
+        self.successResultOf(Deferred.fromCoroutine(making))
+        self.pass_time(LEASE_SECONDS + 2 * LOOK_SECONDS)
+        self.assertEqual(self.stored(), [])
+
+
+class KindTests(APITestCase):
+    """What clients may do with them."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        body = {
+            "metadata": {"name": "vm-x"},
+            "spec": {"session": "s", "user": "ann", "machine": "vm", "mode": "Watch"},
+            "status": {"leaseDurationSeconds": 60, "bytesToUser": 7},
+        }
+        target = Target(kinds.CONSOLESESSIONS, "default")
+        making = self.parts.verbs.create(ADA, target, body, WriteOptions())
+        self.successResultOf(Deferred.fromCoroutine(making))
+
+    def test_not_by_hand(self) -> None:
+        """They are made and changed by nobody else, who is told what makes them."""
+        for method, path in (
+            ("POST", SESSIONS),
+            ("PUT", f"{SESSIONS}/vm-x"),
+            ("PATCH", f"{SESSIONS}/vm-x"),
+        ):
+            told = self.refused(405, method, path, {}, content_type=MERGE)
+            self.assertIn("a console session is made by opening a console", told)
+
+    def test_discovery(self) -> None:
+        """And that is how they are told of."""
+        listing = self.answer("GET", "/apis/console.twisted-exec.dev/v1alpha1")
+        (resource,) = listing["resources"]
+        expected = ["delete", "deletecollection", "get", "list", "watch"]
+        self.assertEqual((resource["verbs"], resource["shortNames"]), (expected, ["sessions"]))
+        paths = self.answer("GET", "/openapi/v3/apis/console.twisted-exec.dev/v1alpha1")["paths"]
+        (item,) = (value for key, value in paths.items() if key.endswith("{name}"))
+        self.assertEqual(set(item), {"get", "delete", "parameters"})
+
+    def test_table(self) -> None:
+        """The columns that people need, and the rest with -o wide."""
+        accept = [("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")]
+        table = self.answer("GET", SESSIONS, headers=accept)
+        columns = [(each["name"], each["priority"]) for each in table["columnDefinitions"]]
+        narrow = [name for name, priority in columns if not priority]
+        self.assertEqual(narrow, ["Name", "Machine", "User", "Mode", "From", "Age"])
+        (row,) = table["rows"]
+        self.assertEqual(row["cells"][:5], ["vm-x", "vm", "ann", "Watch", "<none>"])
+
+    def test_selected(self) -> None:
+        """By machine and by user."""
+        for field, count in (("spec.machine=vm", 1), ("spec.user=bob", 0)):
+            found = self.answer("GET", f"{SESSIONS}?fieldSelector={field}")["items"]
+            self.assertEqual(len(found), count)
+
+    def test_rights(self) -> None:
+        """Who may open consoles sees who is there; to end what is others' is for admins."""
+        self.bind("bob", "view")
+        self.refused(403, "GET", SESSIONS, user="bob")
+        self.bind("bob", "edit")
+        self.assertEqual(len(self.answer("GET", SESSIONS, user="bob")["items"]), 1)
+        self.refused(403, "DELETE", f"{SESSIONS}/vm-x", user="bob")
+        self.bind("bob", "admin")
+        status = self.answer("DELETE", f"{SESSIONS}/vm-x", user="bob")
+        self.assertEqual(status["details"]["name"], "vm-x")
+        self.assertEqual(self.answer("GET", SESSIONS)["items"], [])
+
+    def test_collection(self) -> None:
+        """All of a machine's sessions are ended at once, as ``kubectl delete --field-selector``."""
+        self.answer("DELETE", f"{SESSIONS}?fieldSelector=spec.machine=other")
+        self.assertEqual(len(self.answer("GET", SESSIONS)["items"]), 1)
+        self.answer("DELETE", f"{SESSIONS}?fieldSelector=spec.machine=vm")
+        self.assertEqual(self.answer("GET", SESSIONS)["items"], [])
+
+
+_Shared: Any = proxyForInterface(IStorage, "shared")
+
+
+@implementer(IStorage)
+class SharedStorage(_Shared, Service):  # type: ignore[misc]
+    """A store that somebody else starts and stops."""
+
+    def __init__(self, shared: IStorage) -> None:
+        _Shared.__init__(self, shared)
+
+    def startService(self) -> None:
+        Service.startService(self)
+
+    def stopService(self) -> None:
+        Service.stopService(self)
+
+
+class TwoServersTests(ChainTestCase):
+    """Two API servers on one store, with real connections."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.first = self.server
+        self.second = APIServer(self.settings(), SharedStorage(self.storage), AuditList(), reactor)
+        self.second.startService()
+        self.addCleanup(self.second.stopService)
+        await self.second.when_ready()
+        self.pool, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+
+    async def objects(self) -> list[Object]:
+        return list((await self.storage.list(RESOURCE)).items)
+
+    async def until_there_are(self, count: int) -> list[Object]:
+        while len(found := await self.objects()) != count:
+            await deferLater(reactor, 0.01)
+        return found
+
+    async def test_ended_at_the_other(self) -> None:
+        """A session at one server is listed at the other, and ends when it is deleted there."""
+        end = await self.open()
+        (obj,) = await self.until_there_are(1)
+        self.assertEqual(obj["spec"]["address"], "127.0.0.1")
+        self.assertEqual(obj["spec"]["via"], "machines/exec")
+        self.assertEqual(obj["spec"]["protocol"], "websocket")
+        self.server = self.second
+        other = self.client("admin")
+        self.server = self.first
+        name = obj["metadata"]["name"]
+        await other.delete(RESOURCE, name, "default")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [(SESSION_DELETED, None)])
+        (_, uri, _) = self.pool.requests[-1]
+        self.assertIn("reason=SessionDeleted&message=admin+deleted+the+console+session", uri)
+        self.assertEqual(await self.objects(), [])
+
+    async def test_left(self) -> None:
+        """One that its user leaves goes from both."""
+        end = await self.open(path="/api/v1/namespaces/default/pods/{}/attach", query="?stdin=1")
+        (obj,) = await self.until_there_are(1)
+        self.assertEqual((obj["spec"]["via"], obj["spec"]["mode"]), ("pods/attach", "Drive"))
+        end.transport.loseConnection()  # type: ignore[union-attr]
+        await self.until_there_are(0)
+
+    async def test_server_stops(self) -> None:
+        """A server that stops takes its objects away, and leaves others'."""
+        self.server = self.second
+        await self.open()
+        self.server = self.first
+        await self.open()
+        await self.until_there_are(2)
+        await self.second.stopService()
+        (obj,) = await self.until_there_are(1)
+        self.assertEqual(obj["spec"]["machine"], "vm")
+
+    async def test_looking_on(self) -> None:
+        """What a session was opened for is told, by a query or behind a Pod's one command."""
+        await self.open(query="?stdin=1&readOnly=1", headers=WEBSOCKET)
+        path = "/api/v1/namespaces/default/pods/{}/exec"
+        await self.open(path=path, query="?stdin=1&command=console&command=--force")
+        found = await self.until_there_are(2)
+        self.assertEqual({each["spec"]["mode"] for each in found}, {"Watch", "TakeOver"})
+        self.assertEqual({each["spec"]["pool"] for each in found}, {POOL})

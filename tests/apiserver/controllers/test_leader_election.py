@@ -1,0 +1,98 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.controllers.leader_election`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from tests.apiserver.support import EPOCH, APITestCase
+from tests.kube.leader_election.test_leading import Part
+from twisted_exec.api.kinds import LEASES, Object
+from twisted_exec.apiserver.controllers.leader_election import (
+    LEASE,
+    NAMESPACE,
+    LeaderElectedServices,
+    StoredLease,
+)
+from twisted_exec.apiserver.controllers.namespaces import NamespaceLifecycle, ensure_namespaces
+from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.kube.interfaces import ILeases
+from twisted_exec.kube.leader_election.controllers import Leading
+from twisted_exec.storage.memory import MemoryStorage
+
+
+class ElectedTests(SynchronousTestCase):
+    """Two servers on one store."""
+
+    def setUp(self) -> None:
+        self.clock, self.storage = Clock(), MemoryStorage()
+        verbs = Verbs(self.storage, [], lambda: EPOCH)
+        self.successResultOf(Deferred.fromCoroutine(ensure_namespaces(verbs, self.storage)))
+
+    def server(self, name: str) -> LeaderElectedServices:
+        verbs = Verbs(self.storage, [], lambda: EPOCH)
+        made = LeaderElectedServices(
+            lambda: [Part()], self.storage, verbs, name, self.clock, self.now
+        )
+        made.startService()
+        self.addCleanup(made.stopService)
+        return made
+
+    def now(self) -> float:
+        return EPOCH + 0.25 + self.clock.seconds()
+
+    def lease(self) -> Object:
+        found: Object = self.successResultOf(self.storage.get(LEASES.resource, NAMESPACE, LEASE))
+        return found
+
+    def test_door(self) -> None:
+        """The Lease is behind the door that elections ask at."""
+        self.assertTrue(verifyObject(ILeases, StoredLease(Verbs(self.storage, [], lambda: 0.0))))
+
+    def test_one_acts(self) -> None:
+        """The first acts; the second as soon as the first has stopped, without a pause."""
+        first, second = self.server("one/1"), self.server("two/2")
+        self.assertEqual([len(first.services), len(second.services)], [1, 0])
+        self.assertEqual(self.lease()["spec"]["holderIdentity"], "one/1")
+        self.assertEqual(self.lease()["spec"]["renewTime"], "2023-11-14T22:13:20.250000Z")
+        self.clock.pump([1] * 60)
+        self.assertEqual([len(first.services), len(second.services)], [1, 0])
+        self.successResultOf(first.stopService())
+        self.assertEqual([len(first.services), len(second.services)], [0, 1])
+        self.assertEqual(self.lease()["spec"]["leaseTransitions"], 1)
+
+    def test_last_one(self) -> None:
+        """A server that begins where the last one stopped properly acts at once."""
+        self.successResultOf(self.server("one/1").stopService())
+        self.assertEqual(self.lease()["spec"]["holderIdentity"], "")
+        self.assertEqual(len(self.server("two/2").services), 1)
+
+
+class AssembledTests(APITestCase):
+    """Whether anybody is elected depends on the store."""
+
+    def test_alone(self) -> None:
+        """Nobody is where no other can be: not even a Lease is there."""
+        self.assertIsInstance(self.parts.leading, Leading)
+        found = self.successResultOf(self.storage.list(LEASES.resource))
+        self.assertEqual(found.items, [])
+
+    def test_shared(self) -> None:
+        """Where others can be, one is; the others' namespaces are not emptied by two."""
+        self.patch(MemoryStorage, "alone", False)
+        first, second = self.assembled(), self.assembled()
+        kinds = [[type(each) for each in one.leading.services] for one in (first, second)]
+        self.assertIn(NamespaceLifecycle, kinds[0])
+        self.assertEqual(kinds[1], [])
+
+    def assembled(self) -> Any:
+        parts = self.assemble()
+        parts.leading.startService()
+        self.addCleanup(parts.leading.stopService)
+        return parts

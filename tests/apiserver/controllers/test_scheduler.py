@@ -1,0 +1,279 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.controllers.scheduler`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.task import Clock
+
+from tests.apiserver.controllers.test_placement import READY
+from tests.apiserver.support import MACHINES, MERGE, POOLS, APITestCase
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import APIError
+from twisted_exec.apiserver.controllers import placement, scheduler
+from twisted_exec.apiserver.controllers.scheduler import SOON_SECONDS, TELL_SECONDS, Scheduler
+from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.storage.memory import MemoryStorage
+
+SMALL = "class/machine.small"
+
+
+class BrokenStorage(MemoryStorage):
+    """A store whose disk is full now and then."""
+
+    broken = False
+
+    def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """As the real one, or not at all."""
+        if self.broken and resource == IRONCORE.workload:
+            return fail(APIError("the disk is full", code=500, reason="InternalError"))
+        return super().update(resource, obj)
+
+
+class SchedulerTests(APITestCase):
+    """An API server that places machines."""
+
+    def more(self) -> dict[str, Any]:
+        return {"scheduling": True}
+
+    def make_ready(self, name: str, room: int = 10, **status: Any) -> None:
+        self.make_pool(
+            name,
+            conditions=[READY],
+            capacity={SMALL: room},
+            allocatable={SMALL: room},
+            **status,
+        )
+
+    def soon(self) -> None:
+        self.clock.advance(SOON_SECONDS)
+
+    def pool_of(self, name: str) -> str:
+        spec = self.answer("GET", f"{MACHINES}/{name}")["spec"]
+        return str(spec.get("machinePoolRef", {}).get("name", ""))
+
+    def events(self) -> list[tuple[str, str]]:
+        found = self.answer("GET", "/api/v1/namespaces/default/events")["items"]
+        return [(each["reason"], each["involvedObject"]["name"]) for each in found]
+
+    def test_placed(self) -> None:
+        """A machine without a pool has one a moment later, and an Event says so."""
+        self.make_ready("pool-a")
+        self.make_machine("vm", "")
+        self.soon()
+        self.assertEqual(self.pool_of("vm"), "pool-a")
+        self.assertEqual(self.events(), [("Scheduled", "vm")])
+        obj = self.answer("GET", f"{MACHINES}/vm")
+        self.assertIn("scheduler", [each["manager"] for each in obj["metadata"]["managedFields"]])
+
+    def test_given(self) -> None:
+        """A machine whose user chose a pool is left alone."""
+        self.make_ready("pool-a")
+        self.make_machine("vm", "pool-z")
+        self.soon()
+        self.assertEqual(self.pool_of("vm"), "pool-z")
+
+    def test_given_wrongly(self) -> None:
+        """One whose pool does not exist reads so, once, with those that do; it is left where it is."""
+        self.make_ready("pool-a")
+        self.make_machine("vm", "pool-z")
+        self.soon()
+        (event,) = self.answer("GET", "/api/v1/namespaces/default/events")["items"]
+        self.assertEqual(
+            (event["reason"], event["message"]),
+            ("FailedScheduling", 'machine pool "pool-z" does not exist; there are: pool-a'),
+        )
+        self.assertEqual(self.pool_of("vm"), "pool-z")
+        self.make_ready("pool-z")
+        self.soon()
+        self.make_machine("other", "pool-z")
+        self.soon()
+        self.assertEqual(self.events(), [("FailedScheduling", "vm")])
+
+    def test_later(self) -> None:
+        """One that waits is told why, once, and placed when a pool can have it."""
+        self.make_machine("vm", "")
+        self.soon()
+        self.assertEqual(self.events(), [("FailedScheduling", "vm")])
+        self.make_ready("pool-a")
+        self.soon()
+        self.assertEqual(self.pool_of("vm"), "pool-a")
+
+    def test_many(self) -> None:
+        """Machines made at once share the room that pools have, and no more than that."""
+        self.make_ready("pool-a", 3)
+        self.make_ready("pool-b", 2)
+        for number in range(7):
+            self.make_machine(f"vm-{number}", "")
+        self.soon()
+        found = Counter(self.pool_of(f"vm-{number}") for number in range(7))
+        self.assertEqual(found, {"pool-a": 3, "pool-b": 2, "": 2})
+        reasons = Counter(reason for reason, _ in self.events())
+        self.assertEqual(reasons, {"Scheduled": 5, "OutOfCapacity": 2})
+
+    def test_freed(self) -> None:
+        """What a machine leaves behind another has, once its pool says so, too."""
+        self.make_ready("pool-a", 1)
+        self.make_machine("vm-1", "")
+        self.soon()
+        self.make_machine("vm-2", "")
+        self.soon()
+        self.assertEqual(self.pool_of("vm-2"), "")
+        self.answer("DELETE", f"{MACHINES}/vm-1")
+        self.soon()
+        self.assertEqual(self.pool_of("vm-2"), "pool-a")
+
+    def test_changed_pool(self) -> None:
+        """Taints and labels of pools count from when they change."""
+        self.make_ready("pool-a")
+        taint = {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}}
+        self.answer("PATCH", f"{POOLS}/pool-a", taint, content_type=MERGE)
+        self.make_machine("vm", "")
+        self.soon()
+        self.assertEqual(self.pool_of("vm"), "")
+        self.answer("PATCH", f"{POOLS}/pool-a", {"spec": {"taints": []}}, content_type=MERGE)
+        self.soon()
+        self.assertEqual(self.pool_of("vm"), "pool-a")
+
+    def test_told_now_and_then(self) -> None:
+        """Why it waits may change often; it is told once a minute at most."""
+        self.make_machine("vm", "")
+        self.soon()
+        for name in ("pool-a", "pool-b", "pool-c"):
+            self.make_pool(name)
+            self.soon()
+        self.assertEqual(len(self.events()), 1)
+        self.clock.advance(TELL_SECONDS)
+        self.assertEqual(len(self.events()), 2)
+        told = self.answer("GET", "/api/v1/namespaces/default/events")["items"]
+        self.assertIn("3 not ready", " ".join(each["message"] for each in told))
+        self.clock.advance(TELL_SECONDS)
+        self.assertEqual(len(self.events()), 2)
+
+    def test_heartbeats(self) -> None:
+        """That a pool is well places nobody anew."""
+        self.make_ready("pool-a", 0)
+        self.make_machine("vm", "")
+        self.soon()
+        beat = {"status": {"conditions": [{**READY, "lastUpdateTime": "2026-01-01T00:00:00Z"}]}}
+        self.answer("PATCH", f"{POOLS}/pool-a/status", beat, content_type=MERGE)
+        before = self.clock.getDelayedCalls()
+        self.assertFalse([c for c in before if c.getTime() <= self.clock.seconds() + SOON_SECONDS])
+
+    def test_going(self) -> None:
+        """A machine that is being deleted needs no pool."""
+        body = {"metadata": {"finalizers": ["a/b"]}}
+        self.make_machine("vm", "")
+        self.answer("PATCH", f"{MACHINES}/vm", body, content_type=MERGE)
+        self.answer("DELETE", f"{MACHINES}/vm")
+        self.make_ready("pool-a")
+        self.soon()
+        self.assertEqual(self.pool_of("vm"), "")
+
+    def test_alike(self) -> None:
+        """Of machines that are alike one that has no place is enough to know of the others."""
+        asked = []
+
+        def counting(dialect: Any, machine: Object, *rest: Any) -> placement.Placement:
+            asked.append(machine["metadata"]["name"])
+            return placement.plan(dialect, machine, *rest)
+
+        self.patch(scheduler, "plan", counting)
+        self.make_ready("pool-a", 1)
+        for number in range(10):
+            self.make_machine(f"vm-{number}", "")
+        self.soon()
+        self.assertEqual([name for name in asked if self.pool_of(name)], ["vm-0"])
+        self.assertEqual(len(asked), 2)
+        self.make_machine("other", "", machinePoolSelector={"a": "b"})
+        self.soon()
+        self.assertEqual(sorted(asked[2:]), ["other", "vm-1"])
+        self.assertEqual(Counter(self.events())["FailedScheduling", "other"], 1)
+
+    def test_not_busy(self) -> None:
+        """However long it takes to look at all that wait, most of the time is others'."""
+        looked: list[float] = []
+
+        def slow(*_: Any) -> placement.Placement:
+            self.clock.rightNow += 1
+            looked.append(self.clock.seconds())
+            return placement.Placement("", "FailedScheduling", "nowhere")
+
+        self.patch(scheduler, "plan", slow)
+        self.make_ready("pool-a")
+        for number in range(200):
+            self.make_machine(f"vm-{number}", "")
+            self.clock.advance(0.1)
+        self.assertEqual([round(at - looked[0]) for at in looked[:4]], [0, 5, 10, 15])
+
+    def test_two_servers(self) -> None:
+        """A second scheduler over the same store binds nothing twice, and nothing fails."""
+        verbs = Verbs(self.storage, [], self.clock.seconds)
+        other = Scheduler(IRONCORE, self.storage, verbs, self.clock, self.clock.seconds)
+        other.startService()
+        self.addCleanup(other.stopService)
+        self.make_ready("pool-a")
+        self.make_ready("pool-b")
+        for number in range(10):
+            self.make_machine(f"vm-{number}", "")
+        self.soon()
+        self.soon()
+        found = Counter(self.pool_of(f"vm-{number}") for number in range(10))
+        self.assertEqual(found, {"pool-a": 5, "pool-b": 5})
+        self.assertEqual(Counter(reason for reason, _ in self.events()), {"Scheduled": 10})
+
+    def test_restart(self) -> None:
+        """What an earlier process left is taken up."""
+        scheduler = next(
+            each for each in self.parts.leading.services if isinstance(each, Scheduler)
+        )
+        scheduler.stopService()
+        self.make_ready("pool-a", 1)
+        self.make_machine("vm-1", "pool-a")
+        self.make_machine("vm-2", "")
+        scheduler.startService()
+        self.soon()
+        self.assertEqual(self.pool_of("vm-2"), "")
+        self.answer("DELETE", f"{MACHINES}/vm-1")
+        self.soon()
+        self.assertEqual(self.pool_of("vm-2"), "pool-a")
+
+
+class NotWritableTests(APITestCase):
+    """A store that cannot write."""
+
+    def test_back_off(self) -> None:
+        """It is tried again, ever less often, until it can be written; one line each time."""
+        clock, storage = Clock(), BrokenStorage()
+        verbs = Verbs(storage, [], clock.seconds)
+        scheduler = Scheduler(IRONCORE, storage, verbs, clock, clock.seconds)
+        pool = {"metadata": {"name": "pool-a", "uid": "p"}, "status": {"state": "Ready"}}
+        pool["status"] |= {"allocatable": {SMALL: 1}}
+        machine = {
+            "apiVersion": IRONCORE.workload.api_version,
+            "kind": "Machine",
+            "metadata": {"name": "vm", "namespace": "default", "uid": "m"},
+            "spec": {"machineClassRef": {"name": "small"}},
+        }
+        self.successResultOf(storage.create(IRONCORE.pool, pool))
+        self.successResultOf(storage.create(IRONCORE.workload, machine))
+        storage.broken = True
+        scheduler.startService()
+        self.addCleanup(scheduler.stopService)
+        clock.advance(SOON_SECONDS)
+        waits = []
+        for _ in range(8):
+            (call,) = clock.getDelayedCalls()
+            waits.append(round(call.getTime() - clock.seconds()))
+            clock.advance(call.getTime() - clock.seconds())
+        self.assertEqual(waits, [1, 2, 4, 8, 16, 32, 60, 60])
+        storage.broken = False
+        clock.advance(60)
+        got = self.successResultOf(storage.get(IRONCORE.workload, "default", "vm"))
+        self.assertEqual(got["spec"]["machinePoolRef"], {"name": "pool-a"})

@@ -1,0 +1,93 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.identity.credentials`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.auth import forge
+from tests.auth.test_bootstrap_tokens import token_secret
+from twisted_exec.api.kinds import SECRETS, SERVICEACCOUNTS
+from twisted_exec.api.status import Unauthorized
+from twisted_exec.apiserver.identity.credentials import Accounts, Credentials, Identities
+from twisted_exec.storage.memory import MemoryStorage
+
+ISSUER = "https://exec.example"
+
+
+class CredentialsTests(SynchronousTestCase):
+    """Tests for :class:`Credentials`: who is known by which token."""
+
+    def setUp(self) -> None:
+        self.storage, self.clock = MemoryStorage(), Clock()
+        self.clock.advance(1_800_000_000)
+        account = {"metadata": {"name": "robot", "namespace": "lab", "uid": "u-1"}}
+        stored = self.storage.create(SERVICEACCOUNTS.resource, account)
+        self.account = self.successResultOf(stored)
+        self.successResultOf(self.storage.create(SECRETS.resource, token_secret()))
+
+    def file(self, content: bytes) -> str:
+        path = self.mktemp()
+        with open(path, "wb") as stream:
+            stream.write(content)
+        return path
+
+    def credentials(self, **told: Any) -> Credentials:
+        who = Identities(**told)
+        return Credentials("", who, self.storage, self.clock, self.clock.seconds)
+
+    def name(self, credentials: Credentials, token: bytes) -> str:
+        asked = credentials.tokens.authenticate_token(token)
+        return getattr(self.successResultOf(asked), "name", "")
+
+    def test_nothing(self) -> None:
+        """Nobody is known by a token unless somebody says so."""
+        credentials = self.credentials()
+        for token in (b"abc123.0123456789abcdef", b"a.b.c", b"t"):
+            self.assertEqual(self.name(credentials, token), "")
+        self.assertIsNone(credentials.issuer)
+
+    def test_all(self) -> None:
+        """Each kind of token is known by who knows that kind, beside the others."""
+        key = self.file(forge.private_pem(forge.ec_key()))
+        credentials = self.credentials(
+            token_file=self.file(b"t,jane,1\n"),
+            accounts=Accounts([ISSUER], signing_key_file=key),
+            bootstrap_tokens=True,
+        )
+        issuer = credentials.issuer
+        assert issuer is not None
+        signing = issuer.keys.signing()
+        assert signing is not None
+        token = issuer.issue(self.account, signing, [ISSUER], 600).encode()
+        self.assertEqual(self.name(credentials, b"t"), "jane")
+        self.assertEqual(self.name(credentials, token), "system:serviceaccount:lab:robot")
+        bootstrap = b"abc123.0123456789abcdef"
+        self.assertEqual(self.name(credentials, bootstrap), "system:bootstrap:abc123")
+
+    def test_refused(self) -> None:
+        """A token of our issuer that is not good is nobody else's to know."""
+        claims = {"iss": ISSUER, "aud": ISSUER, "exp": 1_800_000_060}
+        forged = forge.token(claims, forge.rsa_key("attacker"))
+        key = self.file(forge.public_pem(forge.rsa_key()))
+        known = b'%s,admin,1,"system:masters"\n' % forged
+        credentials = self.credentials(accounts=Accounts([ISSUER], [key]))
+        asked = credentials.tokens.authenticate_token(forged)
+        self.failureResultOf(asked, Unauthorized)
+        # Unless somebody has listed the very token.
+        credentials = self.credentials(
+            accounts=Accounts([ISSUER], [key]), token_file=self.file(known)
+        )
+        self.assertEqual(self.name(credentials, forged), "admin")
+
+    def test_audiences(self) -> None:
+        """Who this server is: what is told, or its first issuer, or nobody knows."""
+        accounts = Accounts([ISSUER, "old"])
+        self.assertEqual(Identities().audiences, ())
+        self.assertEqual(Identities(accounts=accounts).audiences, (ISSUER,))
+        told = Identities(accounts=accounts, api_audiences=["a", "b"])
+        self.assertEqual(told.audiences, ("a", "b"))

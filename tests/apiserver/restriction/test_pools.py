@@ -1,0 +1,183 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.restriction.pools`: a poollet and what is not its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.apiserver.support import (
+    ALL_MACHINES,
+    CLASSES,
+    MACHINES,
+    MERGE,
+    NAMESPACES,
+    POOLS,
+    APITestCase,
+    machine,
+)
+
+OWN = "fieldSelector=spec.machinePoolRef.name%3Dpool-a"
+OTHER = "fieldSelector=spec.machinePoolRef.name%3Dpool-b"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
+OWN_LEASES = LEASES.format("ironcore-machinepool-lease")
+
+
+class PoolRestrictionTests(APITestCase):
+    """The poollet of pool-a."""
+
+    user = "pool-a"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.make_pool("pool-a")
+        self.make_pool("pool-b")
+        self.make_machine("mine", "pool-a")
+        self.make_machine("theirs", "pool-b")
+        self.make_machine("free", "")
+
+    def patch(self, path: str, body: Any, code: int = 200, user: str = "") -> Any:
+        return self.answer(
+            "PATCH", path, body, content_type=MERGE, user=user or self.user, code=code
+        )
+
+    def test_lists_its_own(self) -> None:
+        """Machines only by the field selector of the own pool."""
+        found = self.answer("GET", f"{ALL_MACHINES}?{OWN}", user=self.user)["items"]
+        self.assertEqual([item["metadata"]["name"] for item in found], ["mine"])
+        for query in ("", OTHER, "fieldSelector=spec.machinePoolRef.name%21%3Dpool-b"):
+            for watch in ("", "&watch=1"):
+                told = self.refused(403, "GET", f"{ALL_MACHINES}?{query}{watch}", user=self.user)
+                self.assertIn("spec.machinePoolRef.name=pool-a", told)
+
+    def test_watches_its_own(self) -> None:
+        """A machine of another pool is never told."""
+        watch = self.watch(f"{ALL_MACHINES}?watch=1&{OWN}", user=self.user)
+        self.make_machine("also-theirs", "pool-b")
+        self.assertEqual(watch.names(), [("ADDED", "mine")])
+
+    def test_gets_its_own(self) -> None:
+        """One machine only if it is the own pool's."""
+        self.answer("GET", f"{MACHINES}/mine", user=self.user)
+        for name in ("theirs", "free"):
+            self.refused(403, "GET", f"{MACHINES}/{name}", user=self.user)
+            self.refused(403, "GET", f"{MACHINES}/{name}/status", user=self.user)
+
+    def test_changes_its_own(self) -> None:
+        """Status, finalizers and annotations of its machines."""
+        self.patch(f"{MACHINES}/mine/status", {"status": {"state": "Running"}})
+        self.patch(
+            f"{MACHINES}/mine", {"metadata": {"finalizers": ["a/b"], "annotations": {"x": "y"}}}
+        )
+
+    def test_leaves_the_rest(self) -> None:
+        """Nothing else of them, and nothing of others'."""
+        for body in (
+            {"spec": {"power": "Off"}},
+            {"metadata": {"labels": {"a": "b"}}},
+            {
+                "metadata": {
+                    "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "u"}]
+                }
+            },
+        ):
+            told = self.patch(f"{MACHINES}/mine", body, 403)["message"]
+            self.assertEqual(
+                told, 'the poollet of machine pool "pool-a" may not update machines "mine"'
+            )
+        for name in ("theirs", "free"):
+            self.patch(f"{MACHINES}/{name}", {"metadata": {"annotations": {"x": "y"}}}, 403)
+            self.patch(f"{MACHINES}/{name}/status", {"status": {"state": "Running"}}, 403)
+            # Not even to make it its own.
+            self.patch(f"{MACHINES}/{name}", {"spec": {"machinePoolRef": {"name": "pool-a"}}}, 403)
+
+    def test_its_pool(self) -> None:
+        """Its own MachinePool, also to make it; no other."""
+        self.patch(f"{POOLS}/pool-a/status", {"status": {"state": "Ready"}})
+        self.patch(f"{POOLS}/pool-b/status", {"status": {"state": "Ready"}}, 403)
+        self.patch(f"{POOLS}/pool-b", {"metadata": {"labels": {"a": "b"}}}, 403)
+        self.refused(403, "DELETE", f"{POOLS}/pool-b", user=self.user)
+        self.refused(403, "POST", POOLS, {"metadata": {"name": "pool-c"}}, user=self.user)
+        self.refused(403, "POST", POOLS, {"metadata": {"generateName": "pool-a"}}, user=self.user)
+        self.answer("DELETE", f"{POOLS}/pool-a", user=self.user)
+        self.answer("POST", POOLS, {"metadata": {"name": "pool-a"}}, user=self.user, code=201)
+
+    def namespace(self, name: str) -> None:
+        self.answer("POST", NAMESPACES, {"metadata": {"name": name}}, code=201)
+
+    def test_leases(self) -> None:
+        """A heartbeat in its own name, where those of pools are."""
+        own = {"metadata": {"name": "pool-a"}, "spec": {"holderIdentity": "x"}}
+        self.namespace("ironcore-machinepool-lease")
+        self.answer("POST", OWN_LEASES, own, user=self.user, code=201)
+        self.refused(403, "POST", OWN_LEASES, {"metadata": {"name": "pool-b"}}, user=self.user)
+
+    def test_leases_of_others(self) -> None:
+        """Not one that happens to be called so and is a node's, or says which server leads."""
+        own = {"metadata": {"name": "pool-a"}, "spec": {"holderIdentity": "x"}}
+        steal = {"spec": {"holderIdentity": "me"}}
+        self.namespace("kube-node-lease")
+        for namespace in ("kube-system", "kube-node-lease", "default"):
+            leases = LEASES.format(namespace)
+            self.refused(403, "POST", leases, own, user=self.user)
+            self.answer("POST", leases, own, user="admin", code=201)
+            self.answer(
+                "PATCH", f"{leases}/pool-a", steal, user=self.user, content_type=MERGE, code=403
+            )
+
+    def test_reviews(self) -> None:
+        """It may ask who someone is and what they may do."""
+        token = {"spec": {"token": "jane"}}
+        path = "/apis/authentication.k8s.io/v1/tokenreviews"
+        told = self.answer("POST", path, token, user=self.user, code=201)
+        self.assertEqual(told["status"]["user"]["username"], "jane")
+
+    def test_no_consoles(self) -> None:
+        """Whatever role someone gives it, it opens no console."""
+        self.refused(403, "POST", f"{MACHINES}/mine/exec", user=self.user)
+        self.everything()
+        told = self.refused(403, "POST", f"{MACHINES}/mine/exec", user=self.user)
+        self.assertIn("may not open the console of machine mine", told)
+
+    def everything(self) -> None:
+        """Someone gives poollets everything."""
+        body = {
+            "metadata": {"name": "too-much"},
+            "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "Group", "name": "compute.ironcore.dev:system:machinepools"}],
+        }
+        path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+        self.answer("POST", path, body, code=201)
+
+    def test_holds_without_rbac(self) -> None:
+        """The restriction holds whatever roles allow."""
+        self.everything()
+        self.refused(403, "POST", MACHINES, machine("new", "pool-a"), user=self.user)
+        self.refused(403, "DELETE", f"{MACHINES}/mine", user=self.user)
+        self.refused(
+            403,
+            "DELETE",
+            f"{ALL_MACHINES.replace('machines', 'namespaces/default/machines')}",
+            user=self.user,
+        )
+        self.refused(
+            403,
+            "POST",
+            CLASSES,
+            {"metadata": {"name": "c"}, "capabilities": {"cpu": 1, "memory": 1}},
+            user=self.user,
+        )
+        self.refused(403, "POST", NAMESPACES, {"metadata": {"name": "n"}}, user=self.user)
+        self.refused(403, "DELETE", f"{POOLS}/pool-b", user=self.user)
+        role = {"metadata": {"name": "r"}, "rules": []}
+        self.refused(
+            403, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", role, user=self.user
+        )
+
+    def test_half_an_identity(self) -> None:
+        """A name without the group, or the group without a pool, sees and writes nothing."""
+        self.everything()
+        self.bind("compute.ironcore.dev:system:machinepool:pool-a".replace(":", "-"), "admin")
+        for user in ("no-pool", "no-group"):
+            self.refused(403, "GET", f"{ALL_MACHINES}?{OWN}", user=user)
+            self.patch(f"{POOLS}/pool-a", {"metadata": {"labels": {"a": "b"}}}, 403, user=user)

@@ -1,0 +1,208 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.serving.discovery`, ``openapi`` and the paths that serve them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tests.apiserver.support import MACHINES, APITestCase
+from twisted_exec.api import kinds
+
+V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+V2BETA1 = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+GROUP = "compute.ironcore.dev"
+
+
+class DiscoveryTests(APITestCase):
+    """What clients find out before they ask for anything."""
+
+    def discover(self, path: str, accept: str) -> tuple[str, Any]:
+        response = self.ask("GET", path, user="jane", headers=[("Accept", accept)])
+        self.assertEqual(response.code, 200)
+        return response.headers["content-type"], response.json()
+
+    def test_best_form(self) -> None:
+        """The first form that the client names and we have, told in the content type."""
+        for accept, told in [
+            (f"{V2},{V2BETA1},application/json", V2),
+            (f"{V2BETA1},application/json", V2BETA1),
+            ("application/json", "application/json"),
+            ("", "application/json"),
+            (f"{V2.replace('v2', 'v3')},application/json", "application/json"),
+        ]:
+            for path in ("/api", "/apis"):
+                self.assertEqual(self.discover(path, accept)[0], told)
+
+    def test_aggregated(self) -> None:
+        """Groups with their versions, resources, verbs and subresources."""
+        groups = {
+            item["metadata"].get("name", ""): item
+            for item in self.discover("/apis", V2)[1]["items"]
+        }
+        (version,) = groups[GROUP]["versions"]
+        machines = next(item for item in version["resources"] if item["resource"] == "machines")
+        self.assertEqual(machines["scope"], "Namespaced")
+        self.assertEqual(machines["singularResource"], "machine")
+        self.assertIn("watch", machines["verbs"])
+        self.assertEqual(
+            {item["subresource"]: item["verbs"] for item in machines["subresources"]},
+            {"exec": ["create", "get"], "log": ["get"], "status": ["get", "patch", "update"]},
+        )
+        exec_kind = machines["subresources"][0]["responseKind"]["kind"]
+        self.assertEqual(exec_kind, "MachineExecOptions")
+        core = self.discover("/api", V2)[1]["items"]
+        self.assertEqual([item["metadata"] for item in core], [{}])
+
+    def test_legacy(self) -> None:
+        """The same, one document per group and version."""
+        groups = self.answer("GET", "/apis", user="jane")["groups"]
+        self.assertIn(GROUP, [item["name"] for item in groups])
+        self.assertEqual(self.answer("GET", "/api", user="jane")["versions"], ["v1"])
+        self.assertEqual(self.answer("GET", f"/apis/{GROUP}", user="jane")["kind"], "APIGroup")
+        found = self.answer("GET", f"/apis/{GROUP}/v1alpha1", user="jane")["resources"]
+        self.assertEqual(
+            [item["name"] for item in found],
+            [
+                "machines",
+                "machines/exec",
+                "machines/log",
+                "machines/status",
+                "machinepools",
+                "machinepools/status",
+                "machineclasses",
+            ],
+        )
+        namespaces = self.answer("GET", "/api/v1", user="jane")["resources"][0]
+        self.assertEqual(namespaces["shortNames"], ["ns"])
+        self.assertIs(namespaces["namespaced"], False)
+
+    def test_two_versions(self) -> None:
+        """A group may have several versions, the preferred one first."""
+        group = self.answer("GET", "/apis/authentication.k8s.io", user="jane")
+        self.assertEqual([item["version"] for item in group["versions"]], ["v1", "v1beta1"])
+        self.assertEqual(group["preferredVersion"]["version"], "v1")
+
+    def test_version(self) -> None:
+        """kubectl wants numbers."""
+        told = self.answer("GET", "/version", user="jane")
+        self.assertEqual(told["major"], "1")
+        self.assertTrue(told["minor"].isdigit())
+
+    def test_not_acceptable(self) -> None:
+        """A form that nobody has is 406."""
+        self.refused(406, "GET", "/apis", headers=[("Accept", "text/html")])
+
+
+class OpenAPITests(APITestCase):
+    """What kubectl validates against."""
+
+    def test_kept(self) -> None:
+        """What has its content's hash in its address may be kept; the rest is asked for again."""
+        paths = self.answer("GET", "/openapi/v3", user="jane")["paths"]
+        url = paths["api/v1"]["serverRelativeURL"]
+        kept = self.ask("GET", url, user="jane")
+        self.assertIn("immutable", kept.headers["cache-control"])
+        for path in ("/openapi/v3/api/v1", f"{url}0"):
+            response = self.ask("GET", path, user="jane")
+            self.assertEqual(response.headers["cache-control"], "no-cache, private")
+            self.assertEqual(response.body, kept.body)
+
+    def test_unchanged(self) -> None:
+        """Whoever names what they have is told that it is still so, and nothing more."""
+        aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+        for path in ("/openapi/v3/api/v1", "/openapi/v2", "/apis"):
+            accept = ("Accept", aggregated if path == "/apis" else "*/*")
+            first = self.ask("GET", path, user="jane", headers=[accept])
+            tag = ("If-None-Match", first.headers["etag"])
+            again = self.ask("GET", path, user="jane", headers=[accept, tag])
+            self.assertEqual((again.code, again.body), (304, b""), path)
+            other = ("If-None-Match", '"other"')
+            self.assertEqual(self.ask("GET", path, user="jane", headers=[accept, other]).code, 200)
+
+    def test_v2_as_json(self) -> None:
+        """A kube-apiserver in front gets version 2 as JSON, whose references all lead somewhere."""
+        told = self.answer("GET", "/openapi/v2", headers=[("Accept", "application/json")])
+        self.assertEqual(told["swagger"], "2.0")
+        text, definitions = json.dumps(told), told["definitions"]
+        self.assertNotIn("#/components/", text)
+        for reference in set(re.findall(r'"#/definitions/([^"]+)"', text)):
+            self.assertIn(reference, definitions)
+        machines = told["paths"][MACHINES.replace("default", "{namespace}")]
+        self.assertEqual(machines["parameters"][0]["type"], "string")
+        body = machines["post"]["parameters"][-1]
+        self.assertEqual((body["name"], body["in"]), ("body", "body"))
+        self.assertIn(body["schema"]["$ref"].removeprefix("#/definitions/"), definitions)
+
+    def test_v2(self) -> None:
+        """The empty document that older kubectl accepts."""
+        response = self.ask("GET", "/openapi/v2", user="jane")
+        self.assertEqual(response.body, b"")
+        self.assertEqual(
+            response.headers["content-type"],
+            "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+        )
+
+    def test_every_version(self) -> None:
+        """Each group and version has a document; its URL changes with its content."""
+        paths = self.answer("GET", "/openapi/v3", user="jane")["paths"]
+        wanted = {
+            f"apis/{kind.resource.group}/{kind.resource.version}"
+            if kind.resource.group
+            else f"api/{kind.resource.version}"
+            for kind in kinds.ALL
+        }
+        self.assertEqual(set(paths), wanted)
+        for path, item in paths.items():
+            self.assertIn(f"/openapi/v3/{path}?hash=", item["serverRelativeURL"])
+            self.answer("GET", item["serverRelativeURL"], user="jane")
+        self.refused(404, "GET", "/openapi/v3/apis/nowhere/v1")
+
+    def test_what_kubectl_reads(self) -> None:
+        """The kind of each schema, a patch with ``fieldValidation``, a path to explain."""
+        document = self.answer("GET", f"/openapi/v3/apis/{GROUP}/v1alpha1", user="jane")
+        name = "dev.ironcore.compute.v1alpha1.Machine"
+        schema = document["components"]["schemas"][name]
+        identity = {"group": GROUP, "version": "v1alpha1", "kind": "Machine"}
+        self.assertEqual(schema["x-kubernetes-group-version-kind"], [identity])
+        self.assertEqual(schema["properties"]["spec"]["properties"]["power"]["enum"], ["On", "Off"])
+        size = document["components"]["schemas"]["dev.ironcore.compute.v1alpha1.MachineClass"]
+        (named,) = size["properties"]["capabilities"]["additionalProperties"]["allOf"]
+        self.assertIn(named["$ref"].rpartition("/")[2], document["components"]["schemas"])
+        item = document["paths"][
+            f"/apis/{GROUP}/v1alpha1/namespaces/{{namespace}}/machines/{{name}}"
+        ]
+        self.assertEqual(item["patch"]["x-kubernetes-group-version-kind"], identity)
+        parameters = [each["name"] for each in item["patch"]["parameters"]]
+        self.assertIn("fieldValidation", parameters)
+        content = item["get"]["responses"]["200"]["content"]["application/json"]
+        self.assertEqual(content["schema"], {"$ref": f"#/components/schemas/{name}"})
+
+    def test_merging(self) -> None:
+        """Clients see how lists and objects merge, and that patches can be applies."""
+        document = self.answer("GET", f"/openapi/v3/apis/{GROUP}/v1alpha1", user="jane")
+        machine = document["components"]["schemas"]["dev.ironcore.compute.v1alpha1.Machine"]
+        spec = machine["properties"]["spec"]["properties"]
+        metadata = machine["properties"]["metadata"]["properties"]
+        told = [
+            (each["x-kubernetes-list-type"], each.get("x-kubernetes-list-map-keys"))
+            for each in (spec["volumes"], spec["tolerations"], metadata["finalizers"])
+        ]
+        self.assertEqual(told, [("map", ["name"]), ("atomic", None), ("set", None)])
+        for key in ("machineClassRef", "machinePoolSelector"):
+            self.assertEqual(spec[key]["x-kubernetes-map-type"], "atomic")
+        path = f"/apis/{GROUP}/v1alpha1/namespaces/{{namespace}}/machines/{{name}}"
+        operation = document["paths"][path]["patch"]
+        self.assertIn("application/apply-patch+yaml", operation["requestBody"]["content"])
+        self.assertIn("force", [each["name"] for each in operation["parameters"]])
+
+    def test_logs(self) -> None:
+        """The log of a machine is text; what its query may hold is told."""
+        document = self.answer("GET", f"/openapi/v3/apis/{GROUP}/v1alpha1", user="jane")
+        path = f"/apis/{GROUP}/v1alpha1/namespaces/{{namespace}}/machines/{{name}}/log"
+        log = document["paths"][path]["get"]
+        self.assertEqual(list(log["responses"]["200"]["content"]), ["text/plain"])
+        told = {each["name"]: each["schema"]["type"] for each in log["parameters"]}
+        self.assertEqual((told["follow"], told["tailLines"]), ("boolean", "integer"))

@@ -1,0 +1,175 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.serving.verbs`: what admissions see, change and say.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+from twisted.internet.defer import Deferred, execute
+from zope.interface import implementer
+
+from tests.apiserver.support import MACHINES, MERGE, APITestCase, machine
+from twisted_exec.api import kinds
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.status import Forbidden
+from twisted_exec.apiserver.interfaces import Change, IAdmission, IMutatingAdmission
+from twisted_exec.apiserver.standalone import StandaloneControlPlane
+
+Mutation = Callable[[Object], None]
+
+
+@implementer(IMutatingAdmission)
+class Scribe:
+    """
+    Notes what it is asked, changes machines as it is told, and warns.
+
+    :ivar seen: the stage, operation and new object of each question.
+    :ivar mutation: called with a copy of each machine to be changed in place.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, Change]] = []
+        self.mutation: Mutation = lambda new: None
+        self.refusal = ""
+
+    def mutate(self, change: Change) -> Deferred[Object]:
+        """As :meth:`IMutatingAdmission.mutate`."""
+        self.seen.append(("mutate", change))
+        new = copy.deepcopy(change.new)
+        assert new is not None
+        if change.kind is kinds.MACHINES:
+            self.mutation(new)
+        return execute(lambda: new)
+
+    def admit(self, change: Change) -> Deferred[None]:
+        """As :meth:`IAdmission.admit`."""
+        self.seen.append(("admit", change))
+        change.warnings.extend(["mind the gap", "mind the gap"])
+        return execute(self._decide)
+
+    def _decide(self) -> None:
+        if self.refusal:
+            raise Forbidden(self.refusal)
+
+
+class Reviewed(StandaloneControlPlane):
+    """A server whose writes a scribe sees."""
+
+    scribe: Scribe
+
+    @property
+    def admissions(self) -> Sequence[IAdmission]:
+        """As :attr:`ControlPlane.admissions`."""
+        return [*super().admissions, self.scribe]
+
+
+class MutatingTests(APITestCase):
+    """Admissions that change what is written."""
+
+    ground = Reviewed
+
+    def setUp(self) -> None:
+        self.scribe = Reviewed.scribe = Scribe()
+        super().setUp()
+
+    def stages(self) -> list[tuple[str, str]]:
+        """What was asked, in order."""
+        return [(stage, change.operation) for stage, change in self.scribe.seen]
+
+    def test_before_the_rules(self) -> None:
+        """What one adds is checked, and makes up for what the client left out."""
+        self.scribe.mutation = lambda new: new["spec"].update(
+            {"machineClassRef": {"name": "small"}}
+        )
+        body = machine("vm")
+        del body["spec"]["machineClassRef"]
+        made = self.answer("POST", MACHINES, body, code=201)
+        self.assertEqual(made["spec"]["machineClassRef"], {"name": "small"})
+        self.assertEqual(self.stages(), [("mutate", "create"), ("admit", "create")])
+        first, last = (change.new or {} for _, change in self.scribe.seen)
+        self.assertEqual(first["spec"]["power"], "On")  # a default
+        self.assertEqual(first["metadata"]["namespace"], "default")
+        self.assertNotIn("uid", first["metadata"])
+        self.assertEqual(last["metadata"]["uid"], made["metadata"]["uid"])
+
+        def spoil(new: Object) -> None:
+            new["spec"]["power"] = "Sideways"
+
+        self.scribe.mutation = spoil
+        refused = self.answer("POST", MACHINES, machine("bad"), code=422)
+        self.assertIn("Sideways", refused["message"])
+
+    def test_updates(self) -> None:
+        """Each write but a delete is asked about first: PUT, PATCH, apply and status."""
+        made = self.answer("POST", MACHINES, machine("vm"), code=201)
+        self.scribe.mutation = lambda new: new["metadata"].update({"labels": {"by": "scribe"}})
+        one = f"{MACHINES}/vm"
+        put = self.answer("PUT", one, {**made, "spec": {**made["spec"], "power": "Off"}})
+        self.assertEqual(put["metadata"]["labels"], {"by": "scribe"})
+        patched = self.answer("PATCH", one, {"spec": {"power": "On"}}, content_type=MERGE)
+        self.assertEqual(patched["metadata"]["labels"], {"by": "scribe"})
+        config = {**machine("vm"), "spec": {"power": "On"}}
+        applied = self.answer(
+            "PATCH",
+            f"{one}?fieldManager=me&force=true",
+            config,
+            content_type="application/apply-patch+yaml",
+        )
+        self.assertEqual(applied["metadata"]["labels"], {"by": "scribe"})
+        self.scribe.seen.clear()
+        self.answer("PATCH", f"{one}/status", {"status": {"state": "Running"}}, content_type=MERGE)
+        (_, change), _ = self.scribe.seen
+        self.assertEqual((change.operation, change.subresource), ("update", "status"))
+        self.scribe.seen.clear()
+        self.answer("DELETE", one)
+        self.assertEqual(self.stages(), [("admit", "delete")])
+
+    def test_no_namespace(self) -> None:
+        """Nobody is asked about what is to be made where there is no namespace."""
+        self.answer("POST", MACHINES.replace("default", "nowhere"), machine("vm"), code=404)
+        self.assertEqual(self.stages(), [])
+
+    def test_managers(self) -> None:
+        """The writer manages what they wrote; what was changed is, as in Kubernetes, nobody's."""
+        self.scribe.mutation = lambda new: new["metadata"].update({"labels": {"by": "scribe"}})
+        made = self.answer("POST", f"{MACHINES}?fieldManager=me", machine("vm"), code=201)
+        (entry,) = made["metadata"]["managedFields"]
+        self.assertEqual((entry["manager"], list(entry["fieldsV1"])), ("me", ["f:spec"]))
+        patched = self.answer(
+            "PATCH",
+            f"{MACHINES}/vm?fieldManager=other",
+            {"metadata": {"annotations": {"a": "b"}}},
+            content_type=MERGE,
+        )
+        _, entry = patched["metadata"]["managedFields"]
+        told = {"f:metadata": {"f:annotations": {".": {}, "f:a": {}}}}
+        self.assertEqual((entry["manager"], entry["fieldsV1"]), ("other", told))
+
+    def test_identity(self) -> None:
+        """A name is nobody's to change."""
+        self.answer("POST", MACHINES, machine("vm"), code=201)
+        self.scribe.mutation = lambda new: new["metadata"].update({"name": "other"})
+        self.answer("PATCH", f"{MACHINES}/vm", {"spec": {}}, content_type=MERGE, code=400)
+
+    def test_options(self) -> None:
+        """What the client says about its write is told as it said it."""
+        self.answer("POST", f"{MACHINES}?dryRun=All&fieldManager=me", machine("vm"), code=201)
+        for _, change in self.scribe.seen:
+            self.assertTrue(change.dry_run)
+            self.assertEqual(change.options, {"dryRun": ["All"], "fieldManager": "me"})
+        self.answer("POST", MACHINES, machine("vm"), code=201)
+        self.scribe.seen.clear()
+        self.answer("DELETE", f"{MACHINES}/vm", {"propagationPolicy": "Background"})
+        ((_, change),) = self.scribe.seen
+        self.assertEqual(change.options, {"propagationPolicy": "Background"})
+        self.assertFalse(change.dry_run)
+
+    def test_warnings(self) -> None:
+        """What it warns of is told once, whether the write is made or refused."""
+        for code in (201, 403):
+            response = self.ask("POST", MACHINES, machine(f"vm-{code}"))
+            self.assertEqual(response.code, code)
+            self.assertEqual(response.headers["warning"], '299 - "mind the gap"')
+            self.scribe.refusal = "no"

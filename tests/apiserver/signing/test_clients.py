@@ -1,0 +1,47 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.signing.clients`: whom a request makes known.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.apiserver.signing.test_poollets import spec
+from twisted_exec.apiserver.signing.clients import person_problem
+from twisted_exec.apiserver.signing.csr import CLIENT, Subject
+
+USAGES = ("digital signature", "client auth")
+
+
+class PersonTests(SynchronousTestCase):
+    """Tests for :func:`person_problem`."""
+
+    def problem(self, name: str, *groups: str, usages: tuple[str, ...] = USAGES) -> str:
+        return person_problem(spec(CLIENT, *usages), Subject(name, groups, ()))
+
+    def test_good(self) -> None:
+        """A name, and groups or none."""
+        self.assertEqual(self.problem("jane"), "")
+        self.assertEqual(self.problem("jane", "dev", "ops"), "")
+        for usages in (("client auth",), (*USAGES, "key encipherment")):
+            self.assertEqual(self.problem("jane", usages=usages), "")
+
+    def test_usages(self) -> None:
+        """For clients, and for nothing else."""
+        for usages in ((), ("digital signature",), (*USAGES, "server auth"), (*USAGES, "any")):
+            self.assertIn("its usages must be client auth", self.problem("jane", usages=usages))
+
+    def test_names(self) -> None:
+        """What a certificate cannot name."""
+        self.assertIn("one common name", self.problem(""))
+        self.assertIn("one common name", self.problem("j" * 65))
+        self.assertIn("organizations must have", self.problem("jane", "d" * 65))
+        self.assertIn("organizations must have", self.problem("jane", ""))
+        named = Subject("jane", (), ("192.0.2.1",))
+        self.assertIn("must have no", person_problem(spec(CLIENT, *USAGES), named))
+
+    def test_whom_it_does_not_make(self) -> None:
+        """Members of system:masters, and node servers, which have a signer of their own."""
+        self.assertIn("nobody is made a member", self.problem("jane", "dev", "system:masters"))
+        self.assertIn("a node server's", self.problem("system:node:a"))
+        self.assertIn("a node server's", self.problem("jane", "system:nodes"))

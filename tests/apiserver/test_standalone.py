@@ -1,0 +1,42 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.standalone`; what it stands on has tests of its own.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.apiserver.identity.credentials import Credentials, Identities
+from twisted_exec.apiserver.signing.csr import CLIENT
+from twisted_exec.apiserver.signing.signer import CAPair
+from twisted_exec.apiserver.standalone import StandaloneControlPlane
+from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.tls.pki.directory import create_pki
+
+
+class LoadTests(SynchronousTestCase):
+    """What is told about files that can be used."""
+
+    def told(self, signer: str) -> list[str]:
+        """What is logged when an authority of a PKI signs what users are known by."""
+        pki, clock, storage = create_pki(self.mktemp()), Clock(), MemoryStorage()
+        pair = CAPair(f"{pki.directory}/{signer}.crt", f"{pki.directory}/{signer}.key")
+        credentials = Credentials(pki.client_ca, Identities(), storage, clock)
+        alone = StandaloneControlPlane(
+            storage, [IRONCORE], credentials, authorities={CLIENT: pair.reloading(clock)}
+        )
+        with capturedLogs() as logged:
+            alone.load()
+        return [formatEvent(event) for event in logged if event["log_level"].name == "warn"]
+
+    def test_nobody_known(self) -> None:
+        """An authority that makes nobody known is told when its files are read."""
+        (line,) = self.told("ca")
+        self.assertIn("--cluster-signing-kube-apiserver-client-cert-file is none of", line)
+
+    def test_known(self) -> None:
+        """The authority of users is nothing to tell."""
+        self.assertEqual(self.told("client-ca"), [])

@@ -1,0 +1,120 @@
+"""
+Tests for :mod:`twisted_exec.auth.oidc.cel`, and for users that expressions make.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.jose.jwt import InvalidToken
+from twisted_exec.auth.oidc.cel import USER, Expression, Rule
+from twisted_exec.auth.oidc.issuer import Issuer, user_of
+
+CLAIMS: dict[str, Any] = {"sub": "jane", "n": 5, "roles": ["a", "b"], "deep": {"x": None}}
+
+
+def claims(text: str) -> Expression:
+    return Expression(text, "the.field")
+
+
+class ExpressionTests(SynchronousTestCase):
+    """Tests for :class:`Expression` and :class:`Rule`."""
+
+    def test_value(self) -> None:
+        """Values are as JSON has them."""
+        for text, expected in (
+            ("claims.sub", "jane"),
+            ("'x:' + claims.sub", "x:jane"),
+            ("claims.roles.map(each, 'g:' + each)", ["g:a", "g:b"]),
+            ("claims.?missing.orValue('none')", "none"),
+            ("claims.n > 4 && has(claims.deep)", True),
+            ("claims.deep.x", None),
+        ):
+            self.assertEqual(claims(text).value(CLAIMS), expected, text)
+
+    def test_no_value(self) -> None:
+        """What cannot be evaluated is told by its field, without a word of the claims."""
+        secret = {**CLAIMS, "canary": "canary"}
+        for text in ("claims.canary.x", "claims.missing", "claims.canary + 1", "claims.n / 0"):
+            with self.assertRaises(InvalidToken) as caught:
+                claims(text).value(secret)
+            self.assertEqual(str(caught.exception), "the.field cannot be evaluated about it")
+
+    def test_bounded(self) -> None:
+        """Loops of loops end."""
+        long = {"l": list(range(2000))}
+        with self.assertRaises(InvalidToken):
+            claims("claims.l.all(a, claims.l.all(b, claims.l.all(c, true)))").value(long)
+
+    def test_rules(self) -> None:
+        """A rule is true, and nothing like it."""
+        Rule(claims("claims.sub == 'jane'")).confirm(CLAIMS)
+        for text in ("claims.sub == 'joe'", "claims.n", "claims.sub", "null", "claims.missing"):
+            with self.assertRaises(InvalidToken):
+                Rule(claims(text)).confirm(CLAIMS)
+        with self.assertRaises(InvalidToken) as caught:
+            Rule(claims("false"), "come back tomorrow").confirm(CLAIMS)
+        self.assertEqual(str(caught.exception), "come back tomorrow")
+
+
+class UserTests(SynchronousTestCase):
+    """Users that expressions make."""
+
+    def user(self, username: str = "claims.sub", **more: Any) -> User:
+        issuer = Issuer("https://issuer.example", ("exec",), claims(username), **more)
+        return user_of(CLAIMS, issuer)
+
+    def assertRefused(self, why: str, **more: Any) -> None:
+        with self.assertRaises(InvalidToken) as caught:
+            self.user(**more)
+        self.assertIn(why, str(caught.exception))
+
+    def test_all(self) -> None:
+        """Name, groups, uid, and extras, of which what is empty is left out."""
+        extra = (
+            ("a.b/list", claims("claims.roles")),
+            ("a.b/text", claims("claims.sub")),
+            ("a.b/empty", claims("['', '']")),
+            ("a.b/none", claims("claims.deep.x")),
+        )
+        user = self.user(groups=claims("claims.roles"), uid=claims("claims.sub"), extra=extra)
+        self.assertEqual(
+            user,
+            User(
+                "jane",
+                ("a", "b", "system:authenticated"),
+                "jane",
+                {"a.b/list": ("a", "b"), "a.b/text": ("jane",)},
+            ),
+        )
+
+    def test_wrong_types(self) -> None:
+        """What is no text is no name."""
+        self.assertRefused("the.field is no text", username="claims.n")
+        self.assertRefused("the.field is no text", username="''")
+        self.assertRefused("the.field is neither", groups=claims("[1]"))
+        self.assertRefused("the.field is no text", uid=claims("claims.n"))
+        self.assertRefused("the.field is neither", extra=(("a.b/c", claims("claims.n")),))
+
+    def test_not_a_name(self) -> None:
+        """Expressions make nobody of Kubernetes' own, and nothing that no header can carry."""
+        self.assertRefused("begins with system:", username="'system:' + claims.sub")
+        self.assertRefused("begins with system:", groups=claims("['system:masters']"))
+        self.assertRefused("characters", username="claims.sub + '\\n'")
+        self.assertRefused("characters", extra=(("a.b/c", claims("'x\\ny'")),))
+
+    def test_user_rules(self) -> None:
+        """The user that was made is looked at as a whole."""
+
+        def rule(text: str) -> tuple[Rule, ...]:
+            return (Rule(Expression(text, "the.rule", USER)),)
+
+        more = {"groups": claims("claims.roles"), "extra": (("a.b/c", claims("claims.sub")),)}
+        good = "user.username == 'jane' && user.groups == ['a', 'b'] && user.uid == ''"
+        self.user(user_rules=rule(f"{good} && user.extra['a.b/c'] == ['jane']"), **more)
+        self.assertRefused(
+            "the.rule is not true of it", user_rules=rule("user.groups == []"), **more
+        )

@@ -1,0 +1,164 @@
+"""
+Tests for :mod:`twisted_exec.auth.request_header`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from zope.interface.verify import verifyObject
+
+from tests.auth.support import CredentialsCase, credentials
+from tests.tls.support import authority, client_identity
+from twisted_exec.api.status import Unauthorized
+from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.request_header import HeaderNames, RequestHeaderAuthenticator
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.pki.authority import Issued
+
+PROXY = client_identity("exec-apiserver", ca="forwarding")
+JANE = {"X-Remote-User": ["jane"]}
+
+
+class RequestHeaderTests(CredentialsCase):
+    """Tests for :class:`RequestHeaderAuthenticator`."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.authenticator = RequestHeaderAuthenticator(
+            self.forwarding_ca, ["exec-apiserver"], self.clock
+        )
+
+    def user(
+        self, headers: Mapping[str, Sequence[str]], shown: Issued | None = PROXY
+    ) -> User | None:
+        declared = self.authenticator.credential_headers
+        credentials = self.credentials(headers, shown, declared=declared)
+        return self.successResultOf(self.authenticator.authenticate(credentials))
+
+    def test_door(self) -> None:
+        """It is an authenticator."""
+        verifyObject(IAuthenticator, self.authenticator)
+
+    def test_user_and_caller(self) -> None:
+        """Who it is comes from the headers, who says so from the certificate."""
+        user = self.user(
+            {
+                "X-Remote-User": ["jürgen"],
+                "X-Remote-Group": ["dev", "ops"],
+                "X-Remote-Uid": ["u-1"],
+                "X-Remote-Extra-Scopes": ["a", "b"],
+                "X-Remote-Extra-Example.com%2FKey": ["c"],
+            }
+        )
+        assert user is not None
+        self.assertEqual(user.name, "jürgen")
+        self.assertEqual(user.groups, ("dev", "ops", "system:authenticated"))
+        self.assertEqual(user.uid, "u-1")
+        self.assertEqual(user.extra, {"scopes": ("a", "b"), "example.com/key": ("c",)})
+        assert user.forwarded_by is not None
+        self.assertEqual(user.forwarded_by.name, "exec-apiserver")
+        self.assertIn("system:authenticated", user.forwarded_by.groups)
+
+    def test_other_names(self) -> None:
+        """Headers may be called otherwise, and there may be several of a sort."""
+        names = HeaderNames(
+            ("X-First", "X-User"), ("X-Roles", "X-Teams"), (), ("X-More-", "X-Yet-")
+        )
+        self.authenticator = RequestHeaderAuthenticator(
+            authority("forwarding").certificate_pem, ["exec-apiserver"], self.clock, names=names
+        )
+        self.assertIsNone(self.user(JANE))
+        user = self.user(
+            {
+                "x-user": ["jane"],
+                "X-Teams": ["ops"],
+                "X-Roles": ["dev"],
+                "X-Yet-Key": ["a"],
+                "X-More-KEY": ["b"],
+                "X-Remote-Uid": ["u"],
+            }
+        )
+        assert user is not None
+        self.assertEqual(user.groups, ("dev", "ops", "system:authenticated"))
+        self.assertEqual((user.uid, set(user.extra["key"])), ("", {"a", "b"}))
+
+    def test_declared(self) -> None:
+        """All its headers are declared, however they are spelt, and no others."""
+        headers = HeaderNames(("X-User",), ("X-Teams",), ("X-Id",), ("X-More-",)).headers
+        for name in (b"x-user", b"X-TEAMS", b"X-Id", b"x-more-key", b"X_User"):
+            self.assertIn(name, headers)
+        for name in (b"X-Morel", b"X-Remote-User"):
+            self.assertNotIn(name, headers)
+
+    def test_any_name(self) -> None:
+        """Where a CA signs nothing but proxies, each of them is one; another CA's are none."""
+        ca = authority("forwarding").certificate_pem
+        self.authenticator = RequestHeaderAuthenticator(ca, [], self.clock, any_name=True)
+        self.assertIsNotNone(self.user(JANE, client_identity("anyone", ca="forwarding")))
+        self.assertIsNone(self.user(JANE, client_identity("anyone")))
+
+    def test_untrusted(self) -> None:
+        """The same headers from anyone else are nothing."""
+        for shown in (
+            None,
+            client_identity("exec-apiserver"),  # the user CA
+            client_identity("exec-apiserver", ca="evil"),
+            client_identity("somebody", ca="forwarding"),  # not an allowed name
+            client_identity("EXEC-APISERVER", ca="forwarding"),
+            client_identity("exec-apiserver ", ca="forwarding"),
+        ):
+            self.assertIsNone(self.user(JANE, shown))
+        plain = self.authenticator.authenticate(credentials(JANE))
+        self.assertIsNone(self.successResultOf(plain))
+
+    def test_nobody_forwarded(self) -> None:
+        """A proxy that names nobody speaks for nobody, groups or not."""
+        self.assertIsNone(self.user({}))
+        self.assertIsNone(self.user({"X-Remote-User": [""]}))
+        self.assertIsNone(self.user({"X-Remote-Group": ["system:masters"]}))
+
+    def test_caller(self) -> None:
+        """The proxy is known even when it speaks for nobody."""
+        caller = self.authenticator.caller(self.credentials(shown=PROXY))
+        assert caller is not None
+        self.assertEqual(caller.name, "exec-apiserver")
+
+    def test_two_users(self) -> None:
+        """Two different users are refused: one may have slipped past the proxy."""
+        for header in ("X-Remote-User", "X-Remote-Uid"):
+            headers = {**JANE, header: ["jane", "admin"]}
+            presented = self.credentials(headers, PROXY)
+            self.failureResultOf(self.authenticator.authenticate(presented), Unauthorized)
+
+    def test_not_utf8(self) -> None:
+        """A name that is not UTF-8 is refused, not guessed."""
+        presented = self.credentials({"X-Remote-User": ["\udcff\udcfe"]}, PROXY)
+        self.failureResultOf(self.authenticator.authenticate(presented), Unauthorized)
+
+    def test_strangers_headers_are_not_read(self) -> None:
+        """Broken headers of someone who may not send any are no error."""
+        self.assertIsNone(self.user({"X-Remote-User": ["a", "b"]}, None))
+
+    def test_anonymous(self) -> None:
+        """Someone the proxy does not know stays unknown."""
+        for headers in (
+            {"X-Remote-User": ["system:anonymous"]},
+            {"X-Remote-User": ["x"], "X-Remote-Group": ["system:unauthenticated"]},
+        ):
+            user = self.user(headers)
+            assert user is not None
+            self.assertNotIn("system:authenticated", user.groups)
+
+    def test_empty_allowed_names(self) -> None:
+        """No list of names, or an empty name, would trust everyone: refused."""
+        for names in ([], [""], ["exec-apiserver", ""]):
+            with self.assertRaises(TLSConfigError):
+                RequestHeaderAuthenticator(self.forwarding_ca, names, self.clock)
+
+    def test_missing_ca(self) -> None:
+        """A missing CA file is told when it is loaded."""
+        authenticator = RequestHeaderAuthenticator("/nowhere", ["x"], self.clock)
+        with self.assertRaises(TLSConfigError):
+            authenticator.load()
+        self.authenticator.load()

@@ -1,0 +1,229 @@
+"""
+Tests for :mod:`twisted_exec.cli.console.escape`.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.cli.console.escape import (
+    DEFAULT,
+    HELP,
+    Command,
+    EscapeKey,
+    Menu,
+    SysRq,
+    Typed,
+    parse_escape,
+)
+
+
+class ParseEscapeTests(SynchronousTestCase):
+    """Tests for :func:`parse_escape`."""
+
+    def key(self, text: str) -> EscapeKey:
+        escapes = parse_escape(text)
+        assert escapes is not None and escapes.leave is not None
+        return escapes.leave
+
+    def test_forms(self) -> None:
+        """The three usual spellings and the character itself mean the same key."""
+        for text in ("^]", "ctrl-]", "Ctrl-]", "C-]", "c-]", "ctrl+]", "\x1d", DEFAULT):
+            self.assertEqual(self.key(text).code, 0x1D, text)
+
+    def test_letters_in_either_case(self) -> None:
+        """``^a`` and ``^A`` are one key, and it is shown as people write it."""
+        for text in ("^a", "^A", "ctrl-a", "C-A"):
+            self.assertEqual(self.key(text).code, 1, text)
+            self.assertEqual(str(self.key(text)), "Ctrl-A")
+
+    def test_none(self) -> None:
+        """``none`` means that no key is special."""
+        self.assertIsNone(parse_escape("none"))
+
+    def test_what_is_given_is_all(self) -> None:
+        """A key that leaves, a mark that opens the menu, or both; the user is told of what there is."""
+        for text, told in (
+            (DEFAULT, "Ctrl-] leaves, ~? helps"),
+            ("~,^]", "Ctrl-] leaves, ~? helps"),
+            ("^A", "Ctrl-A leaves"),
+            ("%", "%. leaves, %? helps"),
+            ("C-a,!", "Ctrl-A leaves, !? helps"),
+        ):
+            self.assertEqual(str(parse_escape(text)), told, text)
+
+    def test_refused(self) -> None:
+        """What is no such key is refused, with a word on what to give."""
+        for text in (
+            "", "x", "7", " ", "^", "^]]", "^1", "ctrl", "ctrl-", "^\xe9", "F1", "~~", "~,%", "^A,^B",
+            ",", "^],", "^],none", "\x7f", "\u2028",
+        ):  # fmt: skip
+            with self.assertRaises(ValueError, msg=text) as caught:
+                parse_escape(text)
+            self.assertIn("such as ^]", str(caught.exception))
+
+
+class EscapeKeyTests(SynchronousTestCase):
+    """Tests for :class:`EscapeKey`."""
+
+    def test_other_keys_pass(self) -> None:
+        """Everything but the key goes to the machine untouched."""
+        key = EscapeKey(0x1D)
+        for data in (b"ls -l\r", b"\x1b[A", b"\x03", "größe".encode(), b"\x1b", b"\x1b[93;6u"):
+            self.assertEqual(key.feed(data), (data, False))
+
+    def test_key_in_the_middle(self) -> None:
+        """What was typed before the key is still sent, what follows is not."""
+        self.assertEqual(EscapeKey(0x1D).feed(b"exit\r\x1dmore"), (b"exit\r", True))
+
+    def test_keyboard_protocols(self) -> None:
+        """A terminal switched to another keyboard protocol by its guest still leaves."""
+        for pressed in (b"\x1b[93;5u", b"\x1b[93;133u", b"\x1b[93;5:1u", b"\x1b[27;5;93~"):
+            self.assertEqual(EscapeKey(0x1D).feed(b"a" + pressed + b"b"), (b"a", True))
+        self.assertEqual(EscapeKey(1).feed(b"\x1b[97;5u"), (b"", True))
+
+    def test_other_modifiers_are_other_keys(self) -> None:
+        """Ctrl-Alt-], or the key's release, does not leave."""
+        for other in (b"\x1b[93;7u", b"\x1b[93;1u", b"\x1b[27;3;93~", b"\x1b[93;5:3u"):
+            self.assertEqual(EscapeKey(0x1D).feed(other), (other, False))
+
+    def test_lone_escape_is_sent_at_once(self) -> None:
+        """An Escape that may begin a sequence is not held back."""
+        key = EscapeKey(0x1D)
+        self.assertEqual(key.feed(b"\x1b"), (b"\x1b", False))
+        self.assertEqual(key.feed(b"[93;5"), (b"[93;5", False))
+        self.assertEqual(key.feed(b"ux"), (b"", True))
+
+    @given(
+        before=st.binary(max_size=60).map(lambda data: data.replace(b"\x1d", b"")),
+        form=st.sampled_from([b"\x1d", b"\x1b[93;5u", b"\x1b[27;5;93~"]),
+        cuts=st.lists(st.integers(0, 80), max_size=8),
+    )
+    def test_any_split(self, before: bytes, form: bytes, cuts: list[int]) -> None:
+        """However the bytes arrive, the key is seen and all before it is sent."""
+        whole = before + form
+        key = EscapeKey(0x1D)
+        sent, pressed = b"", False
+        edges = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
+        for start, stop in pairwise(edges):
+            some, pressed = key.feed(whole[start:stop])
+            sent += some
+            if pressed:
+                break
+        self.assertTrue(pressed)
+        self.assertTrue(sent.startswith(before))
+        self.assertTrue(whole.startswith(sent))
+
+
+class MenuTests(SynchronousTestCase):
+    """Tests for :class:`Menu`, and for it beside a key that leaves."""
+
+    def typed(self, data: bytes, menu: Menu | None = None) -> list[Typed]:
+        """What comes of it, bytes joined; the same on any split."""
+        whole = joined((menu or Menu("~")).feed(data))
+        if menu is None:
+            menu = Menu("~")
+            parts: list[Typed] = []
+            for number in range(len(data)):
+                parts += menu.feed(data[number : number + 1])
+                if Command.LEAVE in parts:
+                    break
+            self.assertEqual(joined(parts), whole)
+        return whole
+
+    def test_commands(self) -> None:
+        """At the start of a line; one may follow another, or stand behind any line end."""
+        for key, command in ((b".", Command.LEAVE), (b"?", Command.HELP), (b"B", Command.BREAK)):
+            for before in (b"", b"ls\r", b"ls\n", b"\r\r"):
+                expected: list[Typed] = [before] if before else []
+                self.assertEqual(self.typed(before + b"~" + key), [*expected, command])
+        self.assertEqual(
+            self.typed(b"~B~f~r~\x1a"),
+            [Command.BREAK, Command.TAKE_OVER, Command.RELEASE, Command.SUSPEND],
+        )
+
+    def test_every_command_is_in_the_help(self) -> None:
+        """Nothing is only known to those who read the source."""
+        keys = {key for key, _ in HELP}
+        for command in Command:
+            shown = command.value.decode().replace("\x1a", "^Z")
+            self.assertIn(shown, keys)
+        escapes = parse_escape("^],%")
+        assert escapes is not None
+        lines = escapes.help()
+        self.assertIn("  %.   leave (Ctrl-] does so anywhere)", lines)
+        self.assertEqual(lines[-1], "  %%   a %")
+        escapes = parse_escape("^]")
+        assert escapes is not None
+        self.assertEqual(escapes.help(), [])
+
+    def test_inside_a_line(self) -> None:
+        """There it is a character as any other."""
+        for data in (b"cd ~\r", b"a~.", b"x~~", b"\r ~."):
+            self.assertEqual(self.typed(data), [data])
+
+    def test_doubled(self) -> None:
+        """Twice at the start of a line it is sent once, and what follows is inside that line."""
+        self.assertEqual(self.typed(b"~~.~."), [b"~.~."])
+
+    def test_unknown(self) -> None:
+        """Any other key is sent behind it, so that ~/bin/x can be typed."""
+        self.assertEqual(self.typed(b"~/bin/x\r"), [b"~/bin/x\r"])
+        self.assertEqual(self.typed(b"~b\r~\r~."), [b"~b\r~\r", Command.LEAVE])
+
+    def test_sysrq(self) -> None:
+        """It takes the next key; what is no letter and no digit is a change of mind."""
+        self.assertEqual(self.typed(b"~Sh"), [SysRq(b"h")])
+        self.assertEqual(self.typed(b"~S9~S\x1bls"), [SysRq(b"9"), b"ls"])
+
+    def test_nothing_is_held_back_but_the_mark(self) -> None:
+        """A lone key goes at once; the mark as soon as it is known what it is."""
+        menu = Menu("~")
+        self.assertEqual(menu.feed(b"\x1b"), [b"\x1b"])
+        self.assertEqual(menu.feed(b"\r"), [b"\r"])
+        self.assertEqual(menu.feed(b"~"), [])
+        self.assertEqual(joined(menu.feed(b"x")), [b"~x"])
+
+    def test_leaves(self) -> None:
+        """Nothing follows leaving, by either key."""
+        for data in (b"a\r~.b\x1dc", b"a\r\x1d~.b"):
+            escapes = parse_escape(DEFAULT)
+            assert escapes is not None
+            self.assertEqual(escapes.feed(data), [b"a\r", Command.LEAVE])
+
+    def test_key_behind_the_mark(self) -> None:
+        """The key that leaves does so everywhere."""
+        escapes = parse_escape(DEFAULT)
+        assert escapes is not None
+        self.assertEqual(escapes.feed(b"~"), [])
+        self.assertEqual(escapes.feed(b"\x1d"), [Command.LEAVE])
+
+    def test_alone(self) -> None:
+        """Where one of them is switched off its keys are the machine's."""
+        only_menu, only_key = parse_escape("~"), parse_escape("^]")
+        assert only_menu is not None and only_key is not None
+        self.assertEqual(only_menu.feed(b"\x1d~."), [b"\x1d~."])
+        self.assertEqual(only_key.feed(b"~.\r~."), [b"~.\r~."])
+
+    @given(st.lists(st.sampled_from([b"~", b"\r", b"a", b"S", b"B", b"?", b"\x1b"]), max_size=12))
+    def test_any_keys(self, keys: list[bytes]) -> None:
+        """However they arrive, the same comes of them; without the mark all is sent."""
+        data = b"".join(keys)
+        found = self.typed(data)
+        if b"~" not in data:
+            self.assertEqual(b"".join(one for one in found if isinstance(one, bytes)), data)
+
+
+def joined(typed: list[Typed]) -> list[Typed]:
+    """Neighbouring bytes as one."""
+    found: list[Typed] = []
+    for one in typed:
+        if found and isinstance(one, bytes) and isinstance(found[-1], bytes):
+            found[-1] += one
+        else:
+            found.append(one)
+    return found

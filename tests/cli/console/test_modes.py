@@ -1,0 +1,80 @@
+"""
+Tests for :mod:`twisted_exec.cli.console.modes`.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.cli.console.modes import Modes
+
+
+class ModesTests(SynchronousTestCase):
+    """Tests for :class:`Modes`."""
+
+    def undo_after(self, *pieces: bytes) -> bytes:
+        modes = Modes()
+        for piece in pieces:
+            modes.feed(piece)
+        return modes.undo()
+
+    def test_untouched(self) -> None:
+        """Text, cursor movements and finished changes leave nothing to undo."""
+        for output in (
+            b"$ ls\r\n",
+            b"\x1b[2J\x1b[H\x1b[5;10Hx\x1b[K",
+            b"\x1b[1;31mred\x1b[0m \x1b[32mgreen\x1b[m",
+            b"\x1b[?25l\x1b[?25h\x1b[?2004h\x1b[?2004l\x1b=\x1b>",
+            b"\x1b(0lqk\x1b(B",
+            b"\x1b]0;title\x07",
+        ):
+            self.assertEqual(self.undo_after(output), b"", output)
+
+    def test_editor(self) -> None:
+        """Leaving an editor leaves its screen, its mouse and its hidden cursor."""
+        self.assertEqual(
+            self.undo_after(b"\x1b[?1049h\x1b[?1h\x1b=\x1b[?2004h\x1b[?1002;1006h\x1b[?25l"),
+            b"\x1b[?1l\x1b[?25h\x1b[?1002l\x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b>",
+        )
+
+    def test_colour(self) -> None:
+        """A coloured prompt that was not ended."""
+        self.assertEqual(self.undo_after(b"\x1b[0;1mbold"), b"\x1b[m")
+
+    def test_keyboard_protocols(self) -> None:
+        """Keys are reported as before."""
+        self.assertEqual(self.undo_after(b"\x1b[>1u\x1b[>5u"), b"\x1b[<2u")
+        self.assertEqual(self.undo_after(b"\x1b[>1u\x1b[<u"), b"")
+        self.assertEqual(self.undo_after(b"\x1b[>4;2m"), b"\x1b[>4m")
+        self.assertEqual(self.undo_after(b"\x1b[>4;2m\x1b[>4m"), b"")
+
+    def test_full_reset(self) -> None:
+        """A machine that reset the terminal itself."""
+        self.assertEqual(self.undo_after(b"\x1b[?1049h\x1b[?25l\x1bc"), b"")
+
+    def test_unfinished(self) -> None:
+        """A sequence that never ends is not kept for ever."""
+        modes = Modes()
+        for _ in range(1000):
+            modes.feed(b"\x1b[?" + b"1;" * 50)
+        self.assertLess(len(modes._tail), 100)
+
+    @given(cuts=st.lists(st.integers(0, 60), max_size=10))
+    def test_any_split(self, cuts: list[int]) -> None:
+        """However the output is split."""
+        whole = b"a\x1b[?1049h\x1b[31mb\x1b[?25l\x1b[>4;1m\x1b[>1u\x1b(0"
+        edges = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
+        pieces = [whole[start:stop] for start, stop in pairwise(edges)]
+        self.assertEqual(self.undo_after(*pieces), self.undo_after(whole))
+
+    @given(st.binary(max_size=300))
+    def test_anything(self, output: bytes) -> None:
+        """No output is a mistake, and undoing leaves nothing to undo."""
+        undo = self.undo_after(output)
+        if b"\x1b" not in output:
+            self.assertEqual(undo, b"")
+        self.assertEqual(self.undo_after(output, b"\x18", undo), b"")

@@ -1,0 +1,485 @@
+"""
+``kubectl-console`` as a process: on pipes and on a pseudo-terminal.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import signal
+import struct
+import sys
+import termios
+from itertools import groupby
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessDone
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
+
+from tests.kube.console_cases import ConsolesCase
+from twisted_exec.api.status import Forbidden
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    Break,
+    Ending,
+    Role,
+    TerminalSize,
+)
+from twisted_exec.streaming.remotecommand.server import READ_ONLY
+from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
+
+reactor: Any = _reactor
+
+COMMAND = "import sys; from twisted_exec.cli.console.program import main; sys.exit(main())"
+SET_CLOCK = f"""
+import os, time
+now, noon = time.time, os.path.abspath(os.environ["NOON"])
+time.time = lambda: now() + 3600 * os.path.exists(noon)
+{COMMAND}
+"""
+"""The same, with a wall clock that is an hour ahead as soon as a file exists."""
+
+
+class ConsoleProcess(ProcessProtocol):
+    """
+    One run of ``kubectl-console``.
+
+    ``exited`` fires with the exit code, or with minus the signal; ``ended`` when
+    all output is read, too.
+    """
+
+    def __init__(self) -> None:
+        self.stdout = b""
+        self.stderr = b""
+        self.exited: Deferred[int] = Deferred()
+        self.ended: Deferred[int] = Deferred()
+        self._waiting: list[tuple[bytes, Deferred[None]]] = []
+
+    def outReceived(self, data: bytes) -> None:
+        self.stdout += data
+        self._look()
+
+    def errReceived(self, data: bytes) -> None:
+        self.stderr += data
+        self._look()
+
+    def _look(self) -> None:
+        for wanted, seen in self._waiting[:]:
+            if re.search(wanted, self.stdout):
+                self._waiting.remove((wanted, seen))
+                seen.callback(None)
+
+    def until(self, pattern: bytes) -> Deferred[None]:
+        """Fires when standard output (on a terminal: all output) holds ``pattern``."""
+        seen: Deferred[None] = Deferred()
+        self._waiting.append((pattern, seen))
+        self._look()
+        return seen
+
+    def type(self, data: bytes) -> None:
+        self.transport.write(data)
+
+    def signal(self, number: int) -> None:
+        self.transport.signalProcess(number)
+
+    def processExited(self, reason: Failure) -> None:
+        self.exited.callback(_code(reason))
+
+    def processEnded(self, reason: Failure) -> None:
+        self.ended.callback(_code(reason))
+
+
+def _code(reason: Failure) -> int:
+    value: Any = reason.value
+    if reason.check(ProcessDone):
+        return 0
+    return int(value.exitCode if value.signal is None else -value.signal)
+
+
+class ProcessCase(ConsolesCase):
+    """Runs the program against a server of consoles."""
+
+    def start(self, *arguments: str, **more: Any) -> ConsoleProcess:
+        """Start ``kubectl console vm ARGUMENTS``; ``more`` goes to ``spawnProcess``."""
+        process = ConsoleProcess()
+        command = [sys.executable, "-c", more.pop("command", COMMAND), "vm", *arguments]
+        environment = {**os.environ, "KUBECONFIG": self.kubeconfig()}
+        environment.update(more.pop("env", {}))
+        reactor.spawnProcess(process, command[0], command, env=environment, **more)
+        self.addCleanup(self._kill, process)
+        return process
+
+    def _kill(self, process: ConsoleProcess) -> Deferred[int] | None:
+        if process.exited.called:
+            return None
+        process.signal(signal.SIGKILL)
+        return process.exited
+
+    def serve(self, attachment: RecordingAttachment) -> RecordingAttachment:
+        self.consoles.machines["default/vm"] = lambda: attachment
+        return attachment
+
+    async def ends_with(self, process: ConsoleProcess, code: int, stderr: str = "") -> None:
+        """It ends so, with this line on standard error or none."""
+        told = await process.ended
+        self.assertEqual(process.stderr.decode(), f"{stderr}\n" if stderr else "")
+        self.assertEqual(told, code)
+
+
+class PipeTests(ProcessCase):
+    """Standard input and output are pipes, as in scripts."""
+
+    async def test_input_and_its_end(self) -> None:
+        """Input is sent, its end is told, output comes back whole; exit code 0."""
+        attachment = self.serve(EchoAttachment())
+        process = self.start()
+        content = os.urandom(1 << 20)
+        process.type(content)
+        process.transport.closeStdin()
+        await self.ends_with(process, 0)
+        self.assertEqual(process.stdout, content)
+        self.assertEqual(attachment.input_ends, 1)
+        self.assertEqual(attachment.sizes, [])
+
+    async def test_read_only(self) -> None:
+        """One who looks on sees, is told once that typing is in vain, and reaches nothing."""
+        attachment = self.serve(EchoAttachment(greeting=b"login: "))
+        process = self.start("--read-only")
+        await process.until(b"login: ")
+        process.type(b"root\n")
+        await process.until(b"you are an observer")
+        process.transport.closeStdin()
+        await self.ends_with(process, 0)
+        self.assertEqual((attachment.received, attachment.input_ends), (b"", 1))
+        self.assertEqual(process.stdout, b"login: " + READ_ONLY)
+        asked = attachment.transport.asked
+        self.assertEqual((asked.read_only, asked.tty), (True, True))
+
+    async def test_force(self) -> None:
+        """It is asked for in the request; a pipe has no menu."""
+        attachment = self.serve(EchoAttachment())
+        process = self.start("--force")
+        process.type(b"~.~B\n")
+        process.transport.closeStdin()
+        await self.ends_with(process, 0)
+        self.assertEqual((attachment.received, attachment.wishes), (b"~.~B\n", []))
+        asked = attachment.transport.asked
+        self.assertEqual((asked.force, asked.read_only), (True, False))
+
+    async def test_linger(self) -> None:
+        """After the end of input the session goes on until it is quiet."""
+
+        class Late(RecordingAttachment):
+            def data_received(self, data: bytes) -> None:
+                super().data_received(data)
+                reactor.callLater(0.2, self.transport.write, b"later")
+
+        attachment = self.serve(Late())
+        process = self.start("--linger", "2")
+        process.type(b"version\r")
+        process.transport.closeStdin()
+        await self.ends_with(process, 0)
+        self.assertEqual((attachment.received, process.stdout), (b"version\r", b"later"))
+        self.assertEqual(attachment.input_ends, 0)
+
+    async def test_exit_code(self) -> None:
+        """A process's code is the program's; what ended is told."""
+
+        class Exiting(RecordingAttachment):
+            def attached(self, transport: Any) -> None:
+                super().attached(transport)
+                transport.write(b"bye\n")
+                transport.end(Ending("Completed", "/bin/sh exited with code 7", 7))
+
+        self.serve(Exiting())
+        process = self.start()
+        await self.ends_with(process, 7, "session ended: Completed: /bin/sh exited with code 7")
+        self.assertEqual(process.stdout, b"bye\n")
+
+    async def test_ended_from_the_other_side(self) -> None:
+        """Why, in one line, and exit code 1."""
+        attachment = self.serve(RecordingAttachment(b"up"))
+        process = self.start()
+        await process.until(b"up")
+        attachment.transport.end(Ending(MACHINE_DELETED, 'machine "vm" was deleted'))
+        await self.ends_with(process, 1, 'session ended: MachineDeleted: machine "vm" was deleted')
+
+    async def test_refusals(self) -> None:
+        """What the server refuses is the one line."""
+        await self.ends_with(self.start(), 1, 'machine "vm" not found')
+        self.consoles.machines["default/vm"] = Forbidden("user test may not")
+        await self.ends_with(self.start(), 1, "forbidden: user test may not")
+
+    async def test_lost(self) -> None:
+        """A connection that dies is never success."""
+        attachment = self.serve(RecordingAttachment(b"up"))
+        process = self.start()
+        await process.until(b"up")
+        attachment.transport.cut()
+        await self.ends_with(process, 1, "connection lost before the session's status")
+
+    async def test_timeout(self) -> None:
+        """The whole session is bounded."""
+        self.serve(RecordingAttachment(b"up"))
+        await self.ends_with(self.start("--timeout", "1"), 1, "timed out")
+
+    async def test_clock_is_set(self) -> None:
+        """A clock that is set an hour forward ends no session."""
+        self.serve(EchoAttachment())
+        noon = self.mktemp()
+        process = self.start("--timeout", "60", command=SET_CLOCK, env={"NOON": noon})
+        process.type(b"before")
+        await process.until(b"before")
+        with open(noon, "w"):
+            process.type(b"after")
+        await process.until(b"after")
+        process.transport.closeStdin()
+        await self.ends_with(process, 0)
+
+    async def test_no_server(self) -> None:
+        """Nobody listens: the server is named."""
+        path = self.kubeconfig()
+        with open(path) as file:
+            text = file.read().replace(self.config.server, "http://127.0.0.1:1")
+        with open(path, "w") as file:
+            file.write(text)
+        process = self.start(env={"KUBECONFIG": path})
+        await self.ends_with(process, 1, "cannot reach http://127.0.0.1:1: connection refused")
+
+    async def test_bad_kubeconfig(self) -> None:
+        """The file and what is wrong with it."""
+        process = self.start("--context", "none")
+        self.assertEqual(await process.ended, 1)
+        self.assertRegex(process.stderr.decode(), r'\A/.*kubeconfig: no context "none"\n\Z')
+        process = self.start(env={"KUBECONFIG": "/nonexistent"})
+        self.assertEqual(await process.ended, 1)
+        self.assertRegex(process.stderr.decode(), r"\Ano kubeconfig: /nonexistent .*\n\Z")
+
+    async def test_reader_went_away(self) -> None:
+        """``| head`` ends it without a word."""
+        attachment = self.serve(RecordingAttachment(b"up"))
+        process = self.start()
+        await process.until(b"up")
+        process.transport.closeStdout()
+        attachment.transport.write(b"more\n")
+        await self.ends_with(process, 0)
+
+    async def test_disk_full(self) -> None:
+        """Output that cannot be kept is a failure."""
+        self.serve(RecordingAttachment(b"precious"))
+        full = os.open("/dev/full", os.O_WRONLY)
+        self.addCleanup(os.close, full)
+        process = self.start(childFDs={0: "w", 1: full, 2: "r"})
+        await self.ends_with(process, 1, "cannot write output: No space left on device")
+
+    async def test_closed_descriptors(self) -> None:
+        """Without standard input it is as if it were empty."""
+        attachment = self.serve(EchoAttachment(b"up"))
+        process = self.start(childFDs={1: "r", 2: "r"})
+        await self.ends_with(process, 0)
+        self.assertEqual((process.stdout, attachment.input_ends), (b"up", 1))
+
+    async def test_signal(self) -> None:
+        """The session is left in order, and a shell sees the signal."""
+        attachment = self.serve(RecordingAttachment(b"up"))
+        process = self.start()
+        await process.until(b"up")
+        process.signal(signal.SIGINT)
+        await self.ends_with(process, -signal.SIGINT)
+        self.assertEqual(attachment.detached_with, ["client closed"])
+
+    async def test_slow_reader(self) -> None:
+        """Output is held back at the machine's end, and nothing is lost."""
+
+        class Producer:
+            paused = False
+
+            def pauseProducing(self) -> None:
+                self.paused = True
+
+            def resumeProducing(self) -> None:
+                self.paused = False
+
+            def stopProducing(self) -> None:
+                pass
+
+        attachment = self.serve(RecordingAttachment(b"up"))
+        process = self.start()
+        await process.until(b"up")
+        process.transport.pauseProducing()
+        producer = Producer()
+        attachment.transport.registerProducer(producer, True)
+        content = os.urandom(1 << 16)
+        sent = 0
+        while not producer.paused:
+            attachment.transport.write(content)
+            sent += 1
+            await self._settle()
+            self.assertLess(sent, 1000, "nobody holds the output back")
+        attachment.transport.unregisterProducer()
+        attachment.transport.end(Ending("Completed"))
+        await self._settle()
+        process.transport.resumeProducing()
+        await self.ends_with(process, 0, "session ended: Completed")
+        self.assertEqual(process.stdout, b"up" + content * sent)
+
+
+class TerminalCase(ProcessCase):
+    """Runs the program on a terminal."""
+
+    def start_on_terminal(self, *arguments: str) -> ConsoleProcess:
+        far, near = os.openpty()
+        # Kept open, so that the terminal outlives the program and can be looked at.
+        self.near = os.dup(near)
+        self.addCleanup(self._close_near)
+        self.before = termios.tcgetattr(near)
+        self.set_size(TerminalSize(80, 24))
+        return self.start(*arguments, usePTY=(far, near, os.ttyname(near)))
+
+    def set_size(self, size: TerminalSize) -> None:
+        told = struct.pack("HHHH", size.rows, size.columns, 0, 0)
+        fcntl.ioctl(self.near, termios.TIOCSWINSZ, told)
+
+    def _close_near(self) -> None:
+        if self.near >= 0:
+            os.close(self.near)
+            self.near = -1
+
+    async def ends_so(self, process: ConsoleProcess, code: int) -> None:
+        """It ends with this code, and the terminal is as it was."""
+        told = await process.exited
+        self.assertEqual(termios.tcgetattr(self.near), self.before)
+        self.assertTrue(os.get_blocking(self.near))
+        self._close_near()
+        await process.ended
+        self.assertEqual(told, code, process.stdout)
+
+
+class TerminalTests(TerminalCase):
+    """Standard input, output and error are a terminal."""
+
+    async def test_raw_and_escape(self) -> None:
+        """Every key goes to the machine, Ctrl-C too; Ctrl-] leaves with 0."""
+        attachment = self.serve(EchoAttachment(b"$ "))
+        process = self.start_on_terminal()
+        await process.until(rb"Connected to vm\. Ctrl-\] leaves, ~\? helps\.\r\n\$ ")
+        process.type(b"a\x03\x04\x1a\r")
+        await process.until(rb"a\x03\x04\x1a\r")
+        process.type(b"\x1d")
+        await self.ends_so(process, 0)
+        self.assertEqual(attachment.received, b"a\x03\x04\x1a\r")
+        self.assertEqual(attachment.detached_with, ["client closed"])
+
+    async def test_other_escape(self) -> None:
+        """Another key, or none, leaves; Ctrl-] is then an ordinary one."""
+        attachment = self.serve(EchoAttachment(b"$ "))
+        process = self.start_on_terminal("--escape", "^a")
+        await process.until(rb"Ctrl-A leaves\.\r\n\$ ")
+        process.type(b"\x1d\x01")
+        await self.ends_so(process, 0)
+        self.assertEqual(attachment.received, b"\x1d")
+
+    async def test_menu(self) -> None:
+        """At the start of a line ~ asks for what is no key; what it asks for arrives in order."""
+        attachment = self.serve(EchoAttachment(b"$ "))
+        process = self.start_on_terminal()
+        await process.until(rb"\$ ")
+        process.type(b"~?")
+        await process.until(rb"\$ \r\nAt the start of a line:\r\n(.*\r\n)*  ~~   a ~\r\n")
+        process.type(b"a~B\r~B~Sh~f~r~~\r")
+        await process.until(rb"a~B\rh~\r")
+        self.assertEqual(attachment.received, b"a~B\rh~\r")
+        self.assertEqual(attachment.wishes, [Break(), Break(), Role.DRIVE, Role.WATCH])
+        process.type(b"~.")
+        await self.ends_so(process, 0)
+        self.assertEqual(attachment.detached_with, ["client closed"])
+
+    async def test_menu_of_a_read_only_session(self) -> None:
+        """There is nothing to ask for, and that is said."""
+        attachment = self.serve(EchoAttachment(b"login: "))
+        process = self.start_on_terminal("--read-only")
+        await process.until(b"login: ")
+        process.type(b"~f")
+        await process.until(b"This session is read-only")
+        process.type(b"~.")
+        await self.ends_so(process, 0)
+        self.assertEqual(attachment.wishes, [])
+
+    async def test_31_no_escape(self) -> None:
+        """With --escape none every key is the machine's."""
+        attachment = self.serve(EchoAttachment(b"$ "))
+        process = self.start_on_terminal("--escape", "none")
+        await process.until(rb"Connected to vm\.\r\n\$ ")
+        process.type(b"\r~.~?\x1d!")
+        await process.until(b"!")
+        self.assertEqual(attachment.received, b"\r~.~?\x1d!")
+        attachment.transport.end(Ending("Completed"))
+        await self.ends_so(process, 0)
+
+    async def test_size(self) -> None:
+        """The terminal's size is told at once and whenever it changes."""
+        attachment = self.serve(EchoAttachment(b"$ "))
+        process = self.start_on_terminal()
+        await process.until(rb"\$ ")
+        self.set_size(TerminalSize(132, 43))
+        process.signal(signal.SIGWINCH)
+        while len(attachment.sizes) < 2:
+            await self._settle()
+        # The terminal itself may signal as well, so the last one may come twice.
+        told = [size for size, _ in groupby(attachment.sizes)]
+        self.assertEqual(told, [TerminalSize(80, 24), TerminalSize(132, 43)])
+        process.type(b"\x1d")
+        await self.ends_so(process, 0)
+
+    async def test_ended_from_the_other_side(self) -> None:
+        """The reason begins a line of its own on a terminal that is itself again."""
+        attachment = self.serve(EchoAttachment(b"$ "))
+        process = self.start_on_terminal()
+        await process.until(rb"\$ ")
+        attachment.transport.end(Ending(MACHINE_DELETED, "machine gone"))
+        await self.ends_so(process, 1)
+        self.assertIn(b"$ \r\nsession ended: MachineDeleted: machine gone\r\n", process.stdout)
+
+    async def test_left_in_an_editor(self) -> None:
+        """What the machine did to the terminal is undone as well."""
+        self.serve(EchoAttachment(b"\x1b[?1049h\x1b[?25lvi"))
+        process = self.start_on_terminal()
+        await process.until(rb"vi")
+        process.type(b"\x1d")
+        await self.ends_so(process, 0)
+        self.assertTrue(process.stdout.endswith(b"\x1b[?25h\x1b[?1049l\r\n"), process.stdout)
+
+    async def test_refused(self) -> None:
+        """Nothing happened to the terminal."""
+        process = self.start_on_terminal()
+        await self.ends_so(process, 1)
+        self.assertEqual(process.stdout, b'machine "vm" not found\r\n')
+
+    async def test_signals(self) -> None:
+        """The terminal is restored whichever signal ends the program."""
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            self.serve(EchoAttachment(b"$ "))
+            process = self.start_on_terminal()
+            await process.until(rb"\$ ")
+            process.signal(number)
+            await self.ends_so(process, -number)
+
+    async def test_interrupted_while_connecting(self) -> None:
+        """Ctrl-C ends a program that has no session yet."""
+        waiting: list[Any] = []
+        self.consoles.dispatch = lambda request: _never(waiting)  # type: ignore[method-assign]
+        process = self.start_on_terminal()
+        while not waiting:
+            await self._settle()
+        process.type(b"\x03")
+        await self.ends_so(process, -signal.SIGINT)
+
+
+async def _never(waiting: list[Any]) -> None:
+    deferred: Deferred[None] = Deferred()
+    waiting.append(deferred)
+    await deferred

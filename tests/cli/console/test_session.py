@@ -1,0 +1,534 @@
+"""
+Tests for :mod:`twisted_exec.cli.console.session`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.cli.console.escape import parse_escape
+from twisted_exec.cli.console.session import (
+    NOTHING_TO_ASK,
+    TIMED_OUT,
+    TYPE_AHEAD_BYTES,
+    ConsoleSession,
+    Outcome,
+)
+from twisted_exec.wire.remotecommand.messages import (
+    COMPLETED,
+    MACHINE_DELETED,
+    Break,
+    Ending,
+    Role,
+    TerminalSize,
+)
+
+
+class FakeStream:
+    """The stream to the machine, as the session sees it; ``told`` is what it was told."""
+
+    def __init__(self, session: ConsoleSession, can_half_close: bool = True) -> None:
+        self.session = session
+        self.can_half_close = can_half_close
+        self.told: list[Any] = []
+        self.sent = b""
+        self.flow: Any = None
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+
+    def registerProducer(self, producer: object, streaming: bool) -> None:
+        self.flow = producer
+
+    def pause_output(self) -> None:
+        self.told.append("pause")
+
+    def resume_output(self) -> None:
+        self.told.append("resume")
+
+    def end_input(self) -> None:
+        self.told.append("end of input")
+
+    def resize(self, size: TerminalSize) -> None:
+        self.told.append((size.columns, size.rows))
+
+    def wish(self, wish: Break | Role) -> None:
+        self.told.append(wish)
+        self.sent += b"|"
+
+    def leave(self) -> None:
+        self.told.append("leave")
+
+    def abort(self) -> None:
+        self.told.append("abort")
+
+
+class FakeSource:
+    """The user's input."""
+
+    reading = False
+    stopped = False
+
+    def pauseProducing(self) -> None:
+        self.reading = False
+
+    def resumeProducing(self) -> None:
+        self.reading = True
+
+    def stop(self) -> None:
+        self.reading, self.stopped = False, True
+
+
+class FakeSink:
+    """The user's output; ``flush`` plays a reader who took everything."""
+
+    def __init__(self, session: ConsoleSession) -> None:
+        self.session = session
+        self.written = b""
+        self.flow: Any = None
+        self.closing = False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def registerProducer(self, producer: object, streaming: bool) -> None:
+        self.flow = producer
+
+    def unregisterProducer(self) -> None:
+        self.flow = None
+
+    def loseConnection(self) -> None:
+        self.closing = True
+
+    def flush(self) -> None:
+        assert self.closing
+        self.session.output_lost(None)
+
+
+class SessionCase(SynchronousTestCase):
+    """A session between fakes."""
+
+    def begin(self, timeout: float | None = None, **more: Any) -> None:
+        self.clock = Clock()
+        settings: dict[str, Any] = {"interactive": True, "size": lambda: None, **more}
+        self.session = ConsoleSession(self.clock, **settings)
+        self.source, self.sink = FakeSource(), FakeSink(self.session)
+        self.session.start(self.source, self.sink, timeout_seconds=timeout)
+
+    def attach(self, **more: Any) -> FakeStream:
+        stream = FakeStream(self.session, **more)
+        self.session.attached(stream)
+        return stream
+
+    def outcome(self) -> Outcome:
+        return self.successResultOf(self.session.finished)
+
+
+class TypingTests(SessionCase):
+    """Keys go to the machine, output to the user."""
+
+    def test_both_ways(self) -> None:
+        """What is typed is sent, what the machine says is written."""
+        self.begin()
+        stream = self.attach()
+        self.session.typed(b"ls\r")
+        self.session.data_received(b"bin\r\n")
+        self.assertEqual((stream.sent, self.sink.written), (b"ls\r", b"bin\r\n"))
+
+    def test_size(self) -> None:
+        """The terminal's size is told at once, and again when it changes."""
+        size = TerminalSize(80, 24)
+        self.begin(size=lambda: size)
+        stream = self.attach()
+        size = TerminalSize(132, 43)
+        self.session.window_changed()
+        self.assertEqual(stream.told, [(80, 24), (132, 43)])
+
+    def test_type_ahead(self) -> None:
+        """Keys typed while connecting reach the machine."""
+        self.begin()
+        self.assertTrue(self.source.reading)
+        self.session.typed(b"early")
+        self.assertEqual(self.attach().sent, b"early")
+
+    def test_piped_input_waits(self) -> None:
+        """A pipe is not read before there is somewhere to send."""
+        self.begin(interactive=False)
+        self.assertFalse(self.source.reading)
+        self.attach()
+        self.assertTrue(self.source.reading)
+
+
+class EscapeTests(SessionCase):
+    """The escape key leaves."""
+
+    def test_leaves(self) -> None:
+        """Exit code 0, no message; what was typed before is sent."""
+        self.begin(escapes=parse_escape("^],~"))
+        stream = self.attach()
+        self.session.typed(b"a\x1db")
+        self.assertEqual((stream.sent, stream.told), (b"a", ["leave"]))
+        self.assertTrue(self.source.stopped)
+        self.session.detached("connection closed")
+        self.assertNoResult(self.session.finished)
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome())
+
+    def test_does_not_wait_for_a_dead_peer(self) -> None:
+        """Neither a server nor a reader that hangs keeps the user for more than a second."""
+        self.begin(escapes=parse_escape("^],~"))
+        stream = self.attach()
+        self.session.typed(b"\x1d")
+        self.clock.advance(1)
+        self.assertEqual(stream.told, ["leave", "abort"])
+        self.assertEqual(self.outcome(), Outcome())
+
+    def test_leaves_a_stuck_session(self) -> None:
+        """The key is read although the stream takes no input."""
+        self.begin(escapes=parse_escape("^],~"))
+        stream = self.attach()
+        stream.flow.pauseProducing()
+        self.assertTrue(self.source.reading)
+        self.session.typed(b"x" * 10)
+        self.session.typed(b"\x1d")
+        self.assertEqual((stream.sent, stream.told), (b"", ["leave"]))
+
+    def test_while_connecting(self) -> None:
+        """The key and Ctrl-C cancel the attempt."""
+        for key, outcome in ((b"\x1d", Outcome()), (b"\x03", Outcome(signal=signal.SIGINT))):
+            self.begin(escapes=parse_escape("^],~"))
+            attempt: Deferred[None] = Deferred()
+            self.session.connecting(attempt)
+            self.session.typed(key)
+            self.failureResultOf(attempt, CancelledError)
+            self.sink.flush()
+            self.assertEqual(self.outcome(), outcome)
+
+    def test_only_from_a_terminal(self) -> None:
+        """In a pipe the key's byte is data."""
+        self.begin(interactive=False, escapes=parse_escape("^],~"))
+        stream = self.attach()
+        self.session.typed(b"a\x1db")
+        self.assertEqual((stream.sent, stream.told), (b"a\x1db", []))
+
+    def test_ctrl_c_is_the_machines(self) -> None:
+        """Once there is a session, Ctrl-C interrupts what runs on the machine."""
+        self.begin(escapes=parse_escape("^],~"))
+        stream = self.attach()
+        self.session.typed(b"\x03")
+        self.assertEqual(stream.sent, b"\x03")
+
+
+class MenuTests(SessionCase):
+    """What is asked for by the menu."""
+
+    def test_in_order(self) -> None:
+        """A BREAK, a SysRq and roles are sent in order with what is typed."""
+        self.begin(escapes=parse_escape("^],~"))
+        stream = self.attach()
+        self.session.typed(b"a\r~Bb\r~Sh~f\r~r")
+        self.assertEqual(stream.sent, b"a\r|b\r|h|\r|")
+        self.assertEqual(stream.told, [Break(), Break(), Role.DRIVE, Role.WATCH])
+
+    def test_waits_with_what_is_typed(self) -> None:
+        """Nothing overtakes what was typed before there was a stream, or while it was stuck."""
+        self.begin(escapes=parse_escape("^],~"))
+        self.session.typed(b"a\r~Bb\r")
+        stream = self.attach()
+        self.assertEqual(stream.sent, b"a\r|b\r")
+        stream.flow.pauseProducing()
+        self.session.typed(b"c\r~Sx")
+        self.assertEqual(stream.sent, b"a\r|b\r")
+        stream.flow.resumeProducing()
+        self.assertEqual(stream.sent, b"a\r|b\rc\r|x")
+
+    def test_leaves(self) -> None:
+        """~. leaves a session, also one that is stuck or not there yet; what follows is not sent."""
+        for stuck in (False, True):
+            self.begin(escapes=parse_escape("^],~"))
+            stream = self.attach()
+            if stuck:
+                stream.flow.pauseProducing()
+            self.session.typed(b"~.more\r")
+            self.assertEqual((stream.sent, stream.told), (b"", ["leave"]))
+        self.begin(escapes=parse_escape("^],~"))
+        self.session.typed(b"~.")
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome())
+
+    def test_help(self) -> None:
+        """Help is said to the user, not to the machine."""
+        said: list[str] = []
+        self.begin(escapes=parse_escape("^],~"), say=said.append)
+        stream = self.attach()
+        self.session.typed(b"~?")
+        (told,) = said
+        self.assertIn("~B   send BREAK\n", told)
+        self.assertEqual((stream.sent, self.sink.written), (b"", b""))
+
+    def test_read_only(self) -> None:
+        """One who looks on is told that there is nothing to ask for."""
+        said: list[str] = []
+        self.begin(escapes=parse_escape("^],~"), say=said.append, read_only=True)
+        stream = self.attach()
+        self.session.typed(b"~B~Sh~f~r")
+        self.assertEqual((stream.sent, stream.told), (b"", []))
+        self.assertEqual(said, [NOTHING_TO_ASK] * 4)
+
+    def test_suspend(self) -> None:
+        """Job control is somebody else's."""
+        stops: list[None] = []
+        self.begin(escapes=parse_escape("^],~"), suspend=lambda: stops.append(None))
+        self.attach()
+        self.session.typed(b"~\x1a")
+        self.assertEqual(stops, [None])
+
+    def test_only_from_a_terminal(self) -> None:
+        """In a pipe there is no menu."""
+        self.begin(interactive=False, escapes=parse_escape("^],~"))
+        stream = self.attach()
+        self.session.typed(b"~.\r~B")
+        self.assertEqual((stream.sent, stream.told), (b"~.\r~B", []))
+
+
+class EndOfInputTests(SessionCase):
+    """A pipe is at its end."""
+
+    def test_told(self) -> None:
+        """Without linger the other end is told, and ends the session well."""
+        self.begin(interactive=False)
+        stream = self.attach()
+        self.session.input_ended()
+        self.assertEqual(stream.told, ["end of input"])
+        self.session.data_received(b"more")
+        self.session.ended(Ending(COMPLETED))
+        self.session.detached("connection closed")
+        self.sink.flush()
+        self.assertEqual(self.sink.written, b"more")
+        self.assertEqual(self.outcome(), Outcome())
+
+    def test_linger(self) -> None:
+        """With linger the session goes on until there was that much quiet."""
+        self.begin(interactive=False, linger_seconds=2)
+        stream = self.attach()
+        self.session.input_ended()
+        self.clock.advance(1.5)
+        self.session.data_received(b"late")
+        self.clock.advance(1.9)
+        self.assertEqual(stream.told, [])
+        self.clock.advance(0.1)
+        self.assertEqual(stream.told, ["leave"])
+        self.session.detached("connection closed")
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome())
+
+    def test_linger_counts_only_the_machines_quiet(self) -> None:
+        """While the user's output is stuck nothing can arrive, and nobody leaves."""
+        self.begin(interactive=False, linger_seconds=2)
+        stream = self.attach()
+        self.session.input_ended()
+        self.sink.flow.pauseProducing()
+        self.clock.advance(2)
+        self.clock.advance(2)
+        self.assertEqual(stream.told, ["pause"])
+        self.sink.flow.resumeProducing()
+        self.clock.advance(2)
+        self.assertEqual(stream.told, ["pause", "resume", "leave"])
+
+    def test_without_half_close(self) -> None:
+        """Where the end of input cannot be told, quiet ends the session from here."""
+        self.begin(interactive=False)
+        stream = self.attach(can_half_close=False)
+        self.session.input_ended()
+        self.clock.advance(1)
+        self.assertEqual(stream.told, ["leave"])
+
+    def test_process_ends_while_lingering(self) -> None:
+        """Its code wins over the quiet that was waited for."""
+        self.begin(interactive=False, linger_seconds=2)
+        self.attach()
+        self.session.input_ended()
+        self.session.ended(Ending(COMPLETED, "exited with 7", 7))
+        self.session.detached("connection closed")
+        self.sink.flush()
+        self.assertEqual(self.outcome().exit_code, 7)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_terminal_closed(self) -> None:
+        """A terminal at its end is a window that was closed."""
+        self.begin()
+        stream = self.attach()
+        self.session.input_ended()
+        self.assertEqual(stream.told, ["leave"])
+
+
+class OtherSideTests(SessionCase):
+    """The session is ended from the other side."""
+
+    def end(self, ending: Ending) -> Outcome:
+        self.begin()
+        self.attach()
+        self.session.data_received(b"tail")
+        self.session.ended(ending)
+        self.session.detached("connection closed")
+        self.assertNoResult(self.session.finished)  # the tail is not written yet
+        self.clock.advance(3600)
+        self.assertNoResult(self.session.finished)
+        self.sink.flush()
+        self.assertEqual(self.sink.written, b"tail")
+        return self.outcome()
+
+    def test_process_ended(self) -> None:
+        """Its code is ours."""
+        outcome = self.end(Ending(COMPLETED, "/bin/sh ended with code 7", 7))
+        self.assertEqual(outcome.exit_code, 7)
+        self.assertEqual(outcome.line, "session ended: Completed: /bin/sh ended with code 7")
+
+    def test_process_ended_well(self) -> None:
+        """Success is said as well."""
+        self.assertEqual(self.end(Ending(COMPLETED)), Outcome(0, "session ended: Completed"))
+
+    def test_machine_deleted(self) -> None:
+        """Any other reason is a failure that names itself."""
+        outcome = self.end(Ending(MACHINE_DELETED, 'machine "vm" was deleted'))
+        self.assertEqual(
+            outcome, Outcome(1, 'session ended: MachineDeleted: machine "vm" was deleted')
+        )
+
+    def test_lost(self) -> None:
+        """A connection that dies without a word is never taken for success."""
+        self.begin()
+        self.attach()
+        self.session.detached("connection lost before the session's status")
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome(1, "connection lost before the session's status"))
+
+    def test_refused(self) -> None:
+        """What the server refused is the one line."""
+        self.begin()
+        self.session.failed('machine "x" not found')
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome(1, 'machine "x" not found'))
+
+
+class TimeoutTests(SessionCase):
+    """``--timeout`` bounds everything."""
+
+    def test_while_connecting(self) -> None:
+        """The attempt is given up."""
+        self.begin(timeout=5)
+        attempt: Deferred[None] = Deferred()
+        self.session.connecting(attempt)
+        self.clock.advance(5)
+        self.failureResultOf(attempt, CancelledError)
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome(1, TIMED_OUT))
+
+    def test_open_session(self) -> None:
+        """A session that goes on is ended."""
+        self.begin(timeout=5, interactive=False)
+        stream = self.attach()
+        self.clock.advance(5)
+        self.assertEqual(stream.told, ["leave"])
+        self.session.detached("connection closed")
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome(1, TIMED_OUT))
+
+    def test_reader_who_does_not_read(self) -> None:
+        """Not even the tail may take longer."""
+        self.begin(timeout=5, interactive=False)
+        self.attach()
+        self.session.ended(Ending(COMPLETED))
+        self.session.detached("connection closed")
+        self.clock.advance(5)
+        self.assertEqual(self.outcome(), Outcome(1, TIMED_OUT))
+
+    def test_no_timer_is_left(self) -> None:
+        """A session that ended keeps nobody waiting."""
+        self.begin(timeout=5, interactive=False)
+        self.attach()
+        self.session.ended(Ending(COMPLETED))
+        self.session.detached("connection closed")
+        self.sink.flush()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class OutputTests(SessionCase):
+    """The user's output."""
+
+    def test_back_pressure(self) -> None:
+        """A slow output pauses the stream, a slow stream pauses a pipe."""
+        self.begin(interactive=False)
+        stream = self.attach()
+        self.sink.flow.pauseProducing()
+        self.sink.flow.resumeProducing()
+        self.assertEqual(stream.told, ["pause", "resume"])
+        stream.flow.pauseProducing()
+        self.assertFalse(self.source.reading)
+        stream.flow.resumeProducing()
+        self.assertTrue(self.source.reading)
+
+    def test_type_ahead_is_bounded(self) -> None:
+        """A paste into a stuck session stops being read, and is sent later."""
+        self.begin()
+        stream = self.attach()
+        stream.flow.pauseProducing()
+        paste = b"x" * TYPE_AHEAD_BYTES
+        self.session.typed(paste)
+        self.assertFalse(self.source.reading)
+        stream.flow.resumeProducing()
+        self.assertEqual(stream.sent, paste)
+        self.assertTrue(self.source.reading)
+
+    def test_reader_went_away(self) -> None:
+        """``kubectl console x | head`` ends without a word."""
+        self.begin(interactive=False)
+        stream = self.attach()
+        self.session.output_lost(None)
+        self.assertEqual(stream.told, ["leave"])
+        self.session.detached("connection closed")
+        self.assertEqual(self.outcome(), Outcome())
+
+    def test_disk_full(self) -> None:
+        """Output that is lost is a failure."""
+        self.begin(interactive=False)
+        self.attach()
+        self.session.output_lost(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        self.session.detached("connection closed")
+        self.assertEqual(self.outcome(), Outcome(1, "cannot write output: No space left on device"))
+
+
+class SignalTests(SessionCase):
+    """Deadly signals."""
+
+    def test_leaves_in_order(self) -> None:
+        """The session is left, then the program dies of the signal."""
+        self.begin()
+        stream = self.attach()
+        self.session.interrupted(signal.SIGTERM)
+        self.assertEqual(stream.told, ["leave"])
+        self.session.detached("connection closed")
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome(signal=signal.SIGTERM))
+
+    def test_while_the_tail_is_written(self) -> None:
+        """A reader who does not read does not keep a program that was interrupted."""
+        self.begin(interactive=False)
+        self.attach()
+        self.session.ended(Ending(COMPLETED))
+        self.session.detached("connection closed")
+        self.session.interrupted(signal.SIGINT)
+        self.assertEqual(self.outcome(), Outcome(signal=signal.SIGINT))
+
+    def test_attached_too_late(self) -> None:
+        """A stream that comes up after the end is not kept."""
+        self.begin()
+        self.session.interrupted(signal.SIGTERM)
+        self.assertEqual(self.attach().told, ["abort"])

@@ -1,0 +1,258 @@
+"""
+Tests for :mod:`twisted_exec.cli.console.terminal`.
+
+A pseudo-terminal of our own plays the user's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.heard import hear_signals
+from twisted_exec.cli.console.terminal import Signals, Terminal, nonblocking
+from twisted_exec.wire.remotecommand.messages import TerminalSize
+
+
+def set_size(fd: int, columns: int, rows: int) -> None:
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+class PtyCase(SynchronousTestCase):
+    """A pseudo-terminal: ``self.far`` is the window, ``self.near`` the program's side."""
+
+    def setUp(self) -> None:
+        hear_signals(self)
+        self.far, self.near = os.openpty()
+        self.addCleanup(os.close, self.near)
+        self.addCleanup(self._close_far)
+
+    def _close_far(self) -> None:
+        if self.far >= 0:
+            os.close(self.far)
+            self.far = -1
+
+    def echoes(self) -> bool:
+        return bool(termios.tcgetattr(self.near)[3] & termios.ECHO)
+
+
+class TerminalTests(PtyCase):
+    """Tests for :class:`Terminal`."""
+
+    def test_raw_and_back(self) -> None:
+        """Raw inside, exactly as before outside."""
+        before = termios.tcgetattr(self.near)
+        with Terminal(self.near) as terminal:
+            terminal.make_raw()
+            self.assertFalse(self.echoes())
+        self.assertEqual(termios.tcgetattr(self.near), before)
+
+    def test_restored_after_an_error(self) -> None:
+        """An exception passes, the terminal is itself again."""
+        with self.assertRaises(RuntimeError), Terminal(self.near) as terminal:
+            terminal.make_raw()
+            raise RuntimeError("anything")
+        self.assertTrue(self.echoes())
+
+    def test_type_ahead_is_kept(self) -> None:
+        """What was typed before the terminal became raw is read after."""
+        os.write(self.far, b"early")
+        with Terminal(self.near) as terminal:
+            terminal.make_raw()
+            self.assertEqual(os.read(self.near, 100), b"early")
+
+    def test_restore_does_not_wait_for_a_reader(self) -> None:
+        """A window that does not read its output cannot keep the terminal raw."""
+        with Terminal(self.near) as terminal:
+            terminal.make_raw()
+            with nonblocking(self.near, os.O_WRONLY) as fd, self.assertRaises(BlockingIOError):
+                while True:
+                    os.write(fd, b"x" * 4096)
+        self.assertTrue(self.echoes())
+
+    def test_hung_up(self) -> None:
+        """A window that was closed is nothing to complain about."""
+        with Terminal(self.near) as terminal:
+            terminal.make_raw()
+            self._close_far()
+        self.assertFalse(terminal.raw)
+
+    def test_size(self) -> None:
+        """Columns and rows as the window has them now; nothing where it does not know."""
+        terminal = Terminal(self.near)
+        self.assertIsNone(terminal.size())
+        set_size(self.far, 132, 43)
+        self.assertEqual(terminal.size(), TerminalSize(132, 43))
+
+    def test_no_terminal(self) -> None:
+        """A pipe has no modes and no size, and nothing fails."""
+        read, write = os.pipe()
+        self.addCleanup(os.close, read)
+        self.addCleanup(os.close, write)
+        with Terminal(read) as terminal:
+            terminal.make_raw()
+            self.assertFalse(terminal.is_terminal)
+            self.assertIsNone(terminal.size())
+
+
+class NonblockingTests(PtyCase):
+    """Tests for :func:`nonblocking`."""
+
+    def test_terminal_is_opened_again(self) -> None:
+        """The flag is never set on the descriptor that the shell shares with us."""
+        with nonblocking(self.near, os.O_RDONLY) as fd:
+            self.assertNotEqual(fd, self.near)
+            self.assertFalse(os.get_blocking(fd))
+            self.assertTrue(os.get_blocking(self.near))
+            with Terminal(self.near) as terminal:
+                terminal.make_raw()
+                os.write(self.far, b"key")
+                self.assertEqual(os.read(fd, 100), b"key")
+        with self.assertRaises(OSError):
+            os.fstat(fd)
+
+    def test_pipe_is_put_back(self) -> None:
+        """A pipe does not block meanwhile and blocks again after, also after an error."""
+        read, write = os.pipe()
+        self.addCleanup(os.close, read)
+        self.addCleanup(os.close, write)
+        with self.assertRaises(RuntimeError), nonblocking(read, os.O_RDONLY) as fd:
+            self.assertEqual((fd, os.get_blocking(read)), (read, False))
+            raise RuntimeError("anything")
+        self.assertTrue(os.get_blocking(read))
+
+    def test_file_is_left_alone(self) -> None:
+        """Files never block; their flags are nobody's business."""
+        with tempfile.TemporaryFile() as file, nonblocking(file.fileno(), os.O_RDONLY) as fd:
+            self.assertEqual(fd, file.fileno())
+            self.assertTrue(os.get_blocking(fd))
+
+
+class SignalsTests(PtyCase):
+    """Tests for :class:`Signals`."""
+
+    def test_resize(self) -> None:
+        """SIGWINCH is told; handlers are put back after."""
+        before = signal.getsignal(signal.SIGWINCH)
+        told: list[str] = []
+        with Signals(Terminal(self.near), lambda: told.append("resized"), lambda _: None):
+            os.kill(os.getpid(), signal.SIGWINCH)
+        self.assertEqual(told, ["resized"])
+        self.assertEqual(signal.getsignal(signal.SIGWINCH), before)
+
+    def test_first_deadly_signal_is_told(self) -> None:
+        """The program may end in order on the first of them."""
+        told: list[int] = []
+        terminal = Terminal(self.near)
+        with Signals(terminal, lambda: None, told.append):
+            os.kill(os.getpid(), signal.SIGHUP)
+        self.assertEqual(told, [signal.SIGHUP])
+
+    def test_ignored_signals_stay_ignored(self) -> None:
+        """``nohup kubectl console`` survives the hang-up it was protected from."""
+        self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        told: list[int] = []
+        with Signals(Terminal(self.near), lambda: None, told.append):
+            os.kill(os.getpid(), signal.SIGHUP)
+        self.assertEqual(told, [])
+
+    def test_continued(self) -> None:
+        """After a stop that nobody saw coming, the terminal is raw again and the size told."""
+        told: list[str] = []
+        with Terminal(self.near) as terminal:
+            terminal.make_raw()
+            before = termios.tcgetattr(self.near)
+            with Signals(terminal, lambda: told.append("resized"), lambda _: None):
+                terminal_modes = before[:]
+                terminal_modes[3] |= termios.ECHO  # as a shell does
+                termios.tcsetattr(self.near, termios.TCSANOW, terminal_modes)
+                os.kill(os.getpid(), signal.SIGCONT)
+            self.assertFalse(self.echoes())
+        self.assertEqual(told, ["resized"])
+
+
+_CHILD = """
+import os, signal, sys, time
+from twisted_exec.cli.console.terminal import Signals, Terminal, die_of
+got = []
+with Terminal(0) as terminal, Signals(terminal, lambda: os.write(1, b"resized"), got.append):
+    terminal.make_raw()
+    os.write(1, b"%d ready;" % os.getpid())
+    while len(got) < int(sys.argv[1]):
+        time.sleep(0.01)
+if got:
+    die_of(got[0])
+"""
+
+
+class ProcessTests(PtyCase):
+    """A whole process on a terminal, as the shell sees it."""
+
+    def start(self, signals_wanted: int) -> subprocess.Popen[bytes]:
+        child = self.spawn([sys.executable, "-c", _CHILD, str(signals_wanted)])
+        self.read_until(b"ready;")
+        self.assertFalse(self.echoes())
+        return child
+
+    def spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """Start a session of its own, with our pseudo-terminal as its terminal."""
+        child = subprocess.Popen(
+            command,
+            stdin=self.near,
+            stdout=self.near,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        return child
+
+    def read_until(self, wanted: bytes) -> bytes:
+        got = b""
+        while wanted not in got:
+            readable, _, _ = select.select([self.far], [], [], 20)
+            self.assertTrue(readable, got)
+            got += os.read(self.far, 4096)
+        return got
+
+    def test_dies_of_the_signal_with_the_terminal_restored(self) -> None:
+        """A shell sees SIGTERM, and a terminal that echoes."""
+        child = self.start(1)
+        child.send_signal(signal.SIGTERM)
+        self.assertEqual(child.wait(20), -signal.SIGTERM)
+        self.assertTrue(self.echoes())
+
+    def test_second_signal_waits_for_nobody(self) -> None:
+        """A program that does not come to its end dies of the second signal, restored too."""
+        child = self.start(99)
+        child.send_signal(signal.SIGTERM)
+        while child.poll() is None:
+            child.send_signal(signal.SIGHUP)
+        self.assertIn(child.returncode, (-signal.SIGHUP, -signal.SIGTERM))
+        self.assertTrue(self.echoes())
+
+    def test_stopped_and_continued(self) -> None:
+        """SIGTSTP gives the terminal back before the program stops; SIGCONT takes it again."""
+        # Only a job that a shell controls stops by SIGTSTP.
+        script = f'set -m; {sys.executable} -c "$0" 1; echo "stopped"; read line; fg; exit $?'
+        shell = self.spawn(["/bin/sh", "-c", script, _CHILD])
+        child = int(self.read_until(b"ready;").split(b"ready")[0])
+        os.kill(child, signal.SIGTSTP)
+        self.read_until(b"stopped")
+        self.assertTrue(self.echoes())
+        os.write(self.far, b"\n")
+        self.read_until(b"resized")
+        self.assertFalse(self.echoes())
+        os.kill(child, signal.SIGTERM)
+        shell.wait(20)
+        self.assertTrue(self.echoes())

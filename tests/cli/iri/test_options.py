@@ -1,0 +1,74 @@
+"""
+Tests for :mod:`twisted_exec.cli.iri.options`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.cli.iri.options import REVISIONS, NoRuntimeError, Place, place
+from twisted_exec.cli.main import make_parser
+from twisted_exec.iri.revisions import registry
+
+IRI, ORI = "IRI_MACHINE_RUNTIME_ENDPOINT", "ORI_MACHINE_RUNTIME_ENDPOINT"
+
+
+class PlaceTests(SynchronousTestCase):
+    """Tests for :func:`place`."""
+
+    def found(
+        self,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        sockets: dict[str, str] | None = None,
+    ) -> Place:
+        options = make_parser().parse_args(["iri", "version", *arguments])
+        return place(options, environment or {}, sockets or {})
+
+    def test_address(self) -> None:
+        """What is given is what is meant, whatever the environment says."""
+        found = self.found("--address", "unix:///a", environment={IRI: "unix:///b"})
+        self.assertEqual(found, Place("unix:///a", "ironcore"))
+
+    def test_environment(self) -> None:
+        """ironcore's variable goes before onmetal's; an empty one is none."""
+        both = {IRI: "unix:///i", ORI: "unix:///o"}
+        self.assertEqual(self.found(environment=both), Place("unix:///i", "ironcore"))
+        both[IRI] = ""
+        self.assertEqual(self.found(environment=both), Place("unix:///o", "onmetal"))
+
+    def test_sockets(self) -> None:
+        """The first socket that exists is taken, and hints at its revision."""
+        here = self.mktemp()
+        with open(here, "w"):
+            pass
+        sockets = {"/nonexistent/a": "ironcore", here: "spheric", "/": "onmetal"}
+        self.assertEqual(self.found(sockets=sockets), Place(f"unix://{here}", "spheric"))
+
+    def test_revision(self) -> None:
+        """What is said of the revision goes before any hint."""
+        found = self.found("--revision", "ironcore-0.2", environment={ORI: "unix:///o"})
+        self.assertEqual(found, Place("unix:///o", "ironcore-0.2"))
+
+    def test_nowhere(self) -> None:
+        """Without any runtime the message says what can be done."""
+        with self.assertRaises(NoRuntimeError) as caught:
+            self.found()
+        self.assertIn("Give --address, or set IRI_MACHINE_RUNTIME_ENDPOINT", str(caught.exception))
+
+    def test_users(self) -> None:
+        """A runtime's user is a number or a name; nobody's name is refused in words."""
+        parser = make_parser()
+        parsed = parser.parse_args(["iri", "version", "--runtime-uid=7", "--runtime-uid=root"])
+        self.assertEqual(parsed.runtime_uid, [7, 0])
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors), self.assertRaises(SystemExit):
+            parser.parse_args(["iri", "version", "--runtime-uid=nobody-at-all"])
+        self.assertIn("there is no user 'nobody-at-all' on this host", errors.getvalue())
+
+    def test_revisions(self) -> None:
+        """The names here are those that there are."""
+        self.assertEqual(REVISIONS, tuple(registry.REVISIONS))

@@ -1,0 +1,48 @@
+"""
+Tests for :mod:`twisted_exec.cli.command`, in processes of their own: each has one reactor.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from textwrap import dedent
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.heard import hear_signals
+
+
+class AskOnceTests(SynchronousTestCase):
+    """Tests for :func:`run_in_reactor`."""
+
+    def setUp(self) -> None:
+        hear_signals(self)
+
+    def ends(self, asking: str, code: int, told: str) -> None:
+        """Run a program that asks, and look how it ends and what it says."""
+        program = f"import os, signal\nfrom twisted_exec.cli.command import run_in_reactor\n{dedent(asking)}"
+        program += "raise SystemExit(run_in_reactor('x', ask))\n"
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        )
+        self.assertEqual((done.returncode, done.stderr), (code, told))
+
+    def test_answer(self) -> None:
+        """The exit code is the asking one's."""
+        self.ends("async def ask(reactor):\n    return 7\n", 7, "")
+
+    def test_crash(self) -> None:
+        """What nobody thought of is one line, of one line."""
+        asking = "async def ask(reactor):\n    raise KeyError('a\\nb')\n"
+        self.ends(asking, 1, "twisted-exec x: internal error: KeyError: 'a\\nb'\n")
+
+    def test_interrupted(self) -> None:
+        """Who is interrupted has no answer, and says nothing."""
+        asking = """
+        async def ask(reactor):
+            from twisted.internet.defer import Deferred
+            reactor.callLater(0, os.kill, os.getpid(), signal.SIGINT)
+            await Deferred()
+        """
+        self.ends(asking, 130, "")

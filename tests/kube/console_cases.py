@@ -1,0 +1,121 @@
+"""
+An API server that serves consoles and nothing else, on a loopback port.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.trial.unittest import TestCase
+
+from twisted_exec.api.dialects import DEFAULT, Dialect
+from twisted_exec.api.status import APIError, NotFound, Unauthorized
+from twisted_exec.kube.kubeconfig.loader import ClientConfig
+from twisted_exec.streaming.http.routes import not_found
+from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond_json
+from twisted_exec.streaming.interfaces import IAttachment
+from twisted_exec.streaming.remotecommand.server import serve
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: test
+contexts:
+- name: test
+  context: {cluster: test, user: test}
+clusters:
+- name: test
+  cluster: {server: "%s"}
+users:
+- name: test
+  user: {}
+"""
+
+
+class Consoles(Dispatcher):
+    """
+    :ivar dialects: those that the server speaks; by default the default.
+    :ivar machines: what is attached, or the refusal, for each ``NAMESPACE/NAME``, or for each
+        ``PLURAL.GROUP/NAMESPACE/NAME`` where it is no machine of the default dialect.
+    :ivar heads: the headers of every request.
+    :ivar tokens: the ``Authorization`` headers that are accepted; ``None`` accepts anyone.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dialects: tuple[Dialect, ...] = (DEFAULT,)
+        self.machines: dict[str, Callable[[], IAttachment] | APIError] = {}
+        self.heads: list[Any] = []
+        self.tokens: set[str] | None = None
+
+    async def dispatch(self, request: Request) -> None:
+        self.heads.append(request.requestHeaders)
+        shown = request.requestHeaders.getRawHeaders("authorization", [""])[0]
+        if self.tokens is not None and shown not in self.tokens:
+            raise Unauthorized()
+        path = request.path.decode()
+        if path in (documents := self._discovery()):
+            respond_json(request, 200, documents[path])
+            return
+        found = self._machine(path)
+        if isinstance(found, APIError):
+            raise found
+        serve(request, found(), session="s-1", user="test", clock=reactor)  # type: ignore[arg-type]
+
+    def _discovery(self) -> dict[str, Any]:
+        """What the server says of itself, by path."""
+        groups = dict.fromkeys(each.group for each in self.dialects)
+        documents: dict[str, Any] = {"/apis": {"groups": [{"name": group} for group in groups]}}
+        for each in self.dialects:
+            path = f"/apis/{each.group}/{each.version}"
+            resources = documents.setdefault(path, {"resources": []})["resources"]
+            resources.append({"name": f"{each.workload.plural}/exec"})
+        return documents
+
+    def _machine(self, path: str) -> Callable[[], IAttachment] | APIError:
+        _, _, group, _, _, namespace, plural, name, *_ = [*path.split("/"), *[""] * 8]
+        served = [(each.group, each.workload.plural) for each in self.dialects]
+        if (group, plural) not in served:
+            return not_found()
+        key = f"{namespace}/{name}"
+        if (group, plural) != (DEFAULT.group, DEFAULT.workload.plural):
+            key = f"{plural}.{group}/{key}"
+        return self.machines.get(key, NotFound(plural, name, group))
+
+
+class ConsolesCase(TestCase):
+    """``self.consoles`` is served at ``self.config``."""
+
+    timeout = 60
+
+    def setUp(self) -> Any:
+        self.consoles = Consoles()
+        self.site = Site(self.consoles, reactor)  # type: ignore[arg-type]
+        endpoint = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
+        return endpoint.listen(self.site).addCallback(self._listening)
+
+    def _listening(self, port: Any) -> None:
+        self.addCleanup(self._settle)
+        self.addCleanup(lambda: maybeDeferred(port.stopListening))
+        self.addCleanup(self.site.drain)
+        self.config = ClientConfig(f"http://127.0.0.1:{port.getHost().port}")
+
+    def _settle(self) -> Deferred[None]:
+        """Both ends of a loopback connection see its end within a turn or two."""
+        settled: Deferred[None] = Deferred()
+        reactor.callLater(0.01, settled.callback, None)  # type: ignore[attr-defined]
+        return settled
+
+    def kubeconfig(self) -> str:
+        """The path of a kubeconfig for it."""
+        directory = self.mktemp()
+        os.makedirs(directory)
+        path = os.path.join(directory, "kubeconfig")
+        with open(path, "w") as file:
+            file.write(KUBECONFIG % self.config.server)
+        return os.path.abspath(path)

@@ -1,0 +1,429 @@
+"""
+Tests for :mod:`twisted_exec.kube.consoles.exec`: real sockets, the real server's end.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.endpoints import TCP4ServerEndpoint, clientFromString, connectProtocol
+from twisted.internet.error import NoProtocol
+from twisted.internet.protocol import Factory, Protocol
+from twisted.python.failure import Failure
+
+from tests.kube.console_cases import ConsolesCase
+from tests.kube.plugins import PluginScript
+from twisted_exec.api.dialects import IRONCORE, SPHERIC, SPHERIC_MACHINES
+from twisted_exec.api.status import APIError, BadGateway, Conflict, Forbidden
+from twisted_exec.kube.consoles.exec import (
+    ConsoleAddress,
+    ConsoleDone,
+    ConsoleEndpoint,
+    ConsoleLost,
+    open_console,
+)
+from twisted_exec.kube.kubeconfig.client_config import Impersonation, KubeConfigError
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, Break, Ending, TerminalSize
+from twisted_exec.streaming.remotecommand.client import ATTEMPTS
+from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
+from twisted_exec.testing.proxies import ConnectProxy, Socks5Proxy
+
+
+class Collector(Protocol):
+    """Keeps what it gets; ``over`` fires with the reason of its end."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.over: Deferred[Exception] = Deferred()
+        self._waiting: list[tuple[bytes, Deferred[None]]] = []
+
+    def dataReceived(self, data: bytes) -> None:
+        self.received += data
+        for wanted, seen in self._waiting[:]:
+            if wanted in self.received:
+                self._waiting.remove((wanted, seen))
+                seen.callback(None)
+
+    def until(self, wanted: bytes) -> Deferred[None]:
+        seen: Deferred[None] = Deferred()
+        self._waiting.append((wanted, seen))
+        self.dataReceived(b"")
+        return seen
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
+        self.over.callback(reason.value)
+
+
+class OpenConsoleTests(ConsolesCase):
+    """Tests for :func:`open_console`."""
+
+    async def test_refused(self) -> None:
+        """What the server says is what the user gets."""
+        self.consoles.machines["default/vm"] = Forbidden("user test may not")
+        for name, code in (("vm", 403), ("none", 404)):
+            opening = open_console(self.config, "default", name, RecordingUser(), reactor)
+            error = await self.assertFailure(opening, APIError)
+            self.assertEqual(error.code, code)
+
+    async def test_names_are_escaped(self) -> None:
+        """No name reaches another path."""
+        opening = open_console(self.config, "default", "a/../b", RecordingUser(), reactor)
+        error = await self.assertFailure(opening, APIError)
+        self.assertIn(error.code, (400, 404))
+
+    async def test_unreachable(self) -> None:
+        """A server that is not there is named."""
+        config = replace(self.config, server="http://127.0.0.1:1")
+        opening = open_console(config, "default", "vm", RecordingUser(), reactor)
+        error = await self.assertFailure(opening, BadGateway)
+        self.assertEqual(error.message, "cannot reach http://127.0.0.1:1: connection refused")
+
+    async def test_token(self) -> None:
+        """Credentials travel with the upgrade; the user agent says who asks."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        config = replace(self.config, token="secret")
+        stream = await open_console(config, "default", "vm", RecordingUser(), reactor)
+        stream.abort()
+        head = self.consoles.heads[0]
+        self.assertEqual(head.getRawHeaders("authorization"), ["Bearer secret"])
+        self.assertIn("kubectl-console", head.getRawHeaders("user-agent")[0])
+
+    async def test_identity(self) -> None:
+        """Who we are and as whom we act travel with every kind of upgrade."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        asked = Impersonation("jane", "7", ("dev", "ops"), (("scopes", ("a",)),))
+        config = replace(self.config, username="u", password="p", impersonate=asked)
+        for protocol in ATTEMPTS:
+            stream = await open_console(
+                config, "default", "vm", RecordingUser(), reactor, protocols=[protocol]
+            )
+            stream.abort()
+            head = self.consoles.heads.pop()
+            for name, told in (
+                ("authorization", ["Basic dTpw"]),
+                ("impersonate-user", ["jane"]),
+                ("impersonate-group", ["dev", "ops"]),
+                ("impersonate-uid", ["7"]),
+                ("impersonate-extra-scopes", ["a"]),
+            ):
+                self.assertEqual(head.getRawHeaders(name), told, protocol)
+
+    async def test_plugin(self) -> None:
+        """A plugin's token is shown; one that is refused is asked for once more."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        self.consoles.tokens = {"Bearer t2"}
+        script = PluginScript(Path(self.mktemp()), "answer(token=f't{count}')")
+        config = replace(self.config, plugin=script.plugin())
+        for protocol in ATTEMPTS:
+            stream = await open_console(
+                config, "default", "vm", RecordingUser(), reactor, protocols=[protocol]
+            )
+            stream.abort()
+        self.assertEqual(len(script.runs()), 2)
+        self.consoles.tokens = set()
+        opening = open_console(config, "default", "vm", RecordingUser(), reactor)
+        error = await self.assertFailure(opening, APIError)
+        self.assertEqual((error.code, len(script.runs())), (401, 3))
+
+    async def test_plugin_fails(self) -> None:
+        """A plugin that fails is the user's to mend."""
+        script = PluginScript(Path(self.mktemp()), "sys.exit(2)")
+        config = replace(self.config, plugin=script.plugin())
+        opening = open_console(config, "default", "vm", RecordingUser(), reactor)
+        await self.assertFailure(opening, KubeConfigError)
+        self.assertEqual(self.consoles.heads, [])
+
+    async def test_proxies(self) -> None:
+        """Every kind of upgrade passes a proxy, and bytes do after it."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        for kind, scheme in ((ConnectProxy, "http"), (Socks5Proxy, "socks5")):
+            proxy = kind(reactor, "ann:secret")
+            listening = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(proxy)
+            port = await listening
+            self.addCleanup(port.stopListening)
+            self.addCleanup(proxy.abort)
+            where = f"{scheme}://ann:secret@127.0.0.1:{port.getHost().port}"
+            config = replace(self.config, proxy_url=where)
+            for protocol in ATTEMPTS:
+                user = RecordingUser()
+                stream = await open_console(
+                    config, "default", "vm", user, reactor, protocols=[protocol]
+                )
+                stream.write(b"by proxy")
+                while user.received != b"by proxy":
+                    await self._settle()
+                stream.abort()
+            self.assertEqual(proxy.asked, [self.config.url.netloc] * len(ATTEMPTS))
+
+    async def test_lost(self) -> None:
+        """A connection that is lost before the status is no success, whatever it speaks."""
+        for protocol in ATTEMPTS:
+            attachment = RecordingAttachment()
+            self.consoles.machines["default/vm"] = lambda attachment=attachment: attachment
+            user = RecordingUser()
+            await open_console(self.config, "default", "vm", user, reactor, protocols=[protocol])
+            attachment.transport.cut()
+            while not user.detached_with:
+                await self._settle()
+            self.assertEqual(user.detached_with, ["connection lost before the session's status"])
+            self.assertEqual(user.endings, [])
+
+    async def test_token_file_missing(self) -> None:
+        """A credential that cannot be read is the user's to mend."""
+        config = replace(self.config, token_file="/nonexistent/token")
+        opening = open_console(config, "default", "vm", RecordingUser(), reactor)
+        await self.assertFailure(opening, KubeConfigError)
+
+    async def test_cancelled(self) -> None:
+        """A user who does not wait leaves nothing behind."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        opening = open_console(self.config, "default", "vm", RecordingUser(), reactor)
+        opening.cancel()
+        await self.assertFailure(opening, CancelledError)
+
+
+class DialectTests(ConsolesCase):
+    """Whose machine it is, when nobody says."""
+
+    INSTANCE = "instances.core.spheric.cloud/default/vm"
+
+    def opening(self, **more: Any) -> Deferred[Any]:
+        return open_console(self.config, "default", "vm", RecordingUser(), reactor, **more)
+
+    async def assert_opened(self, **more: Any) -> None:
+        stream = await self.opening(**more)
+        stream.abort()
+
+    async def test_found(self) -> None:
+        """The server tells which dialects it speaks, and that one is opened."""
+        self.consoles.dialects = (SPHERIC,)
+        self.consoles.machines[self.INSTANCE] = EchoAttachment
+        await self.assert_opened()
+
+    async def test_the_first(self) -> None:
+        """With several, the default's machine is meant when there is one of the name."""
+        self.consoles.dialects = (SPHERIC, IRONCORE)
+        self.consoles.machines["default/vm"] = EchoAttachment
+        self.consoles.machines[self.INSTANCE] = Forbidden("not this one")
+        await self.assert_opened()
+        self.assertEqual(len(self.consoles.heads), 1)
+
+    async def test_told(self) -> None:
+        """Who says which has that one, and nothing is asked."""
+        self.consoles.dialects = (IRONCORE, SPHERIC)
+        self.consoles.machines["default/vm"] = Forbidden("not this one")
+        self.consoles.machines[self.INSTANCE] = EchoAttachment
+        await self.assert_opened(among=[SPHERIC])
+        self.assertEqual(len(self.consoles.heads), 1)
+
+    async def test_same_group(self) -> None:
+        """Two dialects of one group are told apart by what it has."""
+        self.consoles.dialects = (SPHERIC_MACHINES,)
+        self.consoles.machines["machines.core.spheric.cloud/default/vm"] = EchoAttachment
+        await self.assert_opened()
+
+    async def test_nowhere(self) -> None:
+        """What is told is what the server says of a kind that it has."""
+        self.consoles.dialects = (SPHERIC,)
+        error = await self.assertFailure(self.opening(), APIError)
+        self.assertEqual(error.message, 'instances.core.spheric.cloud "vm" not found')
+
+    async def test_no_such_kind(self) -> None:
+        """A server that has no machines of the kind is named, with those that it has."""
+        self.consoles.dialects = (SPHERIC,)
+        error = await self.assertFailure(self.opening(among=[IRONCORE]), APIError)
+        self.assertEqual(
+            (error.code, error.message),
+            (
+                404,
+                f"{self.config.server} has no machines.compute.ironcore.dev; "
+                "it has instances.core.spheric.cloud",
+            ),
+        )
+
+    async def test_other_not_found(self) -> None:
+        """Of a kind that it has, the server's own words stand."""
+        self.consoles.machines["default/vm"] = APIError("gone there", code=404, reason="NotFound")
+        error = await self.assertFailure(self.opening(), APIError)
+        self.assertEqual(error.message, "gone there")
+
+    async def test_no_machines(self) -> None:
+        """One that has none at all is probably another cluster's."""
+        self.consoles.dialects = ()
+        error = await self.assertFailure(self.opening(), APIError)
+        self.assertEqual(
+            error.message,
+            f"{self.config.server} has no machines.compute.ironcore.dev; is it the right cluster?",
+        )
+
+    async def test_refused(self) -> None:
+        """A machine that one may not open is not hidden by one that there is not."""
+        self.consoles.dialects = (IRONCORE, SPHERIC)
+        self.consoles.machines["default/vm"] = Forbidden("user test may not")
+        error = await self.assertFailure(self.opening(), APIError)
+        self.assertEqual((error.code, error.message), (403, "user test may not"))
+
+    async def test_other_refusals(self) -> None:
+        """A machine that cannot be opened just now is looked for nowhere else."""
+        self.consoles.dialects = (IRONCORE, SPHERIC)
+        self.consoles.machines["default/vm"] = Conflict("it is powered off")
+        self.consoles.machines[self.INSTANCE] = EchoAttachment
+        error = await self.assertFailure(self.opening(), APIError)
+        self.assertEqual(error.code, 409)
+        self.assertEqual(len(self.consoles.heads), 1)
+
+
+class ConsoleEndpointTests(ConsolesCase):
+    """Tests for :class:`ConsoleEndpoint`."""
+
+    def endpoint(self) -> ConsoleEndpoint:
+        return ConsoleEndpoint(self.config, "default", "vm", reactor)
+
+    async def test_both_ways(self) -> None:
+        """What is written is typed, what the machine prints is received; leaving is an end."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        console.transport.write(b"echo")
+        console.transport.writeSequence([b" o", b"k"])
+        await console.until(b"echo ok")
+        self.assertEqual(
+            console.transport.getPeer(), ConsoleAddress(self.config.server, "default", "vm")
+        )
+        console.transport.loseConnection()
+        reason = await console.over
+        assert isinstance(reason, ConsoleDone)
+        self.assertIsNone(reason.ending)
+
+    async def test_end_of_input(self) -> None:
+        """``loseWriteConnection`` reaches the machine's end, and its status comes back."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        console.transport.write(b"last")
+        console.transport.loseWriteConnection()
+        reason = await console.over
+        self.assertEqual(console.received, b"last")
+        assert isinstance(reason, ConsoleDone) and reason.ending is not None
+        self.assertTrue(reason.ending.ok)
+
+    async def test_ended_from_the_other_side(self) -> None:
+        """Any other ending is a lost connection that says why."""
+        attachment = RecordingAttachment(b"login: ")
+        self.consoles.machines["default/vm"] = lambda: attachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        await console.until(b"login: ")
+        attachment.transport.end(Ending(MACHINE_DELETED, "machine gone"))
+        reason = await console.over
+        assert isinstance(reason, ConsoleLost) and reason.ending is not None
+        self.assertEqual(reason.ending.reason, MACHINE_DELETED)
+        self.assertIn("machine gone", str(reason))
+
+    async def test_exit_code(self) -> None:
+        """A process's code is in the ending."""
+        attachment = RecordingAttachment()
+        self.consoles.machines["default/vm"] = lambda: attachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        attachment.transport.end(Ending("Completed", "exited with 7", 7))
+        reason = await console.over
+        assert isinstance(reason, ConsoleLost) and reason.ending is not None
+        self.assertEqual(reason.ending.exit_code, 7)
+
+    async def test_lost(self) -> None:
+        """A connection that dies is no ending."""
+        attachment = RecordingAttachment()
+        self.consoles.machines["default/vm"] = lambda: attachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        attachment.transport.cut()
+        reason = await console.over
+        assert isinstance(reason, ConsoleLost)
+        self.assertIsNone(reason.ending)
+        self.assertIn("connection lost before the session's status", str(reason))
+
+    async def test_size(self) -> None:
+        """A protocol that has a terminal tells its size."""
+        attachment = EchoAttachment()
+        self.consoles.machines["default/vm"] = lambda: attachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        console.transport.window_changed(TerminalSize(132, 43))
+        console.transport.write(b"x")
+        await console.until(b"x")
+        self.assertEqual(attachment.sizes, [TerminalSize(132, 43)])
+        console.transport.abortConnection()
+        await console.over
+
+    async def test_break(self) -> None:
+        """A protocol may send BREAK; where the machine sees it is behind what was written."""
+        attachment = EchoAttachment()
+        self.consoles.machines["default/vm"] = lambda: attachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        console.transport.window_changed(TerminalSize(132, 43))
+        console.transport.write(b"a")
+        console.transport.send_break()
+        console.transport.send_break(5000)
+        console.transport.write(b"b")
+        await console.until(b"ab")
+        self.assertEqual(attachment.wishes, [Break(250), Break(5000)])
+        self.assertEqual(attachment.sizes, [TerminalSize(132, 43)])
+        console.transport.abortConnection()
+        await console.over
+        console.transport.send_break()
+
+    async def test_back_pressure(self) -> None:
+        """A paused protocol gets nothing; resumed, it gets all."""
+        attachment = RecordingAttachment(b"first")
+        self.consoles.machines["default/vm"] = lambda: attachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        await console.until(b"first")
+        console.transport.pauseProducing()
+        attachment.transport.write(b"second" * 1000)
+        await self._settle()
+        self.assertEqual(console.received, b"first")
+        console.transport.resumeProducing()
+        await console.until(b"second" * 1000)
+        console.transport.loseConnection()
+        await console.over
+
+    async def test_factory_that_declines(self) -> None:
+        """As with any endpoint."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+
+        class Declining(Factory):
+            def buildProtocol(self, addr: object) -> None:
+                return None
+
+        await self.assertFailure(self.endpoint().connect(Declining()), NoProtocol)
+
+
+class EndpointStringTests(ConsolesCase):
+    """``console:...`` with ``clientFromString``."""
+
+    async def test_connects(self) -> None:
+        """The kubeconfig names the server, the string the machine."""
+        self.consoles.machines["space/vm"] = EchoAttachment
+        path = self.kubeconfig()
+        description = f"console:vm:namespace=space:kubeconfig={path}:context=test"
+        console = await connectProtocol(clientFromString(reactor, description), Collector())
+        console.transport.write(b"hello")
+        await console.until(b"hello")
+        console.transport.loseConnection()
+        await console.over
+
+    async def test_read_when_connecting(self) -> None:
+        """A kubeconfig may appear, or be renewed, after the string was read."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        path = os.path.abspath(self.mktemp())
+        endpoint = clientFromString(reactor, f"console:vm:kubeconfig={path}")
+        await self.assertFailure(connectProtocol(endpoint, Collector()), KubeConfigError)
+        os.rename(self.kubeconfig(), path)
+        console = await connectProtocol(endpoint, Collector())
+        console.transport.abortConnection()
+        await console.over
+
+    def test_mistakes(self) -> None:
+        """A string without a machine is refused."""
+        for description in ("console:", "console:vm:timeout=soon"):
+            self.assertRaises(ValueError, clientFromString, reactor, description)

@@ -1,0 +1,206 @@
+"""Tests for :mod:`twisted_exec.kube.credentials.serving_certificate`: a cluster in memory, files that are real."""
+
+from __future__ import annotations
+
+import base64
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS
+from twisted_exec.api.kinds.certificates import request_of
+from twisted_exec.kube.credentials.serving_certificate import DENIED_SECONDS, ServingCertificate
+from twisted_exec.testing.cluster import MemoryCluster, unreachable
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.pki.authority import Authority, request_server
+from twisted_exec.tls.server import ServerTLS
+
+CSRS = CERTIFICATESIGNINGREQUESTS.resource
+CA = Authority.create("serving")
+NAMES = ["10.0.0.7", "host"]
+POOL = IRONCORE.pool_identity("pool-a")
+
+
+class ServingTests(SynchronousTestCase):
+    """Tests for :class:`ServingCertificate`."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(1_800_000_000)
+        self.cluster = MemoryCluster()
+        self.directory = os.path.join(self.mktemp(), "certificates")
+        self.serving = self.make()
+
+    def make(self) -> ServingCertificate:
+        return ServingCertificate(
+            self.cluster.client(),
+            self.clock,
+            directory=self.directory,
+            name=POOL,
+            group=IRONCORE.pool_identity_group,
+            label="pool-a",
+            now=self.clock.seconds,
+            signer="twisted-exec.dev/poollet-serving",
+        )
+
+    def start(self, names: list[str] = NAMES) -> None:
+        self.serving.prepare()
+        self.serving.start(names)
+        self.addCleanup(self.serving.stop)
+
+    def requests(self) -> list[Any]:
+        return [one for (resource, *_), one in self.cluster.objects.items() if resource == CSRS]
+
+    def open_request(self) -> Any:
+        (one,) = (one for one in self.requests() if not one.get("status"))
+        return one
+
+    def answer(self, **status: Any) -> None:
+        name = self.open_request()["metadata"]["name"]
+        client = self.cluster.client()
+        self.successResultOf(client.patch(CSRS, name, {"status": status}, subresource="status"))
+
+    def sign(self, names: list[str] = NAMES, key: Any = None, days: float = 100) -> None:
+        """As a signer does."""
+        request = request_of(self.open_request())
+        certificate = CA.certify(
+            key or request.public_key(),
+            POOL,
+            [IRONCORE.pool_identity_group],
+            names,
+            now=datetime.fromtimestamp(self.clock.seconds(), UTC),
+            life=timedelta(days=days),
+        )
+        self.answer(certificate=base64.b64encode(certificate).decode())
+
+    def turn(self, seconds: float, step: float = 5.0) -> None:
+        for _ in range(int(seconds / step)):
+            self.clock.advance(step)
+
+    def installed(self) -> x509.Certificate:
+        return x509.load_pem_x509_certificate(Path(self.serving.certificate).read_bytes())
+
+    def test_asked_for(self) -> None:
+        """It begins with one that nobody trusts, asks for its name and its addresses, and installs the answer."""
+        self.start()
+        self.assertEqual(os.stat(self.serving.key).st_mode & 0o777, 0o600)
+        own = self.installed()
+        asked = self.open_request()
+        self.assertEqual(asked["spec"]["signerName"], "twisted-exec.dev/poollet-serving")
+        self.assertEqual(asked["spec"]["usages"], ["digital signature", "server auth"])
+        request = request_of(asked)
+        self.assertIn(f"CN={POOL}", request.subject.rfc4514_string())
+        self.assertIn(f"O={IRONCORE.pool_identity_group}", request.subject.rfc4514_string())
+        self.turn(60)
+        self.assertIn("waits for approval (kubectl certificate approve)", self.serving.problem)
+        self.assertEqual(self.installed(), own)
+        self.sign()
+        self.turn(20)
+        self.assertEqual(self.installed().public_key(), request.public_key())
+        self.assertEqual(self.serving.problem, "")
+
+    def test_otherwise_spelt(self) -> None:
+        """Addresses may be told as they are not signed: the certificate fits nevertheless."""
+        names = ["Host.example.", "2001:DB8:0::1"]
+        self.start(names)
+        self.sign(names)
+        self.turn(20)
+        self.assertEqual((self.serving.problem, len(self.requests())), ("", 1))
+
+    def test_kept(self) -> None:
+        """A good one is kept over a restart, and renewed before it ends."""
+        self.start()
+        self.sign()
+        self.turn(20)
+        first = self.installed()
+        self.successResultOf(self.serving.stop())
+        self.serving = self.make()
+        self.start()
+        self.turn(60 * 86400, step=3600)
+        self.assertEqual(len(self.requests()), 1)
+        self.turn(35 * 86400, step=3600)
+        self.assertEqual(len(self.requests()), 2)
+        self.assertEqual(self.installed(), first)
+        self.sign()
+        self.turn(20)
+        self.assertNotEqual(self.installed(), first)
+
+    def test_other_addresses(self) -> None:
+        """One that does not name where it is reached now is replaced at once."""
+        self.start()
+        self.sign()
+        self.turn(20)
+        self.successResultOf(self.serving.stop())
+        self.serving = self.make()
+        self.start(["10.0.0.8"])
+        self.assertEqual(len(self.requests()), 2)
+
+    def test_denied(self) -> None:
+        """A no is told, and not answered by asking again at once."""
+        self.start()
+        self.answer(conditions=[{"type": "Denied", "status": "True", "message": "who are you"}])
+        self.turn(DENIED_SECONDS - 60)
+        self.assertIn("Denied: who are you", self.serving.problem)
+        self.assertEqual(len(self.requests()), 1)
+        self.turn(120)
+        self.assertEqual(len(self.requests()), 2)
+
+    def test_unfit(self) -> None:
+        """What was signed for another key, or other names, is not installed."""
+        self.start()
+        own = self.installed()
+        told: list[str] = []
+        self.patch(self.serving, "_tell", told.append)
+        self.sign(key=x509.load_pem_x509_certificate(CA.certificate_pem).public_key())
+        self.turn(40)
+        self.assertIn("the signed certificate is another key's", told)
+        self.sign(["host"])
+        self.turn(40)
+        self.assertIn("the signed certificate does not name 10.0.0.7", told)
+        self.assertEqual(self.installed(), own)
+        self.assertEqual(len(self.requests()), 3)
+
+    def test_unanswered(self) -> None:
+        """A request that the server dropped, or a server that is away, is asked again, seldom."""
+        self.start()
+        (asked,) = self.requests()
+        self.cluster.problem = unreachable()
+        self.turn(300)
+        self.assertLess(len(self.cluster.requests), 40)
+        self.cluster.problem = None
+        client = self.cluster.client()
+        self.successResultOf(client.delete(CSRS, asked["metadata"]["name"]))
+        self.turn(60)
+        (again,) = self.requests()
+        self.assertNotEqual(again["metadata"]["name"], asked["metadata"]["name"])
+
+    def test_died_in_between(self) -> None:
+        """A new key beside the old certificate is as none: it begins anew, and asks."""
+        self.start()
+        self.sign()
+        self.turn(20)
+        self.serving.stop()
+        signed = self.installed()
+        Path(self.serving.key).write_bytes(request_server("x", ["y"], NAMES).key_pem)
+        self.start()
+        own = self.installed()
+        self.assertNotEqual(own, signed)
+        ServerTLS(self.serving.certificate, self.serving.key, clock=self.clock).load()
+        self.assertEqual(
+            self.open_request()["spec"]["usages"], ["digital signature", "server auth"]
+        )
+
+    def test_unwritable(self) -> None:
+        """A directory that cannot be is found when the program starts."""
+        Path(self.mktemp()).parent.mkdir(parents=True, exist_ok=True)
+        blocked = self.mktemp()
+        Path(blocked).write_text("")
+        self.directory = os.path.join(blocked, "x")
+        with self.assertRaises(TLSConfigError):
+            self.make().prepare()

@@ -1,0 +1,94 @@
+"""Tests for :mod:`twisted_exec.kube.kubeconfig.entries`: kubeconfigs that somebody else has written."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import yaml
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.kubeconfig.entries import MAX_DEPTH, MAX_VALUES
+from twisted_exec.kube.kubeconfig.loader import MAX_INLINE_BYTES, check_inline, load_inline
+
+HEAD = b"""
+clusters: [{name: a, cluster: {server: 'https://api.example'}}]
+contexts: [{name: a, context: {cluster: a, user: a}}]
+current-context: a
+"""
+USER = b"users: [{name: a, user: {token: t0ken}}]\n"
+BOMB = b"x0: &x0 [a,a,a,a,a,a,a,a,a,a]\n" + b"".join(
+    b"x%d: &x%d [%s]\n" % (number, number, b",".join([b"*x%d" % (number - 1)] * 10))
+    for number in range(1, 9)
+)
+MERGED = b"m0: &m0 {a0: 1}\n" + b"".join(
+    b"m%d: &m%d {<<: [%s], a%d: 1}\n"
+    % (number, number, b",".join([b"*m%d" % (number - 1)] * 9), number)
+    for number in range(1, 9)
+)
+SECONDS = 1.0
+"""A bomb takes half a minute, and all memory that there is."""
+
+
+class OthersTests(SynchronousTestCase):
+    """Nothing that anybody writes is much work, or ends in anything but one line."""
+
+    def refusal(self, content: bytes) -> str:
+        started = time.process_time()
+        with self.assertRaises(KubeConfigError) as caught:
+            load_inline(content, "secret a/b", environ={})
+        self.assertLess(time.process_time() - started, SECONDS)
+        return str(caught.exception)
+
+    def test_plain(self) -> None:
+        """What people and programs write is taken, whatever it has beside."""
+        more = b"preferences: {colors: true}\nextensions: ~\nsince: 2026-01-01\nnumber: 12\n"
+        self.assertEqual(load_inline(HEAD + USER + more, "it", environ={}).token, "t0ken")
+
+    def test_bombs(self) -> None:
+        """Aliases, which stand for gigabytes: as a value, as what it says that it is, and merged."""
+        told = "secret a/b: it has aliases (*), which are not taken from here; write them out"
+        for bomb in (
+            BOMB + HEAD + b"users: [{name: a, user: {token: t, more: *x8}}]",
+            BOMB + HEAD + USER + b"kind: *x8\n",
+            MERGED + HEAD + USER,
+            HEAD + b"users: [{name: a, user: &it {token: t, more: *it}}]",
+        ):
+            self.assertEqual(self.refusal(bomb), told)
+
+    def test_many(self) -> None:
+        """A quarter of a megabyte of commas, or of entries."""
+        flow = b"a: [" + b"1," * ((MAX_INLINE_BYTES - 1000) // 2) + b"1]"
+        self.assertIn(f"more than {MAX_VALUES} keys and values", self.refusal(HEAD + flow))
+        users = [{"name": str(number)} for number in range(15_000)]
+        document = {**yaml.safe_load(HEAD), "users": users}
+        content = json.dumps(document, separators=(",", ":")).encode()
+        self.assertIn('no user "a"', self.refusal(content))
+
+    def test_deep(self) -> None:
+        """Nested without end; what YAML's library would end the process for."""
+        self.assertIn(f"more than {MAX_DEPTH} deep", self.refusal(b"a: " + b"[" * 100_000))
+        self.assertIn("recursion", self.refusal(b'{"a": ' + b"[" * 100_000))
+
+    def test_numbers(self) -> None:
+        """Numbers to the base of sixty, of any length, are no work: they are text."""
+        more = b"a: " + b"1:" * 120_000 + b"1.5\nb: 0x" + b"9" * 9000 + b"\nc: 2001-99-99\n"
+        self.assertEqual(load_inline(HEAD + USER + more, "it", environ={}).token, "t0ken")
+
+    def test_tags(self) -> None:
+        """Objects of other languages are none of ours."""
+        told = self.refusal(HEAD + b"users: !!python/object/apply:os.system [id]\n")
+        self.assertIn("it has tags (!)", told)
+
+    def test_kind(self) -> None:
+        """What it says that it is, is told in short."""
+        self.assertEqual(
+            self.refusal(b"kind: [Config]"), "secret a/b: not a kubeconfig: its kind is no text"
+        )
+        self.assertLess(len(self.refusal(b"kind: " + b"x" * 9000)), 200)
+
+    def test_empty(self) -> None:
+        """Nothing at all."""
+        with self.assertRaises(KubeConfigError):
+            check_inline(b"", "it")

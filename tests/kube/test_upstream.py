@@ -1,0 +1,68 @@
+"""Tests for :mod:`twisted_exec.kube.upstream`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation, KubeConfigError
+from twisted_exec.kube.upstream import Way
+from twisted_exec.streaming.interfaces import Location, Subject
+from twisted_exec.wire.channel import Channel
+
+PATH = "/api/v1/namespaces/ns/pods/p/exec"
+
+
+class WayTests(SynchronousTestCase):
+    """Tests for :class:`Way`."""
+
+    def setUp(self) -> None:
+        self.config = ClientConfig("https://127.0.0.1:1/clusters/c/", token="first")
+        self.subject = Subject("s-1")
+
+    def to(self, **more: object) -> Location:
+        way = Way(lambda: self.config, "the leaf", reactor)
+        going = Deferred.fromCoroutine(way.to(self.subject, PATH, **more))  # type: ignore[arg-type]
+        location: Location = self.successResultOf(going)
+        return location
+
+    def test_location(self) -> None:
+        """The path is under the server's own; we show who we are, as whom the kubeconfig says."""
+        self.config = replace(self.config, impersonate=Impersonation("ann"))
+        location = self.to(query=b"command=sh&command=-c")
+        self.assertEqual(location.path, b"/clusters/c" + PATH.encode() + b"?command=sh&command=-c")
+        self.assertEqual(
+            list(location.headers),
+            [(b"Authorization", b"Bearer first"), (b"Impersonate-User", b"ann")],
+        )
+        self.assertEqual((location.subject, location.host), (self.subject, b"127.0.0.1:1"))
+        self.assertEqual([label for label, _ in location.endpoints], ["the leaf"])
+
+    def test_without_a_query(self) -> None:
+        """There is no question mark then."""
+        self.assertEqual(self.to().path, b"/clusters/c" + PATH.encode())
+
+    def test_acting(self) -> None:
+        """Whom to act as goes before what the kubeconfig says of that."""
+        self.config = replace(self.config, impersonate=Impersonation("ann"))
+        self.assertIn((b"Impersonate-User", b"bob"), self.to(acting=Impersonation("bob")).headers)
+        self.assertEqual(len(self.to(acting=Impersonation()).headers), 1)
+
+    def test_later(self) -> None:
+        """Credentials that were renewed meanwhile are those that are shown later."""
+        location = self.to(streams={Channel.STDIN}, query=b"x=1")
+        self.config = replace(self.config, token="second")
+        assert location.later is not None
+        later = self.successResultOf(location.later())
+        self.assertEqual(list(later.headers), [(b"Authorization", b"Bearer second")])
+        self.assertEqual((later.path, later.streams), (location.path, {Channel.STDIN}))
+
+    def test_no_credentials(self) -> None:
+        """That they cannot be had is said at once, not when it is connected."""
+        self.config = replace(self.config, token="", token_file="/nonexistent/token")
+        way = Way(lambda: self.config, "the leaf", reactor)
+        going = Deferred.fromCoroutine(way.to(self.subject, PATH))
+        self.failureResultOf(going, KubeConfigError)

@@ -1,0 +1,56 @@
+"""Tests for :mod:`twisted_exec.kube.transport.limits`."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.kube.transport.limits import MAX_DEPTH, cut, loads
+
+TEXT = 'a "quoted" [{ \\ thing'
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' * levels + b'["x}"]' + b"}" * levels
+
+
+class LoadsTests(SynchronousTestCase):
+    """One object is not in the way of others."""
+
+    def test_others(self) -> None:
+        """What is beside it is read as it is, before and behind."""
+        one = json.dumps({"told": TEXT, "more": [1, {"b": None}]}).encode()
+        found = loads(b'{"items": [' + one + b"," + nested(5000) + b"," + one + b"]}")
+        self.assertEqual(found["items"][0], json.loads(one))
+        self.assertEqual(found["items"][2], json.loads(one))
+        depth, inner = 2, found["items"][1]
+        while inner is not None:
+            depth, inner = depth + 1, inner["a"]
+        self.assertEqual(depth, MAX_DEPTH)
+
+    def test_as_deep_as_can_be_read(self) -> None:
+        """Nothing is cut off what Python can read."""
+        whole = nested(MAX_DEPTH + 200)
+        self.assertEqual(loads(whole), json.loads(whole))
+
+    def test_bad(self) -> None:
+        """What is no JSON is that, and takes no time, however it is broken."""
+        started = time.process_time()
+        for bad in (b"[" * 9000, b'"\\' * 100_000, b"[" * 9000 + b'"\\' * 100_000, b"]" * 9000):
+            self.assertRaises(ValueError, loads, bad)
+        self.assertLess(time.process_time() - started, 2.0)
+
+    @settings(max_examples=100, deadline=None, database=None)
+    @given(
+        st.recursive(
+            st.text() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+        )
+    )
+    def test_nothing_lost(self, value: object) -> None:
+        """What is not that deep stays as it is, whatever is in it."""
+        content = json.dumps(value).encode()
+        self.assertEqual(cut(content), content)

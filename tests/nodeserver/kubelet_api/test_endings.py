@@ -1,0 +1,100 @@
+"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.endings`; what users see of it is ``test_service``'s."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.nodeserver.support import SimpleLeaf, memory_cluster, simple
+from tests.streaming.sessions.test_registry import Records
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.nodeserver.interfaces import LeafNode
+from twisted_exec.nodeserver.kubelet_api.endings import Endings, pod_ending
+from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending, Subject
+from twisted_exec.streaming.sessions.registry import Sessions
+
+
+def pod(uid: str = "1", **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "web", "uid": uid, **metadata}}
+
+
+class PodEndingTests(SynchronousTestCase):
+    """Which changes of a Pod are its end."""
+
+    def test_changes(self) -> None:
+        """It is gone, or another; not while it is only to be deleted."""
+        gone = Ending(MACHINE_DELETED, 'pod "web" was deleted')
+        for before, after, wanted in (
+            (None, pod(), None),
+            (pod(), pod(labels={"a": "b"}), None),
+            (pod(), pod(deletionTimestamp="2026-01-01T00:00:00Z"), None),
+            (pod(), pod("2"), gone),
+            (pod(), None, gone),
+        ):
+            self.assertEqual(pod_ending(before, after), wanted)
+
+
+class EndingsTests(SynchronousTestCase):
+    """Leaves come, go and change while there are sessions."""
+
+    def setUp(self) -> None:
+        self.root_pods, self.leaves = simple()
+        self.sessions = Sessions(Trail(Records(), "nodeserver", Clock()))
+        self.ended: dict[str, Ending] = {}
+        self.endings = Endings(self.sessions, self.root_pods, self.leaves)
+        self.endings.start()
+        for node in ("leaf-one", "leaf-two"):
+            self.open(node)
+
+    def open(self, node: str) -> None:
+        def end(ending: Ending) -> None:
+            self.ended[node] = ending
+
+        self.sessions.open(Subject(node, pool=node)).carry(end, lambda: None)
+
+    def stand(self, leaf: str, *nodes: str) -> SimpleLeaf:
+        told = [LeafNode(node, leaf) for node in nodes]
+        return SimpleLeaf(leaf, memory_cluster(), ClientConfig("https://x.example"), told)
+
+    def test_other_leaf(self) -> None:
+        """A Node that stands for another leaf now ends its sessions, and no other Node's."""
+        two = self.stand("two", "leaf-two")
+        self.leaves.leaves.append(two)
+        self.leaves.tell()
+        self.assertEqual(self.ended, {})
+        two.nodes = self.stand("two", "leaf-one", "leaf-two").nodes
+        self.leaves.leaves = [two]
+        self.leaves.tell()
+        (found,) = self.ended.values()
+        self.assertEqual((list(self.ended), found.reason), (["leaf-one"], POOL_DELETED))
+        self.assertEqual(found.message, 'node "leaf-one" does not stand for leaf "one" now')
+
+    def test_same_leaf(self) -> None:
+        """A leaf whose credentials or labels are others is the same leaf."""
+        (leaf,) = self.leaves.leaves
+        leaf.nodes = [LeafNode("leaf-one", "one", labels={"zone": "a"})]
+        self.leaves.tell()
+        self.assertEqual(self.ended, {})
+
+    def test_other_leaf_of_the_name(self) -> None:
+        """Who comes under the name of one that went is another; why that went is told."""
+        (leaf,) = self.leaves.leaves
+        leaf.gone = 'space "default/one" is gone: it was deleted'
+        self.leaves.leaves = [self.stand("one", "leaf-one")]
+        self.leaves.tell()
+        told = (
+            'node "leaf-one" does not stand for leaf "one" now: space "default/one" is gone: it was '
+            "deleted"
+        )
+        self.assertEqual(self.ended["leaf-one"], Ending(POOL_DELETED, told))
+
+    def test_stopped(self) -> None:
+        """Nothing is followed any more."""
+        self.endings.stop()
+        self.leaves.leaves.clear()
+        self.leaves.tell()
+        self.root_pods.tell(pod(), None)
+        self.assertEqual((self.ended, self.leaves.followers), ({}, []))

@@ -1,0 +1,214 @@
+"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.query`."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, quote_from_bytes, quote_plus
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.status import APIError, BadRequest
+from twisted_exec.nodeserver.kubelet_api.query import (
+    MAX_PORTS,
+    MAX_QUERY_BYTES,
+    Wanted,
+    attach_query,
+    exec_query,
+    forward_query,
+    parse,
+    path,
+    run_query,
+)
+
+ARGUMENTS = st.lists(st.binary(max_size=20), min_size=1, max_size=6)
+
+
+class WantedTests(SynchronousTestCase):
+    """Tests for :class:`Wanted`."""
+
+    def test_of(self) -> None:
+        """A UID stands before the container, and last where there is none."""
+        for told, wanted in (
+            ("exec ns p c", Wanted("exec", "ns", "p", "c")),
+            ("exec ns p uid c", Wanted("exec", "ns", "p", "c", "uid")),
+            ("containerLogs ns p c", Wanted("containerLogs", "ns", "p", "c")),
+            ("run ns p uid c", Wanted("run", "ns", "p", "c", "uid")),
+            ("portForward ns p", Wanted("portForward", "ns", "p")),
+            ("portForward ns p uid", Wanted("portForward", "ns", "p", uid="uid")),
+        ):
+            self.assertEqual(Wanted.of(told.split()), wanted, told)
+
+    def test_last_slash(self) -> None:
+        """A slash at the end is no segment: it makes neither a UID of a container nor none of one."""
+        for told, wanted in (
+            ("exec ns p c", Wanted("exec", "ns", "p", "c")),
+            ("containerLogs ns p uid c", Wanted("containerLogs", "ns", "p", "c", "uid")),
+            ("portForward ns p", Wanted("portForward", "ns", "p")),
+            ("portForward ns p uid", Wanted("portForward", "ns", "p", uid="uid")),
+        ):
+            self.assertEqual(Wanted.of([*told.split(), ""]), wanted, told)
+
+
+class ExecTests(SynchronousTestCase):
+    """Tests for :func:`exec_query` and :func:`attach_query`."""
+
+    def test_recorded(self) -> None:
+        """What kube-apiserver asks a kubelet for, in an API server's words."""
+        for asked, wanted in (
+            (
+                b"command=sh&command=-c&command=exit+7&error=1&output=1",
+                b"command=sh&command=-c&command=exit+7&container=c&stdout=true&stderr=true",
+            ),
+            (
+                b"command=bash&input=1&output=1&tty=1",
+                b"command=bash&container=c&stdin=true&stdout=true&tty=true",
+            ),
+            (b"output=1&command=ls", b"command=ls&container=c&stdout=true"),
+        ):
+            self.assertEqual(exec_query(asked, "c"), wanted)
+
+    @given(ARGUMENTS)
+    def test_any_command(self, command: list[bytes]) -> None:
+        """Every argument arrives as it was, empty ones and any bytes too, in the same order."""
+        asked = "&".join(f"command={quote_plus(each)}" for each in command).encode()
+        got = parse_qsl(
+            exec_query(asked + b"&output=1", "c").decode("ascii"),
+            keep_blank_values=True,
+            encoding="latin-1",
+        )
+        told = [value.encode("latin-1") for name, value in got if name == "command"]
+        self.assertEqual(told, command)
+
+    @given(ARGUMENTS)
+    def test_other_spelling(self, command: list[bytes]) -> None:
+        """How the root encodes them is of no account."""
+        asked = "&".join(f"command={quote_from_bytes(each)}" for each in command).encode()
+        plus = "&".join(f"command={quote_plus(each)}" for each in command).encode()
+        self.assertEqual(
+            exec_query(asked + b"&output=1", "c"), exec_query(b"output=1&" + plus, "c")
+        )
+
+    def test_only_one_is_true(self) -> None:
+        """Of an API server's words, or of anything but a literal 1, a kubelet knows nothing."""
+        for asked in (b"input=true", b"input=0", b"input=", b"input", b"stdin=1", b"input=1x"):
+            with self.assertRaises(BadRequest):
+                attach_query(asked, "c")
+            self.assertEqual(attach_query(asked + b"&output=1", "c"), b"container=c&stdout=true")
+
+    def test_first_counts(self) -> None:
+        """A stream that is told twice is what was told first."""
+        self.assertEqual(
+            attach_query(b"input=0&input=1&output=1&output=0", "c"), b"container=c&stdout=true"
+        )
+
+    def test_tty_has_no_stderr(self) -> None:
+        """A terminal's errors are its output: asked for both, a kubelet drops the errors."""
+        self.assertEqual(
+            attach_query(b"tty=1&error=1&output=1", "c"), b"container=c&stdout=true&tty=true"
+        )
+        with self.assertRaises(BadRequest):
+            attach_query(b"tty=1&error=1", "c")
+
+    def test_no_streams(self) -> None:
+        """The kubelet's own words."""
+        with self.assertRaises(BadRequest) as caught:
+            exec_query(b"command=ls&tty=1", "c")
+        self.assertEqual(
+            str(caught.exception), "you must specify at least 1 of stdin, stdout, stderr"
+        )
+
+    def test_no_command(self) -> None:
+        """Nothing would be run."""
+        for asked in (b"output=1", b"", b"output=1&Command=ls"):
+            with self.assertRaises(BadRequest) as caught:
+                exec_query(asked, "c")
+            self.assertIn("you must specify a command", str(caught.exception))
+
+    def test_nothing_else_passes(self) -> None:
+        """A container is what the path says, and what is not known is nobody's way around us."""
+        asked = b"output=1&container=other&command=ls&dryRun=All&x&=y"
+        self.assertEqual(exec_query(asked, "c"), b"command=ls&container=c&stdout=true")
+        self.assertEqual(attach_query(asked, "c"), b"container=c&stdout=true")
+
+    def test_undecodable(self) -> None:
+        """A command that lost an argument would be another command."""
+        for asked in (b"command=%zz", b"command=a%", b"command=a;b", b"%g1=x"):
+            with self.assertRaises(BadRequest):
+                exec_query(asked + b"&command=ls&output=1", "c")
+
+    def test_too_long(self) -> None:
+        """What is longer than any request may be is refused before it is taken apart."""
+        with self.assertRaises(APIError) as caught:
+            exec_query(b"output=1&command=" + b"x" * MAX_QUERY_BYTES, "c")
+        self.assertEqual(caught.exception.code, 414)
+
+
+class ForwardTests(SynchronousTestCase):
+    """Tests for :func:`forward_query`."""
+
+    def test_ports(self) -> None:
+        """Ports of a WebSocket, in any form, keep their order: it numbers the channels."""
+        self.assertEqual(forward_query(b"port=80,443", needs_ports=True), b"ports=80&ports=443")
+        self.assertEqual(
+            forward_query(b"port=9&port=8%2C7&x=1", needs_ports=True), b"ports=9&ports=8&ports=7"
+        )
+
+    def test_spdy(self) -> None:
+        """SPDY's streams name theirs."""
+        self.assertEqual(forward_query(b"", needs_ports=False), b"")
+        self.assertEqual(forward_query(b"port=80", needs_ports=False), b"")
+
+    def test_wrong(self) -> None:
+        """What a kubelet refuses is refused."""
+        for asked in (b"", b"port=", b"port=80,", b"port=0", b"port=65536", b"port=x", b"port=-1"):
+            with self.assertRaises(BadRequest):
+                forward_query(asked, needs_ports=True)
+        with self.assertRaises(BadRequest):
+            forward_query(b"port=80" + b",80" * MAX_PORTS, needs_ports=True)
+
+
+class RunTests(SynchronousTestCase):
+    """Tests for :func:`run_query`."""
+
+    def test_split(self) -> None:
+        """A command is split at single spaces and at nothing else, as a kubelet does it."""
+        for cmd, wanted in (
+            (b"cmd=ls", b"command=ls"),
+            (b"cmd=ls+-l", b"command=ls&command=-l"),
+            (b"cmd=a++b", b"command=a&command=&command=b"),
+            (b"cmd=sh%20-c%09x", b"command=sh&command=-c%09x"),
+            (b"cmd=one&cmd=two", b"command=one"),
+        ):
+            self.assertEqual(
+                run_query(cmd, "c"), wanted + b"&container=c&stdout=true&stderr=true", cmd
+            )
+
+    def test_no_command(self) -> None:
+        """Nothing would be run."""
+        for asked in (b"", b"cmd=", b"command=ls"):
+            with self.assertRaises(BadRequest):
+                run_query(asked, "c")
+
+
+class ParseTests(SynchronousTestCase):
+    """Tests for :func:`parse`."""
+
+    @given(st.binary(max_size=200))
+    def test_any_bytes(self, raw: bytes) -> None:
+        """Whatever comes is read or refused."""
+        try:
+            pairs = parse(raw)
+        except APIError as error:
+            self.assertEqual(error.code, 400)
+        else:
+            self.assertLessEqual(sum(len(name) + len(value) for name, value in pairs), len(raw))
+
+
+class PathTests(SynchronousTestCase):
+    """Tests for :func:`path`."""
+
+    def test_path(self) -> None:
+        """Whatever a name holds is one segment."""
+        self.assertEqual(path("ns", "p", "exec"), "/api/v1/namespaces/ns/pods/p/exec")
+        self.assertEqual(path("n/s", "p ?", "log"), "/api/v1/namespaces/n%2Fs/pods/p%20%3F/log")

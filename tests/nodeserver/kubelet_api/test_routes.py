@@ -1,0 +1,97 @@
+"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.routes`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from tests.nodeserver.chain import ServerCase
+from twisted_exec.api.status import NotFound, TooManyRequests
+from twisted_exec.nodeserver.kubelet_api.hop import Hop
+from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
+from twisted_exec.streaming.http.site import Request, respond_text
+
+
+def routes(hop: Hop) -> Iterable[Route]:
+    """One that is refused, one that is not, one that breaks off, and one that is broken."""
+
+    async def told(request: Request, names: Mapping[str, str]) -> None:
+        subject = request.subject
+        facts = [subject.namespace, subject.machine, subject.resource, subject.noun]
+        respond_text(request, 200, json.dumps([*facts, subject.subresource, subject.user]))
+
+    async def refuse(request: Request, names: Mapping[str, str]) -> None:
+        if "container" in names:
+            raise NotFound("pods", names["pod"])
+        raise TooManyRequests("too many", retry_after_seconds=7)
+
+    async def late(request: Request, names: Mapping[str, str]) -> None:
+        request.setHeader(b"Content-Length", b"100")
+        request.write(b"begun")
+        raise NotFound("pods", "late")
+
+    async def broken(request: Request, names: Mapping[str, str]) -> None:
+        raise LookupError("ours")
+
+    yield from of_pod("exec", refuse, ["POST"], "exec")
+    yield from of_pod("containerLogs", told, ["GET"], "log", plain=True)
+    yield from of_pod("portForward", told, ["GET"], "portforward", container=False)
+    yield Route(["GET"], "/pods", refuse)
+    yield Route(["GET"], "/late", late)
+    yield Route(["GET"], "/broken", broken)
+
+
+class NodeRoutesTests(ServerCase):
+    """How paths are answered."""
+
+    async def test_subject(self) -> None:
+        """A path about a Pod says which, with or without a UID; a last slash is none."""
+        await self.start(routes)
+        for path, what in (
+            ("/containerLogs/default/web/main", "log"),
+            ("/containerLogs/default/web/uid-1/main", "log"),
+            ("/portForward/default/web", "portforward"),
+            ("/portForward/default/web/", "portforward"),
+            ("/portForward/default/web/uid-1", "portforward"),
+        ):
+            wanted = ["default", "web", "pods", "pod", what, "kube-apiserver-kubelet-client"]
+            self.assertEqual(json.loads((await self.ask(path)).body), wanted, path)
+
+    async def test_refusals(self) -> None:
+        """A stream is refused with a Status, all else in plain text; pauses are told."""
+        await self.start(routes)
+        answer = await self.ask("/exec/default/web/main", method=b"POST")
+        status = json.loads(answer.body)
+        self.assertEqual((answer.code, status["message"]), (404, 'pods "web" not found'))
+        answer = await self.ask("/pods")
+        self.assertEqual((answer.code, answer.body), (429, b"too many"))
+        headers = {name.lower(): value for name, value in answer.headers}
+        self.assertEqual(headers[b"retry-after"], b"7")
+        self.assertTrue(headers[b"content-type"].startswith(b"text/plain"))
+
+    async def test_method(self) -> None:
+        """Another method is told which there are."""
+        await self.start(routes)
+        answer = await self.ask("/exec/default/web/main", method=b"DELETE")
+        self.assertEqual(answer.code, 405)
+        self.assertIn((b"allow", b"POST"), [(n.lower(), v) for n, v in answer.headers])
+
+    async def test_unknown(self) -> None:
+        """What is no path of a kubelet, or no path at all, is refused once it is known who asks."""
+        await self.start(routes)
+        for path, code in (("/", 404), ("/nothing", 404), ("/exec/a", 404), ("/exec/../b/c", 400)):
+            self.assertEqual((await self.ask(path, method=b"POST")).code, code, path)
+
+    async def test_broken_off(self) -> None:
+        """What has begun to be answered is not ended as if it were whole."""
+        await self.start(routes)
+        # A hundred bytes were promised; the connection is closed, and no refusal stands behind these.
+        self.assertEqual((await self.ask("/late")).body, b"begun")
+
+    async def test_broken(self) -> None:
+        """A fault of ours is logged, and told without its text."""
+        await self.start(routes)
+        answer = await self.ask("/broken")
+        self.assertEqual(answer.code, 500)
+        self.assertNotIn(b"ours", answer.body)
+        self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)

@@ -1,0 +1,203 @@
+"""Tests for :mod:`twisted_exec.nodeserver.leaves.credentials`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from twisted.internet.task import Clock
+from twisted.logger import formatEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.nodeserver.support import kubeconfig, memory_cluster, put_secret
+from twisted_exec.api.kinds.secrets import SECRETS
+from twisted_exec.api.status import Forbidden, ServiceUnavailable
+from twisted_exec.nodeserver.leaves.credentials import Credentials, credentials
+from twisted_exec.nodeserver.leaves.spec import (
+    Kubeconfig,
+    KubeconfigData,
+    KubeconfigFile,
+    KubeconfigSecret,
+)
+
+
+class CredentialsTestCase(SynchronousTestCase):
+    """A root in memory, and what is logged."""
+
+    def setUp(self) -> None:
+        self.clock, self.root = Clock(), memory_cluster()
+        self.told: list[None] = []
+        self.logged: list[str] = []
+
+        def observe(event: object) -> None:
+            self.logged.append(formatEvent(event))  # type: ignore[arg-type]
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+
+    def begin(self, told: Kubeconfig) -> Credentials:
+        found = credentials(told, self.root.client(), self.clock)
+        found.start(lambda: self.told.append(None))
+        self.addCleanup(found.stop)
+        return found
+
+    def refusal(self, found: Credentials) -> str:
+        """Why there are none; it is the problem, too."""
+        with self.assertRaises(ServiceUnavailable) as caught:
+            found.current()
+        self.assertEqual(caught.exception.message, found.problem)
+        self.assertNotIn("\n", found.problem)
+        return found.problem
+
+
+class FileCredentialsTests(CredentialsTestCase):
+    """Tests for :class:`FileCredentials`."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.path = Path(self.mktemp()).absolute()
+
+    def write(self, content: str) -> None:
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(content)
+        os.replace(fresh, self.path)
+
+    def test_rotated(self) -> None:
+        """Another content counts for the next request."""
+        self.write(kubeconfig(token="old"))
+        found = self.begin(KubeconfigFile(str(self.path)))
+        self.assertEqual(found.current().token, "old")
+        self.write(kubeconfig(token="new"))
+        self.assertEqual(found.current().token, "new")
+        self.assertEqual(found.problem, "")
+
+    def test_any_form(self) -> None:
+        """A file may name programs and files: who wrote it is on this machine."""
+        plugin = {
+            "command": "/bin/true",
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "interactiveMode": "Never",
+        }
+        self.write(kubeconfig(exec=plugin))
+        found = self.begin(KubeconfigFile(str(self.path)))
+        assert found.current().plugin is not None
+        self.assertEqual(found.current().plugin.command, "/bin/true")
+
+    def test_missing(self) -> None:
+        """A file that is not there yet is a problem until it is, and is looked for now and then."""
+        found = self.begin(KubeconfigFile(str(self.path)))
+        self.assertIn(f"{self.path}: No such file", self.refusal(found))
+        self.write(kubeconfig())
+        self.refusal(found)
+        self.clock.advance(2)
+        self.assertEqual(found.current().token, "secret")
+        self.assertEqual(found.problem, "")
+
+    def test_other_context(self) -> None:
+        """A context that is not there is told by name."""
+        self.write(kubeconfig())
+        told = self.refusal(self.begin(KubeconfigFile(str(self.path), "prod")))
+        self.assertIn('no context "prod"', told)
+
+
+class DataCredentialsTests(CredentialsTestCase):
+    """Tests for :class:`DataCredentials`."""
+
+    def test_read(self) -> None:
+        """Data is read once."""
+        found = self.begin(KubeconfigData(kubeconfig().encode(), "cluster one"))
+        self.assertIs(found.current(), found.current())
+
+    def test_problems(self) -> None:
+        """What cannot be used is told with where it is from."""
+        for content, told in (
+            (kubeconfig()[:40], "cluster one: not YAML"),
+            (kubeconfig(tokenFile="/etc/passwd"), "tokenFile is not taken from here; use token"),
+            ("x" * (5 << 20), "larger than 256 KiB"),
+        ):
+            found = self.begin(KubeconfigData(content.encode(), "cluster one"))
+            self.assertIn(told, self.refusal(found))
+        missing = KubeconfigData(b"", "cluster one", "cluster one has no kubeconfig")
+        self.assertEqual(self.refusal(self.begin(missing)), "cluster one has no kubeconfig")
+
+
+class SecretCredentialsTests(CredentialsTestCase):
+    """Tests for :class:`SecretCredentials`."""
+
+    told_of = KubeconfigSecret("leaves", "one")
+
+    def test_least_privilege(self) -> None:
+        """One Secret is asked for by its name, and no other is ever told."""
+        put_secret(self.root, kubeconfig(token="other"), "other")
+        put_secret(self.root, kubeconfig(token="own"))
+        self.assertEqual(self.begin(self.told_of).current().token, "own")
+        self.assertEqual(
+            {each[:3] for each in self.root.requests},
+            {("list", "secrets", "leaves"), ("watch", "secrets", "leaves")},
+        )
+        put_secret(self.root, kubeconfig(token="again"), "other")
+        self.assertEqual(len(self.told), 1)
+
+    def test_rotated(self) -> None:
+        """Another content counts for the next request, and who failed is told to try again."""
+        put_secret(self.root, kubeconfig(token="old"))
+        found = self.begin(self.told_of)
+        put_secret(self.root, kubeconfig(token="new"))
+        self.assertEqual(found.current().token, "new")
+        self.assertEqual(len(self.told), 3)  # the Secret was made anew: it went, and came
+
+    def test_bad_rotation(self) -> None:
+        """What cannot be used leaves the last in force; the log says so once, without any of it."""
+        put_secret(self.root, kubeconfig(token="old"))
+        found = self.begin(self.told_of)
+        (key,) = self.root.objects
+        for _ in range(2):
+            secret = {**self.root.objects[key], "data": {"kubeconfig": "aGFsZjogew=="}}
+            self.root.put(key, secret)
+        self.assertEqual(found.current().token, "old")
+        self.assertEqual(found.problem, "")
+        kept = [each for each in self.logged if "keeping the credentials from before" in each]
+        self.assertEqual(len(kept), 1)
+        self.assertIn("secret leaves/one: not YAML", kept[0])
+
+    def test_taken_away(self) -> None:
+        """A Secret that is deleted takes the credentials along, and the remedy is told."""
+        put_secret(self.root, kubeconfig())
+        found = self.begin(self.told_of)
+        self.root.remove((SECRETS.resource, "leaves", "one"))
+        self.assertEqual(
+            self.refusal(found),
+            "secret leaves/one does not exist; make it, with the leaf's kubeconfig under the key "
+            '"kubeconfig"',
+        )
+        put_secret(self.root, kubeconfig())
+        self.assertEqual(found.current().token, "secret")
+
+    def test_other_key(self) -> None:
+        """A key that is not there is told by name."""
+        put_secret(self.root, kubeconfig(), key="value")
+        self.assertEqual(
+            self.refusal(self.begin(self.told_of)),
+            'secret leaves/one does not have the leaf\'s kubeconfig under the key "kubeconfig"',
+        )
+        other = KubeconfigSecret("leaves", "one", "value")
+        self.assertEqual(self.begin(other).current().token, "secret")
+
+    def test_not_let(self) -> None:
+        """A root that does not show the Secret is told why, until it does."""
+        self.root.problem = Forbidden("secrets is forbidden")
+        found = self.begin(self.told_of)
+        self.assertEqual(
+            self.refusal(found), "secret leaves/one cannot be read: secrets is forbidden"
+        )
+        self.root.problem = None
+        put_secret(self.root, kubeconfig())
+        self.clock.advance(1)
+        self.assertEqual(found.current().token, "secret")
+
+    def test_nothing_outside(self) -> None:
+        """Who may write the Secret runs no program here."""
+        put_secret(self.root, kubeconfig(exec={"command": "/bin/sh"}))
+        told = self.refusal(self.begin(self.told_of))
+        self.assertIn("exec is not taken from here; use a token or a certificate", told)
+        self.assertNotIn("/bin/sh", told)

@@ -1,0 +1,414 @@
+"""Tests for :mod:`twisted_exec.nodeserver.leaves.leaf`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from tests.nodeserver.support import (
+    PODS,
+    Network,
+    SimpleRootPods,
+    kubeconfig,
+    memory_cluster,
+    put_leaf_pod,
+    put_pod,
+    put_secret,
+)
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    GatewayTimeout,
+    NotFound,
+    ServiceUnavailable,
+    Unauthorized,
+    from_code,
+)
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.nodeserver.interfaces import ILeaf, LeafNode, LeafPod
+from twisted_exec.nodeserver.leaves.credentials import credentials
+from twisted_exec.nodeserver.leaves.leaf import ASK_SECONDS, PATIENCE_SECONDS, Leaf, LeafContext
+from twisted_exec.nodeserver.leaves.names import Names
+from twisted_exec.nodeserver.leaves.spec import KubeconfigData, KubeconfigSecret, LeafSpec
+from twisted_exec.nodeserver.ownership import SAME_NAME
+from twisted_exec.testing.cluster import unreachable
+
+OTHER = "https://other.example:6443"
+KOSMOS = {"kosmos-io/pod": "true"}
+
+
+def data(**more: Any) -> KubeconfigData:
+    return KubeconfigData(kubeconfig(**more).encode(), "cluster one")
+
+
+class LeafTestCase(SynchronousTestCase):
+    """A root with a Node, and its leaf."""
+
+    def setUp(self) -> None:
+        self.clock, self.network = Clock(), Network()
+        self.cluster = self.network.add()
+        self.root = memory_cluster()
+        self.roots = SimpleRootPods(self.root, ["leaf-one"])
+        self.spec = LeafSpec("one", "cluster one", data(), (LeafNode("leaf-one", "one"),))
+
+    def make(self, *, started: bool = True, **more: Any) -> Leaf:
+        around = LeafContext(self.root.client(), self.roots, self.clock, self.network.make, "root")
+        leaf = Leaf(replace(self.spec, **more), around)
+        if started:
+            leaf.start()
+            self.addCleanup(lambda: self.successResultOf(leaf.stop()))
+        return leaf
+
+    def pod(self, name: str = "web", **more: Any) -> Object:
+        return put_pod(self.root, name, "leaf-one", **more)
+
+    def found(self, leaf: Leaf, root: Object) -> LeafPod:
+        return self.successResultOf(leaf.pod(root))
+
+    def refused(self, leaf: Leaf, root: Object, kind: type[APIError]) -> str:
+        message: str = self.failureResultOf(leaf.pod(root), kind).value.message
+        return message
+
+
+class LeafTests(LeafTestCase):
+    """Tests for :class:`Leaf`."""
+
+    def test_doors(self) -> None:
+        """It is a leaf, and its client is a client."""
+        leaf = self.make()
+        verifyObject(ILeaf, leaf)
+        verifyObject(IKubeClient, leaf.client)
+
+    def test_followed(self) -> None:
+        """A Pod of ours is found without a request, in whatever state it is by now."""
+        root = self.pod()
+        leaf = self.make()
+        self.assertTrue(leaf.synced)
+        put_leaf_pod(self.cluster, root)
+        before = len(self.cluster.requests)
+        found = self.found(leaf, root)
+        self.assertEqual((found.namespace, found.name), ("default", "web"))
+        assert found.pod is not None
+        self.assertEqual(found.pod["status"]["phase"], "Running")
+        self.assertEqual(len(self.cluster.requests), before)
+
+    def test_too_new(self) -> None:
+        """A Pod that the copy has not got yet is asked for."""
+        root = self.pod()
+        put_leaf_pod(self.cluster, root)
+        found = self.found(self.make(started=False), root)
+        assert found.pod is not None
+        self.assertNotIn("volumes", found.pod["spec"])
+
+    def test_other_name(self) -> None:
+        """Whatever ours is called in the leaf, it is found; of two, the one with the root's name."""
+        root = self.pod()
+        put_leaf_pod(self.cluster, root, name="web-7")
+        leaf = self.make()
+        self.assertEqual(self.found(leaf, root).name, "web-7")
+        put_leaf_pod(self.cluster, root)
+        self.assertEqual(self.found(leaf, root).name, "web")
+        self.cluster.remove((PODS.resource, "default", "web"))
+        self.assertEqual(self.found(leaf, root).name, "web-7")
+
+    def test_namespaces(self) -> None:
+        """Namespaces are translated."""
+        root = self.pod()
+        put_leaf_pod(self.cluster, root, namespace="eu")
+        leaf = self.make(names=Names({"default": "eu"}))
+        self.assertEqual(self.found(leaf, root).namespace, "eu")
+        self.assertEqual(leaf.names(root), ("eu", "web"))
+
+    def test_not_ours(self) -> None:
+        """A Pod of that name that is not ours is none, unless the policy is Kosmos's."""
+        root = self.pod()
+        put_pod(self.cluster, "web")
+        self.assertEqual(
+            self.refused(self.make(), root, NotFound),
+            'pod "default/web" is not there: leaf cluster "one" has a pod of that name, but it was '
+            "not made for this one",
+        )
+        self.assertEqual(self.found(self.make(policy=SAME_NAME), root).name, "web")
+
+    def test_kosmos(self) -> None:
+        """What Kosmos made is followed and found by its name."""
+        root = self.pod()
+        put_pod(self.cluster, "web", labels=KOSMOS)
+        leaf = self.make(kosmos=True)
+        before = len(self.cluster.requests)
+        self.assertEqual(self.found(leaf, root).name, "web")
+        self.assertEqual(len(self.cluster.requests), before)
+        self.assertEqual([each.name for each in leaf.pods()], ["web"])
+
+    def test_no_such_pod(self) -> None:
+        """A Pod that was not made in the leaf yet is not found there."""
+        leaf = self.make()
+        told = self.refused(leaf, self.pod(), NotFound)
+        self.assertIn('leaf cluster "one" has no such pod', told)
+        self.cluster.problem = from_code(404, "as a real API server tells it")
+        self.assertEqual(self.refused(leaf, self.pod(), NotFound), told)
+
+    def test_all(self) -> None:
+        """Those that are ours are listed with the root's; those of nobody any more apart."""
+        roots = [self.pod(name) for name in ("a", "b", "c")]
+        leaf = self.make()
+        for root in roots:
+            put_leaf_pod(self.cluster, root)
+        put_pod(self.cluster, "theirs")
+        self.root.remove((PODS.resource, "default", "b"))
+        self.assertEqual(sorted(each.name for each in leaf.pods()), ["a", "c"])
+        self.assertEqual([each["metadata"]["name"] for each in leaf.strays()], ["b"])
+
+    def test_no_node(self) -> None:
+        """A leaf that no Node stands for has no Pods, whatever their names are."""
+        self.pod()
+        put_pod(self.cluster, "web", labels=KOSMOS)
+        self.assertEqual(list(self.make(nodes=(), kosmos=True).pods()), [])
+
+    def test_no_strays_while_unread(self) -> None:
+        """While the root's Pods, or the leaf's, are not known whole, nobody's are told."""
+        put_leaf_pod(self.cluster, self.pod())
+        self.root.remove((PODS.resource, "default", "web"))
+        self.assertEqual(list(self.make(started=False).strays()), [])
+        leaf = self.make()
+        self.assertEqual(len(list(leaf.strays())), 1)
+        self.roots.synced = False
+        self.assertEqual(list(leaf.strays()), [])
+
+    def test_followers(self) -> None:
+        """Who follows is told of each change by the UID of the root's Pod, Kosmos's Pods included."""
+        leaf = self.make(kosmos=True)
+        told: list[str] = []
+        end = leaf.follow(told.append)
+        one, two = self.pod("one"), self.pod("two")
+        put_leaf_pod(self.cluster, one)
+        put_pod(self.cluster, "two", labels=KOSMOS)
+        put_pod(self.cluster, "theirs", labels=KOSMOS)
+        uids = [each["metadata"]["uid"] for each in (one, two)]
+        self.assertEqual(told, uids)
+        self.cluster.remove((PODS.resource, "default", "one"))
+        self.assertEqual(told, [*uids, uids[0]])
+        end()
+        self.cluster.remove((PODS.resource, "default", "two"))
+        self.assertEqual(len(told), 3)
+
+    def test_both_marks(self) -> None:
+        """A Pod with our mark and Kosmos's is known once, until it has neither."""
+        root = self.pod()
+        made = put_leaf_pod(self.cluster, root)
+        leaf = self.make(kosmos=True)
+        key = (PODS.resource, "default", "web")
+        labels = dict(made["metadata"]["labels"])
+        for now in (labels | KOSMOS, labels, KOSMOS, {}):
+            stored = self.cluster.objects[key]
+            metadata = {**stored["metadata"], "labels": now}
+            self.cluster.put(key, {**stored, "metadata": metadata})
+            self.assertEqual(len(list(leaf.pods())), 1 if now else 0, now)
+
+
+class ReachedTests(LeafTestCase):
+    """Whether a leaf can be reached, and what is told when it cannot."""
+
+    def test_reached(self) -> None:
+        """A leaf that is followed has no problem."""
+        leaf = self.make(started=False)
+        self.assertEqual(leaf.problem, "its Pods were not read yet")
+        self.assertEqual(self.make().problem, "")
+
+    def test_down(self) -> None:
+        """A leaf that is down has a problem, its Pods are asked for all the same, and it comes back."""
+        root = self.pod()
+        put_leaf_pod(self.cluster, root)
+        leaf = self.make()
+        self.cluster.problem = unreachable()
+        self.cluster.end_watches(unreachable())
+        self.assertIn("connection refused", leaf.problem)
+        told = self.refused(leaf, root, BadGateway)
+        self.assertTrue(told.startswith('leaf cluster "one": cannot reach'), told)
+        self.cluster.problem = None
+        self.assertEqual(self.found(leaf, root).name, "web")
+        self.clock.advance(1)
+        self.clock.advance(2)
+        self.assertEqual(leaf.problem, "")
+
+    def test_silent(self) -> None:
+        """A leaf that does not answer is waited for as long as a user waits."""
+        leaf = self.make(started=False)
+        leaf.client.get = lambda *_, **__: Deferred()  # type: ignore[method-assign]
+        asking = leaf.pod(self.pod())
+        self.assertNoResult(asking)
+        self.clock.advance(ASK_SECONDS)
+        told = self.failureResultOf(asking, GatewayTimeout).value.message
+        self.assertIn('leaf cluster "one" did not tell of pod "default/web"', told)
+
+    def test_credentials_expired(self) -> None:
+        """A leaf that does not know us is our problem: whose credentials, and what to do."""
+        self.cluster.problem = from_code(401, "Unauthorized")
+        leaf = self.make()
+        told = (
+            'leaf cluster "one" does not take our credentials (cluster one (context "it")): '
+            "Unauthorized; put credentials there that it takes"
+        )
+        self.assertEqual(leaf.problem, told)
+        self.assertEqual(
+            self.refused(leaf, self.pod(), BadGateway),
+            'leaf cluster "one" refuses this node server; the node server\'s log says why',
+        )
+
+    def test_not_let(self) -> None:
+        """Nor is it the user's fault what we may not do there."""
+        self.cluster.problem = from_code(403, "pods is forbidden")
+        leaf = self.make()
+        told = '"one" does not let us (cluster one (context "it")): pods is'
+        self.assertIn(told, leaf.problem)
+        self.assertNotIn("cluster one (", self.refused(leaf, self.pod(), BadGateway))
+
+    def test_no_credentials(self) -> None:
+        """Without credentials everything is refused at once, and nothing is sent."""
+        missing = KubeconfigData(b"", "cluster one", "cluster one has no kubeconfig")
+        leaf = self.make(kubeconfig=missing)
+        self.assertEqual(leaf.problem, "cluster one has no kubeconfig")
+        self.assertEqual(
+            self.refused(leaf, self.pod(), ServiceUnavailable),
+            'there are no credentials for leaf cluster "one"; the node server\'s log says why',
+        )
+        with self.assertRaises(ServiceUnavailable):
+            leaf.config()
+        self.assertEqual(self.network.seen, [])
+
+    def test_every_verb(self) -> None:
+        """Its client does all that a client does."""
+        client = self.make(started=False).client
+        pod = {"metadata": {"name": "a"}, "spec": {}}
+        made = self.successResultOf(client.create(PODS.resource, pod, "default"))
+        made["spec"] = {"nodeName": "n"}
+        self.successResultOf(client.update(PODS.resource, made, "default"))
+        self.successResultOf(
+            client.patch(PODS.resource, "a", {"metadata": {"labels": {"l": "m"}}}, "default")
+        )
+        listed = self.successResultOf(
+            client.list(PODS.resource, field_selector="spec.nodeName=n", label_selector="l=m")
+        )
+        self.assertEqual(len(listed["items"]), 1)
+        self.successResultOf(client.delete(PODS.resource, "a", "default"))
+        self.failureResultOf(client.get(PODS.resource, "a", "default"), NotFound)
+
+
+class RotatedTests(LeafTestCase):
+    """Credentials that change while the leaf is in use."""
+
+    def test_in_place(self) -> None:
+        """New credentials count for the next request; what is followed goes on."""
+        root = self.pod()
+        put_leaf_pod(self.cluster, root)
+        leaf = self.make()
+        leaf.become(replace(self.spec, kubeconfig=data(token="new")))
+        self.assertEqual(leaf.config().token, "new")
+        self.assertEqual(self.found(leaf, root).name, "web")
+        self.assertEqual(self.cluster.watches, 1)
+        self.successResultOf(leaf.client.get(PODS.resource, "web", "default"))
+        self.assertEqual([each.token for each in self.network.seen], ["secret", "new"])
+
+    def test_unusable(self) -> None:
+        """What cannot be used leaves the last that could in force; nothing at all takes it away."""
+        leaf = self.make()
+        for content in (b"nonsense", b"", b"still"):
+            leaf.become(replace(self.spec, kubeconfig=KubeconfigData(content, "cluster one", "")))
+            self.assertEqual((leaf.config().token, leaf.problem), ("secret", ""))
+        undecoded = KubeconfigData(b"", "cluster one", "cluster one: no base64")
+        leaf.become(replace(self.spec, kubeconfig=undecoded))
+        self.assertEqual(leaf.config().token, "secret")
+        gone = KubeconfigData(b"", "cluster one", "cluster one has no kubeconfig", given=False)
+        leaf.become(replace(self.spec, kubeconfig=gone))
+        self.assertEqual(leaf.problem, "cluster one has no kubeconfig")
+        leaf.become(replace(self.spec, kubeconfig=undecoded))
+        self.assertEqual(leaf.problem, "cluster one: no base64")
+
+    def test_at_once(self) -> None:
+        """Who was refused does not wait for the next try when there are new credentials."""
+        self.cluster.problem = Unauthorized()
+        leaf = self.make()
+        self.clock.pump([10] * 6)
+        self.assertIn("does not take our credentials", leaf.problem)
+        self.cluster.problem = None
+        leaf.become(replace(self.spec, kubeconfig=data(token="new")))
+        self.assertEqual(leaf.problem, "")
+        self.assertEqual(self.cluster.watches, 1)
+
+    def test_secret(self) -> None:
+        """A Secret that is replaced is used without anything being made anew."""
+        put_secret(self.root, kubeconfig(token="old"))
+        leaf = self.make(kubeconfig=KubeconfigSecret("leaves", "one"))
+        put_secret(self.root, kubeconfig(token="new"))
+        self.assertEqual(leaf.config().token, "new")
+        self.assertEqual(leaf.problem, "")
+
+    def test_secret_comes_late(self) -> None:
+        """A leaf whose Secret is made later is followed as soon as it is."""
+        leaf = self.make(kubeconfig=KubeconfigSecret("leaves", "one"))
+        self.assertIn("secret leaves/one does not exist", leaf.problem)
+        put_secret(self.root, kubeconfig())
+        self.assertEqual(leaf.problem, "")
+
+    def test_secret_takes_a_moment(self) -> None:
+        """While a Secret is read nothing is said; that it is not there is, a moment later."""
+        listing: Deferred[Object] = Deferred()
+        client = self.root.client()
+        client.list = lambda *_, **__: listing  # type: ignore[method-assign]
+        with capturedLogs() as logs:
+            leaf = self.make(started=False, kubeconfig=KubeconfigSecret("leaves", "one"))
+            leaf._credentials = credentials(leaf.spec.kubeconfig, client, self.clock)
+            leaf.start()
+            self.addCleanup(lambda: self.successResultOf(leaf.stop()))
+            self.clock.advance(0.5)
+            self.assertEqual([formatEvent(each) for each in logs], [])
+            listing.callback({"metadata": {"resourceVersion": "1"}, "items": []})
+            self.clock.advance(PATIENCE_SECONDS)
+        (told,) = [formatEvent(each) for each in logs]
+        self.assertIn('of leaf cluster "one": secret leaves/one does not exist', told)
+
+    def test_moved(self) -> None:
+        """Credentials for another server: nothing of the old one's Pods is told any more."""
+        root = self.pod()
+        put_leaf_pod(self.cluster, root)
+        other = self.network.add(OTHER)
+        leaf = self.make()
+        leaf.become(replace(self.spec, kubeconfig=data(server=OTHER)))
+        self.cluster.end_watches()
+        self.clock.advance(1)
+        self.refused(leaf, root, NotFound)
+        put_leaf_pod(other, root)
+        self.assertEqual(self.found(leaf, root).name, "web")
+        self.assertEqual((self.cluster.watches, other.watches), (0, 1))
+
+    def test_another_rule(self) -> None:
+        """Another policy or other names count from the next request."""
+        root = self.pod()
+        put_pod(self.cluster, "web", namespace="eu")
+        leaf = self.make()
+        self.refused(leaf, root, NotFound)
+        leaf.become(replace(self.spec, names=Names({"default": "eu"}), policy=SAME_NAME))
+        self.assertEqual(self.found(leaf, root).namespace, "eu")
+        self.assertEqual(self.cluster.watches, 1)
+
+    def test_flapping(self) -> None:
+        """However often that changes, there is one watch, and none when it ends."""
+        leaf = self.make(started=False)
+        leaf.start()
+        for number in range(20):
+            self.cluster.problem = Unauthorized() if number % 2 else None
+            self.cluster.end_watches(unreachable() if number % 3 else None)
+            leaf.become(replace(self.spec, kubeconfig=data(token=f"t{number}")))
+            self.clock.advance(0.3)
+        self.cluster.problem = None
+        self.clock.pump([5] * 10)
+        self.assertEqual(self.cluster.watches, 1)
+        self.successResultOf(leaf.stop())
+        self.assertEqual(self.cluster.watches, 0)
+        self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -1,0 +1,69 @@
+"""Tests for :mod:`twisted_exec.nodeserver.leaves.names`."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.status import NotFound
+from twisted_exec.nodeserver.leaves.names import Names
+
+NAME = st.text("ab-", min_size=1, max_size=4)
+
+
+def pod(namespace: str, name: str) -> dict[str, object]:
+    return {"metadata": {"namespace": namespace, "name": name}}
+
+
+class NamesTests(SynchronousTestCase):
+    """Tests for :class:`Names`."""
+
+    def test_as_they_are(self) -> None:
+        """Without anything said, a leaf has the root's names."""
+        self.assertEqual(Names().leaf(pod("shop", "web")), ("shop", "web"))
+        self.assertEqual(Names().root("shop", "web"), ("shop", "web"))
+
+    def test_translated(self) -> None:
+        """Some namespaces are named; all others, and all Pods, get a prefix."""
+        names = Names({"shop": "eu"}, "root-", "r1-")
+        self.assertEqual(names.leaf(pod("shop", "web")), ("eu", "r1-web"))
+        self.assertEqual(names.leaf(pod("lab", "web")), ("root-lab", "r1-web"))
+        self.assertEqual(names.root("root-lab", "r1-web"), ("lab", "web"))
+        self.assertEqual(names.root("eu", "r1-web"), ("shop", "web"))
+
+    def test_nobody(self) -> None:
+        """What the leaf has besides is nobody's in the root."""
+        names = Names({"shop": "eu"}, "root-", "r1-")
+        for namespace, name in (("lab", "r1-web"), ("root-lab", "web"), ("root-shop", "r1-web")):
+            self.assertIsNone(names.root(namespace, name))
+
+    def test_two_never_meet(self) -> None:
+        """A namespace that would lead to another's has no place, and is told whose it is."""
+        names = Names({"shop": "lab"})
+        with self.assertRaises(NotFound) as caught:
+            names.leaf(pod("lab", "web"))
+        self.assertIn('there is that of "shop"', caught.exception.message)
+        self.assertEqual(names.root("lab", "web"), ("shop", "web"))
+
+    @given(
+        st.dictionaries(NAME, NAME, max_size=3).filter(
+            lambda told: len(set(told.values())) == len(told)
+        ),
+        st.sampled_from(["", "a", "a-"]),
+        NAME,
+        NAME,
+    )
+    def test_there_and_back(self, told: dict[str, str], prefix: str, one: str, two: str) -> None:
+        """Whatever is said, no two namespaces lead to one, and each is found again."""
+        names = Names(told, prefix)
+        try:
+            leaf = names.namespace(one)
+        except NotFound:
+            return
+        self.assertEqual(names.root(leaf, "x"), (one, "x"))
+        if one != two:
+            try:
+                self.assertNotEqual(names.namespace(two), leaf)
+            except NotFound:
+                pass

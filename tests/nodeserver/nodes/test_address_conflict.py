@@ -1,0 +1,70 @@
+"""
+Tests for :mod:`twisted_exec.nodeserver.nodes.address_conflict`.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.nodes.address_conflict import (
+    ADDRESS_CONFLICT,
+    LONGEST_SECONDS,
+    AddressConflict,
+)
+
+
+def node(address: str, version: str) -> Object:
+    status = {
+        "addresses": [{"type": "InternalDNS", "address": address}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+    }
+    return {"metadata": {"resourceVersion": version}, "status": status}
+
+
+OURS, THEIRS = node("10.9.9.9", "2"), node("10.1.1.1", "3")
+
+
+class ContestTests(SynchronousTestCase):
+    """Tests for :class:`AddressConflict`."""
+
+    def setUp(self) -> None:
+        self.contest = AddressConflict(1)
+
+    def overwritten(self, now: float) -> bool:
+        """We write, and somebody else does at once."""
+        self.contest.wrote(OURS, "1")
+        return self.contest.is_reported(THEIRS, now)
+
+    def test_accident(self) -> None:
+        """Once or twice may be by accident; after that it is told of."""
+        told = [self.overwritten(0.0) for _ in range(ADDRESS_CONFLICT)]
+        self.assertEqual(told, [False] * (ADDRESS_CONFLICT - 1) + [True])
+
+    def test_nothing_written(self) -> None:
+        """What stood there before we wrote anything is nobody's answer to us."""
+        self.assertEqual([self.contest.is_reported(THEIRS, 0.0) for _ in range(9)], [False] * 9)
+
+    def test_old_copy(self) -> None:
+        """A copy that is as old as what we changed says nothing of what came then."""
+        for _ in range(9):
+            self.contest.wrote(OURS, "1")
+            self.assertFalse(self.contest.is_reported(node("10.1.1.1", "1"), 0.0))
+
+    def test_agreed(self) -> None:
+        """Who writes what leads to us is no opponent."""
+        for _ in range(9):
+            self.contest.wrote(OURS, "1")
+            self.assertFalse(self.contest.is_reported(node("10.9.9.9", "3"), 0.0))
+
+    def test_gives_way(self) -> None:
+        """While it is quiet nothing is noticed, and each pause is longer, up to a longest one."""
+        now, pauses = 0.0, []
+        for _ in range(40):
+            if self.overwritten(now):
+                pauses.append(self.contest.quiet_until - now)
+                self.assertFalse(self.overwritten(now))
+                now = self.contest.quiet_until
+        self.assertGreater(len(pauses), 9)
+        self.assertGreater(pauses[4], pauses[0])
+        self.assertLessEqual(max(pauses), LONGEST_SECONDS)

@@ -1,0 +1,149 @@
+"""Tests for :mod:`twisted_exec.nodeserver.nodes.addresses`."""
+
+from __future__ import annotations
+
+import itertools
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.nodeserver.nodes.addresses import (
+    Address,
+    Object,
+    addresses_of,
+    chosen,
+    not_chosen,
+    parse_types,
+    published,
+    root_family,
+)
+
+OURS = [("InternalDNS", "10.9.9.9")]
+LEAF = [
+    ("InternalIP", "192.168.7.1"),
+    ("InternalIP", "fd00::1"),
+    ("InternalIP", "192.168.7.2"),
+    ("Hostname", "worker-1"),
+    ("ExternalIP", "203.0.113.9"),
+]
+
+
+def node(name: str, *addresses: Address, **labels: str) -> Object:
+    """A Node with these addresses."""
+    told = [{"type": kind, "address": address} for kind, address in addresses]
+    return {"metadata": {"name": name, "labels": labels}, "status": {"addresses": told}}
+
+
+class PublishedTests(SynchronousTestCase):
+    """Tests for :func:`published`."""
+
+    def test_order(self) -> None:
+        """Ours, the leaf's InternalIPs of the root's family, its others, then all other types."""
+        self.assertEqual(
+            published(OURS, LEAF, 6),
+            [
+                ("InternalDNS", "10.9.9.9"),
+                ("InternalIP", "fd00::1"),
+                ("InternalIP", "192.168.7.1"),
+                ("InternalIP", "192.168.7.2"),
+                ("Hostname", "worker-1"),
+                ("ExternalIP", "203.0.113.9"),
+            ],
+        )
+
+    def test_strict(self) -> None:
+        """Equals keep their order, whatever the order is: Kosmos's comparison did not."""
+        same = LEAF[:1] + LEAF[2:3]
+        for given in itertools.permutations(same):
+            self.assertEqual(published([], given, 4), list(given))
+        once = published(OURS, LEAF, 4)
+        self.assertEqual(published(OURS, once, 4), once)
+
+    def test_no_family(self) -> None:
+        """A root without real Nodes is no error: the leaf's order stays."""
+        self.assertEqual(published([], LEAF, 0)[:3], LEAF[:3])
+
+    def test_twice(self) -> None:
+        """What is there twice is told once: API servers refuse duplicates."""
+        self.assertEqual(published(OURS * 2, [*OURS, *LEAF, *LEAF], 4), published(OURS, LEAF, 4))
+
+    def test_same_type(self) -> None:
+        """Ours is first of its type, whatever the type."""
+        found = published([("InternalIP", "10.9.9.9")], LEAF, 6)
+        self.assertEqual(chosen(found, ["InternalIP"]), ("InternalIP", "10.9.9.9"))
+
+    def test_many(self) -> None:
+        """A leaf with a thousand addresses does not make a Node that nobody can store."""
+        many = [("InternalIP", f"10.0.{n // 256}.{n % 256}") for n in range(1000)]
+        self.assertLess(len(published(OURS, many, 4)), 64)
+
+
+class FamilyTests(SynchronousTestCase):
+    """Tests for :func:`root_family`."""
+
+    def test_first_real(self) -> None:
+        """The first real Node by name tells; those that stand for others do not."""
+        virtual = node("a", ("InternalIP", "10.0.0.1"), **{"kosmos.io/node": "true"})
+        silent = node("b", ("Hostname", "b"))
+        real = node("c", ("Hostname", "c"), ("InternalIP", "fd00::c"), ("InternalIP", "10.0.0.3"))
+        late = node("d", ("InternalIP", "10.0.0.4"))
+        self.assertEqual(root_family([late, real, silent, virtual]), 6)
+
+    def test_none(self) -> None:
+        """Nobody tells, or in words that are no address."""
+        self.assertEqual(root_family([]), 0)
+        self.assertEqual(root_family([node("a", ("InternalIP", "somewhere"))]), 0)
+
+
+class ChosenTests(SynchronousTestCase):
+    """Tests for :func:`chosen` and :func:`not_chosen`: what a root would dial."""
+
+    def test_types_first(self) -> None:
+        """The order of types decides before the order of addresses."""
+        found = published(OURS, LEAF, 4)
+        self.assertEqual(chosen(found, ADDRESS_TYPES), ("Hostname", "worker-1"))
+        self.assertEqual(chosen(found, ("InternalDNS", "Hostname")), OURS[0])
+        self.assertEqual(chosen(found, ("InternalIP",)), LEAF[0])
+        self.assertIsNone(chosen(found, ("ExternalDNS",)))
+
+    def test_ours(self) -> None:
+        """Nothing is said when it is ours."""
+        self.assertEqual(not_chosen(published(OURS, LEAF, 4), OURS, ("InternalDNS",)), "")
+
+    def test_default_order(self) -> None:
+        """With a kube-apiserver's own order a leaf's Hostname wins, and it is said what helps."""
+        told = not_chosen(published(OURS, LEAF, 4), OURS, ADDRESS_TYPES)
+        for part in (
+            "dials the leaf's Hostname worker-1, not ours (InternalDNS 10.9.9.9)",
+            "--kubelet-preferred-address-types=InternalDNS,Hostname,InternalIP,ExternalDNS,ExternalIP",
+            "--preferred-address-type=Hostname",
+            "--leaf-address-types",
+        ):
+            self.assertIn(part, told)
+
+    def test_none(self) -> None:
+        """A root that knows none of the types is told of, too."""
+        told = not_chosen(OURS, OURS, ("ExternalIP",))
+        self.assertIn("would dial none of this node's addresses", told)
+
+    def test_no_address(self) -> None:
+        """Without an address of ours every root dials another."""
+        self.assertIn("not ours", not_chosen(LEAF, [], ("InternalIP",)))
+
+
+class ReadTests(SynchronousTestCase):
+    """Tests for :func:`parse_types` and :func:`addresses_of`."""
+
+    def test_types(self) -> None:
+        """Types are those that there are, each once."""
+        self.assertEqual(parse_types("InternalIP, Hostname"), ("InternalIP", "Hostname"))
+        for bad, why in (("internalIP", "is no type"), ("Hostname,Hostname", "twice")):
+            with self.assertRaises(ValueError) as caught:
+                parse_types(bad)
+            self.assertIn(why, str(caught.exception))
+
+    def test_addresses(self) -> None:
+        """Empty ones, and those that are there already, are none."""
+        told = node("a", ("InternalIP", ""), ("InternalIP", "10.0.0.1"), ("InternalIP", "10.0.0.1"))
+        self.assertEqual(addresses_of(told), [("InternalIP", "10.0.0.1")])
+        self.assertEqual(addresses_of({"metadata": {"name": "x"}}), [])

@@ -1,0 +1,82 @@
+"""Tests for :mod:`twisted_exec.nodeserver.nodes.options`."""
+
+from __future__ import annotations
+
+from twisted.python.usage import UsageError
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.nodeserver.nodes.options import NodeOptions
+
+
+class NodeOptionsTests(SynchronousTestCase):
+    """What the command line and the environment come to."""
+
+    def read(self, *arguments: str, **environ: str) -> NodeOptions:
+        options = NodeOptions()
+        options.environ = environ
+        for argument in arguments:
+            key, _, given = argument.partition("=")
+            options[key] = given or True
+        options.postOptions()
+        return options
+
+    def refused(self, *arguments: str, **environ: str) -> str:
+        with self.assertRaises(UsageError) as caught:
+            self.read(*arguments, **environ)
+        return str(caught.exception)
+
+    def test_kosmos(self) -> None:
+        """Kosmos's variables count where no option does."""
+        environ = {"LEAF_NODE_IP": "10.9.9.9", "PREFERRED-ADDRESS-TYPE": "InternalIP"}
+        face = self.read(**environ).face(10250)
+        self.assertEqual((face.own, face.port), ([("InternalIP", "10.9.9.9")], 10250))
+        face = self.read("node-address=10.1.1.1", **environ).face(10250)
+        self.assertEqual(face.own, [("InternalIP", "10.1.1.1")])
+
+    def test_defaults(self) -> None:
+        """Without more, an InternalDNS and what a kube-apiserver prefers."""
+        face = self.read("node-address=10.9.9.9").face(10250)
+        self.assertEqual(face.own[0][0], "InternalDNS")
+        self.assertEqual((face.preferred, face.shown), (ADDRESS_TYPES, ADDRESS_TYPES))
+        self.assertEqual((face.upkeep, face.ready_when, face.features), ("full", "leaf", []))
+
+    def test_no_address(self) -> None:
+        """An empty address is not published: it is said what is missing."""
+        self.assertIn("--node-address (or LEAF_NODE_IP) is missing", self.refused())
+        self.assertIn("LEAF_NODE_IP", self.refused(LEAF_NODE_IP=" "))
+        self.assertEqual(self.read("upkeep=none").own_addresses(), [])
+
+    def test_several(self) -> None:
+        """One of each family, and a port that is published instead of ours."""
+        options = self.read("node-address=10.9.9.9,fd00::9")
+        options["node-port"] = 443
+        face = options.face(10250)
+        self.assertEqual([each[1] for each in face.own], ["10.9.9.9", "fd00::9"])
+        self.assertEqual(face.port, 443)
+
+    def test_websockets(self) -> None:
+        """Declared only when asked for."""
+        options = self.read("node-address=10.9.9.9", "declare-websockets")
+        self.assertEqual(options.face(1).features, ["ExtendWebSocketsToKubelet"])
+
+    def test_senseless(self) -> None:
+        """What cannot be meant is refused in a line that names the option."""
+        for argument, told in (
+            ("node-address=a b", "is no host name or IP address"),
+            ("node-address=0.0.0.0", "is no address that could be dialled"),
+            (
+                "preferred-address-type=internalDNS",
+                "--preferred-address-type: internalDNS is no type",
+            ),
+            ("preferred-address-type=InternalDNS,Hostname", "is one type"),
+            ("kubelet-preferred-address-types=,", "names no type"),
+            ("leaf-address-types=X", "--leaf-address-types: X is no type"),
+            ("upkeep=some", "--upkeep is one of full, endpoints, none"),
+            ("node-ready-when=never", "--node-ready-when is one of"),
+            ("namespace=a/b", "--namespace"),
+            ("lease=A", "--lease"),
+        ):
+            self.assertIn(told, self.refused("node-address=10.9.9.9", argument))
+        told = self.refused("node-address=here.example", "preferred-address-type=InternalIP")
+        self.assertIn("is no IP address", told)

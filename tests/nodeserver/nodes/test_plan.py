@@ -1,0 +1,241 @@
+"""Tests for :mod:`twisted_exec.nodeserver.nodes.plan`: what is to be done about a Node."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.nodeserver.interfaces import LeafNode
+from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
+from twisted_exec.nodeserver.nodes.conditions import UNPROBED
+from twisted_exec.nodeserver.nodes.plan import (
+    ENDPOINTS,
+    KEPT_BY,
+    LEAF,
+    METRICS_PATH,
+    Create,
+    Object,
+    Patch,
+    PatchStatus,
+    Plan,
+    Wanted,
+    contested,
+    orphans,
+    plan,
+    writers,
+)
+
+KEEPER = "kube-system/exec-nodeserver"
+NODE = LeafNode(
+    "kosmos-one",
+    "one",
+    labels={"kosmos.io/node": "true"},
+    annotations={KOSMOS_LEAF: "one"},
+    taints=({"key": "kosmos.io/node", "value": "true", "effect": "NoSchedule"},),
+)
+FIELDS: Object = {
+    "addresses": [{"type": "InternalDNS", "address": "10.9.9.9"}],
+    "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+    "nodeInfo": {"kubeletVersion": "v1.33.1"},
+    "capacity": {"cpu": "4", "memory": "8Gi"},
+    "allocatable": {"cpu": "3500m"},
+    "declaredFeatures": [],
+}
+WANTED = Wanted(NODE, KEEPER, FIELDS, {"Ready": ("True", "LeafReady", "fine")})
+
+
+def made(wanted: Wanted = WANTED) -> Object:
+    """The Node as it is after it was made."""
+    (create,) = plan(wanted, None, "t0").actions
+    assert isinstance(create, Create)
+    node = copy.deepcopy(create.node)
+    node["metadata"] |= {"uid": "u-1", "resourceVersion": "7"}
+    return node
+
+
+def status(planned: Plan) -> Any:
+    """What is written into the status; ``None`` for nothing."""
+    found = [each for each in planned.actions if isinstance(each, PatchStatus)]
+    return found[0].status if found else None
+
+
+class CreateTests(SynchronousTestCase):
+    """A Node that is missing."""
+
+    def test_made(self) -> None:
+        """It is made with marks, taints and a status that says where we are."""
+        node = made()
+        self.assertEqual(node["spec"]["taints"], [dict(NODE.taints[0])])
+        self.assertEqual(
+            node["metadata"]["annotations"],
+            {
+                KOSMOS_LEAF: "one",
+                LEAF: "one",
+                KEPT_BY: KEEPER,
+                METRICS_PATH: "/metrics/resource/kosmos-one",
+            },
+        )
+        self.assertEqual(
+            node["metadata"]["labels"],
+            {"kosmos.io/node": "true", "leaf.twisted-exec.dev/node": "true"},
+        )
+        self.assertEqual(node["status"]["addresses"], FIELDS["addresses"])
+        self.assertEqual(node["status"]["conditions"][0]["lastHeartbeatTime"], "t0")
+
+    def test_settled(self) -> None:
+        """As it was made it is as wanted: nothing is left to do, now and later."""
+        self.assertEqual(plan(WANTED, made(), "t9"), Plan([]))
+
+    def test_endpoints_only(self) -> None:
+        """Where others keep Nodes, none is made."""
+        planned = plan(replace(WANTED, upkeep=ENDPOINTS), None, "t0")
+        self.assertEqual(planned.actions, ())
+        self.assertIn("--upkeep=endpoints makes none", planned.problem)
+
+
+class StatusTests(SynchronousTestCase):
+    """A Node that is there."""
+
+    def test_port_of_existing(self) -> None:
+        """A changed port arrives at a Node that was there before: Kosmos's never did."""
+        node = made()
+        node["status"]["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 33250}}
+        told = status(plan(WANTED, node, "t1"))
+        self.assertEqual(told["daemonEndpoints"], {"kubeletEndpoint": {"Port": 10250}})
+
+    def test_always_port_and_addresses(self) -> None:
+        """Whatever is written, port and addresses are."""
+        told = status(plan(WANTED, made(), "t1", beat=True))
+        self.assertEqual(told["daemonEndpoints"], FIELDS["daemonEndpoints"])
+        self.assertEqual(told["addresses"], FIELDS["addresses"])
+        self.assertEqual(told["conditions"][0]["lastHeartbeatTime"], "t1")
+
+    def test_amounts(self) -> None:
+        """Amounts are compared by value; what the leaf has no more goes."""
+        node = made()
+        node["status"]["allocatable"] = {"cpu": "3.5", "example.com/gpu": "1"}
+        node["status"]["capacity"] = {"cpu": "4000m", "memory": "8388608Ki"}
+        told = status(plan(WANTED, node, "t1"))
+        self.assertEqual(told["allocatable"], {"example.com/gpu": None})
+        self.assertNotIn("capacity", told)
+
+    def test_features(self) -> None:
+        """What a leaf's node declared is taken back; what we declare is set."""
+        node = made()
+        node["status"]["declaredFeatures"] = ["ExtendWebSocketsToKubelet"]
+        self.assertEqual(status(plan(WANTED, node, "t1"))["declaredFeatures"], None)
+        declared = replace(WANTED, fields={**FIELDS, "declaredFeatures": ["X"]})
+        self.assertEqual(status(plan(declared, node, "t1"))["declaredFeatures"], ["X"])
+
+    def test_conditions_of_others(self) -> None:
+        """Conditions of others stay."""
+        node = made()
+        node["status"]["conditions"].append({"type": "Theirs", "status": "True"})
+        self.assertEqual(plan(WANTED, node, "t1").actions, [])
+        changed = replace(WANTED, told={"Ready": ("False", "LeafUnreachable", "")})
+        types = [one["type"] for one in status(plan(changed, node, "t1"))["conditions"]]
+        self.assertEqual(types, ["Ready", "Theirs"])
+
+    def test_restart(self) -> None:
+        """Who has just started and has not looked yet does not make a ready Node unknown."""
+        fresh = replace(WANTED, told={"Ready": UNPROBED})
+        self.assertEqual(plan(fresh, made(), "t1").actions, [])
+        self.assertEqual(made(fresh)["status"]["conditions"][0]["status"], "Unknown")
+
+    def test_taints(self) -> None:
+        """Taints are an administrator's once the Node is there; marks of ours come back."""
+        node = made()
+        node["spec"]["taints"] = []
+        del node["metadata"]["labels"]["leaf.twisted-exec.dev/node"]
+        self.assertEqual(
+            plan(WANTED, node, "t1").actions,
+            [Patch({"metadata": {"labels": {"leaf.twisted-exec.dev/node": "true"}}})],
+        )
+
+    def test_deleting(self) -> None:
+        """A Node that is being deleted is let go."""
+        node = made()
+        node["metadata"]["deletionTimestamp"] = "t"
+        self.assertEqual(plan(WANTED, node, "t1").actions, ())
+
+
+class WhoseTests(SynchronousTestCase):
+    """Nodes that others have made."""
+
+    def test_foreign(self) -> None:
+        """A Node of the same name that stands for nothing of ours is never touched."""
+        for marks in ({}, {KOSMOS_LEAF: "other"}, {LEAF: "other"}):
+            node = made()
+            node["metadata"]["annotations"] = marks
+            node["status"] = {}
+            for upkeep in ("full", ENDPOINTS):
+                planned = plan(replace(WANTED, upkeep=upkeep), node, "t1", beat=True)
+                self.assertEqual(planned.actions, ())
+                self.assertIn(f"annotate it with {LEAF}=one", planned.problem)
+
+    def test_another_server(self) -> None:
+        """Nor is one that another set of replicas keeps, though it is for the same leaf."""
+        node = made()
+        node["metadata"]["annotations"][KEPT_BY] = "other/exec-nodeserver"
+        planned = plan(WANTED, node, "t1")
+        self.assertEqual(planned.actions, ())
+        self.assertIn("is kept by the node server other/exec-nodeserver", planned.problem)
+
+    def test_adopted(self) -> None:
+        """One that Kosmos made for the same cluster, or an administrator marked, is taken over."""
+        for marks in ({KOSMOS_LEAF: "one"}, {LEAF: "one"}):
+            node = made()
+            node["metadata"]["annotations"] = marks
+            planned = plan(WANTED, node, "t1")
+            self.assertTrue(planned.adopts)
+            (patch,) = planned.actions
+            assert isinstance(patch, Patch)
+            self.assertEqual(patch.patch["metadata"]["annotations"][KEPT_BY], KEEPER)
+
+    def test_endpoints(self) -> None:
+        """Beside Kosmos only addresses and the port are written, and no mark of ours is set."""
+        node = made()
+        node["metadata"]["annotations"] = {KOSMOS_LEAF: "one"}
+        node["status"] = {"addresses": [{"type": "Hostname", "address": "w"}], "capacity": {}}
+        (patch,) = plan(replace(WANTED, upkeep=ENDPOINTS), node, "t1", beat=True).actions
+        assert isinstance(patch, PatchStatus)
+        self.assertEqual(set(patch.status), {"addresses", "daemonEndpoints"})
+
+    def test_contested(self) -> None:
+        """What helps against somebody who writes in turns with us, by what is written."""
+        own = [("InternalDNS", "10.9.9.9"), ("InternalDNS", "fd00::9")]
+        first = {"type": "InternalDNS", "address": "10.9.9.9"}
+        port = {"kubeletEndpoint": {"Port": 10250}}
+        for theirs, wanted in (
+            ({}, "LEAF_NODE_IP=10.9.9.9 and PREFERRED-ADDRESS-TYPE=InternalDNS"),
+            ({"addresses": [{"type": "InternalDNS", "address": ""}]}, "LEAF_NODE_IP=10.9.9.9"),
+            ({"addresses": [{**first, "type": "Hostname"}]}, "TYPE=InternalDNS"),
+            ({"addresses": [first]}, "port 0 and 10250 in turns"),
+            ({"addresses": [first], "daemonEndpoints": port}, "name that one alone"),
+        ):
+            self.assertIn(wanted, contested(theirs, own, 10250))
+
+    def test_writers(self) -> None:
+        """Who wrote the addresses is found in the Node itself."""
+        entry = {"manager": "kosmos", "fieldsV1": {"f:status": {"f:addresses": {}}}}
+        other = {"manager": "kubectl", "fieldsV1": {"f:metadata": {}}}
+        ours = {**entry, "manager": "exec-nodeserver"}
+        node: Object = {"metadata": {"managedFields": [entry, other, ours, entry]}}
+        self.assertEqual(writers(node, "exec-nodeserver"), ["kosmos"])
+        self.assertEqual(writers({"metadata": {}}, "exec-nodeserver"), [])
+
+
+class OrphanTests(SynchronousTestCase):
+    """Tests for :func:`orphans`."""
+
+    def test_no_orphans_remain(self) -> None:
+        """A Node of ours without a leaf is found by its mark, whatever it is called (B10)."""
+        ours, theirs, going = made(), made(), made()
+        theirs["metadata"]["annotations"] = {KOSMOS_LEAF: "one"}
+        going["metadata"]["deletionTimestamp"] = "t"
+        self.assertEqual(orphans([ours, theirs, going], [], KEEPER), [ours])
+        self.assertEqual(orphans([ours], ["kosmos-one"], KEEPER), [])
+        self.assertEqual(orphans([ours], [], "other/exec-nodeserver"), [])

@@ -1,0 +1,252 @@
+"""
+Tests for :mod:`twisted_exec.poollet.consoles.log_route`: TLS and sockets are real, the runtime is a stand-in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from zope.interface import implementer_only
+
+from tests.poollet.chain import API_SERVER, FORWARDING, JANE, Line, PoolletCase, status, until
+from tests.poollet.doubles import MACHINES, MemoryRuntime
+from tests.streaming.readers import Reader, read
+from twisted_exec.api.status import NotFound, NotImplementedByBackend
+from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.poollet.service import Poollet
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest
+from twisted_exec.tls.pki.authority import Issued
+
+LOG = "/apis/compute.ironcore.dev/namespaces/{}/machines/{}/log"
+JANE_MAY = ("jane", "machines/log", "vm")
+
+
+@implementer_only(IMachineRuntime)
+class Foreign(MemoryRuntime):
+    """A runtime that keeps no logs, and is in this process."""
+
+
+class LogCase(PoolletCase):
+    """Jane may read the log of ``lab/vm``, and not open its console."""
+
+    async def start(self, **more: Any) -> Poollet:
+        self.allowed.remove(("jane", "machines/exec", "vm"))
+        self.allowed.add(JANE_MAY)
+        return await super().start(**more)
+
+    async def read(
+        self,
+        query: str = "",
+        *,
+        user: bytes = b"jane",
+        identity: Issued | None = API_SERVER,
+        path: str = LOG.format("lab", "vm"),
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> Reader:
+        """Ask for a log, as the API server does for ``user``; the head has come."""
+        told = [*([(b"X-Remote-User", user)] if user else []), *headers]
+        head = UpgradeRequest(b"GET", f"{path}{query}".encode(), b"poollet", told)
+        reader = await read(self.endpoint(identity), head)
+        self.addCleanup(reader.download.abort)
+        return reader
+
+    async def follow(self, **more: Any) -> Reader:
+        """A follower that has the first line."""
+        reader = await self.read("?follow=true", **more)
+        await until(lambda: reader.got == b"hello\n")
+        return reader
+
+    async def refused(self, code: int, query: str = "", **more: Any) -> str:
+        """The message of a refusal, which is a Status, and on record with its code."""
+        before = len(self.audit.events)
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.read(query, **more)
+        told = status(caught.exception.body)
+        self.assertEqual((caught.exception.code, told["code"]), (code, code), told)
+        start, end = self.audit.events[before:]
+        self.assertEqual((start["event"], end["event"], end["code"]), ("start", "end", code))
+        self.assertEqual(end["subresource"], "log")
+        message: str = told["message"]
+        return message
+
+    def forget(self) -> None:
+        """No answer of the API server counts any more."""
+        authorizer: Any = self.poollet._gate.authorizer
+        authorizer._cache._answers.clear()
+
+    async def ended(self) -> dict[str, Any]:
+        """The audit end of the one session."""
+        await until(lambda: self.audit.events and self.audit.events[-1]["event"] == "end")
+        self.assertEqual([each["event"] for each in self.audit.events], ["start", "end"])
+        return self.audit.events[-1]
+
+    def line(self) -> Line:
+        (line,) = self.lines.lines
+        return line
+
+
+class ReadTests(LogCase):
+    """A log that is read."""
+
+    async def test_request(self) -> None:
+        """The runtime is told for whom, and gets the options and nothing else of the request."""
+        await self.start()
+        session = [(b"Audit-Id", b"s-7"), (b"Cookie", b"a=b"), (b"Authorization", b"Bearer x")]
+        reader = await self.read(
+            "?follow=true&tailLines=5&sinceTime=2026-11-20T05%3A00%3A00Z&unknown=x",
+            headers=session,
+        )
+        await until(lambda: reader.got)
+        ((_, user, uid, told),) = self.runtime.logs
+        self.assertEqual((user, told), ("jane", "s-7"))
+        head = self.lines.heads[0].split(b"\r\n")
+        self.assertEqual(
+            head[0],
+            b"GET /log/token-2?follow=true&tailLines=5"
+            b"&sinceTime=2026-11-20T05%3A00%3A00.000000000Z HTTP/1.1",
+        )
+        self.assertEqual(
+            sorted(head[2:-2]),
+            [
+                b"Audit-Id: s-7",
+                b"X-Twisted-Exec-Machine-Uid: " + uid.encode(),
+                b"X-Twisted-Exec-User: jane",
+            ],
+        )
+
+    async def test_text(self) -> None:
+        """It passes as it comes; its end is the end, and one record says how much it was."""
+        await self.start()
+        reader = await self.follow()
+        self.line().transport.write(b"5\r\nmore\n\r\n")
+        await until(lambda: reader.got == b"hello\nmore\n")
+        self.line().transport.write(b"0\r\n\r\n")
+        await until(lambda: reader.complete)
+        end = await self.ended()
+        self.assertEqual(
+            (end["user"], end["machine"], end["caller"], end["bytes_to_user"], end["reason"]),
+            ("jane", "vm", "exec-apiserver", 11, "backend closed"),
+        )
+
+    async def test_leaves(self) -> None:
+        """A reader that leaves ends it at the runtime, too."""
+        await self.start()
+        reader = await self.follow()
+        reader.download.abort()
+        await until(lambda: self.line().lost)
+        self.assertEqual((await self.ended())["reason"], "client closed")
+
+    async def test_without_power(self) -> None:
+        """A machine that is off has a log; switching it off ends no follower."""
+        await self.start()
+        first = await self.follow()
+        await self.client.patch(MACHINES, "vm", {"spec": {"power": "Off"}}, "lab")
+        await until(lambda: "update_machine_power" in self.runtime.calls)
+        second = await self.read("?follow=true")
+        await until(lambda: second.got)
+        self.assertIsNone(first.complete)
+
+    async def test_direct(self) -> None:
+        """Who comes without a proxy needs the pool as well."""
+        await self.start()
+        told = await self.refused(403, user=b"", identity=JANE)
+        self.assertIn("machinepools/proxy", told)
+        self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
+        self.forget()
+        reader = await self.read(user=b"", identity=JANE)
+        await until(lambda: reader.got)
+
+
+class RefuseTests(LogCase):
+    """What is no log."""
+
+    async def test_who(self) -> None:
+        """Nobody, a proxy of no name, a user who may not; the console's permission does not do."""
+        await self.start()
+        await self.refused(401, user=b"", identity=None)
+        await self.refused(401, identity=FORWARDING.issue_client("other"))
+        self.allowed.add(("joe", "machines/exec", "vm"))
+        self.assertEqual(
+            await self.refused(403, user=b"joe"),
+            'machines.compute.ironcore.dev "vm" is forbidden: User "joe" cannot get resource '
+            '"machines/log" in API group "compute.ironcore.dev" in the namespace "lab"',
+        )
+        self.allowed.remove(("exec-apiserver", "machinepools/proxy", "pool-a"))
+        self.assertIn("machinepools/proxy", await self.refused(403))
+        self.assertEqual(self.runtime.logs, [])
+
+    async def test_options(self) -> None:
+        """Options that make no sense do not get to the runtime."""
+        await self.start()
+        await self.refused(400, "?tailLines=x")
+        await self.refused(422, "?limitBytes=0")
+        await self.refused(400, "?previous=true")
+        self.assertEqual(self.runtime.logs, [])
+
+    async def test_unknown(self) -> None:
+        """A machine that is not there; or not in the runtime yet, which may help to wait for."""
+        self.allowed.add(("jane", "machines/log", "no"))
+        await self.start()
+        await self.refused(404, path=LOG.format("lab", "no"))
+        self.runtime.machines.clear()
+        self.runtime.problem = None
+        self.assertIn("not running yet", await self.refused(503))
+
+    async def test_foreign(self) -> None:
+        """A runtime without logs is told apart from one that is broken: 501."""
+        told = 'machine "vm": the machine\'s runtime keeps no log'
+        self.runtime.refusals["log"] = NotImplementedByBackend("Method not found!")
+        await self.start()
+        self.assertEqual(await self.refused(501), told)
+        del self.runtime.refusals["log"]
+        self.runtime.log_url = ""
+        self.assertEqual(await self.refused(501), told)
+
+    async def test_foreign_here(self) -> None:
+        """Also one in this process."""
+        url, self.runtime = self.runtime.url, Foreign()
+        self.runtime.url = url
+        await self.start()
+        self.assertIn("keeps no log", await self.refused(501))
+
+    async def test_runtime_refuses(self) -> None:
+        """What the runtime's server says is passed on."""
+        await self.start()
+        self.lines.refusal = b"HTTP/1.1 429 X\r\nRetry-After: 9\r\nContent-Length: 4\r\n\r\nfull"
+        self.assertEqual(await self.refused(429), 'machine "vm": full')
+        self.runtime.refusals["log"] = NotFound("machines", "x")
+        await self.refused(404)
+
+
+class EndTests(LogCase):
+    """Followers that are ended from here."""
+
+    async def test_withdrawn(self) -> None:
+        """Who may not any more is told so at the next review, on a line of its own."""
+        await self.start()
+        reader = await self.follow()
+        self.allowed.remove(JANE_MAY)
+        self.allowed.add(("jane", "machines/exec", "vm"))  # another right does not keep it
+        self.forget()
+        await self.poollet.withdrawal.review()
+        await until(lambda: reader.complete is False)
+        self.assertIn(b"[twisted-exec: AuthorizationWithdrawn: ", reader.got)
+        self.assertEqual((await self.ended())["reason"], "AuthorizationWithdrawn")
+        await until(lambda: self.line().lost)
+
+    async def test_deleted(self) -> None:
+        """The log of a deleted machine ends, also when the runtime says no more."""
+        await self.start()
+        reader = await self.follow()
+        await self.client.delete(MACHINES, "vm", "lab")
+        await until(lambda: reader.complete)
+        self.assertEqual((await self.ended())["reason"], "MachineDeleted")
+
+    async def test_stops(self) -> None:
+        """A poollet that stops says so."""
+        await self.start()
+        reader = await self.follow()
+        await self.poollet.stopService()
+        await until(lambda: reader.complete is False)
+        self.assertIn(b"[twisted-exec: ShuttingDown: ", reader.got)

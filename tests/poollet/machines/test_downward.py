@@ -1,0 +1,48 @@
+"""Tests for :mod:`twisted_exec.poollet.machines.downward`."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.poollet.doubles import TERMS, machine
+from twisted_exec.poollet.machines import downward
+from twisted_exec.poollet.machines.config import Terms
+from twisted_exec.poollet.machines.downward import Downward
+from twisted_exec.poollet.machines.runtime_machine import runtime_machine
+
+
+class DownwardTests(SynchronousTestCase):
+    """What runtimes are told of objects."""
+
+    def test_values(self) -> None:
+        """One entry, all of them, or what the object is called; nothing there is empty."""
+        obj = {"metadata": {"name": "vm", "uid": "u", "labels": {"b": "2", "a": "1"}}}
+        paths = {
+            "n": "metadata.name",
+            "one": "metadata.labels['a']",
+            "all": "metadata.labels",
+            "none": "metadata.annotations['x']",
+        }
+        for path in paths.values():
+            self.assertEqual(downward.check(path), path)
+        self.assertEqual(
+            downward.values(paths, obj, "p/"),
+            {"p/n": "vm", "p/one": "1", "p/all": 'a="1"\nb="2"', "p/none": ""},
+        )
+
+    def test_refused(self) -> None:
+        """Other fields are refused, with those that are possible."""
+        for path in ("spec.power", "metadata.labels[a]", "", "metadata.labels['']"):
+            with self.assertRaises(ValueError) as caught:
+                downward.check(path)
+            self.assertIn("metadata.labels['KEY']", str(caught.exception))
+
+    def test_told(self) -> None:
+        """The runtime gets them as labels and annotations, under the dialect's prefix."""
+        told = Downward({"team": "metadata.labels['team']"}, {"of": "metadata.namespace"})
+        obj = machine()
+        obj["metadata"].update(uid="u", namespace="lab", labels={"team": "red"})
+        made = runtime_machine(obj, Terms(TERMS.dialect, "pool-a", "memory", told))
+        prefix = "downward-api.machinepoollet.ironcore.dev/"
+        self.assertEqual(made.metadata.labels[f"{prefix}team"], "red")
+        self.assertEqual(made.metadata.annotations[f"{prefix}of"], "lab")

@@ -1,0 +1,254 @@
+"""
+What becomes of Machines when their runtime dies, hangs or lies.
+
+Numbers are those of the faults that were found in ironcore's poollet.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.poollet.doubles import MACHINES, TERMS, MemoryRuntime, machine
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.poollet.machines.listing import MAX_ORPHANS
+from twisted_exec.poollet.machines.loop import AWAY_SECONDS, RELIST_SECONDS, Loop
+from twisted_exec.testing.cluster import MemoryCluster
+from twisted_exec.testing.lying import LyingRuntime, crowd, in_state, nothing, twice
+
+
+class LiesTests(SynchronousTestCase):
+    """A pool of Machines on a runtime that is not to be trusted."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.cluster = MemoryCluster()
+        self.client = self.cluster.client()
+        self.truth = MemoryRuntime()
+        self.runtime = LyingRuntime(self.truth)
+        self.reports: list[tuple[str, ...]] = []
+        self.reflector = Reflector(
+            self.client,
+            MACHINES,
+            self.clock,
+            field_selector="spec.machinePoolRef.name=pool-a",
+            on_change=lambda before, after: self.loop.changed(before, after),
+        )
+        self.loop = Loop(
+            self.client,
+            self.runtime,
+            self.clock,
+            machines=lambda: self.reflector,
+            synced=lambda: self.reflector.synced,
+            now=self.clock.seconds,
+            report=lambda about, *told: self.reports.append((about["metadata"]["name"], *told)),
+        )
+        self.reflector.start()
+        self.loop.start(TERMS)
+        self.addCleanup(self.loop.stop)
+        self.addCleanup(self.reflector.stop)
+
+    def create(self, name: str = "vm", **spec: Any) -> Any:
+        return self.successResultOf(self.client.create(MACHINES, machine(name, **spec), "lab"))
+
+    def status(self, name: str = "vm") -> Any:
+        return self.cluster.objects[MACHINES, "lab", name]["status"]
+
+    def ready(self, name: str = "vm") -> tuple[str, str]:
+        (one,) = (one for one in self.status(name)["conditions"] if one["type"] == "Ready")
+        return one["status"], one["reason"]
+
+    def turn(self, seconds: float, step: float = 0.25) -> None:
+        for _ in range(int(seconds / step)):
+            self.clock.advance(step)
+
+    def test_dies(self) -> None:
+        """Machines whose runtime died do not go on being Ready; when it is back, they are."""
+        for name in ("a", "b"):
+            self.create(name)
+        self.runtime.dead = True
+        self.turn(RELIST_SECONDS + 1)
+        self.assertEqual(self.ready("a"), ("True", "Running"))  # a restart is no news
+        self.turn(AWAY_SECONDS + RELIST_SECONDS)
+        for name in ("a", "b"):
+            self.assertEqual(self.ready(name), ("Unknown", "RuntimeUnreachable"))
+        asked = len(self.cluster.requests)
+        self.turn(60)
+        self.assertEqual(len(self.cluster.requests), asked)
+        self.runtime.dead = False
+        self.turn(RELIST_SECONDS)
+        for name in ("a", "b"):
+            self.assertEqual(self.ready(name), ("True", "Running"))
+
+    def test_hangs(self) -> None:
+        """A runtime that answers nobody is asked by few, and its Machines say so."""
+        for number in range(40):
+            self.create(f"vm-{number}")
+        self.runtime.silent = {"*"}
+        self.turn(RELIST_SECONDS)
+        for _ in range(4):  # a client gives every call up after a while
+            hanging, self.runtime.hanging = self.runtime.hanging, []
+            self.assertLess(len(hanging), 20)
+            for each in hanging:
+                each.errback(ServiceUnavailable("the machine runtime does not answer"))
+            self.turn(10)
+        self.assertEqual(self.ready("vm-39"), ("Unknown", "RuntimeUnreachable"))
+        self.runtime.silent = set()
+        for each in self.runtime.hanging:
+            each.errback(ServiceUnavailable("late"))
+        self.turn(2 * RELIST_SECONDS)
+        self.assertEqual(self.ready("vm-39"), ("True", "Running"))
+
+    def test_one_hangs(self) -> None:
+        """A machine that cannot be made holds up no other."""
+        real, held = self.truth.create_machine, Deferred[Any]()
+
+        def create(request: Any) -> Deferred[Any]:
+            name = request.machine.metadata.labels["machinepoollet.ironcore.dev/machine-name"]
+            return held if name == "bad" else real(request)
+
+        self.patch(self.truth, "create_machine", create)
+        self.create("bad")
+        self.create("good")
+        self.assertEqual(self.ready("good"), ("True", "Running"))
+        held.errback(ServiceUnavailable("late"))
+
+    def test_37_twice(self) -> None:
+        """One machine that is listed twice is one; two of them are told, and none is touched."""
+        self.runtime.lies["list_machines"] = twice
+        made = self.create()
+        self.turn(2 * RELIST_SECONDS)
+        self.assertEqual(self.ready(), ("True", "Running"))
+        self.truth.add(machine_uid=made["metadata"]["uid"])
+        self.turn(2 * RELIST_SECONDS)
+        self.assertEqual(self.ready(), ("False", "SeveralRuntimeMachines"))
+        self.assertEqual([one[2] for one in self.reports], ["Created", "SeveralRuntimeMachines"])
+        self.assertEqual(len(self.truth.machines), 2)
+
+    def test_37_no_busy_loop(self) -> None:
+        """A machine that never gets anywhere costs a few calls a minute, not thousands."""
+        self.truth.starts_pending = True
+        self.create()
+        before = len(self.truth.calls) + self.truth.listings
+        self.turn(60, step=0.01)
+        self.assertLess(len(self.truth.calls) + self.truth.listings - before, 60)
+
+    def test_37_stopped_is_shutdown(self) -> None:
+        """Stopped and suspended are Shutdown, whichever the runtime says."""
+        self.create(power="Off")
+        for state in (pb.MACHINE_STOPPED, pb.MACHINE_SUSPENDED):
+            self.runtime.lies["list_machines"] = in_state(state)
+            self.turn(2 * RELIST_SECONDS)
+            self.assertEqual(self.status()["state"], "Shutdown")
+
+    def test_40_off_from_the_start(self) -> None:
+        """A Machine that is Off is made off: it is never on for a moment."""
+        self.create(power="Off")
+        self.assertEqual(self.truth.calls, ["create_machine"])
+        (one,) = self.truth.machines.values()
+        self.assertEqual((one.spec.power, one.status.state), (pb.POWER_OFF, pb.MACHINE_STOPPED))
+
+    def test_states_out_of_order(self) -> None:
+        """Whatever order states come in, the last one stands; an unknown one is told."""
+        self.create()
+        self.runtime.lies["list_machines"] = in_state(
+            pb.MACHINE_TERMINATED, pb.MACHINE_RUNNING, pb.MACHINE_PENDING, 99, pb.MACHINE_RUNNING
+        )
+        self.turn(60)
+        self.assertEqual((self.status()["state"], self.ready()), ("Running", ("True", "Running")))
+        self.assertEqual(self.truth.calls.count("create_machine"), 1)
+
+    def test_forgets(self) -> None:
+        """A runtime that makes machines and lists none is not made to make thousands."""
+        self.runtime.lies["list_machines"] = nothing
+        self.create()
+        self.turn(60)
+        self.assertLess(self.truth.calls.count("create_machine"), 8)
+        del self.runtime.lies["list_machines"]
+        self.turn(40)
+        self.assertEqual(self.ready(), ("False", "SeveralRuntimeMachines"))
+
+    def test_nameless(self) -> None:
+        """A machine without an id is none."""
+        self.runtime.lies["create_machine"] = lambda answer: pb.CreateMachineResponse()
+        self.runtime.lies["list_machines"] = nothing
+        self.create()
+        self.turn(60)
+        self.assertEqual(self.ready(), ("False", "CreateFailed"))
+        self.assertLess(self.truth.calls.count("create_machine"), 12)
+
+    def test_crowd(self) -> None:
+        """100 000 machines that nobody knows are left alone, and hold nobody up."""
+        self.runtime.lies["list_machines"] = crowd(100_000, **{TERMS.dialect.uid_label: "x"})
+        began = time.process_time()
+        self.turn(RELIST_SECONDS)
+        self.create()
+        self.assertEqual(self.ready(), ("True", "Running"))
+        self.assertNotIn("delete_machine", self.truth.calls)
+        self.assertLess(time.process_time() - began, 20)
+
+    def test_crowd_of_ours(self) -> None:
+        """Nor are as many that say they are this pool's ended all at once."""
+        labels = {TERMS.dialect.uid_label: "x", TERMS.pool_label: TERMS.pool}
+        self.runtime.lies["list_machines"] = crowd(1000, **labels)
+        self.create()
+        self.turn(RELIST_SECONDS)
+        self.assertLessEqual(self.truth.calls.count("delete_machine"), 2 * MAX_ORPHANS)
+        self.assertEqual(self.ready(), ("True", "Running"))
+
+    def test_more_than_asked(self) -> None:
+        """A runtime that takes no notice of filters gives a Machine no other's machine."""
+        every = self.truth.list_machines
+
+        def listed(request: Any) -> Deferred[Any]:
+            return every(pb.ListMachinesRequest())
+
+        self.patch(self.truth, "list_machines", listed)
+        for name in ("a", "b", "c"):
+            self.create(name)
+        self.turn(2 * RELIST_SECONDS)
+        self.assertEqual(len(self.truth.machines), 3)
+        self.assertEqual({self.ready(name) for name in "abc"}, {("True", "Running")})
+
+    def test_conditions(self) -> None:
+        """What a runtime tells of a machine is copied, a bounded much, and goes again."""
+        self.create()
+        (one,) = self.truth.machines.values()
+        for number in range(100):
+            one.status.machine_conditions.add(type=f"T{number}", status="True", message="x" * 5000)
+        one.status.machine_conditions.add(type="not a type", status="True")
+        one.status.machine_conditions[0].reason = "\x1b]0;x\x07Off"
+        one.status.machine_conditions[0].message = "one\n\x1b[31mtwo\x9b"
+        self.turn(RELIST_SECONDS)
+        told = self.status()["conditions"]
+        self.assertEqual(len(told), 17)
+        self.assertEqual(max(len(one["message"]) for one in told), 1024)
+        (words,) = ((one["reason"], one["message"]) for one in told if one["type"] == "T0")
+        self.assertEqual(words, ("]0;x Off", "one [31mtwo"))  # nothing for a terminal to do
+        del one.status.machine_conditions[:]
+        self.turn(RELIST_SECONDS)
+        self.assertEqual([one["type"] for one in self.status()["conditions"]], ["Ready"])
+
+    def test_forgetful_api_server(self) -> None:
+        """A status that the API server does not keep as it was written is not written for ever."""
+        patch = self.client.patch
+
+        def kept(resource: Any, name: str, told: Any, *rest: Any, **more: Any) -> Deferred[Any]:
+            told = copy.deepcopy(told)
+            for one in told.get("status", {}).get("conditions", ()):
+                one.pop("observedGeneration", None)
+            return patch(resource, name, told, *rest, **more)
+
+        self.patch(self.client, "patch", kept)
+        self.create()
+        asked = len(self.cluster.requests)
+        self.turn(10 * RELIST_SECONDS)
+        self.assertEqual(len(self.cluster.requests), asked)
+        self.assertEqual(self.ready(), ("True", "Running"))

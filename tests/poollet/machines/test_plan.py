@@ -1,0 +1,325 @@
+"""Tests for :mod:`twisted_exec.poollet.machines.plan`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.poollet.doubles import NOW, TERMS, machine
+from twisted_exec.api.dialects import IRONCORE, ONMETAL
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.poollet.machines.actions import (
+    Create,
+    Delete,
+    PatchStatus,
+    Plan,
+    SetAnnotations,
+    SetFinalizers,
+    SetPower,
+)
+from twisted_exec.poollet.machines.plan import not_known, plan
+from twisted_exec.poollet.machines.runtime_machine import runtime_machine
+
+
+def stored(**spec: Any) -> dict[str, Any]:
+    """A Machine as the API server has it, adopted by the poollet."""
+    obj = machine(**spec)
+    obj["metadata"].update(
+        namespace="lab",
+        uid="u-1",
+        generation=3,
+        resourceVersion="7",
+        finalizers=[IRONCORE.finalizer],
+    )
+    return obj
+
+
+def made(obj: dict[str, Any], state: int = pb.MACHINE_RUNNING) -> pb.Machine:
+    """The runtime's machine, just as it was asked for."""
+    one = runtime_machine(obj, TERMS)
+    one.metadata.id = "id-1"
+    one.status.state = state  # type: ignore[assignment]
+    return one
+
+
+class PlanTestCase(SynchronousTestCase):
+    """Plans."""
+
+    def plan(self, obj: dict[str, Any], *observed: pb.Machine, trouble: str = "") -> Plan:
+        return plan(obj, observed, TERMS, now=NOW, trouble=trouble)
+
+    def status(self, obj: dict[str, Any], *observed: pb.Machine, trouble: str = "") -> Any:
+        """The status that the plan writes."""
+        actions = self.plan(obj, *observed, trouble=trouble).actions
+        (told,) = (one.status for one in actions if isinstance(one, PatchStatus))
+        return told
+
+    def ready(self, status: Any) -> tuple[str, str, str]:
+        (condition,) = (one for one in status["conditions"] if one["type"] == "Ready")
+        return condition["status"], condition["reason"], condition["message"]
+
+
+class CreateTests(PlanTestCase):
+    """A Machine that the runtime does not have."""
+
+    def test_finalizer_first(self) -> None:
+        """Before anything is made, a finalizer holds the Machine, beside those of others."""
+        obj = stored()
+        obj["metadata"]["finalizers"] = ["other"]
+        self.assertEqual(
+            self.plan(obj).actions, (SetFinalizers(("other", IRONCORE.finalizer), "7"),)
+        )
+
+    def test_beyond_the_interface(self) -> None:
+        """What the runtime's interface has no words for is told, not tried."""
+        for disk in ({"sizeLimit": "abc"}, {"sizeLimit": "16Ei"}, {"image": "\ud800"}):
+            obj = stored(volumes=[{"name": "root", "localDisk": disk}])
+            status, reason, message = self.ready(self.status(obj))
+            self.assertEqual((status, reason), ("False", "Unsupported"))
+            self.assertTrue(message.startswith('volume "root": '), message)
+            self.assertEqual(len(self.plan(obj).actions), 1)
+
+    def test_create(self) -> None:
+        """The runtime is asked for what the Machine says, with labels that name it."""
+        obj = stored(guestConfig={"hostname": "h"})
+        (create,) = (one for one in self.plan(obj).actions if isinstance(one, Create))
+        prefix = "machinepoollet.ironcore.dev/"
+        self.assertEqual(
+            dict(create.machine.metadata.labels),
+            {
+                f"{prefix}machine-uid": "u-1",
+                f"{prefix}machine-namespace": "lab",
+                f"{prefix}machine-name": "vm",
+                f"{prefix}machine-pool": "pool-a",
+            },
+        )
+        self.assertEqual(
+            dict(create.machine.metadata.annotations),
+            {
+                f"{prefix}machine-generation": "3",
+                f"{prefix}irimachine-generation": "0",
+                f"{prefix}networkinterfacemapping": "{}",
+            },
+        )
+        self.assertEqual(getattr(create.machine.spec, "class"), "pty")
+        self.assertEqual(create.machine.spec.power, pb.POWER_ON)
+        self.assertEqual(create.machine.spec.guest_config.hostname, "h")
+
+    def test_create_powered_off(self) -> None:
+        """A Machine whose power is Off is never on, not even at first."""
+        (create,) = (
+            one for one in self.plan(stored(power="Off")).actions if isinstance(one, Create)
+        )
+        self.assertEqual(create.machine.spec.power, pb.POWER_OFF)
+
+    def test_volumes(self) -> None:
+        """Disks that need no other object are passed on."""
+        volumes = [
+            {"name": "root", "device": "oda", "localDisk": {"sizeLimit": "1Gi", "image": "img"}},
+            {"name": "tmp", "emptyDisk": {}},
+        ]
+        root, tmp = runtime_machine(stored(volumes=volumes), TERMS).spec.volumes
+        self.assertEqual((root.name, root.device), ("root", "oda"))
+        self.assertEqual(
+            (root.local_disk.size_bytes, root.local_disk.image.image), (1 << 30, "img")
+        )
+        self.assertEqual((tmp.name, tmp.local_disk.size_bytes), ("tmp", 0))
+
+    def test_refused_before(self) -> None:
+        """Why the last attempt failed stands in the status, and it is tried again."""
+        planned = self.plan(stored(), trouble="no such class")
+        self.assertEqual(
+            self.ready(self.status(stored(), trouble="no such class")),
+            ("False", "CreateFailed", "no such class"),
+        )
+        self.assertIsInstance(planned.actions[-1], Create)
+
+
+class KeepTests(PlanTestCase):
+    """A Machine that the runtime has."""
+
+    def test_status(self) -> None:
+        """State, identity and the Ready condition are told."""
+        obj = stored()
+        self.assertEqual(
+            self.status(obj, made(obj)),
+            {
+                "state": "Running",
+                "machineID": "memory://id-1",
+                "observedGeneration": 3,
+                "conditions": [
+                    {
+                        "type": "Ready",
+                        "status": "True",
+                        "reason": "Running",
+                        "message": "",
+                        "observedGeneration": 3,
+                        "lastTransitionTime": NOW,
+                    }
+                ],
+            },
+        )
+
+    def test_nothing_to_do(self) -> None:
+        """A Machine that is as wanted, and whose status says so, needs nothing."""
+        obj = stored()
+        obj["status"] = self.status(obj, made(obj))
+        self.assertEqual(self.plan(obj, made(obj)), Plan())
+
+    def test_states(self) -> None:
+        """Every state of the runtime has one of the Machine; stopped is Shutdown."""
+        obj = stored()
+        for state, told in (
+            (pb.MACHINE_PENDING, "Pending"),
+            (pb.MACHINE_SUSPENDED, "Shutdown"),
+            (pb.MACHINE_STOPPED, "Shutdown"),
+            (pb.MACHINE_TERMINATED, "Terminated"),
+            (pb.MACHINE_TERMINATING, "Terminating"),
+        ):
+            status = self.status(obj, made(obj, state))
+            self.assertEqual(status["state"], told)
+            self.assertEqual(self.ready(status), ("False", told, ""))
+
+    def test_off(self) -> None:
+        """One that is off because it was to be says so."""
+        obj, one = stored(power="Off"), made(stored(), pb.MACHINE_STOPPED)
+        one.spec.power = pb.POWER_OFF
+        self.assertEqual(
+            self.ready(self.status(obj, one)),
+            ("False", "Shutdown", "powered off, as spec.power says"),
+        )
+
+    def test_why_not_ready(self) -> None:
+        """What the runtime tells of a machine that is not ready is told on; not more than a screen of it."""
+        obj = stored()
+        one = made(obj, pb.MACHINE_PENDING)
+        one.status.machine_conditions.add(
+            type="Ready", status="False", reason="StartFailed", message="no room " + "x" * 9999
+        )
+        one.status.machine_conditions.add(type="Other", status="False", message="of no matter")
+        status, reason, message = self.ready(self.status(obj, one))
+        self.assertEqual((status, reason, message[:8]), ("False", "StartFailed", "no room "))
+        self.assertEqual(len(message), 1024)
+        one.status.state = pb.MACHINE_RUNNING  # it runs, and is not ready for all that
+        self.assertEqual(self.ready(self.status(obj, one))[:2], ("False", "StartFailed"))
+        one.status.machine_conditions[0].status = "True"
+        self.assertEqual(self.ready(self.status(obj, one)), ("True", "Running", ""))
+
+    def test_going_off(self) -> None:
+        """A machine that is to be off and still runs is looked at again soon."""
+        off = stored(power="Off")
+        self.assertTrue(self.plan(off, made(off)).unsettled)
+        self.assertFalse(self.plan(off, made(off, pb.MACHINE_STOPPED)).unsettled)
+
+    def test_not_known(self) -> None:
+        """While the runtime cannot be asked, the Machine says so; the state is the last known."""
+        obj = stored()
+        obj["status"] = {"state": "Running"}
+        problem = "the machine runtime cannot be reached"
+        (told,) = not_known(obj, problem, IRONCORE, now=NOW).actions
+        assert isinstance(told, PatchStatus)
+        self.assertEqual(list(told.status), ["conditions"])
+        self.assertEqual(
+            self.ready(told.status),
+            ("Unknown", "RuntimeUnreachable", "the machine runtime cannot be reached"),
+        )
+
+    def test_unknown_state(self) -> None:
+        """A state nobody defined is told as a problem; the old one stays."""
+        obj = stored()
+        planned = self.plan(obj, made(obj, 42))
+        self.assertEqual(planned.problem, "the runtime reports state 42")
+        self.assertNotIn("state", self.status(obj, made(obj, 42)))
+
+    def test_power(self) -> None:
+        """Power is changed when it differs."""
+        on, off = stored(), stored(power="Off")
+        self.assertIn(SetPower("id-1", pb.POWER_OFF), self.plan(off, made(on)).actions)
+        self.assertIn(SetPower("id-1", pb.POWER_ON), self.plan(on, made(off)).actions)
+
+    def test_generation(self) -> None:
+        """A new generation is noted once; annotations of others are kept."""
+        obj = stored()
+        one = made(obj)
+        one.metadata.annotations["other"] = "x"
+        one.metadata.generation = 5
+        obj["metadata"]["generation"] = 4
+        (noted,) = (a for a in self.plan(obj, one).actions if isinstance(a, SetAnnotations))
+        self.assertEqual(
+            noted.annotations,
+            {
+                "other": "x",
+                TERMS.mapping_annotation: "{}",
+                IRONCORE.generation_annotation: "4",
+                IRONCORE.runtime_generation_annotation: "5",
+            },
+        )
+        one.metadata.annotations.update(noted.annotations)
+        one.metadata.generation = 6  # noting it was a change that the runtime counted
+        self.assertFalse([a for a in self.plan(obj, one).actions if isinstance(a, SetAnnotations)])
+
+    def test_generation_is_observed_later(self) -> None:
+        """A generation that the runtime has not seen yet is not reported; the state is."""
+        obj = stored()
+        one = made(obj)
+        one.metadata.annotations[IRONCORE.runtime_generation_annotation] = "9"
+        status = self.status(obj, one)
+        self.assertNotIn("observedGeneration", status)
+        self.assertEqual(status["state"], "Running")
+
+    def test_generation_of_older_releases(self) -> None:
+        """onmetal's first releases look for the generation under another name: it has both."""
+        obj = stored()
+        obj["metadata"]["finalizers"] = [ONMETAL.finalizer]
+        terms = replace(TERMS, dialect=ONMETAL)
+        observed = runtime_machine(obj, terms)
+        observed.metadata.id = "id-1"
+        observed.metadata.annotations[ONMETAL.generation_annotation] = "3"
+        planned = plan(obj, [observed], terms, now=NOW)
+        (told,) = (each.status for each in planned.actions if isinstance(each, PatchStatus))
+        self.assertEqual(told["observedGeneration"], 3)
+        self.assertEqual(told["machinePoolObservedGeneration"], 3)
+
+    def test_foreign_annotations(self) -> None:
+        """Annotations that are no numbers are no crash."""
+        obj = stored()
+        one = made(obj)
+        one.metadata.annotations[IRONCORE.runtime_generation_annotation] = "x"
+        self.assertEqual(self.status(obj, one)["state"], "Running")
+
+    def test_two(self) -> None:
+        """Two machines for one Machine: neither is touched, and somebody is told."""
+        obj = stored(power="Off")
+        planned = self.plan(obj, made(obj), made(obj))
+        self.assertIn("the runtime has 2 machines for it: id-1, id-1", planned.problem)
+        (told,) = planned.actions
+        assert isinstance(told, PatchStatus)
+        self.assertEqual(set(told.status), {"conditions"})
+        self.assertEqual(self.ready(told.status)[1], "SeveralRuntimeMachines")
+
+
+class DeleteTests(PlanTestCase):
+    """A Machine that is being deleted."""
+
+    def deleted(self, **more: Any) -> dict[str, Any]:
+        obj = stored()
+        obj["metadata"].update(deletionTimestamp=NOW, **more)
+        return obj
+
+    def test_all_are_deleted(self) -> None:
+        """Every machine of the runtime is ended, be there two."""
+        obj = self.deleted()
+        planned = self.plan(obj, made(obj), made(obj))
+        self.assertEqual(planned.actions[1:], (Delete("id-1"), Delete("id-1")))
+        self.assertEqual(self.status(obj, made(obj))["state"], "Terminating")
+
+    def test_released_when_gone(self) -> None:
+        """Then our finalizer is taken away, and only ours."""
+        obj = self.deleted(finalizers=["other", IRONCORE.finalizer])
+        self.assertEqual(self.plan(obj).actions, (SetFinalizers(("other",), "7"),))
+
+    def test_held_by_others(self) -> None:
+        """What others hold is theirs to finish; nothing is made anew."""
+        self.assertEqual(self.plan(self.deleted(finalizers=["other"])), Plan())

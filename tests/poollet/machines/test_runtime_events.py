@@ -1,0 +1,120 @@
+"""Tests for :mod:`twisted_exec.poollet.machines.runtime_events`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.poollet.doubles import MemoryRuntime
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.status import NotImplementedByBackend, ServiceUnavailable
+from twisted_exec.poollet.machines.runtime_events import LOOK_SECONDS, MAX_EVENTS, RuntimeEvents
+
+EPOCH = 1_700_000_000
+MACHINE = {"metadata": {"name": "vm", "namespace": "lab", "uid": "u-1"}}
+
+
+class _Record(list[tuple[Any, ...]]):
+    """Keeps what is recorded: type, reason, message and time."""
+
+    def record(self, about: Any, *told: str, at: float) -> None:
+        self.append((about["metadata"]["name"], *told, at))
+
+
+class RuntimeEventsTests(SynchronousTestCase):
+    """Tests for :class:`RuntimeEvents`."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.runtime = MemoryRuntime()
+        self.record, self.synced = _Record(), True
+        self.events = RuntimeEvents(
+            self.runtime,
+            self.clock,
+            IRONCORE,
+            machines=lambda: [MACHINE],
+            synced=lambda: self.synced,
+            recorder=self.record,  # type: ignore[arg-type]
+        )
+        self.events.start()
+        self.addCleanup(self.events.stop)
+
+    def happen(self, reason: str, at: int, uid: str = "u-1", type: str = "Normal") -> None:
+        self.runtime.happen({IRONCORE.uid_label: uid}, type, reason, "it did", at)
+
+    def reasons(self) -> list[str]:
+        """What is new since the last time, after another look."""
+        self.clock.advance(LOOK_SECONDS)
+        new = [told[2] for told in self.record]
+        self.record.clear()
+        return new
+
+    def test_passed_on(self) -> None:
+        """Each once, oldest first, for Machines that are ours."""
+        self.happen("B", 2 * 10**18)
+        self.happen("A", 10**18, type="Warning")
+        self.happen("Other", 3 * 10**18, uid="u-2")
+        self.clock.advance(LOOK_SECONDS)
+        self.assertEqual(
+            self.record,
+            [
+                ("vm", "Warning", "A", "it did", 1e9),
+                ("vm", "Normal", "B", "it did", 2e9),
+            ],
+        )
+        self.record.clear()
+        self.happen("C", 4 * 10**18)
+        self.assertEqual(self.reasons(), ["C"])
+        self.assertEqual(self.reasons(), [])
+
+    def test_seconds(self) -> None:
+        """A runtime that counts seconds may tell several things of one of them, at any time."""
+        self.happen("A", EPOCH)
+        self.assertEqual(self.reasons(), ["A"])
+        self.happen("B", EPOCH)
+        self.happen("A", EPOCH)
+        self.assertEqual(self.reasons(), ["B", "A"])
+        self.assertEqual(self.reasons(), [])
+        self.happen("C", EPOCH + 1)
+        self.clock.advance(LOOK_SECONDS)
+        self.assertEqual(self.record, [("vm", "Normal", "C", "it did", EPOCH + 1.0)])
+
+    def test_unknown_type(self) -> None:
+        """What is neither Normal nor Warning is taken as normal; what has no reason is left out."""
+        self.happen("A", EPOCH, type="Fatal")
+        self.happen("", EPOCH)
+        self.clock.advance(LOOK_SECONDS)
+        self.assertEqual([told[1:3] for told in self.record], [("Normal", "A")])
+
+    def test_many(self) -> None:
+        """Of very many only the newest are passed on."""
+        for number in range(MAX_EVENTS + 10):
+            self.happen(f"R{number}", EPOCH + number)
+        reasons = self.reasons()
+        self.assertEqual((len(reasons), reasons[0]), (MAX_EVENTS, "R10"))
+
+    def test_not_synced(self) -> None:
+        """Nothing is lost while it is not known which Machines there are."""
+        self.synced = False
+        self.happen("A", EPOCH)
+        self.assertEqual(self.reasons(), [])
+        self.synced = True
+        self.assertEqual(self.reasons(), ["A"])
+
+    def test_away(self) -> None:
+        """Nothing is lost while the runtime is away."""
+        self.happen("A", EPOCH)
+        self.runtime.problem = ServiceUnavailable("away")
+        self.assertEqual(self.reasons(), [])
+        self.runtime.problem = None
+        self.assertEqual(self.reasons(), ["A"])
+
+    def test_none_kept(self) -> None:
+        """A runtime that keeps no events is asked once."""
+        self.runtime.refusals["list_events"] = NotImplementedByBackend("not supported")
+        self.clock.pump([LOOK_SECONDS] * 5)
+        asked = self.runtime.calls.count("list_events")
+        self.clock.pump([LOOK_SECONDS] * 5)
+        self.assertEqual(self.runtime.calls.count("list_events"), asked)

@@ -1,0 +1,82 @@
+"""
+Tests for :mod:`twisted_exec.poollet.pool.class_matching`.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.poollet.pool.class_matching import Object, choice
+
+MIB = 1 << 20
+
+
+def machine_class(name: str, **capabilities: str) -> Object:
+    """A MachineClass of the API server."""
+    return {"metadata": {"name": name}, "capabilities": capabilities}
+
+
+def offers(**classes: dict[str, int]) -> pb.StatusResponse:
+    """What a runtime offers: capabilities by class."""
+    told = pb.StatusResponse()
+    for name, resources in classes.items():
+        one = told.machine_class_status.add(quantity=1).machine_class
+        one.name = name
+        one.capabilities.resources.update(resources)
+    return told
+
+
+class ChoiceTests(SynchronousTestCase):
+    """Tests for :func:`choice`."""
+
+    def chosen(self, told: pb.StatusResponse) -> tuple[str, str]:
+        return choice("vm", [machine_class("vm", cpu="1", memory="128Mi")], told)
+
+    def test_same_name(self) -> None:
+        """The class of that name, when it has the same capabilities."""
+        same = {"cpu": 1, "memory": 128 * MIB}
+        self.assertEqual(self.chosen(offers(other=same, vm=same)), ("vm", ""))
+
+    def test_only_one_alike(self) -> None:
+        """Else the only one with these capabilities."""
+        self.assertEqual(self.chosen(offers(other={"cpu": 1, "memory": 128 * MIB})), ("other", ""))
+
+    def test_unknown(self) -> None:
+        """A MachineClass that does not exist."""
+        self.assertEqual(choice("vm", [], offers()), ("", 'machine class "vm" does not exist'))
+
+    def test_other_capabilities(self) -> None:
+        """The class has other capabilities there: both are told."""
+        self.assertEqual(
+            self.chosen(offers(vm={"cpu": 1, "memory": 64 * MIB})),
+            (
+                "",
+                'the machine runtime\'s class "vm" has cpu 1, memory 64Mi, and machine class "vm" '
+                "has cpu 1, memory 128Mi: they must be the same",
+            ),
+        )
+
+    def test_several_alike(self) -> None:
+        """Nobody knows which of several is meant."""
+        same = {"cpu": 1, "memory": 128 * MIB}
+        self.assertEqual(
+            self.chosen(offers(b=same, a=same)),
+            (
+                "",
+                'the machine runtime has no class "vm" on this host, and several with its '
+                "capabilities: a, b",
+            ),
+        )
+
+    def test_none_alike(self) -> None:
+        """What there is is told, a bounded much of it."""
+        other = {"cpu": 2}
+        begins = (
+            'the machine runtime offers no class "vm", and none with its capabilities '
+            "(cpu 1, memory 128Mi); it offers: "
+        )
+        self.assertEqual(self.chosen(offers()), ("", begins + "none"))
+        self.assertEqual(self.chosen(offers(b=other, a=other)), ("", begins + "a, b"))
+        many = offers(**{f"c{count:03}": other for count in range(50)})
+        self.assertTrue(self.chosen(many)[1].endswith("c019 and 30 more"))

@@ -1,0 +1,136 @@
+"""
+Tests for :mod:`twisted_exec.program.service`.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import CancelledError, Deferred, FirstError, gatherResults
+from twisted.logger import LogEvent, globalLogPublisher
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.program.service import ServiceWithCleanup, Starting
+
+
+class Slow(Starting):
+    """Is ready when the test says so."""
+
+    told = "snail"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+
+    async def start(self) -> None:
+        """Waits for the test."""
+        self.under_way: Deferred[None] = Deferred()
+        try:
+            await self.under_way
+        except CancelledError:
+            self.done.append("cancelled")
+            raise
+
+    async def stop(self) -> None:
+        """Notes it."""
+        self.done.append("stopped")
+
+
+class StartingTests(SynchronousTestCase):
+    """Tests for :class:`Starting`."""
+
+    def setUp(self) -> None:
+        self.service = Slow()
+        self.told: list[LogEvent] = []
+        globalLogPublisher.addObserver(self.told.append)
+        self.addCleanup(globalLogPublisher.removeObserver, self.told.append)
+
+    def test_ready(self) -> None:
+        """Whoever asks is told when it is ready, before and after."""
+        before = self.service.when_ready()
+        self.service.startService()
+        self.assertNoResult(before)
+        self.service.under_way.callback(None)
+        self.successResultOf(before)
+        self.successResultOf(self.service.when_ready())
+
+    def test_failure(self) -> None:
+        """Whoever asks is told why not; nobody else is."""
+        waiting = self.service.when_ready()
+        self.service.startService()
+        self.service.under_way.errback(OSError("no room"))
+        self.assertEqual(str(self.failureResultOf(waiting, OSError).value), "no room")
+        self.failureResultOf(self.service.when_ready(), OSError)
+        self.assertEqual(self.told, [])
+
+    def test_failure_of_a_part(self) -> None:
+        """Of several that were waited for together, the one that failed is told."""
+        waiting = self.service.when_ready()
+        self.service.startService()
+        part: Deferred[None] = Deferred()
+        gatherResults([part], consumeErrors=True).chainDeferred(self.service.under_way)  # type: ignore[arg-type]
+        part.errback(OSError("no room"))
+        self.failureResultOf(waiting, OSError)
+
+    def test_nobody_asks(self) -> None:
+        """The log has it when nobody asks."""
+        self.service.startService()
+        self.service.under_way.errback(OSError("no room"))
+        (event,) = self.told
+        self.assertEqual(event["log_format"].format(**event), "snail: no room")
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+
+    def test_given_up(self) -> None:
+        """A start that is under way is given up, then undone; that is no failure."""
+        waiting = self.service.when_ready()
+        self.service.startService()
+        self.successResultOf(self.service.stopService())
+        self.assertEqual(self.service.done, ["cancelled", "stopped"])
+        self.assertNoResult(waiting)
+        self.assertEqual(self.told, [])
+
+    def test_parts_given_up(self) -> None:
+        """So is one that waits for several."""
+        waiting = self.service.when_ready()
+        self.service.startService()
+        self.service.under_way.errback(self.cancelled(Deferred()))
+        self.assertNoResult(waiting)
+        self.assertEqual(self.told, [])
+
+    def cancelled(self, part: Deferred[None]) -> Failure:
+        """What comes of several of which one is cancelled."""
+        parts = gatherResults([part], consumeErrors=True)
+        part.cancel()
+        return self.failureResultOf(parts, FirstError)
+
+    def test_again(self) -> None:
+        """What comes of a second start is not what came of the first."""
+        self.service.startService()
+        self.service.under_way.callback(None)
+        self.successResultOf(self.service.stopService())
+        self.service.startService()
+        waiting = self.service.when_ready()
+        self.assertNoResult(waiting)
+        self.service.under_way.callback(None)
+        self.successResultOf(waiting)
+
+
+class OutlivedTests(SynchronousTestCase):
+    """Tests for :class:`ServiceWithCleanup`."""
+
+    def test_order(self) -> None:
+        """What a service uses is closed when it has stopped, and waited for."""
+        slow, closed = Slow(), Deferred[None]()
+
+        def close() -> Deferred[None]:
+            slow.done.append("closed")
+            return closed
+
+        outlived = ServiceWithCleanup(slow, close)
+        outlived.startService()
+        slow.under_way.callback(None)
+        self.successResultOf(slow.when_ready())
+        stopping = outlived.stopService()
+        self.assertEqual((slow.done, slow.running), (["stopped", "closed"], False))
+        self.assertNoResult(stopping)
+        closed.callback(None)
+        self.successResultOf(stopping)

@@ -1,0 +1,78 @@
+"""
+Tests for :mod:`twisted_exec.program.tasks`.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.program.tasks import Running, Stopping
+
+
+class Waits(Running):
+    """Goes on until the test says so."""
+
+    def __init__(self) -> None:
+        self.under_way: Deferred[None] = Deferred()
+        self.crashes: list[Failure] = []
+
+    def start(self) -> None:
+        """Begin to wait."""
+        self._begin(self._run())
+
+    async def _run(self) -> None:
+        await self.under_way
+
+    def _crashed(self, failure: Failure) -> None:
+        self.crashes.append(failure)
+
+
+class RunningTests(SynchronousTestCase):
+    """Tests for :class:`Running`."""
+
+    def test_stopped(self) -> None:
+        """Who is stopped is cancelled, which is no crash; once more is nothing."""
+        waits = Waits()
+        self.successResultOf(waits.stop())
+        waits.start()
+        self.successResultOf(waits.stop())
+        self.assertTrue(waits.under_way.called)
+        self.successResultOf(waits.stop())
+        self.assertEqual(waits.crashes, [])
+
+    def test_crashed(self) -> None:
+        """What nobody thought of is told when it happens, and no more when it is stopped."""
+        waits = Waits()
+        waits.start()
+        waits.under_way.errback(OSError("gone"))
+        self.assertEqual([each.type for each in waits.crashes], [OSError])
+        self.successResultOf(waits.stop())
+        self.assertEqual(len(waits.crashes), 1)
+
+
+class StoppingTests(SynchronousTestCase):
+    """Tests for :class:`Stopping`."""
+
+    def test_over(self) -> None:
+        """All that were added are waited for, and nothing is kept of those that are over."""
+        stopping, first, second = Stopping(), Deferred[None](), Deferred[None]()
+        stopping.add(first)
+        stopping.add(second)
+        stopping.add(succeed(None))
+        over = stopping.over()
+        first.callback(None)
+        self.assertEqual(len(stopping), 1)
+        self.assertNoResult(over)
+        second.callback(None)
+        self.successResultOf(over)
+        self.assertEqual(len(stopping), 0)
+        self.successResultOf(stopping.over())
+
+    def test_failure(self) -> None:
+        """What fails while it stops is told, and keeps nobody from the end."""
+        stopping = Stopping()
+        stopping.add(fail(ZeroDivisionError()))
+        self.successResultOf(stopping.over())
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)

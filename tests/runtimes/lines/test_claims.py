@@ -1,0 +1,109 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.lines.claims`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.program.config_file import ConfigError, Reader
+from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
+from twisted_exec.runtimes.lines.claims import Lines, line_settings
+from twisted_exec.wire.com_port import LineSettings
+
+
+def machine(name: str, namespace: str = "default") -> MachineFacts:
+    return MachineFacts(
+        id=f"id-of-{namespace}-{name}",
+        label=f"{namespace}/{name}",
+        hostname="",
+        directory="",
+        marker=("", ""),
+        started=lambda leader: None,
+        event=lambda *told: None,
+        namespace=namespace,
+        name=name,
+    )
+
+
+class LinesTests(SynchronousTestCase):
+    """Tests for :class:`Lines`."""
+
+    def refusal(self, lines: Lines[str], facts: MachineFacts) -> tuple[str, str]:
+        with self.assertRaises(CannotStart) as caught:
+            lines.claim(facts)
+        return caught.exception.condition, caught.exception.message
+
+    def test_names(self) -> None:
+        """The line is called as the machine is, with its namespace first."""
+        lines = Lines({"web": "plain", "lab/web": "special"})
+        self.assertEqual(lines.claim(machine("web", "lab")), ("lab/web", "special"))
+        self.assertEqual(lines.claim(machine("web", "prod")), ("web", "plain"))
+        self.assertEqual(lines.look(machine("web", "lab")), "special")
+        self.assertIsNone(lines.look(machine("mail")))
+
+    def test_no_line(self) -> None:
+        """A machine that names none reads what there is."""
+        lines = Lines({"web-1": "", "web-2": "", "web-3": ""})
+        lines.claim(machine("web-2"))
+        reason, message = self.refusal(lines, machine("web-4"))
+        self.assertEqual(reason, "NoLine")
+        self.assertEqual(message, 'no line is called "default/web-4"; free lines are: web-1, web-3')
+
+    def test_many(self) -> None:
+        """A list that is too long to be read ends."""
+        lines = Lines({f"port-{number}": "" for number in range(50)})
+        _, message = self.refusal(lines, machine("x"))
+        self.assertIn("port-19 and 30 more", message)
+
+    def test_taken(self) -> None:
+        """Two machines on one line: the second is told whose it is, and has it afterwards."""
+        lines = Lines({"web": ""})
+        first, second = machine("web", "a"), machine("web", "b")
+        lines.claim(first)
+        lines.claim(first)
+        self.assertEqual(
+            self.refusal(lines, second),
+            (
+                "LineTaken",
+                'line "web" is that of machine "a/web"; all lines of the class are taken',
+            ),
+        )
+        lines.release(second)
+        self.assertEqual(self.refusal(lines, second)[0], "LineTaken")
+        lines.release(first)
+        lines.claim(second)
+
+
+class SettingsTests(SynchronousTestCase):
+    """Tests for :func:`line_settings`."""
+
+    def read(self, **keys: Any) -> LineSettings:
+        reader = Reader(keys, "file")
+        settings = line_settings(reader)
+        reader.done()
+        return settings
+
+    def test_keys(self) -> None:
+        """9600 8N1 unless the file says otherwise."""
+        self.assertEqual(self.read(), LineSettings(9600, 8, "none", 1, "none", None, None))
+        told = self.read(
+            baud=300, data_bits=7, parity="even", stop_bits=1.5, flow="xonxoff", dtr=True, rts="off"
+        )
+        self.assertEqual(told, LineSettings(300, 7, "even", 1.5, "xonxoff", True, False))
+
+    def test_mistakes(self) -> None:
+        """Each is told."""
+        for keys, why in (
+            ({"baud": 1}, "baud must be between 50 and 4e+06"),
+            ({"data_bits": 9}, "data_bits must be between 5 and 8"),
+            ({"parity": "maybe"}, "parity must be one of none, odd, even, mark, space"),
+            ({"stop_bits": 1.25}, "stop_bits must be 1, 1.5 or 2"),
+            ({"flow": "dtrdsr"}, "flow must be one of none, xonxoff, rtscts"),
+            ({"dtr": "up"}, "dtr must be one of on, off, keep"),
+        ):
+            with self.assertRaises(ConfigError) as caught:
+                self.read(**keys)
+            self.assertIn(why, str(caught.exception))

@@ -1,0 +1,290 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.lines.ipmi`, with a real ipmitool and a simulated BMC.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from twisted.internet.protocol import Factory
+from zope.interface.verify import verifyObject
+
+from tests import needs
+from tests.contracts.console import BreakableContract, ConsoleContract, Line
+from tests.contracts.machine_driver import MachineDriverContract
+from tests.runtimes.peers import IPMISim, LineCase, reactor
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.runtimes.config import ConfigError, parse
+from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, IShutdown
+from twisted_exec.runtimes.lines import ipmi, shared_line
+from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine, arguments
+from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.runtimes.programs import run_program
+
+BREAK = b"\xff\xf3"
+
+
+class IPMICase(LineCase):
+    """A class of servers with IPMI."""
+
+    skip = needs.ipmi()
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(shared_line, "_FIRST_DELAY_SECONDS", 0.01)
+        self.patch(ipmi, "_LOOK_SECONDS", 0.05)
+
+    def driver(self, **keys: Any) -> IPMIDriver:
+        told = {
+            "name": "server",
+            "driver": "ipmi",
+            "capabilities": {"cpu": 1, "memory": "1Gi"},
+            "user": "admin",
+            "password_file": "/password",
+            "lines": {"m": {"host": "10.0.0.1"}},
+            **keys,
+        }
+        (one,) = parse({"classes": [told]})
+        driver = one.build(reactor, self.table).driver
+        assert isinstance(driver, IPMIDriver)
+        return driver
+
+
+class ConfigTests(IPMICase):
+    """What the file may say."""
+
+    def test_shared(self) -> None:
+        """What is said of the class counts for each line that says nothing else."""
+        lines = {
+            "a": {"host": "h"},
+            "m": {"host": "i", "port": 6230, "power": False, "force": True},
+        }
+        driver = self.driver(power=True, cipher_suite=3, lines=lines)
+        self.assertEqual(
+            driver.lines.look(self.facts("a")), IPMILine("h", 623, "admin", "/password", 3, True)
+        )
+        self.assertEqual(
+            driver.lines.look(self.facts("m")),
+            IPMILine("i", 6230, "admin", "/password", 3, False, True),
+        )
+        verifyObject(IMachineDriver, driver)
+        self.assertEqual(driver.missing(), "")
+        self.assertTrue(IShutdown.providedBy(driver.run(self.facts("a"))))
+        self.assertFalse(IShutdown.providedBy(driver.run(self.facts("m"))))
+
+    def test_mistakes(self) -> None:
+        """Each is told."""
+        for keys, why in (
+            ({"user": ""}, "lines[m]: user is missing"),
+            ({"password_file": "secret"}, "password_file must be the absolute path"),
+            ({"cipher_suite": 99}, "cipher_suite must be between 0 and 17"),
+            ({"lines": {"m": {"host": "-x"}}}, "host '-x' is no host"),
+        ):
+            with self.assertRaises(ConfigError) as caught:
+                self.driver(**keys)
+            self.assertIn(why, str(caught.exception))
+
+    def test_arguments(self) -> None:
+        """The password stays in its file."""
+        words = arguments(IPMILine("h", user="u", password_file="/p"), "sol", "activate")
+        self.assertEqual(words[-2:], ["sol", "activate"])
+        self.assertEqual(words[words.index("-f") + 1], "/p")
+        self.assertNotIn("-C", words)
+        self.assertNotIn("-P", words)
+
+
+class ComplaintTests(IPMICase):
+    """What ipmitool says of its end."""
+
+    up = b"[SOL Session operational.  Use ~? for help]\r\n"
+
+    def test_before(self) -> None:
+        """Before the machine is reached, its last words."""
+        self.assertEqual(
+            ipmi._complaint(b"Error: Unable to connect.\r\n"), "Error: Unable to connect"
+        )
+
+    def test_after(self) -> None:
+        """Afterwards only what is surely its own: the machine's last words are its viewers' alone."""
+        said = self.up + b"password: canary\r\nSOL session closed by BMC\r\ncanary"
+        self.assertEqual(ipmi._complaint(said), "SOL session closed by BMC")
+        self.assertEqual(ipmi._complaint(self.up + b"canary\r\n"), "")
+
+
+class SimulatedCase(IPMICase):
+    """A simulated BMC."""
+
+    async def setUp(self) -> None:
+        super().setUp()
+        self.bmc = IPMISim(self.directory)
+        self.addCleanup(self.bmc.stop)
+        await self.bmc.start()
+
+    def make_driver(self, id: str = "m", **line: Any) -> IPMIDriver:
+        keys = {"host": "127.0.0.1", "port": self.bmc.port, "cipher_suite": 3, **line}
+        return self.driver(password_file=self.bmc.path("password"), lines={id: keys})
+
+    def make_console(self, id: str = "m", **line: Any) -> SharedLine:
+        run = self.make_driver(id, **line).run(self.facts(id))
+        self.addCleanup(run.stop)
+        return run
+
+    def clean(self, console: SharedLine) -> Any:
+        return console.stop()
+
+    async def opened_line(self, id: str = "m", **line: Any) -> tuple[SharedLine, Line]:
+        run = self.make_console(id, **line)
+        found: Line = await run.connect(Factory.forProtocol(Line))
+        return run, found
+
+    async def refusal(self, id: str = "m", **line: Any) -> CannotStart:
+        before = self.alive()
+        with self.assertRaises(CannotStart) as caught:
+            await self.opened_line(id, **line)
+        self.assertEqual(self.alive(), before)
+        return caught.exception
+
+
+class LineTests(MachineDriverContract, ConsoleContract, BreakableContract, SimulatedCase):
+    """Serial over LAN is a console."""
+
+    provoke = b"hello"
+    answer = b"hello"
+
+    async def test_break(self) -> None:
+        """It arrives at the serial port."""
+        run, line = await self.opened()
+        run.send_break(100)
+        # The simulation sends it before the next key, not by itself.
+        line.transport.write(b"~.")
+        await line.until(b"~.")
+        self.assertIn(BREAK + b"~.", self.bmc.far.peer.got)
+
+    async def test_taken(self) -> None:
+        """A session that somebody else has is left to them, and the message says what one can do."""
+        _, first = await self.opened_line()
+        refusal = await self.refusal("other")
+        self.assertEqual(refusal.condition, "LineFailed")
+        self.assertIn("somebody else has the SOL session; force: true", refusal.message)
+        self.assertEqual(first.lost, [])
+
+    async def test_forced(self) -> None:
+        """With force it is taken; theirs is lost."""
+        await self.opened_line()
+        _, second = await self.opened_line("other", force=True)
+        second.transport.write(b"mine")
+        await second.until(b"mine")
+
+    async def test_restarted(self) -> None:
+        """A BMC that restarts is found again, by the same session."""
+        self.patch(ipmi, "_PATIENCE", ("-N", "1", "-R", "1"))
+        _, line = await self.opened_line()
+        await self.bmc.restart()
+        line.transport.write(b"x")
+        await line.until(b"the console line was lost: ipmitool ended with exit code")
+        await line.until(b"line is back")
+        line.transport.write(b"again")
+        await line.until(b"again")
+        self.assertEqual(self.reasons(), ["LineLost", "LineBack"])
+
+    async def test_wrong_password(self) -> None:
+        """It is told, and not the password."""
+        wrong = os.path.join(self.directory, "wrong")
+        with open(wrong, "w") as file:
+            file.write("another-canary\n")
+        refusal = await self.refusal(password_file=wrong)
+        self.assertIn("Unable to establish IPMI v2", refusal.message)
+        self.assertNotIn("canary", refusal.message)
+
+    async def test_no_password(self) -> None:
+        """A file that is not there is told before anything is tried."""
+        refusal = await self.refusal(password_file="/nonexistent")
+        self.assertEqual(refusal.condition, "NoPassword")
+
+    async def test_password_is_nowhere(self) -> None:
+        """Neither in the command line of the program nor in its environment."""
+        await self.opened_line()
+        (pid,) = self.alive()
+        for name in ("cmdline", "environ"):
+            with open(f"/proc/{pid}/{name}", "rb") as file:
+                self.assertNotIn(b"canary", file.read())
+
+
+class PowerTests(SimulatedCase):
+    """The chassis is the machine's power."""
+
+    async def test_on(self) -> None:
+        """On switches on what is off."""
+        await self.opened_line(power=True)
+        self.assertEqual(self.bmc.power, "1")
+        self.assertEqual(self.reasons(), ["PoweredOn"])
+
+    async def test_already_on(self) -> None:
+        """What is on is let be."""
+        self.bmc.set_power(True)
+        await self.opened_line(power=True)
+        self.assertEqual((self.bmc.power, self.reasons()), ("", []))
+
+    async def test_off(self) -> None:
+        """Off asks the system to shut down, and no more where it does."""
+        run, _ = await self.opened_line(power=True)
+        await run.shut_down()
+        self.assertEqual(self.bmc.power, "1s")
+        await run.stop()
+        self.assertEqual(self.bmc.power, "1s")
+
+    async def test_off_hard(self) -> None:
+        """What does not shut down in time is switched off, with an event."""
+        with open(self.bmc.path("stubborn"), "w"):
+            run, _ = await self.opened_line(power=True, shutdown_seconds=0.1)
+        await run.shut_down()
+        self.assertEqual(self.bmc.power, "1s0")
+        self.assertEqual(self.reasons(), ["PoweredOn", "SwitchedOff"])
+
+    async def test_no_bmc(self) -> None:
+        """A BMC that does not answer leaves the machine as it is, and that is told."""
+        run, _ = await self.opened_line(power=True)
+        self.patch(ipmi, "_ASK_SECONDS", 0.3)
+        self.patch(ipmi, "_LEAVE_SECONDS", 0.3)
+        await self.bmc.stop()
+        await run.shut_down()
+        self.assertEqual(self.reasons()[-1], "PowerFailed")
+        await run.stop()
+        self.assertEqual((await self.refusal(power=True)).condition, "PowerFailed")
+
+    async def test_line_fails(self) -> None:
+        """A machine that was switched on runs, though its line cannot be opened yet."""
+        _, first = await self.opened_line()
+        _, second = await self.opened_line("other", power=True)
+        await second.until(b"somebody else has the SOL session")
+        await first.transport.stop()
+        await second.until(b"line is back")
+
+
+class ProgramTests(LineCase):
+    """Tests for :func:`run_program`."""
+
+    async def run_shell(self, script: str, seconds: float = 20) -> bytes:
+        marker = ("TWISTED_EXEC_MACHINE", f"{self.mark}/m")
+        words = ["sh", "-c", script]
+        return await run_program(reactor, words, path="/bin", marker=marker, seconds=seconds)
+
+    async def test_printed(self) -> None:
+        """What it prints, bounded."""
+        self.assertEqual(await self.run_shell("echo a; read x; echo $x"), b"a\n\n")
+        self.assertEqual(len(await self.run_shell("head -c 100000 /dev/zero")), 64 << 10)
+
+    async def test_failed(self) -> None:
+        """Its last words, or how it ended."""
+        for script, why in (("echo no.; exit 1", "sh: no"), ("exit 7", "exit code 7")):
+            with self.assertRaises(ServiceUnavailable) as caught:
+                await self.run_shell(script)
+            self.assertIn(why, caught.exception.message)
+
+    async def test_slow(self) -> None:
+        """It is killed when it takes too long, or when nobody waits any more."""
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.run_shell("echo busy; exec sleep 1000", seconds=0.1)
+        self.assertIn("it took more than 0.1 s", caught.exception.message)
+        await self.until(lambda: not self.alive())

@@ -1,0 +1,359 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.lines.shared_line`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import clientFromString
+from twisted.internet.protocol import Factory
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.contracts.console import ConsoleContract, Line
+from tests.runtimes.peers import LineCase, reactor, silent
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.session import Session
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
+from twisted_exec.runtimes.lines import shared_line
+from twisted_exec.runtimes.lines.shared_line import BYTES_PER_SECOND, ReadRateLimit, SharedLine
+from twisted_exec.streaming.interfaces import Ending, IBreakable, TerminalSize
+
+LOST = b"[twisted-exec: the console line was lost"
+BACK = b"[twisted-exec: the console line is back]"
+
+
+class Switch:
+    """A machine's power, that is only written down."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    async def on(self) -> None:
+        self.told.append("on")
+
+    async def off(self) -> None:
+        self.told.append("off")
+
+
+class HeldCase(LineCase):
+    """Lines to a far end in this process."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(shared_line, "_FIRST_DELAY_SECONDS", 0.01)
+        self.released: list[str] = []
+
+    def run_of(self, endpoint: str, **options: Any) -> SharedLine:
+        run = SharedLine(
+            self.facts(),
+            reactor,
+            lambda: ("line-1", clientFromString(reactor, endpoint)),
+            lambda: self.released.append("line-1"),
+            **options,
+        )
+        self.addCleanup(run.stop)
+        return run
+
+    async def line(self, run: SharedLine) -> Line:
+        line: Line = await run.connect(Factory.forProtocol(Line))
+        return line
+
+
+class ContractTests(ConsoleContract, HeldCase):
+    """A line that exists is a console."""
+
+    provoke = b"hello"
+    answer = b"hello"
+
+    def make_console(self) -> SharedLine:
+        if not os.path.exists(os.path.join(self.directory, "far")):
+            self.endpoint = self.far().endpoint
+        return self.run_of(self.endpoint)
+
+    def clean(self, console: SharedLine) -> Any:
+        return console.stop()
+
+
+class OpenTests(HeldCase):
+    """Power on and off."""
+
+    async def test_not_there(self) -> None:
+        """A line that cannot be opened is told by name, with what is wrong."""
+        run = self.run_of(f"unix:{self.directory}/nobody")
+        with self.assertRaises(CannotStart) as caught:
+            await self.line(run)
+        self.assertEqual(caught.exception.condition, "LineFailed")
+        self.assertIn('line "line-1": ', caught.exception.message)
+        self.assertIn("No such file", caught.exception.message)
+        await run.stop()
+        self.assertEqual(self.released, ["line-1"])
+
+    async def test_slow(self) -> None:
+        """One that never opens is given up."""
+        self.patch(shared_line, "_OPEN_SECONDS", 0.02)
+        run = self.run_of(self.far().endpoint)
+        self.patch(run, "_claim", lambda: ("line-1", Never()))
+        with self.assertRaises(CannotStart) as caught:
+            await self.line(run)
+        self.assertIn("could not be opened in", caught.exception.message)
+
+    async def test_stop(self) -> None:
+        """Power off closes the line, and gives it back."""
+        far = self.far()
+        run = self.run_of(far.endpoint)
+        line = await self.line(run)
+        await self.until(lambda: far.peers)
+        await run.stop()
+        await self.until(lambda: far.peer.gone)
+        self.assertEqual(len(line.lost), 1)
+        self.assertEqual(self.released, ["line-1"])
+        self.assertEqual(self.events, [])
+
+    async def test_stop_while_full(self) -> None:
+        """A far end that takes nothing holds nobody up."""
+        self.patch(shared_line, "_CLOSE_SECONDS", 0.05)
+        far = self.far(silent)
+        line = await self.line(self.run_of(far.endpoint))
+        await self.until(lambda: far.peers)
+        far.peer.transport.pauseProducing()
+        line.transport.write(bytes(8 << 20))
+        await line.transport.stop()
+        self.assertEqual(len(line.lost), 1)
+
+    async def test_power(self) -> None:
+        """The machine's own switch is used before the line is opened, and when it shall be off."""
+        switch = Switch()
+        run = self.run_of(self.far().endpoint, power=switch)
+        line = await self.line(run)
+        self.assertEqual(switch.told, ["on"])
+        await run.shut_down()
+        self.assertEqual((switch.told, line.lost), (["on", "off"], []))
+
+    async def test_let_go(self) -> None:
+        """A machine that is only deleted, or whose runtime stops, is not switched off."""
+        switch = Switch()
+        run = self.run_of(self.far().endpoint, power=switch)
+        await self.line(run)
+        await run.stop()
+        self.assertEqual(switch.told, ["on"])
+        self.assertTrue(IShutdown.providedBy(run))
+        self.assertFalse(IShutdown.providedBy(self.run_of("unix:x")))
+
+    async def test_no_break(self) -> None:
+        """A line without BREAK does not promise it."""
+        self.assertFalse(IBreakable.providedBy(self.run_of("unix:x")))
+        self.assertTrue(IBreakable.providedBy(self.run_of("unix:x", breakable=True)))
+
+
+class Never:
+    """An endpoint to nowhere."""
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        return Deferred()
+
+
+class Slow:
+    """An endpoint that takes its time, also to give up."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+        self._leaving: Deferred[None] = Deferred()
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        return Deferred.fromCoroutine(self._connect())
+
+    async def _connect(self) -> Any:
+        self.tries += 1
+        try:
+            await Deferred()
+        finally:
+            await self._leaving
+
+    def leave(self) -> None:
+        self._leaving.callback(None)
+
+
+class LostTests(HeldCase):
+    """A line that is lost while the machine is on."""
+
+    async def test_back(self) -> None:
+        """Viewers read that it was lost and is back; the state, its reason and two events say it too."""
+        far = self.far()
+        line = await self.line(self.run_of(far.endpoint))
+        await self.until(lambda: far.peers)
+        far.peer.transport.loseConnection()
+        await line.until(LOST)
+        await line.until(BACK)
+        line.transport.write(b"again")
+        await line.until(b"again")
+        self.assertEqual(line.lost, [])
+        self.assertEqual(self.reasons(), ["LineLost", "LineBack"])
+        (state, reason, message), *_, last = self.changes
+        self.assertEqual((state, reason), (pb.MACHINE_RUNNING, "LineLost"))
+        self.assertIn('line "line-1" was lost', message)
+        self.assertEqual(last, (pb.MACHINE_RUNNING, "", ""))
+
+    async def test_away_for_long(self) -> None:
+        """It is tried until it is there; why it is not is the machine's condition, once."""
+        far = self.far()
+        line = await self.line(self.run_of(far.endpoint))
+        await self.until(lambda: far.peers)
+        await far.vanish()
+        await self.until(lambda: len(self.changes) > 1)
+        self.assertIn("No such file", self.changes[1][2])
+        far.listen()
+        await line.until(BACK)
+        self.assertEqual(self.changes[2:], [(pb.MACHINE_RUNNING, "", "")])
+
+    async def test_typed_meanwhile(self) -> None:
+        """Keys do not arrive later, at another prompt."""
+        far = self.far(silent)
+        line = await self.line(self.run_of(far.endpoint))
+        await self.until(lambda: far.peers)
+        await far.vanish()
+        await line.until(LOST)
+        line.transport.write(b"reboot\r")
+        far.listen()
+        await line.until(BACK)
+        line.transport.write(b"x")
+        await self.until(lambda: far.peer.got)
+        self.assertEqual(far.peer.got, b"x")
+
+    async def test_stopped_meanwhile(self) -> None:
+        """Power off ends the trying."""
+        far = self.far()
+        run = self.run_of(far.endpoint)
+        line = await self.line(run)
+        await self.until(lambda: far.peers)
+        await far.vanish()
+        await line.until(LOST)
+        await run.stop()
+        self.assertEqual(len(line.lost), 1)
+        self.assertEqual(self.released, ["line-1"])
+
+    async def test_stopped_in_a_try(self) -> None:
+        """Power off is over when what was given up is gone, such as a process."""
+        far = self.far()
+        run = self.run_of(far.endpoint)
+        line = await self.line(run)
+        await self.until(lambda: far.peers)
+        run._endpoint = slow = Slow()
+        far.peer.transport.abortConnection()
+        await self.until(lambda: slow.tries)
+        stopping = run.stop()
+        self.assertEqual(len(line.lost), 1)
+        self.assertNoResult(stopping)
+        slow.leave()
+        await stopping
+        self.assertEqual(self.released, ["line-1"])
+
+    async def test_session(self) -> None:
+        """The session goes on, and its input flows however the lost connection left it."""
+        far = self.far(silent)
+        session = Session(self.run_of(far.endpoint), reactor)
+        self.addCleanup(session.end, Ending("Over"))
+        await session.open()
+        await self.until(lambda: far.peers)
+        far.peer.transport.pauseProducing()
+        assert session._line is not None
+        session._line.transport.write(bytes(8 << 20))
+        await self.until(lambda: not session._input_flowing)
+        far.peer.transport.abortConnection()
+        await self.until(lambda: self.reasons() == ["LineLost", "LineBack"])
+        self.assertIsNone(session.ending)
+        self.assertTrue(session._input_flowing)
+
+    async def test_paused(self) -> None:
+        """A line that is paused is paused when it is back."""
+        far = self.far()
+        line = await self.line(self.run_of(far.endpoint))
+        await self.until(lambda: far.peers)
+        line.transport.pauseProducing()
+        line.transport._link.transport.abortConnection()
+        await line.until(BACK)
+        line.transport.write(b"hello")
+        await self.until(lambda: far.peer.got)
+        self.assertNotIn(b"hello", line.got)
+        line.transport.resumeProducing()
+        await line.until(b"hello")
+
+    async def test_reason_is_bounded(self) -> None:
+        """What another program says of the end is one short line of text."""
+        error = ServiceUnavailable("\x1b[2J" + "x" * 1000 + "\n")
+        told = shared_line._words(Failure(error))
+        self.assertEqual(told, "[2J" + "x" * 297)
+
+
+class SizeTests(HeldCase):
+    """The size of a line that has one."""
+
+    async def test_told(self) -> None:
+        """To each connection, also when it was known before."""
+        sizes: list[TerminalSize] = []
+        run = self.run_of(self.far().endpoint)
+        run.window_changed(TerminalSize(100, 30))
+        await self.line(run)
+        assert run._link is not None
+        run._link.transport.window_changed = sizes.append
+        run.window_changed(TerminalSize(80, 24))
+        self.assertEqual(sizes, [TerminalSize(80, 24)])
+
+
+class FloodTests(HeldCase):
+    """A peer that prints without end."""
+
+    async def test_flood(self) -> None:
+        """It is read no faster than a line may be."""
+        far = self.far(silent)
+        run = self.run_of(far.endpoint)
+        line = await self.line(run)
+        await self.until(lambda: far.peers)
+        began = reactor.seconds()
+        far.peer.says(bytes(3 << 20))
+        await self.until(lambda: len(line.got) == 3 << 20)
+        self.assertGreater(reactor.seconds() - began, 0.3)
+
+
+class GovernorTests(SynchronousTestCase):
+    """Tests for :class:`ReadRateLimit`."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.told: list[str] = []
+        self.governor = ReadRateLimit(
+            self.clock, lambda: self.told.append("pause"), lambda: self.told.append("resume")
+        )
+
+    def test_line(self) -> None:
+        """What a line can print is never paused."""
+        for _ in range(100):
+            self.governor.charge(BYTES_PER_SECOND // 100)
+            self.clock.advance(0.01)
+        self.assertEqual(self.told, [])
+
+    def test_flood(self) -> None:
+        """Over a minute no more than a minute's bytes go through."""
+        through = 0
+        while self.clock.seconds() < 60:
+            if not self.governor.resting:
+                self.governor.charge(64 << 10)
+                through += 64 << 10
+            else:
+                self.clock.advance(0.01)
+        self.assertLess(through, 61 * BYTES_PER_SECOND)
+        self.assertGreater(through, 55 * BYTES_PER_SECOND)
+
+    def test_stop(self) -> None:
+        """A line that is gone leaves no timer."""
+        self.governor.charge(100 << 20)
+        self.assertTrue(self.governor.resting)
+        self.governor.stop()
+        self.governor.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.told, ["pause"])

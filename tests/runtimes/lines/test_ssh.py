@@ -1,0 +1,176 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.lines.ssh`, with a real OpenSSH server.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Any
+
+from twisted.internet.protocol import Factory
+from zope.interface.verify import verifyObject
+
+from tests import needs
+from tests.contracts.console import BreakableContract, ConsoleContract, Line
+from tests.contracts.machine_driver import MachineDriverContract
+from tests.runtimes.peers import LineCase, Sshd, reactor
+from twisted_exec.runtimes.config import ConfigError, parse
+from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
+from twisted_exec.runtimes.lines import shared_line
+from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.runtimes.lines.ssh import SSHDriver, SSHLine, arguments
+from twisted_exec.streaming.interfaces import TerminalSize
+
+CAT = "stty raw -echo; echo up; exec cat"
+
+
+class SSHCase(LineCase):
+    """A class whose machines are reached by ssh."""
+
+    skip = needs.sshd()
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(shared_line, "_FIRST_DELAY_SECONDS", 0.01)
+
+    def driver(self, **keys: Any) -> SSHDriver:
+        told = {
+            "name": "rack",
+            "driver": "ssh",
+            "capabilities": {"cpu": 1, "memory": "1Gi"},
+            "known_hosts": "/known",
+            "lines": {"m": {"host": "console.lab"}},
+            **keys,
+        }
+        (one,) = parse({"classes": [told]})
+        driver = one.build(reactor, self.table).driver
+        assert isinstance(driver, SSHDriver)
+        return driver
+
+
+class ConfigTests(SSHCase):
+    """What the file may say."""
+
+    def test_shared(self) -> None:
+        """What is said of the class counts for each line that says nothing else."""
+        driver = self.driver(
+            user="ann",
+            identity_file="/id",
+            lines={
+                "a": {"host": "h", "command": "x y"},
+                "m": {"host": "i", "user": "bob", "port": 3},
+            },
+        )
+        self.assertEqual(
+            driver.lines.look(self.facts("a")),
+            SSHLine("h", 22, "ann", "x y", "/id", "/known"),
+        )
+        self.assertEqual(
+            driver.lines.look(self.facts("m")), SSHLine("i", 3, "bob", "", "/id", "/known")
+        )
+        verifyObject(IMachineDriver, driver)
+        self.assertEqual(driver.missing(), "")
+
+    def test_mistakes(self) -> None:
+        """Each is told; what would be an option of ssh is no host."""
+        for keys, why in (
+            ({"known_hosts": ""}, "lines[m]: known_hosts is missing"),
+            ({"identity_file": "id"}, "identity_file 'id' is no absolute path"),
+            ({"user": "-oX"}, "user '-oX' is no user"),
+            ({"lines": {"m": {"host": "-oProxyCommand=x"}}}, "is no host"),
+            ({"lines": {"m": {"host": "a b"}}}, "host 'a b' is no host"),
+            ({"lines": {"m": {"host": "a", "port": 0}}}, "port must be between 1 and 65535"),
+        ):
+            with self.assertRaises(ConfigError) as caught:
+                self.driver(**keys)
+            self.assertIn(why, str(caught.exception))
+
+    def test_arguments(self) -> None:
+        """Nobody is asked, keys are checked, nothing is forwarded; the command is one word."""
+        words = arguments(SSHLine("h", known_hosts="/known hosts", command="x; y"), "/log")
+        for word in ("BatchMode=yes", "StrictHostKeyChecking=yes", "ClearAllForwardings=yes"):
+            self.assertIn(word, words)
+        self.assertIn('UserKnownHostsFile="/known hosts"', words)
+        self.assertEqual(words[-3:], ["--", "h", "x; y"])
+        self.assertEqual(words[words.index("-F") + 1], "none")
+        self.assertNotIn("-i", words)
+        own = arguments(SSHLine("h", config="/etc/lab_config"), "/log")
+        self.assertEqual((own[-1], own[own.index("-F") + 1]), ("h", "/etc/lab_config"))
+
+
+class ServerTests(MachineDriverContract, ConsoleContract, BreakableContract, SSHCase):
+    """A console behind a real server."""
+
+    provoke = b"hello"
+    answer = b"hello"
+    first_words = b"up"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.server = Sshd(self.directory)
+        self.addCleanup(self.server.stop)
+        self.server.start()
+
+    def make_driver(self, command: str = CAT, **line: Any) -> SSHDriver:
+        return self.driver(
+            user=pwd.getpwuid(os.geteuid()).pw_name,
+            known_hosts=self.server.path("known_hosts"),
+            identity_file=self.server.path("user"),
+            lines={
+                "m": {"host": "127.0.0.1", "port": self.server.port, "command": command, **line}
+            },
+        )
+
+    def make_console(self, command: str = CAT, **line: Any) -> SharedLine:
+        run = self.make_driver(command, **line).run(self.facts())
+        self.addCleanup(run.stop)
+        return run
+
+    def clean(self, console: SharedLine) -> Any:
+        return console.stop()
+
+    async def refusal(self, run: SharedLine) -> str:
+        with self.assertRaises(CannotStart) as caught:
+            await run.connect(Factory.forProtocol(Line))
+        self.assertEqual(caught.exception.condition, "LineFailed")
+        self.assertEqual(self.alive(), [])
+        return caught.exception.message
+
+    async def test_break(self) -> None:
+        """It reaches the server, which sends it to whatever the console is."""
+        run, line = await self.opened()
+        run.send_break(100)
+        await self.until(lambda: "request break" in self.server.log())
+        line.transport.write(b"~.~B\r~.")
+        await line.until(b"~.~B\r~.")
+
+    async def test_size(self) -> None:
+        """The far terminal has the viewers' size."""
+        run = self.make_console("trap 'stty size' WINCH; echo up; while :; do sleep 0.05; done")
+        line = await run.connect(Factory.forProtocol(Line))
+        await line.until(b"up")
+        run.window_changed(TerminalSize(100, 30))
+        await line.until(b"30 100")
+
+    async def test_other_host_key(self) -> None:
+        """A host with another key than the one that is known is not talked to."""
+        self.server.know("user")
+        self.assertIn("Host key verification failed", await self.refusal(self.make_console()))
+
+    async def test_key_refused(self) -> None:
+        """A key that the server does not know is no reason to ask for a password."""
+        key = self.server.path("host")
+        told = await self.refusal(self.make_console(identity_file=key))
+        self.assertIn("Permission denied (publickey", told)
+
+    async def test_lost(self) -> None:
+        """A connection that ends is made again; what ssh said of it is not in the console."""
+        _, line = await self.opened()
+        for program in list(self.server._programs):
+            await program.stop()
+        await line.until(b"was lost: ssh ended with exit code 255")
+        await line.until(b"line is back")
+        line.transport.write(b"again")
+        await line.until(b"again")
+        self.assertNotIn(b"Authenticated", line.got)

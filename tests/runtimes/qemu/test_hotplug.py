@@ -1,0 +1,72 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.qemu.hotplug`, with real virtual machines.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tests.contracts.console import Line
+from tests.runtimes.qemus import QemuCase
+from twisted_exec.api.status import Conflict
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.qemu import hotplug
+from twisted_exec.runtimes.qemu.command_line import Board, node_name
+from twisted_exec.runtimes.qemu.run import QemuRun
+
+
+class SlotsTests(QemuCase):
+    """Disks of a machine that is on."""
+
+    async def machine(self, **more: Any) -> tuple[QemuRun, Line]:
+        run = self.run_of(self.driver(), **more)
+        line = await self.line(run)
+        await line.until(b"ok")
+        return run, line
+
+    async def nodes(self, run: QemuRun) -> list[str]:
+        found = await run._ask("query-named-block-nodes")
+        return [one["node-name"] for one in found if one["node-name"].startswith("v")]
+
+    async def test_attach(self) -> None:
+        """A disk can be attached, enlarged, and detached when the guest lets go of it."""
+        run, line = await self.machine()
+        volume = pb.Volume(name="data", device="odb", local_disk=pb.LocalDisk(size_bytes=1 << 20))
+        await run.attach_volume(volume)
+        self.assertEqual(await self.nodes(run), [node_name("data")])
+        volume.local_disk.size_bytes = 2 << 20
+        await run.resize_volume(volume)
+        detaching = run.detach_volume("data")
+        await run._ask("query-status")  # answered after what was asked before
+        line.transport.write(b"-")
+        await detaching
+        self.assertEqual(await self.nodes(run), [])
+        self.assertEqual(os.listdir(os.path.join(run._facts.storage, "disks")), [])
+
+    async def test_guest_let_go(self) -> None:
+        """A card that the guest has given up already is no hindrance."""
+        run, line = await self.machine()
+        await run.attach_volume(pb.Volume(name="data", local_disk=pb.LocalDisk(size_bytes=1 << 20)))
+        line.transport.write(b"-")
+        await line.until(b"-")
+        await run.detach_volume("data")
+        self.assertEqual(await self.nodes(run), [])
+
+    async def test_guest_holds_on(self) -> None:
+        """A guest that does not let go keeps its disk; the message says what helps."""
+        self.patch(hotplug, "_UNPLUG_SECONDS", 0.1)
+        run, _ = await self.machine()
+        await run.attach_volume(pb.Volume(name="data", local_disk=pb.LocalDisk(size_bytes=1 << 20)))
+        with self.assertRaises(Conflict) as caught:
+            await run.detach_volume("data")
+        self.assertIn("the guest has not let go of volume 'data'", caught.exception.message)
+        self.assertEqual(await self.nodes(run), [node_name("data")])
+
+    async def test_other_machine_type(self) -> None:
+        """A machine whose slots are fixed says so, and with which class it can be done."""
+        run = self.run_of(self.driver(Board(firmware=self.rom(), machine="q35")))
+        await self.line(run)
+        with self.assertRaises(Conflict) as caught:
+            await run.attach_volume(pb.Volume(name="data"))
+        self.assertIn("machine: pc", caught.exception.message)

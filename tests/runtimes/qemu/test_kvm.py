@@ -1,0 +1,29 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.qemu.process`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.runtimes.qemu.process import DEVICE, has_kvm
+
+
+class HasKvmTests(SynchronousTestCase):
+    """Tests for :func:`has_kvm`."""
+
+    def test_no_device(self) -> None:
+        """Without the device there is none."""
+        self.assertFalse(has_kvm("/nonexistent/kvm"))
+
+    def test_other_device(self) -> None:
+        """What does not answer as KVM does is none; no descriptor is left open."""
+        before = os.listdir("/proc/self/fd")
+        self.assertFalse(has_kvm("/dev/null"))
+        self.assertEqual(os.listdir("/proc/self/fd"), before)
+
+    def test_this_host(self) -> None:
+        """Where we may not use the device there is none, whatever it could."""
+        self.assertLessEqual(has_kvm(), os.access(DEVICE, os.R_OK | os.W_OK))

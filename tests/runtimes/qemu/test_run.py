@@ -1,0 +1,366 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.qemu.run`, with real virtual machines.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.protocol import Factory
+from twisted.internet.task import deferLater
+from zope.interface.verify import verifyObject
+
+from tests.contracts.console import BreakableContract, ConsoleContract, Line
+from tests.contracts.machine_driver import MachineDriverContract
+from tests.runtimes.qemus import QemuCase
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.session import LineEnded, Session
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
+from twisted_exec.runtimes.qemu import run as qemu_run
+from twisted_exec.runtimes.qemu.command_line import AUTO, KVM, TCG, Board
+from twisted_exec.runtimes.qemu.disks import DiskOptions
+from twisted_exec.runtimes.qemu.driver import FIRMWARE, QemuDriver
+from twisted_exec.runtimes.qemu.run import QemuRun
+from twisted_exec.streaming.interfaces import LINE_LOST, POWERED_OFF, Ending
+
+
+class ContractTests(MachineDriverContract, BreakableContract, ConsoleContract, QemuCase):
+    """The contracts of drivers and consoles."""
+
+    provoke = b"x"
+    answer = b"x."
+    first_words = b"ok"
+
+    def make_driver(self) -> QemuDriver:
+        return self.driver()
+
+    def make_console(self) -> QemuRun:
+        return self.run_of(self.driver())
+
+    def clean(self, console: QemuRun) -> Any:
+        return console.stop()
+
+
+class BootTests(QemuCase):
+    """The real firmware."""
+
+    async def test_u_boot(self) -> None:
+        """U-Boot comes up to its prompt by itself, obeys, and idles without burning a core."""
+        run = self.run_of(self.driver(Board(firmware=FIRMWARE)))
+        line = await self.line(run)
+        await line.until(b"=> ")
+        self.assertIn(b"U-Boot 20", line.got)
+        line.transport.write(b"echo q$arch\r")
+        await line.until(b"qx86")
+        before = self.processor_seconds()
+        await deferLater(reactor, 1)  # what is measured is a second of doing nothing
+        self.assertLess(self.processor_seconds() - before, 0.5)
+
+    def processor_seconds(self) -> float:
+        with open(f"/proc/{self.leaders[0].pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class EndTests(QemuCase):
+    """How a machine ends."""
+
+    async def test_first_output(self) -> None:
+        """Nothing that the machine prints comes too early for its line."""
+        for _ in range(3):
+            run = self.run_of(self.driver())
+            line = await self.line(run)
+            await line.until(b"ok")
+            self.assertTrue(line.got.replace(b"\0", b"").startswith(b"ok"))
+            await run.stop()
+
+    async def test_stop(self) -> None:
+        """A stopped machine leaves no process; its line ends."""
+        run = self.run_of(self.driver())
+        line = await self.line(run)
+        await run.stop()
+        self.assertEqual(self.alive(), [])
+        self.assertIsInstance(await line.over(), LineEnded)
+        await run.stop()
+
+    async def test_stop_stubborn(self) -> None:
+        """One that does not listen to its control line is ended by signals."""
+        run = self.run_of(self.driver())
+        await self.line(run)
+        os.kill(self.leaders[0].pid, signal.SIGSTOP)
+        await run.stop()
+        self.assertEqual(self.alive(), [])
+
+    async def test_killed(self) -> None:
+        """A QEMU that dies is a lost line, and says how it died."""
+        line = await self.line(self.run_of(self.driver()))
+        os.kill(self.leaders[0].pid, signal.SIGKILL)
+        ending = (await line.over()).ending
+        self.assertEqual(ending.reason, LINE_LOST)
+        self.assertIn("signal 9", ending.message)
+
+    async def test_guest_powers_off(self) -> None:
+        """A guest that switches itself off is told as that."""
+        line = await self.line(self.run_of(self.driver()))
+        await line.until(b"ok")
+        line.transport.write(b"!")
+        ending = (await line.over()).ending
+        self.assertEqual(ending.reason, POWERED_OFF)
+        self.assertEqual(ending.message, 'machine "default/m" powered itself off')
+
+
+HANGS_UP_FIRST = """
+import re, socket, sys
+path = re.search("id=control0,path=([^,]+)", " ".join(sys.argv))[1]
+control = socket.socket(socket.AF_UNIX)
+control.bind(path)
+control.listen()
+heard, _ = control.accept()
+heard.shutdown(socket.SHUT_WR)
+while heard.recv(1024):
+    pass
+print("qemu: no BIOS at all", flush=True)
+"""
+
+
+class StartTests(QemuCase):
+    """What keeps a machine from starting."""
+
+    async def test_no_memory(self) -> None:
+        """QEMU's own complaint is told."""
+        run = self.run_of(self.driver(Board(memory_mib=1 << 30, firmware=self.rom())))
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.line(run)
+        self.assertIn("Cannot allocate memory", caught.exception.message)
+
+    async def test_bad_firmware(self) -> None:
+        """So it is when it goes by its short name, behind a warning."""
+        firmware = os.path.join(self.directory, "bad.rom")
+        with open(firmware, "wb") as file:
+            file.write(b"not a ROM")
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.line(self.run_of(self.driver(Board(firmware=firmware))))
+        self.assertIn(f"could not load PC BIOS '{firmware}'", caught.exception.message)
+
+    async def test_late_complaint(self) -> None:
+        """A QEMU that hangs up before it says why is heard to its end."""
+        program = os.path.join(self.directory, "qemu")
+        with open(program, "w") as file:
+            file.write(f"#!{sys.executable}\n{HANGS_UP_FIRST}")
+        os.chmod(program, 0o755)
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.line(self.run_of(self.driver(program=program)))
+        self.assertEqual(
+            caught.exception.message, "QEMU ended while it started: qemu: no BIOS at all"
+        )
+
+    async def test_no_sandbox(self) -> None:
+        """A QEMU that was built without a sandbox is started without one the next time."""
+        program = os.path.join(self.directory, "qemu")
+        with open(program, "w") as file:
+            file.write(
+                '#!/bin/sh\ncase "$*" in *-sandbox*)\n'
+                "echo 'qemu-system-x86_64: -sandbox: not supported'; exit 1;; esac\n"
+                'exec qemu-system-x86_64 "$@"\n'
+            )
+        os.chmod(program, 0o755)
+        driver = self.driver(program=program)
+        with self.assertRaises(ServiceUnavailable):
+            await self.line(self.run_of(driver))
+        line = await self.line(self.run_of(driver))
+        await line.until(b"ok")
+
+    async def test_silent(self) -> None:
+        """A program that is no QEMU does not hang the start for ever, and is ended."""
+        driver = self.driver(program=self.program("#!/bin/sh\nexec sleep 1000\n"))
+        run = self.run_of(driver)
+        starting = run.connect(Factory.forProtocol(Line))
+        await self.until(lambda: self.leaders)
+        starting.cancel()
+        self.assertIsInstance(await starting.addErrback(lambda failure: failure.value), Exception)
+        await run.stop()
+        self.assertEqual(self.alive(), [])
+
+    async def test_ended_while_starting(self) -> None:
+        """A session that is ended meanwhile leaves no QEMU."""
+        run = self.run_of(self.driver())
+        session = Session(run, reactor)
+        opened = session.open()
+        await self.until(lambda: self.leaders)
+        session.end(Ending(POWERED_OFF, "off"))
+        await opened.addErrback(lambda _: None)
+        await run.stop()
+        self.assertEqual(self.alive(), [])
+
+
+class GuestTests(QemuCase):
+    """What becomes of what the guest does."""
+
+    async def test_break_arrives(self) -> None:
+        """BREAK reaches the guest's serial port."""
+        run = self.run_of(self.driver())
+        line = await self.line(run)
+        await line.until(b"ok")
+        run.send_break(250)
+        await line.until(b"B")
+
+    async def test_shut_down(self) -> None:
+        """A guest that heeds the power button ends by itself, and is not said to have been cut."""
+        run = self.run_of(self.driver(shutdown_seconds=30.0))
+        verifyObject(IShutdown, run)
+        line = await self.line(run)
+        line.transport.write(b"^")
+        await line.until(b"^")
+        await run.shut_down()
+        self.assertEqual((await line.over()).ending.reason, POWERED_OFF)
+        self.assertNotIn("ShutdownIgnored", self.reasons())
+
+    async def test_shut_down_ignored(self) -> None:
+        """One that does not is told of when its time is over, and goes on until it is stopped."""
+        run = self.run_of(self.driver(shutdown_seconds=0.05))
+        line = await self.line(run)
+        await run.shut_down()
+        self.assertIn("ShutdownIgnored", self.reasons())
+        line.transport.write(b"x")
+        await line.until(b"x.")
+
+    async def test_not_to_be_asked(self) -> None:
+        """Where no time is given, a machine is one that cannot be asked."""
+        self.assertFalse(IShutdown.providedBy(self.run_of(self.driver())))
+
+    async def test_panic(self) -> None:
+        """A panic is told, and is no powering off: the machine is to be started again."""
+        line = await self.line(self.run_of(self.driver()))
+        await line.until(b"ok")
+        line.transport.write(b"#")
+        ending = (await line.over()).ending
+        self.assertEqual(ending.reason, LINE_LOST)
+        self.assertIn("the guest's system panicked", ending.message)
+        self.assertIn("Panicked", self.reasons())
+
+    async def test_reset(self) -> None:
+        """A guest that restarts keeps its line."""
+        line = await self.line(self.run_of(self.driver()))
+        await line.until(b"ok")
+        for _ in range(3):
+            line.got = b""
+            line.transport.write(b"@")
+            await line.until(b"ok")
+        self.assertEqual(self.reasons().count("Reset"), 1)  # of many in a row
+
+    async def test_line_is_lost(self) -> None:
+        """A socket that is closed while the machine goes on is opened again, by itself."""
+        run = self.run_of(self.driver())
+        line = await self.line(run)
+        await line.until(b"ok")
+        assert run._line is not None
+        run._line.drop()
+        await self.until(lambda: "LineReopened" in self.reasons())
+        line.transport.write(b"y")
+        await line.until(b"y.")
+        self.assertEqual(line.lost, [])
+
+
+class AcceleratorTests(QemuCase):
+    """By the processor where it works."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(qemu_run, "has_kvm", lambda: True)
+
+    async def test_falls_back(self) -> None:
+        """Where KVM does not start the machine it is emulated, at once, and the next time, too."""
+        program = self.program(
+            '#!/bin/sh\necho "$*" >> "$0.log"\ncase "$*" in *"-accel kvm"*)\n'
+            "echo 'qemu-system-x86_64: failed to set MSR'; exit 1;; esac\n"
+            'exec qemu-system-x86_64 "$@"\n'
+        )
+        driver = self.driver(program=program, accelerator=AUTO)
+        driver.watch_seconds = 0.05
+        for _ in range(2):
+            run = self.run_of(driver)
+            line = await self.line(run)
+            await line.until(b"ok")
+            await run._ask("stop")
+            await self.until(lambda: "Paused" in self.reasons())
+            await run.stop()
+        with open(f"{program}.log") as file:
+            tried = ["kvm" if "-accel kvm" in words else "tcg" for words in file]
+        self.assertEqual(tried, ["kvm", "tcg", "tcg"])
+        (told,) = [message for _, reason, message in self.events if reason == "KVMFailed"]
+        self.assertIn("failed to set MSR", told)
+
+    async def test_not_at_fault(self) -> None:
+        """What fails without KVM, too, is not laid at its door."""
+        board = Board(memory_mib=1 << 30, firmware=self.rom())
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.line(self.run_of(self.driver(board, accelerator=AUTO)))
+        self.assertIn("Cannot allocate memory", caught.exception.message)
+        self.assertEqual(self.reasons(), [])
+
+    async def test_internal_error(self) -> None:
+        """What KVM cannot run later ends the machine, which is to be started again, emulated."""
+        driver = self.driver(program=self.double("internal-error"), accelerator=AUTO)
+        line = await self.line(self.run_of(driver))
+        ending = (await line.over()).ending
+        self.assertEqual(ending.reason, LINE_LOST)
+        self.assertIn("KVM cannot run what the guest does", ending.message)
+        self.assertIn("KVMFailed", self.reasons())
+        self.assertEqual(self.run_of(driver)._choose(), TCG)
+
+    async def test_internal_error_without_choice(self) -> None:
+        """Where it must be KVM the machine stands still and says so."""
+        driver = self.driver(program=self.double("internal-error"), accelerator=KVM)
+        await self.line(self.run_of(driver))
+        await self.until(lambda: "InternalError" in self.reasons())
+        self.assertEqual(self.changes[-1][:2], (pb.MACHINE_SUSPENDED, "InternalError"))
+
+
+class MissingImageTests(QemuCase):
+    """A machine that cannot have its disks."""
+
+    async def test_missing_image(self) -> None:
+        """A machine whose image is missing does not start, and says what to do."""
+        images = os.path.join(self.directory, "images")
+        os.mkdir(images)
+        disk = pb.LocalDisk(image=pb.ImageSpec(image="debian.qcow2"))
+        volume = pb.Volume(name="root", device="oda", local_disk=disk)
+        driver = self.driver(disks=DiskOptions(images))
+        with self.assertRaises(CannotStart) as caught:
+            await self.line(self.run_of(driver, volumes=[volume]))
+        self.assertEqual(caught.exception.condition, "ImageMissing")
+        self.assertIn("put it there", caught.exception.message)
+        self.assertEqual(self.leaders, [])
+
+
+class SecretTests(QemuCase):
+    """The ignition."""
+
+    async def test_ignition(self) -> None:
+        """It reaches QEMU by a file that only we can read, and that is gone when it was read."""
+        program = self.program(
+            '#!/bin/sh\nfile=$(echo "$*" | sed "s/.*config,file=\\([^ ]*\\).*/\\1/")\n'
+            'stat -c %a "$file" > "$0.mode"; cp "$file" "$0.seen"\nexec qemu-system-x86_64 "$@"\n'
+        )
+        run = self.run_of(self.driver(program=program), ignition_data=b'{"secret": 1}')
+        await self.line(run)
+        with open(f"{program}.mode") as mode, open(f"{program}.seen") as seen:
+            self.assertEqual((mode.read().strip(), seen.read()), ("600", '{"secret": 1}'))
+        self.assertNotIn("ignition", os.listdir(self.directory))
+        with open(f"/proc/{self.leaders[0].pid}/cmdline", "rb") as file:
+            self.assertNotIn(b"secret", file.read())
+        self.assertNotIn("secret", repr(run._facts))
+
+    async def test_never_started(self) -> None:
+        """It is gone as well when QEMU never read it."""
+        driver = self.driver(Board(firmware=self.rom(), memory_mib=1 << 30))
+        run = self.run_of(driver, ignition_data=b"x")
+        with self.assertRaises(ServiceUnavailable):
+            await self.line(run)
+        await run.stop()
+        self.assertNotIn("ignition", os.listdir(self.directory))

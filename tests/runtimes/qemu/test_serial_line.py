@@ -1,0 +1,98 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.qemu.serial_line`.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.error import ConnectionLost
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.contracts.console import Line
+from twisted_exec.runtimes.qemu.serial_line import SerialLine, SerialPort
+
+
+class Typist:
+    """A producer that counts."""
+
+    def __init__(self) -> None:
+        self.flows: list[bool] = []
+
+    def pauseProducing(self) -> None:
+        self.flows.append(False)
+
+    def resumeProducing(self) -> None:
+        self.flows.append(True)
+
+    def stopProducing(self) -> None:
+        """It has nothing to stop."""
+
+
+class SerialLineTests(SynchronousTestCase):
+    """Tests for :class:`SerialLine`."""
+
+    def setUp(self) -> None:
+        self.lost = 0
+        self.line = SerialLine(self.count)
+        self.protocol = Line()
+        self.port = self.connect(self.protocol)
+
+    def count(self) -> None:
+        self.lost += 1
+
+    def connect(self, protocol: Line | None = None) -> StringTransport:
+        port, transport = SerialPort(self.line), StringTransport()
+        port.makeConnection(transport)
+        self.line.join(port, protocol)
+        return transport
+
+    def lose(self) -> None:
+        port = self.line._port
+        port.connectionLost(Failure(ConnectionLost()))
+
+    def test_both_ways(self) -> None:
+        """It carries what is typed and what is printed."""
+        self.protocol.transport.write(b"a")  # type: ignore[union-attr]
+        self.line._port.dataReceived(b"b")
+        self.assertEqual((self.port.value(), self.protocol.got), (b"a", b"b"))
+
+    def test_again(self) -> None:
+        """A new connection goes on with the same protocol; who writes waits meanwhile."""
+        typist = Typist()
+        self.line.registerProducer(typist, True)
+        self.lose()
+        self.assertEqual((self.lost, typist.flows), (1, [False]))
+        self.line.write(b"nowhere")
+        again = self.connect()
+        self.assertEqual(typist.flows, [False, True])
+        self.assertIs(again.producer, typist)
+        self.line.write(b"here")
+        self.line._port.dataReceived(b"b")
+        self.assertEqual((again.value(), self.protocol.got), (b"here", b"b"))
+        self.assertEqual(self.protocol.lost, [])
+
+    def test_paused(self) -> None:
+        """A line that was paused is paused after a new connection, too."""
+        self.line.pauseProducing()
+        self.lose()
+        self.assertEqual(self.connect().producerState, "paused")
+
+    def test_end(self) -> None:
+        """It ends once."""
+        self.line.end(Failure(ConnectionLost()))
+        self.line.end(Failure(ConnectionLost()))
+        self.assertEqual(len(self.protocol.lost), 1)
+        self.assertFalse(self.line.is_open)
+
+    def test_closed_without_connection(self) -> None:
+        """Closed while its socket is away, it ends at once."""
+        self.lose()
+        self.line.loseConnection()
+        self.assertEqual(len(self.protocol.lost), 1)
+
+    def test_closed(self) -> None:
+        """Closed from this side, the socket is closed."""
+        self.line.loseConnection()
+        self.assertTrue(self.port.disconnecting)
+        self.assertFalse(self.line.is_open)

@@ -1,0 +1,244 @@
+"""
+Machines that outlive their runtime: :mod:`twisted_exec.runtimes.service` with ``keep_machines``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from tests.console.doubles import MemoryStream
+from tests.contracts.machine_runtime import machine
+from tests.runtimes.qemus import QemuCase
+from tests.runtimes.support import SHELL
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.request_cache import Grant
+from twisted_exec.runtimes.processes import ProcessFamily, read_process
+from twisted_exec.runtimes.qemu import run
+from twisted_exec.runtimes.service import MachineRuntime
+from twisted_exec.runtimes.storage import RetainedMachinesError
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN
+
+
+class KeptCase(QemuCase):
+    """Runtimes one after the other, in one state directory."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.runtimes: list[MachineRuntime] = []
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.end_all()))
+
+    async def end_all(self) -> None:
+        """What a test leaves running on purpose; its runtimes are stopped before."""
+        await ProcessFamily(self.table, lambda mark: mark.startswith(f"{self.mark}/")).end()
+        for runtime in self.runtimes:
+            shutil.rmtree(runtime.directory, ignore_errors=True)
+
+    async def start(self, **options: Any) -> MachineRuntime:
+        vm = {
+            "name": "vm",
+            "driver": "qemu",
+            "firmware": self.rom(),
+            "capabilities": {"cpu": 1, "memory": "16Mi"},
+        }
+        options.setdefault("keep_machines", True)
+        runtime = await self.make_runtime(SHELL, vm, **options)
+        self.runtimes.append(runtime)
+        return runtime
+
+    async def create(self, runtime: MachineRuntime, class_name: str = "vm", **spec: Any) -> str:
+        wanted = machine("x", class_name)
+        wanted.spec.MergeFrom(pb.MachineSpec(**spec))
+        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
+        id = str(answer.machine.metadata.id)
+        if wanted.spec.power == pb.POWER_ON:
+            await self.until_running(runtime, id)
+        return id
+
+    async def until_running(self, runtime: MachineRuntime, id: str) -> None:
+        await self.until(lambda: runtime._machines.get(id).state == pb.MACHINE_RUNNING)
+
+    def attach(self, runtime: MachineRuntime, id: str) -> MemoryStream:
+        _, viewer = runtime.attach(Grant(id))
+        return MemoryStream(viewer)
+
+    def pids(self) -> list[int]:
+        """Processes of machines of any of these runtimes."""
+        return self.alive()
+
+    def told(self, runtime: MachineRuntime) -> list[str]:
+        return [event.spec.reason for event in runtime._machines.events]
+
+
+class KeptTests(KeptCase):
+    """A machine that goes on."""
+
+    async def test_found_again(self) -> None:
+        """QEMU outlives a runtime that is stopped; the next one has the machine and its console."""
+        first = await self.start()
+        id = await self.create(
+            first, volumes=[pb.Volume(name="data", local_disk=pb.LocalDisk(size_bytes=1 << 20))]
+        )
+        viewer = self.attach(first, id)
+        await self.until(lambda: b"ok" in viewer.got)
+        (pid,) = self.pids()
+        await first.stopService()
+        assert viewer.ending is not None
+        self.assertEqual(viewer.ending.reason, SHUTTING_DOWN)
+        self.assertEqual(self.pids(), [pid])
+
+        second = await self.start()
+        await self.until_running(second, id)
+        self.assertEqual(self.pids(), [pid])
+        self.assertIn("Adopted", self.told(second))
+        viewer = self.attach(second, id)
+        viewer.viewer.data_received(b"a")
+        await self.until(lambda: b"a." in viewer.got)
+        self.assertIn(b"the machine runtime was restarted", viewer.got)
+        (found,) = (await second.list_machines(pb.ListMachinesRequest())).machines
+        self.assertEqual(found.metadata.labels, machine("x", "vm").metadata.labels)
+        self.assertEqual([one.name for one in found.status.volumes], ["data"])
+
+        await second.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        self.assertEqual(self.pids(), [])
+        self.assertEqual(os.listdir(os.path.join(self.directory, "state", "machines")), [])
+
+    async def test_twice(self) -> None:
+        """It is found again and again, and ends when its runtime powers it off."""
+        id = await self.create(await self.start())
+        for _ in range(2):
+            await self.runtimes[-1].stopService()
+            runtime = await self.start()
+            await self.until_running(runtime, id)
+        await runtime.update_machine_power(
+            pb.UpdateMachinePowerRequest(machine_id=id, power=pb.POWER_OFF)
+        )
+        await self.until(lambda: runtime._machines.get(id).state == pb.MACHINE_STOPPED)
+        self.assertEqual(self.pids(), [])
+        await runtime.stopService()
+        last = await self.start()
+        self.assertEqual(last._machines.get(id).state, pb.MACHINE_STOPPED)
+        self.assertEqual(self.pids(), [])
+
+    async def test_ended_meanwhile(self) -> None:
+        """One that ended while nobody looked is started again, with its disks."""
+        first = await self.start()
+        disk = pb.Volume(name="data", local_disk=pb.LocalDisk(size_bytes=1 << 20))
+        id = await self.create(first, volumes=[disk])
+        disks = os.path.join(self.directory, "state", "machines", id, "disks")
+        (name,) = os.listdir(disks)
+        before = os.stat(os.path.join(disks, name)).st_ino
+        await first.stopService()
+        (pid,) = self.pids()
+        os.kill(pid, signal.SIGKILL)
+        await self.until(lambda: read_process(pid) is None)
+        second = await self.start()
+        await self.until_running(second, id)
+        self.assertNotEqual(self.pids(), [pid])
+        self.assertEqual(os.stat(os.path.join(disks, name)).st_ino, before)
+
+    async def test_ends_under_the_next(self) -> None:
+        """The end of a machine that was adopted is noticed."""
+        first = await self.start()
+        id = await self.create(first)
+        await first.stopService()
+        second = await self.start()
+        await self.until_running(second, id)
+        viewer = self.attach(second, id)
+        viewer.viewer.data_received(b"!")
+        await self.until(lambda: second._machines.get(id).state == pb.MACHINE_STOPPED)
+        assert viewer.ending is not None
+        self.assertIn("powered itself off", viewer.ending.message)
+
+    async def test_hangs(self) -> None:
+        """One that does not answer the next runtime is ended, and started again."""
+        first = await self.start()
+        id = await self.create(first)
+        await first.stopService()
+        (pid,) = self.pids()
+        os.kill(pid, signal.SIGSTOP)
+        self.patch(run, "_START_SECONDS", 3.0)
+        second = await self.start()
+        await self.until_running(second, id)
+        self.assertNotIn(pid, self.pids())
+
+    async def test_off(self) -> None:
+        """A machine that is off is kept as well; and so are annotations and volumes that changed."""
+        first = await self.start()
+        id = await self.create(first, power=pb.POWER_OFF, ignition_data=b"secret")
+        await first.attach_volume(
+            pb.AttachVolumeRequest(machine_id=id, volume=pb.Volume(name="late"))
+        )
+        await first.update_machine_annotations(
+            pb.UpdateMachineAnnotationsRequest(machine_id=id, annotations={"a": "b"})
+        )
+        await first.stopService()
+        second = await self.start()
+        record = second._machines.get(id)
+        self.assertEqual([one.name for one in record.spec.volumes], ["late"])
+        self.assertEqual(record.metadata.annotations, {"a": "b"})
+        self.assertEqual((record.spec.ignition_data, record.ignition_data), (b"", b"secret"))
+        kept = os.path.join(self.directory, "state", "machines", id, "machine")
+        self.assertEqual(os.stat(kept).st_mode & 0o777, 0o600)
+
+    async def test_deleted_meanwhile(self) -> None:
+        """What is changed of a machine while it is deleted does not bring it back."""
+        runtime = await self.start()
+        id = await self.create(runtime)
+        record = runtime._machines.get(id)
+        changing = runtime.attach_volume(
+            pb.AttachVolumeRequest(machine_id=id, volume=pb.Volume(name="late"))
+        )
+        changing.addErrback(lambda failure: None)
+        await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        await changing
+        runtime._note(record)
+        self.assertEqual(os.listdir(os.path.join(self.directory, "state", "machines")), [])
+
+
+class NotKeptTests(KeptCase):
+    """What ends with its runtime."""
+
+    async def test_shells(self) -> None:
+        """A machine whose driver cannot keep it ends, also where others are kept."""
+        first = await self.start()
+        await self.create(first, "shell")
+        await first.stopService()
+        self.assertEqual(self.pids(), [])
+        second = await self.start()
+        self.assertEqual(len(second._machines), 0)
+
+    async def test_without(self) -> None:
+        """Where machines are not kept they end, and their disks go with them."""
+        runtime = await self.start(keep_machines=False)
+        await self.create(runtime, volumes=[pb.Volume(name="data")])
+        machines = os.path.join(self.directory, "state", "machines")
+        self.assertEqual(len(os.listdir(machines)), 1)
+        await runtime.stopService()
+        self.assertEqual(self.pids(), [])
+        self.assertEqual(os.listdir(machines), [])
+
+    async def test_forgotten(self) -> None:
+        """A runtime that keeps none does not start where some are kept: it would take their disks."""
+        first = await self.start()
+        await self.create(first, power=pb.POWER_OFF)
+        await first.stopService()
+        with self.assertRaises(RetainedMachinesError) as caught:
+            await self.start(keep_machines=False)
+        self.assertIn("1 machines that are kept", str(caught.exception))
+        self.assertIn("--keep-machines", str(caught.exception))
+
+    async def test_class_is_gone(self) -> None:
+        """A machine of a class that is not offered waits on the disk; its processes end."""
+        first = await self.start()
+        id = await self.create(first)
+        await first.stopService()
+        second = await self.make_runtime(SHELL, keep_machines=True)
+        self.assertEqual((self.pids(), len(second._machines)), ([], 0))
+        await second.stopService()
+        third = await self.start()
+        await self.until_running(third, id)

@@ -1,0 +1,462 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.supervisor`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import ConnectionDone, ProcessDone, ProcessTerminated
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from tests.console.doubles import MemoryConsole, MemoryStream
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.session import LineEnded
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.interfaces import (
+    CannotStart,
+    IKeeping,
+    IKept,
+    IMachineDriver,
+    IRestarting,
+    IRun,
+    IShutdown,
+    MachineFacts,
+)
+from twisted_exec.runtimes.processes import Leader
+from twisted_exec.runtimes.supervisor import Keeper
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    POWERED_OFF,
+    Ending,
+    TerminalSize,
+)
+
+OFF = Ending(POWERED_OFF, "off")
+
+
+@implementer(IRun)
+class MemoryRun(MemoryConsole):
+    """A run whose machine is the test."""
+
+    def __init__(self, driver: MemoryDriver) -> None:
+        super().__init__(paced=True, later=driver.later)
+        self._driver = driver
+        self.stops = 0
+        self.stopping: Deferred[None] | None = None
+
+    def stop(self) -> Deferred[None]:
+        self.stops += 1
+        return succeed(None) if self.stopping is None else self.stopping
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        if self._driver.refuses:
+            self._driver.refusals += 1
+            raise_ = Deferred()  # type: Deferred[Any]
+            raise_.errback(self._driver.refusal)
+            return raise_
+        return super().connect(factory)
+
+
+@implementer(IMachineDriver)
+class MemoryDriver:
+    """Makes runs and keeps them."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self.runs: list[MemoryRun] = []
+        self.later = False
+        self.refuses = False
+        self.refusal = ServiceUnavailable("no QEMU here")
+        self.refusals = 0
+
+    def missing(self) -> str:
+        return ""
+
+    def run(self, facts: MachineFacts) -> MemoryRun:
+        self.runs.append(MemoryRun(self))
+        return self.runs[-1]
+
+
+class KeeperTests(SynchronousTestCase):
+    """Tests for :class:`Keeper`."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.driver = MemoryDriver()
+        self.states: list[int] = []
+        self.reasons: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str, str]] = []
+        self.facts = MachineFacts(
+            id="m",
+            label="default/m",
+            hostname="",
+            directory="",
+            marker=("", ""),
+            started=lambda _: None,
+            event=lambda *told: self.events.append(told),
+        )
+        self.keeper = Keeper(self.driver, self.facts, self.clock, self.changed)
+
+    def changed(self, state: int, reason: str, message: str) -> None:
+        self.states.append(state)
+        self.reasons.append((reason, message))
+
+    @property
+    def run_(self) -> MemoryRun:
+        """The latest that was connected."""
+        return [one for one in self.driver.runs if one.line is not None][-1]
+
+    def attach(self) -> MemoryStream:
+        assert self.keeper.session is not None
+        return MemoryStream(self.keeper.session.viewer())
+
+    def test_on(self) -> None:
+        """A machine that is switched on runs; switching on again changes nothing."""
+        self.keeper.power_on()
+        self.keeper.power_on()
+        self.assertEqual(len(self.driver.runs), 1)
+        self.assertEqual(self.states, [pb.MACHINE_PENDING, pb.MACHINE_RUNNING])
+        self.run_.says(b"hello")
+        self.assertEqual(self.attach().since(), b"hello")
+
+    def test_off(self) -> None:
+        """Switched off, viewers are told why, the run is stopped, and there is nothing to attach to."""
+        self.keeper.power_on()
+        viewer = self.attach()
+        self.successResultOf(self.keeper.power_off(OFF))
+        self.assertEqual(viewer.ending, OFF)
+        self.assertEqual(self.run_.stops, 1)
+        self.assertIsNone(self.keeper.session)
+        self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+        self.successResultOf(self.keeper.power_off(OFF))
+
+    def test_off_takes_time(self) -> None:
+        """It is off when nothing of it runs any more, not before."""
+        self.keeper.power_on()
+        self.run_.stopping = Deferred()
+        off = self.keeper.power_off(OFF)
+        again = self.keeper.power_off(OFF)
+        self.assertNoResult(off)
+        self.run_.stopping.callback(None)
+        self.successResultOf(off)
+        self.successResultOf(again)
+
+    def test_on_while_going_off(self) -> None:
+        """The last wish counts: it is started again when it is off."""
+        self.keeper.power_on()
+        first = self.run_
+        first.stopping = Deferred()
+        off = self.keeper.power_off(OFF)
+        self.keeper.power_on()
+        self.assertEqual(len(self.driver.runs), 1)
+        first.stopping.callback(None)
+        self.successResultOf(off)
+        self.assertIsNot(self.run_, first)
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_ends_by_itself(self) -> None:
+        """A command that ends is started again; its viewers got its exit code; the state stays."""
+        self.keeper.power_on()
+        viewer = self.attach()
+        self.run_.close(ProcessTerminated(exitCode=7))
+        assert viewer.ending is not None
+        self.assertEqual(viewer.ending.exit_code, 7)
+        self.clock.advance(0.1)
+        self.assertEqual([one.line is not None for one in self.driver.runs], [True, True])
+        self.assertEqual(set(self.states[1:]), {pb.MACHINE_RUNNING})
+
+    def test_attach_while_it_rests(self) -> None:
+        """Who comes between two lines reads the old output and waits for the new line."""
+        self.keeper.power_on()
+        self.run_.says(b"old ")
+        self.run_.close(ProcessTerminated(exitCode=1))
+        early = self.attach()
+        self.assertTrue(early.input_paused)
+        self.clock.advance(0.1)
+        self.assertFalse(early.input_paused)
+        self.run_.says(b"new")
+        self.assertEqual(early.since(), b"old new")
+
+    def test_size_is_kept(self) -> None:
+        """The next line has the size that the last one had."""
+        self.keeper.power_on()
+        self.attach().viewer.window_changed(TerminalSize(132, 50))
+        self.run_.close(ProcessTerminated(exitCode=1))
+        self.clock.advance(0.1)
+        self.assertEqual(self.run_.sizes, [TerminalSize(132, 50)])
+
+    def test_ends_early_again_and_again(self) -> None:
+        """Starts become rarer, up to one in half a minute, and come at once again after a long run."""
+        self.keeper.power_on()
+        delays = []
+        for _ in range(12):
+            self.run_.close(ProcessTerminated(exitCode=1))
+            (rest,) = self.clock.getDelayedCalls()
+            delays.append(round(rest.getTime() - self.clock.seconds(), 3))
+            self.clock.advance(delays[-1] + 0.001)
+        self.assertEqual(delays[:4], [0.1, 0.2, 0.4, 0.8])
+        self.assertEqual(delays[-1], 30.0)
+        self.clock.advance(10)
+        self.run_.close(ProcessTerminated(exitCode=1))
+        self.clock.advance(0.1)
+        self.assertFalse(self.run_.closed)
+
+    def test_state_while_it_rests(self) -> None:
+        """Only a machine that keeps ending early is not running while it rests; it says why."""
+        self.keeper.power_on()
+        self.run_.close(ProcessTerminated(exitCode=1))
+        self.clock.advance(0.1)
+        self.run_.close(ProcessTerminated(exitCode=2))
+        self.assertEqual(self.states[-1], pb.MACHINE_PENDING)
+        self.assertEqual(self.reasons[-1], ("Ended", "the process ended with exit code 2"))
+        self.clock.advance(0.2)
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+        self.assertEqual(self.reasons[-1], ("", ""))
+
+    def test_off_while_it_rests(self) -> None:
+        """Switching off ends the rest, and leaves no timer."""
+        self.keeper.power_on()
+        self.run_.close(ProcessTerminated(exitCode=1))
+        early = self.attach()
+        self.successResultOf(self.keeper.power_off(OFF))
+        self.assertEqual(early.ending, OFF)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_off_and_on_while_it_rests(self) -> None:
+        """It comes back, with a session that is not over."""
+        self.keeper.power_on()
+        self.run_.close(ProcessTerminated(exitCode=1))
+        self.keeper.power_off(OFF)
+        self.keeper.power_on()
+        self.clock.advance(1)
+        self.assertFalse(self.run_.closed)
+        self.assertIsNone(self.attach().ending)
+
+    def test_cannot_start(self) -> None:
+        """It stays pending, says why once, and is tried again."""
+        self.driver.refuses = True
+        self.keeper.power_on()
+        self.assertEqual(set(self.states), {pb.MACHINE_PENDING})
+        self.assertEqual(self.reasons[-1], ("StartFailed", "no QEMU here"))
+        self.assertEqual(self.events, [("Warning", "StartFailed", "no QEMU here")])
+        self.driver.refuses = False
+        self.clock.advance(0.1)
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_off_while_starting(self) -> None:
+        """Starting is given up, and is no failure."""
+        self.driver.later = True
+        self.keeper.power_on()
+        self.successResultOf(self.keeper.power_off(OFF))
+        self.assertEqual(self.events, [])
+        self.assertEqual(self.states, [pb.MACHINE_PENDING, pb.MACHINE_STOPPED])
+
+    def test_guest_powers_off(self) -> None:
+        """A machine that switched itself off stays off until it is switched on."""
+        self.keeper.power_on()
+        viewer = self.attach()
+        self.run_.close(LineEnded(Ending(POWERED_OFF, "powered itself off")))
+        assert viewer.ending is not None
+        self.assertEqual(viewer.ending.reason, POWERED_OFF)
+        self.clock.advance(100)
+        self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+        self.assertEqual(self.reasons[-1], ("PoweredOff", "powered itself off"))
+        self.assertEqual(len(self.driver.runs), 1)
+        self.keeper.power_on()
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_bug(self) -> None:
+        """A machine that cannot be kept says so, its viewers too; it can be switched off and on."""
+        self.keeper.power_on()
+        self.run_.stopping = fail(LookupError("ours"))
+        self.run_.close(ProcessTerminated(exitCode=1))
+        self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
+        self.assertEqual(self.states[-1], pb.MACHINE_PENDING)
+        self.assertEqual(self.reasons[-1][0], "Failed")
+        self.assertIsNone(self.keeper.session)
+        self.successResultOf(self.keeper.power_off(OFF))
+        self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+        self.keeper.power_on()
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_deleted_in_every_state(self) -> None:
+        """Off for good works from wherever it is."""
+        deleted = Ending(MACHINE_DELETED, "deleted")
+        for act in (
+            lambda: None,
+            self.keeper.power_on,
+            lambda: self.run_.close(ProcessTerminated(exitCode=1)),
+        ):
+            act()
+            self.successResultOf(self.keeper.power_off(deleted))
+            self.keeper.power_on()
+        self.successResultOf(self.keeper.power_off(deleted))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+@implementer(IShutdown, IKept)
+class GentleRun(MemoryRun):
+    """Can be asked to end itself, and can be left running."""
+
+    def __init__(self, driver: MemoryDriver) -> None:
+        super().__init__(driver)
+        self.asked: Deferred[None] | None = None
+        self.released = 0
+
+    def shut_down(self) -> Deferred[None]:
+        self.asked = Deferred()
+        return self.asked
+
+    def release(self) -> None:
+        self.released += 1
+
+
+@implementer(IKeeping)
+class GentleDriver(MemoryDriver):
+    """Makes such runs; with one that was there before."""
+
+    adopted: tuple[Leader, ...] = ()
+
+    def run(self, facts: MachineFacts) -> MemoryRun:
+        self.runs.append(GentleRun(self))
+        return self.runs[-1]
+
+    def adopt(self, facts: MachineFacts, leaders: Any) -> MemoryRun:
+        self.adopted = tuple(leaders)
+        return self.run(facts)
+
+
+class GentleTests(KeeperTests):
+    """A machine that can be asked, and be left; it is kept as any other, besides."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.driver = GentleDriver()
+        self.keeper = Keeper(self.driver, self.facts, self.clock, self.changed)
+
+    @property
+    def gentle(self) -> GentleRun:
+        run = self.run_
+        assert isinstance(run, GentleRun)
+        return run
+
+    def test_asked(self) -> None:
+        """It is asked first; its viewers stay until it is over, and are told why."""
+        self.keeper.power_on()
+        viewer = self.attach()
+        off = self.keeper.power_off(OFF, gently=True)
+        self.assertEqual(self.reasons[-1][0], "ShuttingDown")
+        self.run_.says(b"going down")
+        self.assertEqual(viewer.since(), b"going down")
+        self.keeper.power_off(OFF, gently=True)  # once more changes nothing
+        assert self.gentle.asked is not None
+        self.gentle.asked.callback(None)
+        self.successResultOf(off)
+        self.assertEqual(viewer.ending, OFF)
+        self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+
+    def test_ends_itself(self) -> None:
+        """One that ends meanwhile is off, and not started again."""
+        self.keeper.power_on()
+        off = self.keeper.power_off(OFF, gently=True)
+        self.run_.close(LineEnded(Ending(POWERED_OFF, "powered itself off")))
+        self.successResultOf(off)
+        self.assertEqual(len(self.driver.runs), 1)
+        self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+
+    def test_on_again(self) -> None:
+        """Switched on again while it goes down, it comes up when it is down."""
+        self.keeper.power_on()
+        self.keeper.power_off(OFF, gently=True)
+        self.keeper.power_on()
+        self.run_.close(LineEnded(Ending(POWERED_OFF, "powered itself off")))
+        self.clock.advance(1)
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_hurry(self) -> None:
+        """Deleted while it goes down, it is ended at once."""
+        self.keeper.power_on()
+        self.keeper.power_off(OFF, gently=True)
+        self.successResultOf(self.keeper.power_off(OFF))
+        self.assertEqual(self.run_.stops, 1)
+
+    def test_released(self) -> None:
+        """Let go of, it is not stopped, and nothing is said of its state."""
+        self.keeper.power_on()
+        viewer = self.attach()
+        self.successResultOf(self.keeper.release(OFF))
+        self.assertEqual((self.gentle.released, self.gentle.stops), (1, 0))
+        self.assertEqual(viewer.ending, OFF)
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_released_while_starting(self) -> None:
+        """One that is starting is stopped: nobody would know how far it was."""
+        self.driver.later = True
+        self.keeper.power_on()
+        self.successResultOf(self.keeper.release(OFF))
+        run = self.driver.runs[-1]
+        assert isinstance(run, GentleRun)
+        self.assertEqual((run.released, run.stops), (0, 1))
+
+    def test_adopted(self) -> None:
+        """One that runs already is adopted, once; its console says that something is missing."""
+        leaders = [Leader(1, 2)]
+        self.keeper = Keeper(self.driver, self.facts, self.clock, self.changed, adopted=leaders)
+        self.keeper.power_on()
+        assert isinstance(self.driver, GentleDriver)
+        self.assertEqual(self.driver.adopted, (Leader(1, 2),))
+        self.assertIn(("Normal", "Adopted"), [told[:2] for told in self.events])
+        self.assertIn(b"was restarted", self.attach().since())
+        self.driver.adopted = ()
+        self.run_.close(ConnectionDone())
+        self.clock.advance(1)
+        self.assertEqual(self.driver.adopted, ())
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_noticed(self) -> None:
+        """What the driver learns is told while the machine is on."""
+        self.keeper.noticed(pb.MACHINE_SUSPENDED, "Paused", "x")
+        self.assertEqual(self.states, [])
+        self.keeper.power_on()
+        self.keeper.noticed(pb.MACHINE_SUSPENDED, "Paused", "x")
+        self.assertEqual(self.reasons[-1], ("Paused", "x"))
+
+
+@implementer(IRestarting)
+class PolicyDriver(MemoryDriver):
+    """Starts nothing again that ended well."""
+
+    def restarts(self, ending: Ending) -> bool:
+        return ending.exit_code != 0
+
+
+class RestartTests(KeeperTests):
+    """A driver that says what is started again."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.driver = PolicyDriver()
+        self.keeper = Keeper(self.driver, self.facts, self.clock, self.changed)
+
+    def test_stays_off(self) -> None:
+        """What it does not want stays off, with the reason, until it is switched on."""
+        self.keeper.power_on()
+        self.run_.close(ProcessDone(0))
+        self.clock.advance(60)
+        self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+        self.assertEqual(self.reasons[-1], ("Completed", "the process ended"))
+        self.keeper.power_on()
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_why(self) -> None:
+        """Why a start failed is told in the driver's word, and once for all tries."""
+        self.driver.refuses, self.driver.refusal = True, CannotStart("ImageMissing", "no image")
+        self.keeper.power_on()
+        self.clock.pump([1] * 60)
+        self.assertEqual(self.reasons[-1], ("ImageMissing", "no image"))
+        self.assertEqual([told[1] for told in self.events], ["ImageMissing"])

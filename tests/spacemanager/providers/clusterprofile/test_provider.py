@@ -1,0 +1,488 @@
+"""
+ClusterProfiles as other programs write them, and the Secrets that say who we are to their clusters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.spacemanager.providers.cluster_world import kubeconfig
+from tests.spacemanager.providers.clusterprofile.test_contract import (
+    ProfileWorld,
+    cluster,
+    provider,
+)
+from twisted_exec.api.kinds import SECRETS
+from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES
+from twisted_exec.api.spaces import CLUSTERPROFILE, EXTERNAL, IN_CLUSTER, MANAGED_BY, MANAGER
+from twisted_exec.api.status import (
+    AlreadyExists,
+    BadRequest,
+    Conflict,
+    Invalid,
+    NotFound,
+    ServiceUnavailable,
+)
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.kubeconfig.loader import EXEC_EXTENSION, load_inline
+from twisted_exec.spacemanager.interfaces import (
+    BROKEN,
+    BUILDING,
+    GOING,
+    USABLE,
+    Around,
+    ISpaceProvider,
+    Physical,
+    ProviderSpec,
+    SpaceInfo,
+    Wanted,
+)
+from twisted_exec.spacemanager.providers.clusterprofile import provider as clusterprofile
+from twisted_exec.spacemanager.providers.clusterprofile.profiles import Places
+from twisted_exec.spacemanager.providers.clusterprofile.provider import ClusterProfiles
+from twisted_exec.spacemanager.providers.common.cluster import Reached
+from twisted_exec.testing.cluster import MemoryCluster
+
+RED = Physical("red")
+FOR_RED = {"x-k8s.io/cluster-profile": "red"}
+
+
+def token_provider(name: str, cluster_name: str, **more: Any) -> Object:
+    """An access provider that reads a token."""
+    extension = {"name": EXEC_EXTENSION, "extension": {"clusterName": cluster_name}}
+    return {"name": "secretreader", "cluster": {**cluster(name), "extensions": [extension], **more}}
+
+
+class ProfileCase(SynchronousTestCase):
+    """A cluster with an inventory, and an adaptor."""
+
+    def setUp(self) -> None:
+        self.world = ProfileWorld()
+        self.adaptor = self.adaptor_of()
+
+    def adaptor_of(self, **places: Any) -> ClusterProfiles:
+        return ClusterProfiles(self.world.reached(), self.world.time, Places(**places), "fleet")
+
+    def get(self, name: str = "red", parent: str = "") -> SpaceInfo:
+        """One, of which a list says the same."""
+        physical = Physical(name, parent)
+        info: SpaceInfo = self.successResultOf(self.adaptor.get(physical))
+        listed = {each.physical: each for each in self.successResultOf(self.adaptor.list_spaces())}
+        seen = listed[physical]
+        self.assertEqual(
+            (seen.state, seen.reason, seen.version), (info.state, info.reason, info.version)
+        )
+        return info
+
+    def config(self, info: SpaceInfo | None = None) -> ClientConfig:
+        """What the one that is usable is reached by."""
+        info = info or self.get()
+        self.assertEqual((info.state, info.message), (USABLE, ""))
+        self.assertEqual(set(info.access), {IN_CLUSTER, EXTERNAL})
+        return load_inline(info.access[EXTERNAL].kubeconfig, "it", environ={})
+
+    def broken(self) -> str:
+        info = self.get()
+        self.assertEqual(
+            (info.state, info.reason, dict(info.access)), (BROKEN, "KubeconfigRefused", {})
+        )
+        return info.message
+
+    def waiting(self) -> str:
+        info = self.get()
+        self.assertEqual((info.state, info.reason), (BUILDING, "CredentialsMissing"))
+        return info.message
+
+
+class WayTests(ProfileCase):
+    """How a profile says that its cluster is reached."""
+
+    def test_token(self) -> None:
+        """``secretreader``: the Secret that is called as the cluster has a token."""
+        self.world.put_profile("red", [token_provider("red", "spoke-1")])
+        self.world.put_secret("spoke-1", token="the-token\n")
+        config = self.config()
+        self.assertEqual((config.server, config.token), ("https://red.example", "the-token"))
+
+    def test_kubeconfig(self) -> None:
+        """``kubeconfig-secretreader``: the user of a kubeconfig, for the cluster of the profile."""
+        self.world.put_profile("red", [provider("red", "s")])
+        self.world.put_secret("s", value=kubeconfig("https://elsewhere", "its-token"))
+        config = self.config()
+        self.assertEqual((config.server, config.token), ("https://red.example", "its-token"))
+
+    def test_user_alone(self) -> None:
+        """That kubeconfig need not know of any cluster."""
+        told = kubeconfig("https://x", "its-token")
+        self.world.put_profile("red", [provider("red", "s")])
+        self.world.put_secret("s", value={**told, "clusters": []})
+        self.assertEqual(self.config().token, "its-token")
+
+    def test_context(self) -> None:
+        """Another context than the current one can be named."""
+        told = kubeconfig("https://x", "current")
+        told["users"].append({"name": "other", "user": {"token": "chosen"}})
+        told["contexts"].append({"name": "o", "context": {"cluster": "c", "user": "other"}})
+        self.world.put_profile("red", [provider("red", "s", context="o")])
+        self.world.put_secret("s", value=told)
+        self.assertEqual(self.config().token, "chosen")
+        self.world.put_profile("red", [provider("red", "s", context="p")])
+        self.assertIn('secret default/s, key "value": no context "p"', self.broken())
+
+    def test_older_name(self) -> None:
+        """``credentialProviders``, as it was called, is read after the newer one."""
+        self.world.put_secret("s", token="old")
+        self.world.put_profile("red", [token_provider("red", "s")], member="credentialProviders")
+        self.assertEqual(self.config().token, "old")
+
+    def test_pushed(self) -> None:
+        """Older still: a Secret with a label of the profile's name and a whole kubeconfig."""
+        self.world.put_profile("red")
+        self.assertIn("no Secret is labelled x-k8s.io/cluster-profile for it", self.waiting())
+        for key in ("Config", "config"):
+            told = {key: kubeconfig("https://its-own", "pushed")}
+            self.world.put_secret("any", labels=FOR_RED, **told)
+            config = self.config()
+            self.assertEqual((config.server, config.token), ("https://its-own", "pushed"))
+
+    def test_pushed_to_several(self) -> None:
+        """Of several that were pushed it is the one for us, and none is guessed."""
+        self.world.put_profile("red")
+        for consumer in ("kueue", "argo"):
+            labels = {**FOR_RED, "x-k8s.io/cluster-inventory-consumer": consumer}
+            self.world.put_secret(consumer, labels=labels, Config=kubeconfig("https://x", consumer))
+        self.assertIn("2 Secrets are labelled x-k8s.io/cluster-profile=red; label", self.waiting())
+        labels = {**FOR_RED, "x-k8s.io/cluster-inventory-consumer": MANAGER}
+        self.world.put_secret("ours", labels=labels, Config=kubeconfig("https://x", "ours"))
+        self.assertEqual(self.config().token, "ours")
+
+    def test_pushed_elsewhere(self) -> None:
+        """A label that names a profile of another namespace is not about this one."""
+        self.world.put_profile("red")
+        labels = {**FOR_RED, "x-k8s.io/cluster-profile-namespace": "fleet"}
+        self.world.put_secret("any", labels=labels, Config=kubeconfig("https://x", "t"))
+        self.assertIn("no Secret is labelled", self.waiting())
+
+    def test_order(self) -> None:
+        """The first way that has its Secret is gone; what was pushed comes last."""
+        self.world.put_profile("red", [provider("red", "one"), token_provider("red", "two")])
+        self.world.put_secret("any", labels=FOR_RED, Config=kubeconfig("https://x", "pushed"))
+        versions = []
+        for put, token in (
+            (lambda: None, "pushed"),
+            (lambda: self.world.put_secret("two", token="second"), "second"),
+            (lambda: self.world.put_secret("one", value=kubeconfig("https://x", "first")), "first"),
+        ):
+            put()
+            info = self.get()
+            self.assertEqual(self.config(info).token, token)
+            versions.append(info.version)
+        self.assertEqual(len(set(versions)), 3)
+
+    def test_tls(self) -> None:
+        """The name to verify, the proxy, and not to verify at all: as the profile says, of each its own."""
+        self.world.put_secret("s", token="t")
+        named = {"tls-server-name": "real.name", "proxy-url": "http://proxy:3128"}
+        self.world.put_profile("red", [token_provider("red", "s", **named)])
+        self.world.put_profile("blue", [token_provider("blue", "s")])
+        open = token_provider("green", "s", **{"insecure-skip-tls-verify": True})
+        del open["cluster"]["certificate-authority-data"]
+        self.world.put_profile("green", [open])
+        config = self.config()
+        self.assertEqual(
+            (config.tls_server_name, config.proxy_url, config.insecure_skip_tls_verify),
+            ("real.name", "http://proxy:3128", False),
+        )
+        config = self.config(self.get("blue"))
+        self.assertEqual((config.tls_server_name, config.proxy_url), ("", ""))
+        config = self.config(self.get("green"))
+        self.assertTrue(config.insecure_skip_tls_verify)
+
+    def test_one_user(self) -> None:
+        """SF 2: nothing but the one user that is needed is handed out."""
+        told = kubeconfig("https://x", "mine")
+        told["users"].append({"name": "root", "user": {"token": "root's"}})
+        self.world.put_profile("red", [provider("red", "s")])
+        self.world.put_secret("s", value=told)
+        given = json.loads(self.get().access[EXTERNAL].kubeconfig)
+        self.assertEqual(len(given["users"]), 1)
+        self.assertNotIn("root", json.dumps(given))
+        self.assertNotIn("extensions", given["clusters"][0]["cluster"])
+
+
+class RefusalTests(ProfileCase):
+    """What is not taken."""
+
+    def test_tokens_of_the_cluster(self) -> None:
+        """What the cluster gave its own accounts, or we a Space, is not sent where a profile says."""
+        self.world.put_profile("red", [token_provider("evil", "s")])
+        self.world.put_secret("s", token="the cluster's own")
+        key = (SECRETS.resource, "default", "s")
+        secret = self.world.cluster.objects[key]
+        for change in (
+            {"type": "kubernetes.io/service-account-token"},
+            {"metadata": {**secret["metadata"], "labels": {MANAGED_BY: MANAGER}}},
+        ):
+            self.world.cluster.put(key, {**secret, **change})
+            self.assertIn("are not sent elsewhere", self.waiting())
+
+    def test_program(self) -> None:
+        """A user that is a program, or in a file, is refused, and no program is ever run."""
+        self.world.put_profile("red", [provider("red", "s")])
+        for key, value in (
+            ("exec", {"command": "evil", "apiVersion": "client.authentication.k8s.io/v1"}),
+            ("tokenFile", "/etc/shadow"),
+            ("client-certificate", "/etc/ssl/x"),
+        ):
+            self.world.put_secret("s", value=kubeconfig("https://x", "", **{key: value}))
+            self.assertIn(f"{key} is not taken from here", self.broken())
+
+    def test_file_of_authority(self) -> None:
+        """So is a cluster whose authority is a file."""
+        self.world.put_secret("s", token="t")
+        named = {"certificate-authority": "/etc/ssl/x"}
+        self.world.put_profile("red", [token_provider("red", "s", **named)])
+        self.assertIn("certificate-authority is not taken from here", self.broken())
+
+    def test_no_server(self) -> None:
+        """A cluster without a server cannot be reached."""
+        self.world.put_secret("s", token="t")
+        told = token_provider("red", "s")
+        del told["cluster"]["server"]
+        self.world.put_profile("red", [told])
+        self.assertIn("no server is given", self.broken())
+
+    def test_in_the_clear(self) -> None:
+        """A token does not travel where others can read it."""
+        self.world.put_secret("s", token="t")
+        self.world.put_profile("red", [token_provider("red", "s", server="http://red.example")])
+        self.assertIn("credentials would travel in the clear", self.broken())
+
+    def test_no_token(self) -> None:
+        """What cannot be a token is not sent, nor shown."""
+        self.world.put_profile("red", [token_provider("red", "s")])
+        self.world.put_secret("s", token="a b\r\nX-Evil: yes")
+        told = self.broken()
+        self.assertIn('secret default/s, key "token": it is no token', told)
+        self.assertNotIn("Evil", told)
+
+    def test_no_credentials(self) -> None:
+        """A user who is nobody is refused."""
+        self.world.put_profile("red", [provider("red", "s")])
+        self.world.put_secret("s", value=kubeconfig("https://x", ""))
+        self.assertIn("it holds no credentials", self.broken())
+
+    def test_other_namespace(self) -> None:
+        """A Secret of another namespace is read only where the provider's own Secret allows that."""
+        self.world.put_profile("red", [provider("red", "s", namespace="kube-system")])
+        self.world.put_secret("s", "kube-system", value=kubeconfig("https://x", "theirs"))
+        self.assertIn("namespace kube-system, which the provider does not allow", self.waiting())
+        asked = [each[2] for each in self.world.cluster.requests if each[1] == "secrets"]
+        self.assertNotIn("kube-system", asked)
+        self.adaptor = self.adaptor_of(secrets=["kube-system"])
+        self.assertEqual(self.config().token, "theirs")
+
+    def test_unusable_ways(self) -> None:
+        """What is said of a way that leads nowhere says which, and what would help."""
+        nameless = {"name": "secretreader", "cluster": cluster("red")}
+        for told, problem in (
+            ([provider("red", "")], "has no name that is a Secret's name"),
+            ([provider("red", "../x")], "has no name that is a Secret's name"),
+            ([provider("red", "s", key="")], "names no key"),
+            ([nameless], "access provider secretreader: the extension"),
+            ([{"name": "gke"}, {"name": "eks"}], "(there is eks, gke)"),
+            ([provider("red", "s")], 'secret default/s has nothing under "value"'),
+        ):
+            self.world.put_profile("red", told)
+            self.assertIn(problem, self.waiting())
+
+    def test_odd(self) -> None:
+        """A profile that says nothing sensible is there, and no other is lost for it."""
+        self.world.put_profile("red", [{"name": 3, "cluster": "x"}, {"name": "secretreader"}])
+        self.world.put(
+            CLUSTERPROFILES, "odd", {"spec": "x", "status": {"accessProviders": {}}}, "default"
+        )
+        listed = self.successResultOf(self.adaptor.list_spaces())
+        self.assertEqual([info.physical.name for info in listed], ["odd", "red"])
+        self.assertEqual({info.state for info in listed}, {BUILDING})
+
+
+class ProfileTests(ProfileCase):
+    """Which there are, and how they are."""
+
+    def test_places(self) -> None:
+        """A namespace is a parent, but for one, which is the default."""
+        for place in ("default", "fleet-b", "fleet-a"):
+            self.world.put_profile("red", namespace=place)
+        places = [RED, Physical("red", "fleet-a"), Physical("red", "fleet-b")]
+        self.assertEqual(list(self.successResultOf(self.adaptor.list_names())), places)
+        self.assertEqual(self.get("red", "fleet-a").physical, places[1])
+        for parent in ("default", "a/b", "../x", "fleet-c"):
+            self.failureResultOf(self.adaptor.get(Physical("red", parent)), NotFound)
+
+    def test_only(self) -> None:
+        """A provider may be for one namespace, and asks for no other."""
+        for place in ("default", "fleet-a"):
+            self.world.put_profile("red", namespace=place)
+        self.adaptor = self.adaptor_of(default="fleet-a", only=True)
+        self.assertEqual(self.adaptor.default_parent, "fleet-a")
+        self.assertEqual(list(self.successResultOf(self.adaptor.list_names())), [RED])
+        self.get()
+        self.failureResultOf(self.adaptor.get(Physical("red", "default")), NotFound)
+        self.adaptor.watch(lambda _: None)
+        self.assertEqual({each[2] for each in self.world.cluster.requests[-4:]}, {"fleet-a"})
+
+    def test_ours(self) -> None:
+        """What a manager of spaces has published is not read back in."""
+        self.world.put_profile("red", manager=MANAGER)
+        self.assertEqual(self.successResultOf(self.adaptor.list_names()), [])
+        self.assertEqual(self.successResultOf(self.adaptor.list_spaces()), [])
+        self.failureResultOf(self.adaptor.get(RED), NotFound)
+        self.successResultOf(self.adaptor.delete(RED, "uid"))
+
+    def test_health(self) -> None:
+        """A cluster whose manager says that it is not healthy, or does not know, is not usable."""
+        self.world.put_secret("s", token="t")
+        for status, state in (("True", USABLE), ("False", BUILDING), ("Unknown", BUILDING)):
+            told = {
+                "type": "ControlPlaneHealthy",
+                "status": status,
+                "reason": "Lost",
+                "message": "no heartbeat\nfor 5m",
+            }
+            self.world.put_profile("red", [token_provider("red", "s")], conditions=[told])
+            self.assertEqual(self.get().state, state)
+        info = self.get()
+        self.assertEqual((info.reason, info.message), ("Lost", "no heartbeat for 5m"))
+
+    def test_going(self) -> None:
+        """One that is being deleted says so."""
+        self.world.put_profile("red")
+        there = self.world.find(CLUSTERPROFILES, "red", "default")
+        assert there is not None
+        there["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        self.world.put(CLUSTERPROFILES, "red", there, "default")
+        self.assertEqual(self.get().state, GOING)
+
+    def test_create(self) -> None:
+        """None is made here, and who tries is told where they are made."""
+        error = self.failureResultOf(self.adaptor.create(RED, Wanted("uid")), BadRequest).value
+        self.assertIn("finds clusters that ClusterProfiles tell of, and makes none", error.message)
+        self.world.put_profile("red")
+        error = self.failureResultOf(self.adaptor.create(RED, Wanted("uid")), AlreadyExists).value
+        self.assertIn("make that Space unmanaged", error.message)
+
+    def test_delete(self) -> None:
+        """None is deleted here, whatever its owner is said to be; one that is gone is no failure."""
+        self.world.put_profile("red")
+        for owner in ("uid", ""):
+            self.failureResultOf(self.adaptor.delete(RED, owner), Conflict)
+        self.assertIsNotNone(self.world.find(CLUSTERPROFILES, "red", "default"))
+        self.world.drop(CLUSTERPROFILES, "red", "default")
+        self.successResultOf(self.adaptor.delete(RED, "uid"))
+
+    def test_many_namespaces(self) -> None:
+        """Of profiles in many namespaces, Secrets are listed in one request."""
+        for number in range(30):
+            self.world.put_profile("red", namespace=f"fleet-{number}")
+        before = len(self.world.cluster.requests)
+        self.assertEqual(len(self.successResultOf(self.adaptor.list_spaces())), 30)
+        self.assertEqual(len(self.world.cluster.requests) - before, 2)
+
+    def test_wrong_cluster(self) -> None:
+        """A cluster that has no ClusterProfiles has not lost them."""
+        bare = ClusterProfiles(
+            Reached(MemoryCluster(()).client(), 'provider "fleet"', "put others there"), Clock()
+        )
+        calls: Sequence[Any] = (bare.list_spaces(), bare.list_names(), bare.get(RED))
+        for call in calls:
+            error = self.failureResultOf(call, ServiceUnavailable).value
+            self.assertIn("has no clusterprofiles.multicluster.x-k8s.io", error.message)
+
+
+class HintTests(ProfileCase):
+    """What is told to whoever watches."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.world.put_profile("red", [token_provider("red", "s")])
+        self.world.put_profile("blue", [token_provider("blue", "s")])
+        self.world.put_secret("s", token="t")
+        self.hints: list[Physical | None] = []
+        self.adaptor.watch(self.hints.append)
+        self.assertEqual(self.hints, [None])
+        self.hints.clear()
+
+    def test_secret(self) -> None:
+        """A Secret is told of every profile that means it."""
+        self.world.put_secret("s", token="u")
+        self.assertEqual(sorted(map(str, self.hints)), ["blue", "red"])
+
+    def test_secret_no_more(self) -> None:
+        """Of one that does not mean it any more it is not."""
+        self.world.put_profile("red")
+        self.hints.clear()
+        self.world.put_secret("s", token="u")
+        self.assertEqual(self.hints, [Physical("blue")])
+
+    def test_pushed(self) -> None:
+        """A Secret that is labelled for a profile is told, and so is one that was."""
+        for labels in (FOR_RED, {}):
+            self.hints.clear()
+            self.world.put_secret("any", labels=labels, Config="x")
+            self.assertEqual(self.hints, [RED])
+
+    def test_new_namespace(self) -> None:
+        """Secrets of a namespace are followed from when there is a profile in it."""
+        self.world.put_profile("red", [token_provider("red", "s")], "fleet-a")
+        self.hints.clear()
+        self.world.put_secret("s", "fleet-a", token="u")
+        self.assertEqual(self.hints, [Physical("red", "fleet-a")])
+
+    def test_others(self) -> None:
+        """Secrets of others, and profiles of ours, are not."""
+        self.world.put_secret("other", token="u")
+        self.world.put_profile("mine", manager=MANAGER)
+        self.world.drop(SECRETS, "other", "default")
+        self.assertEqual(self.hints, [])
+
+
+class MakeTests(SynchronousTestCase):
+    """What a provider's Secret says."""
+
+    def make(self, secret: Mapping[str, bytes] | None) -> ISpaceProvider:
+        spec = ProviderSpec("fleet", CLUSTERPROFILE, secret, "a/b" if secret else "")
+        self.world = ProfileWorld()
+        return clusterprofile.make(
+            spec, Around(self.world.client(), Clock(), "/nowhere", lambda: 0.0)
+        )
+
+    def test_own_cluster(self) -> None:
+        """Without a Secret it is the cluster of the Spaces."""
+        adaptor = self.make(None)
+        self.world.put_profile("red")
+        self.assertEqual(list(self.successResultOf(adaptor.list_names())), [RED])
+        self.assertEqual(adaptor.default_parent, "default")
+
+    def test_settings(self) -> None:
+        """One namespace, and whose Secrets besides."""
+        adaptor = self.make({"namespace": b"fleet\n", "secret-namespaces": b"one, two"})
+        self.assertEqual(adaptor.default_parent, "fleet")
+
+    def test_wrong(self) -> None:
+        """What cannot be used is refused with the Secret's name and the key."""
+        for secret, problem in (
+            ({"namespace": b"a,b"}, 'a/b, key "namespace": it must be one namespace'),
+            ({"namespace": b"A"}, 'a/b, key "namespace": it must be names'),
+            ({"secret-namespaces": b"../x"}, 'a/b, key "secret-namespaces"'),
+            ({"config": b"x"}, 'a/b, key "kubeconfig": there is no such key'),
+        ):
+            with self.assertRaises(Invalid) as caught:
+                self.make(secret)
+            self.assertIn(problem, caught.exception.message)

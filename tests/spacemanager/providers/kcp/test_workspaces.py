@@ -1,0 +1,163 @@
+"""Tests for :mod:`twisted_exec.spacemanager.providers.kcp.workspaces`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.kinds import SERVICEACCOUNTS
+from twisted_exec.api.spaces import OWNER
+from twisted_exec.api.status import BadRequest, Invalid
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.spacemanager.interfaces import BUILDING, GOING, USABLE, Physical, Wanted
+from twisted_exec.spacemanager.providers.kcp.workspaces import (
+    check_name,
+    seen,
+    within,
+    workspace,
+    workspaces,
+)
+
+RED = Physical("red", "root:org")
+
+
+def found(phase: str, *, metadata: Any = None, spec: Any = None, **status: Any) -> Object:
+    """A Workspace as kcp 0.32 shows it."""
+    about = {
+        "name": "red",
+        "uid": "u-1",
+        "resourceVersion": "42",
+        "annotations": {OWNER: "space-1", "experimental.tenancy.kcp.io/owner": "{}"},
+        **(metadata or {}),
+    }
+    ready = {"cluster": "2xkvk3gvg1n9", "URL": "https://h/clusters/root:org:red"}
+    return {
+        "metadata": about,
+        "spec": ready if spec is None else spec,
+        "status": {"phase": phase, **status},
+    }
+
+
+class PathTests(SynchronousTestCase):
+    """Where things are asked for."""
+
+    def test_workspaces(self) -> None:
+        """Workspaces are asked of their parent."""
+        self.assertEqual(
+            workspaces("root:org").path(name="red"),
+            "/clusters/root:org/apis/tenancy.kcp.io/v1alpha1/workspaces/red",
+        )
+
+    def test_within(self) -> None:
+        """Anything else of the workspace itself."""
+        accounts = within("2xkvk3gvg1n9", SERVICEACCOUNTS.resource)
+        self.assertEqual(
+            accounts.path("ns", "a", "token"),
+            "/clusters/2xkvk3gvg1n9/api/v1/namespaces/ns/serviceaccounts/a/token",
+        )
+
+
+class SeenTests(SynchronousTestCase):
+    """Tests for :func:`seen`."""
+
+    def test_ready(self) -> None:
+        """One that is ready can be used; its logical cluster's name is who it is."""
+        info = seen(found("Ready"), RED)
+        self.assertEqual((info.state, info.reason, info.message), (USABLE, "", ""))
+        self.assertEqual((info.uid, info.version, info.owner), ("2xkvk3gvg1n9", "42", "space-1"))
+
+    def test_states(self) -> None:
+        """What each phase means, of old and new releases."""
+        expected = {
+            "": BUILDING,
+            "Scheduling": BUILDING,
+            "Initializing": BUILDING,
+            "Unavailable": BUILDING,
+            "Inactive": BUILDING,
+            "SomethingNew": BUILDING,
+            "Ready": USABLE,
+            "Terminating": GOING,
+            "Deleting": GOING,
+        }
+        for phase, state in expected.items():
+            self.assertEqual(seen(found(phase), RED).state, state, phase)
+
+    def test_going(self) -> None:
+        """Its phase may lag behind: one that is being deleted is never usable."""
+        info = seen(found("Ready", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), RED)
+        self.assertEqual(info.state, GOING)
+
+    def test_no_url(self) -> None:
+        """Ready is not enough where nobody says where it is."""
+        self.assertEqual(seen(found("Ready", spec={}), RED).state, BUILDING)
+
+    def test_messages(self) -> None:
+        """What it waits for is told, on one line."""
+        info = seen(found("Initializing", initializers=["root:a", "root:b\nc"]), RED)
+        self.assertEqual(info.message, "waits for initializers: root:a, root:b c")
+        complaint = {"type": "WorkspaceScheduled", "status": "False", "message": "no\nshard"}
+        info = seen(found("Scheduling", conditions=[complaint]), RED)
+        self.assertEqual((info.reason, info.message), ("Scheduling", "no shard"))
+        self.assertIn("core.kcp.io/inactive", seen(found("Inactive"), RED).message)
+        info = seen(found("Terminating", terminators=["root:t"]), RED)
+        self.assertEqual(info.message, "waits for terminators: root:t")
+
+    def test_strange(self) -> None:
+        """Members of other types are no crash."""
+        strange: list[Object] = [
+            {"metadata": {"name": "red"}},
+            {"metadata": {"name": "red"}, "spec": [], "status": 7},
+            found("Ready", conditions="x", initializers={}),
+            found("Initializing", conditions=[7, {"status": "False"}], initializers=7),
+            found("Ready", metadata={"annotations": None}),
+        ]
+        for each in strange:
+            self.assertEqual(seen(each, RED).physical, RED)
+        self.assertEqual(seen(strange[-1], RED).owner, "")
+
+
+class WantedTests(SynchronousTestCase):
+    """Tests for :func:`workspace` and :func:`check_name`."""
+
+    def test_default(self) -> None:
+        """It is of type universal unless something else is said, and bears the Space's mark."""
+        made = workspace("red", Wanted("space-1"))
+        self.assertEqual(made["spec"], {"type": {"name": "universal", "path": "root"}})
+        self.assertEqual(made["metadata"]["annotations"], {OWNER: "space-1"})
+
+    def test_type(self) -> None:
+        """A type is found in root unless it is said where."""
+        made = workspace("red", Wanted("o", {"type": "organization"}))
+        self.assertEqual(made["spec"]["type"], {"name": "organization", "path": "root"})
+        made = workspace("red", Wanted("o", {"type": "lab", "typePath": "root:org"}))
+        self.assertEqual(made["spec"]["type"], {"name": "lab", "path": "root:org"})
+
+    def test_bad_parameters(self) -> None:
+        """What is not known, or can be no type, is refused by its name."""
+        for parameters in (
+            {"size": "1"},
+            {"typePath": "root"},
+            {"type": "A"},
+            {"type": "a", "typePath": "a/b"},
+        ):
+            with self.assertRaises(BadRequest) as caught:
+                workspace("red", Wanted("o", parameters))
+            self.assertIn(max(parameters), caught.exception.message)
+
+    def test_names(self) -> None:
+        """Names and paths are those that kcp takes, and never lead elsewhere."""
+        for good in (RED, Physical("1-a"), Physical("a" * 63, "root:a:b")):
+            check_name(good)
+        for name, parent in (
+            ("a" * 64, ""),
+            ("a.b", ""),
+            ("-a", ""),
+            ("a:b", ""),
+            ("a", "root/../x"),
+            ("a", "root:"),
+            ("a", "Root"),
+            ("a", "*"),
+        ):
+            with self.assertRaises(Invalid):
+                check_name(Physical(name, parent))

@@ -1,0 +1,352 @@
+"""Tests for :mod:`twisted_exec.spacemanager.providers.kind.provider`, besides what every provider promises."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.trial.unittest import TestCase
+
+from tests.contracts.space_world import pause
+from tests.spacemanager.providers.kind_world import KindWorld
+from twisted_exec.api.spaces import EXTERNAL, OWNER
+from twisted_exec.api.status import AlreadyExists, APIError, Conflict, ServiceUnavailable
+from twisted_exec.spacemanager.interfaces import (
+    BROKEN,
+    BUILDING,
+    GOING,
+    USABLE,
+    Around,
+    Physical,
+    ProviderSpec,
+    SpaceInfo,
+    Wanted,
+)
+from twisted_exec.spacemanager.providers.kind import provider as kind
+from twisted_exec.spacemanager.providers.kind.cli import kill_group
+from twisted_exec.spacemanager.providers.kind.config import KindSettings
+from twisted_exec.spacemanager.providers.kind.provider import KindProvider, make
+from twisted_exec.spacemanager.providers.kind.records import CREATING, DELETING, Record, Records
+from twisted_exec.testing.cluster import MemoryCluster
+
+reactor: Any = _reactor
+RED = Physical("red")
+MINE = "space-1"
+
+
+class KindTestCase(TestCase):
+    """A played kind, and an adaptor of it."""
+
+    timeout = 60
+
+    async def setUp(self) -> None:
+        self.world = KindWorld(self.mktemp())
+        await self.world.start()
+        self.addCleanup(self.world.stop)
+        self.records = Records(str(self.world.directory / "records"))
+        self.provider = self.made()
+
+    def made(self) -> Any:
+        provider = self.world.make()
+        self.addCleanup(provider.close)
+        return provider
+
+    async def until(self, *states: str, physical: Physical = RED) -> SpaceInfo:
+        while True:
+            info: SpaceInfo = await self.provider.get(physical)
+            if info.state in states:
+                return info
+            await pause(0.02)
+
+    async def usable(self) -> SpaceInfo:
+        await self.provider.create(RED, Wanted(MINE))
+        return await self.until(USABLE)
+
+    async def refused(self, asking: Any, kind: type[APIError]) -> str:
+        with self.assertRaises(kind) as caught:
+            await asking
+        return caught.exception.message
+
+    def recorded(self, state: str, **more: Any) -> None:
+        """There is a record, and nobody at work."""
+        lock = self.records.lock("red")
+        assert lock is not None
+        self.records.write("red", Record(MINE, state, reactor.seconds(), **more))
+        os.close(lock)
+
+
+class OwnerTests(KindTestCase):
+    """Whose a cluster is."""
+
+    async def test_lost_directory(self) -> None:
+        """Who has lost all records still knows its own, by the label of the nodes."""
+        before = await self.usable()
+        lock = self.records.lock("red")
+        assert lock is not None
+        self.records.forget("red")
+        os.close(lock)
+        self.provider = self.made()
+        after = await self.until(USABLE)
+        self.assertEqual((after.owner, after.uid), (MINE, before.uid))
+        await self.refused(self.provider.create(RED, Wanted("space-2")), AlreadyExists)
+        await self.provider.create(RED, Wanted(MINE))
+        self.assertIsNotNone(self.records.read("red"))
+        await self.provider.delete(RED, MINE)
+        self.assertEqual(await self.world.there(), [])
+
+    async def test_lost_and_down(self) -> None:
+        """
+        Whose one is cannot be told while its record is lost and its server is down: it is not said to be
+        another's, or whoever deletes its Space would leave it behind.
+        """
+        await self.usable()
+        state = self.world.kind / "clusters" / "red" / "state"
+        state.write_text("stopped\n")
+        with open(self.records.path("red", "record"), "w"):
+            pass  # truncated
+        await self.provider.close()
+        self.provider = self.made()
+        self.assertIsNone((await self.provider.get(RED)).owner)
+        message = await self.refused(self.provider.delete(RED, MINE), ServiceUnavailable)
+        self.assertIn('cluster "red"', message)
+        state.write_text("ready\n")
+        await self.provider.delete(RED, MINE)
+        self.assertEqual(await self.world.there(), [])
+
+    async def test_replaced(self) -> None:
+        """Somebody deletes ours and makes another of that name between two looks: it is theirs."""
+        before = await self.usable()
+        await self.world.vanish(RED)
+        await self.world.make_foreign(RED)
+        await self.refused(self.provider.delete(RED, MINE), Conflict)
+        after = await self.until(USABLE)
+        self.assertEqual(after.owner, "")
+        self.assertNotEqual((after.uid, after.version), (before.uid, before.version))
+        self.assertEqual(self.records.names(), [])
+
+    async def test_taken_while_begun(self) -> None:
+        """Somebody else was first, between our look and our run: theirs is not touched."""
+        self.world.mode("slow")
+        creating = self.provider.create(RED, Wanted(MINE))
+        while self.records.read("red") is None:
+            await pause(0.005)
+        await self.world.make_foreign(RED)
+        await creating
+        info = await self.until(USABLE)
+        self.assertEqual(info.owner, "")
+        await self.refused(self.provider.delete(RED, MINE), Conflict)
+        self.assertEqual(await self.world.there(), [RED])
+
+    async def test_taken_while_dead(self) -> None:
+        """A record was written and nothing begun; what came under the name meanwhile is not ours."""
+        self.recorded(CREATING)
+        await self.world.make_foreign(RED)
+        await self.refused(self.provider.create(RED, Wanted(MINE)), AlreadyExists)
+        self.assertEqual((await self.until(USABLE)).owner, "")
+
+    async def test_half_built_of_others(self) -> None:
+        """Whose one is that cannot be asked yet is not known, so nothing is done to it."""
+        self.world.put("red", state="booting")
+        info = await self.until(BUILDING)
+        self.assertIsNone(info.owner)
+        await self.refused(self.provider.create(RED, Wanted(MINE)), AlreadyExists)
+        await self.refused(self.provider.delete(RED, MINE), ServiceUnavailable)
+        self.assertEqual(await self.world.there(), [RED])
+
+    async def test_some_nodes(self) -> None:
+        """A node that bears our mark makes nobody's cluster ours."""
+        nodes = [{"labels": {OWNER: MINE}}, {}]
+        self.world.put("red", config=json.dumps({"nodes": nodes}))
+        self.assertEqual((await self.until(USABLE)).owner, "")
+
+
+class MakingTests(KindTestCase):
+    """Runs of kind that make clusters."""
+
+    async def test_outlives(self) -> None:
+        """What is being made goes on without the adaptor; the next one waits for it, and begins no other."""
+        self.world.mode("hold")
+        await self.provider.create(RED, Wanted(MINE))
+        await self.provider.close()
+        self.provider = self.made()
+        self.assertEqual((await self.until(BUILDING)).owner, MINE)
+        await self.provider.create(RED, Wanted(MINE))
+        self.world.mode()
+        await self.until(USABLE)
+        calls = (self.world.kind / "calls").read_text()
+        self.assertEqual(calls.count("create cluster"), 1)
+
+    async def test_failed(self) -> None:
+        """What kind could not do is told in its words; created again, it is tried again."""
+        self.world.mode("fail")
+        await self.provider.create(RED, Wanted(MINE))
+        info = await self.until(BROKEN)
+        self.assertEqual((info.owner, info.reason), (MINE, "CreateFailed"))
+        self.assertIn("no space left on device", info.message)
+        self.assertTrue(info.message.isprintable())
+        self.world.mode()
+        await self.usable()
+
+    async def test_failed_and_deleted(self) -> None:
+        """Of one that could not be made nothing is left when it is deleted."""
+        self.world.mode("fail")
+        await self.provider.create(RED, Wanted(MINE))
+        await self.until(BROKEN)
+        await self.provider.delete(RED, MINE)
+        self.assertEqual(await self.world.there(), [])
+
+    async def test_broken_off(self) -> None:
+        """Its run was killed midway: it says so, and is made anew, as what there is cannot be mended."""
+        self.world.mode("hold")
+        await self.provider.create(RED, Wanted(MINE))
+        await self.begun()
+        record = self.records.read("red")
+        assert record is not None
+        kill_group(record.group)
+        info = await self.until(BROKEN)
+        self.assertEqual((info.owner, info.reason), (MINE, "Interrupted"))
+        self.world.mode()
+        await self.usable()
+
+    async def begun(self) -> None:
+        """Until kind lists it."""
+        while not (self.world.kind / "clusters" / "red").exists():
+            await pause(0.01)
+
+    async def test_kinds_lock(self) -> None:
+        """A lock of kind's that a killed run has left holds nothing up."""
+        self.recorded(CREATING)
+        for file in ("kubeconfig", "kubeconfig.lock"):
+            self.records.put("red", file, b"")
+        await self.usable()
+        self.records.put("red", "kubeconfig.lock", b"")
+        await self.provider.delete(RED, MINE)
+        self.assertEqual(await self.world.there(), [])
+
+    async def test_lock_of_another(self) -> None:
+        """Where kind says that it cannot lock its file, that is what is told."""
+        await self.usable()
+        self.world.mode("lock")
+        message = await self.refused(self.provider.delete(RED, MINE), ServiceUnavailable)
+        self.assertIn("failed to lock config file", message)
+        self.assertEqual((await self.until(GOING)).owner, MINE)
+        self.world.mode()
+        await self.provider.delete(RED, MINE)
+        self.assertEqual(await self.world.there(), [])
+
+    async def test_too_long(self) -> None:
+        """A run that never ends is ended."""
+        self.world.mode("hold")
+        await self.provider.create(RED, Wanted(MINE))
+        await self.begun()
+        self.provider._now = lambda: reactor.seconds() + 3600
+        self.assertEqual((await self.until(BROKEN)).reason, "Interrupted")
+
+    async def test_room(self) -> None:
+        """Whoever may make Spaces does not fill the host: neither at once nor in time."""
+        self.patch(kind, "MAX_MAKING", 1)
+        self.world.mode("hold")
+        await self.provider.create(RED, Wanted(MINE))
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.provider.create(Physical("green"), Wanted("other"))
+        self.assertIn("1 others are being made", caught.exception.message)
+        self.patch(kind, "MAX_MAKING", 9)
+        self.patch(kind, "MAX_CLUSTERS", 1)
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.provider.create(Physical("green"), Wanted("other"))
+        self.assertIn("there are 1 already", caught.exception.message)
+        await self.provider.create(RED, Wanted(MINE))
+        self.assertEqual(self.records.names(), ["red"])
+        self.world.mode()
+        await self.until(USABLE)
+
+    async def test_image(self) -> None:
+        """A Space may say the image."""
+        await self.provider.create(RED, Wanted(MINE, {"image": "kindest/node:v1.30.0"}))
+        await self.until(USABLE)
+        calls = (self.world.kind / "calls").read_text()
+        self.assertIn("--image=kindest/node:v1.30.0", calls)
+
+    async def test_going(self) -> None:
+        """Deleting was broken off: it goes on when it is asked for again."""
+        await self.usable()
+        record = self.records.read("red")
+        assert record is not None
+        self.recorded(DELETING)
+        self.assertEqual((await self.until(GOING)).owner, MINE)
+        await self.refused(self.provider.create(RED, Wanted(MINE)), Conflict)
+        await self.provider.delete(RED, MINE)
+        self.assertEqual(await self.world.there(), [])
+
+
+class LookTests(KindTestCase):
+    """What it costs to look, and what is seen."""
+
+    async def test_few_calls(self) -> None:
+        """A cluster that answers to its kubeconfig costs a list, and nothing more."""
+        await self.usable()
+        before = self.world.calls()
+        for _ in range(3):
+            await self.provider.get(RED)
+        self.assertEqual(self.world.calls() - before, 3)
+
+    async def test_down_for_a_while(self) -> None:
+        """One that does not answer is never made anew: what is in it is its user's."""
+        before = await self.usable()
+        state = self.world.kind / "clusters" / "red" / "state"
+        state.write_text("stopped\n")
+        info = await self.until(BUILDING)
+        self.assertEqual((info.reason, info.owner, info.uid), ("NotReady", MINE, before.uid))
+        await self.provider.create(RED, Wanted(MINE))
+        state.write_text("ready\n")
+        self.assertEqual((await self.until(USABLE)).access, before.access)
+
+    async def test_after_a_start(self) -> None:
+        """What was made here is listed as usable by a new manager, with the UID that it had."""
+        before = await self.usable()
+        await self.provider.close()
+        self.provider = self.made()
+        (listed,) = await self.provider.list_spaces()
+        self.assertEqual((listed.state, listed.uid), (USABLE, before.uid))
+        self.assertEqual((listed.owner, dict(listed.access)), (MINE, {}))
+
+    async def test_no_docker(self) -> None:
+        """Without docker the message says what kind said, and where to look."""
+        self.world.mode("down")
+        message = await self.refused(self.provider.list_spaces(), ServiceUnavailable)
+        self.assertIn("Is the docker daemon running?", message)
+        self.assertIn("where the manager runs", message)
+
+    async def test_outside_only(self) -> None:
+        """The nodes' own network is no viewpoint unless somebody says so."""
+        self.provider._settings = KindSettings()
+        self.assertEqual(list((await self.usable()).access), [EXTERNAL])
+
+    async def test_hint_when_made(self) -> None:
+        """Who watches is told when the run has ended."""
+        hints: list[Physical | None] = []
+        self.addCleanup(self.provider.watch(hints.append))
+        self.world.mode("hold")
+        await self.provider.create(RED, Wanted(MINE))
+        while RED not in hints:  # it is listed
+            await pause(0.01)
+        await pause(0.1)
+        hints.clear()
+        self.world.mode()
+        while RED not in hints:
+            await pause(0.01)
+
+
+class MakeTests(TestCase):
+    """Tests for :func:`make`."""
+
+    async def test_make(self) -> None:
+        """It is made of nothing, and asks nobody."""
+        directory = self.mktemp()
+        around = Around(MemoryCluster().client(), reactor, directory, reactor.seconds)
+        provider = make(ProviderSpec("lab", "kind"), around)
+        self.assertIsInstance(provider, KindProvider)
+        self.assertFalse(os.path.exists(directory))
+        await provider.close()

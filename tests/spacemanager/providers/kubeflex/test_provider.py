@@ -1,0 +1,580 @@
+"""
+KubeFlex's control planes of every type, and the traps in them, over a manager that is played.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.logger import LogLevel, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.spacemanager.providers.cluster_world import kubeconfig
+from tests.spacemanager.providers.kubeflex.test_contract import KubeFlexWorld
+from tests.spacemanager.providers.played_kubeflex import KIND, SECRETS_OF
+from twisted_exec.api.kinds import NAMESPACES, SECRETS
+from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER, KUBEFLEX, OWNER
+from twisted_exec.api.status import (
+    APIError,
+    BadRequest,
+    Conflict,
+    Invalid,
+    NotFound,
+    ServiceUnavailable,
+)
+from twisted_exec.kube.kubeconfig.loader import load_inline
+from twisted_exec.spacemanager.interfaces import (
+    BROKEN,
+    BUILDING,
+    GOING,
+    USABLE,
+    Around,
+    ISpaceProvider,
+    Physical,
+    ProviderSpec,
+    SpaceInfo,
+    Wanted,
+)
+from twisted_exec.spacemanager.providers.common.cluster import Reached
+from twisted_exec.spacemanager.providers.kubeflex import provider
+from twisted_exec.spacemanager.providers.kubeflex.controlplanes import TYPES
+from twisted_exec.spacemanager.providers.kubeflex.provider import KubeFlex
+from twisted_exec.testing.cluster import MemoryCluster
+
+UID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+RED = Physical("red")
+
+
+class KubeFlexCase(SynchronousTestCase):
+    """A played KubeFlex and an adaptor that may make all types."""
+
+    def setUp(self) -> None:
+        self.world = KubeFlexWorld()
+        self.cluster = Reached(self.world.client(), "the cluster of KubeFlex", "put others there")
+        self.adaptor = KubeFlex(self.cluster, self.world.time, TYPES)
+
+    def create(self, type: str = "k8s", name: str = "red", **more: str) -> None:
+        wanted = Wanted(UID, {"type": type, **more})
+        self.successResultOf(self.adaptor.create(Physical(name), wanted))
+
+    def turns(self, number: int = 6) -> None:
+        for _ in range(number):
+            self.world.flex.turn()
+
+    def get(self, name: str = "red") -> SpaceInfo:
+        info: SpaceInfo = self.successResultOf(self.adaptor.get(Physical(name)))
+        listed = {each.physical.name: each for each in self.successResultOf(self.list())}
+        seen = listed[name]
+        self.assertEqual(
+            (seen.state, seen.reason, seen.version), (info.state, info.reason, info.version)
+        )
+        return info
+
+    def list(self) -> Any:
+        return self.adaptor.list_spaces()
+
+    def refused(self, call: Any) -> APIError:
+        error: APIError = self.failureResultOf(call, APIError).value
+        return error
+
+    def status(self, name: str = "red", **status: Any) -> None:
+        there = self.world.find(KIND, name)
+        assert there is not None
+        self.world.put(KIND, name, {**there, "status": {**there.get("status", {}), **status}})
+
+
+class TypeTests(KubeFlexCase):
+    """Each type has its Secret, its keys, and its own way of not having them."""
+
+    def check(self, type: str, *viewpoints: str, **more: str) -> SpaceInfo:
+        self.create(type, **more)
+        self.turns()
+        info = self.get()
+        self.assertEqual(info.state, USABLE, info)
+        self.assertEqual(sorted(info.access), sorted(viewpoints))
+        for access in info.access.values():
+            self.assertTrue(load_inline(access.kubeconfig, "it").token.startswith("token-red-"))
+        return info
+
+    def test_k8s(self) -> None:
+        """Both viewpoints, each with its own server; the backend need not be said."""
+        info = self.check("k8s", IN_CLUSTER, EXTERNAL)
+        servers = {key: load_inline(a.kubeconfig, "it").server for key, a in info.access.items()}
+        self.assertEqual(
+            servers,
+            {
+                IN_CLUSTER: "https://red.red-system.svc.cluster.local",
+                EXTERNAL: "https://red.localtest.me:9443",
+            },
+        )
+        there = self.world.find(KIND, "red")
+        assert there is not None
+        self.assertEqual(there["spec"], {"type": "k8s"})
+        self.assertEqual(there["metadata"]["annotations"], {OWNER: UID})
+
+    def test_vcluster(self) -> None:
+        """Its key from within comes after Ready (kubestellar#2717): until then there is the other one."""
+        self.create("vcluster")
+        self.turns(3)
+        early = self.get()
+        self.assertEqual((early.state, list(early.access)), (USABLE, [EXTERNAL]))
+        self.turns()
+        late = self.get()
+        self.assertEqual(set(late.access), {IN_CLUSTER, EXTERNAL})
+        self.assertNotEqual(late.version, early.version)
+
+    def test_k3s(self) -> None:
+        """Keys that are there and empty are not there yet."""
+        self.create("k3s", backend="dedicated")
+        self.turns(2)
+        self.world.flex.put_secret("red", "k3s-config", {"config": "", "config-incluster": ""})
+        self.world.flex.turn()
+        info = self.get()
+        self.assertEqual((info.state, info.reason), (BUILDING, "CredentialsMissing"))
+        self.assertIn("red-system/k3s-config has nothing yet under config", info.message)
+        self.world.flex.put_secret("red", "k3s-config", {"config": kubeconfig("https://k", "t")})
+        self.assertEqual(self.get().state, USABLE)
+
+    def test_ocm(self) -> None:
+        """Its key from within is an empty text, which names nothing."""
+        self.check("ocm", EXTERNAL)
+
+    def test_host(self) -> None:
+        """Its key from outside is named and never written: that viewpoint is not to be had, and no error."""
+        self.check("host", IN_CLUSTER)
+
+    def test_external(self) -> None:
+        """So it is with an adopted one; but its one kubeconfig has the URL that everybody uses."""
+        info = self.check("external", IN_CLUSTER, EXTERNAL)
+        self.assertEqual(info.access[IN_CLUSTER], info.access[EXTERNAL])
+        there = self.world.find(KIND, "red")
+        assert there is not None
+        told = {
+            "namespace": "kubeflex-system",
+            "name": "red-bootstrap",
+            "inClusterKey": "kubeconfig-incluster",
+        }
+        self.assertEqual(there["spec"]["bootstrapSecretRef"], told)
+
+    def test_external_parameters(self) -> None:
+        """Which kubeconfig to adopt with, and for how long its token is to be good, can be said."""
+        self.create("external", bootstrapSecret="x-bootstrap", tokenExpirationSeconds="3600")
+        there = self.world.find(KIND, "red")
+        assert there is not None
+        self.assertEqual(there["spec"]["bootstrapSecretRef"]["name"], "x-bootstrap")
+        self.assertEqual(there["spec"]["tokenExpirationSeconds"], 3600)
+
+    def test_all(self) -> None:
+        """Each type is tried here, and a list of all looks for four names of Secrets."""
+        for type in TYPES:
+            self.create(type, f"of-{type}")
+        self.turns()
+        before = len(self.world.cluster.requests)
+        listed = self.successResultOf(self.list())
+        self.assertEqual({info.state for info in listed}, {USABLE})
+        self.assertEqual(len(listed), 6)
+        self.assertEqual(len(self.world.cluster.requests) - before, 2 + 4)
+
+
+class TrapTests(KubeFlexCase):
+    """What looks right and is not."""
+
+    def test_no_status(self) -> None:
+        """With its manager down, a control plane has no status at all."""
+        self.world.flex.down = True
+        self.create()
+        self.turns()
+        info = self.get()
+        self.assertEqual((info.state, info.reason), (BUILDING, "NotReconciled"))
+        self.assertIn("is its manager running?", info.message)
+
+    def test_secret_before_ready(self) -> None:
+        """Secrets are there and named while Ready is False: that is not usable."""
+        self.world.flex.held = True
+        self.create()
+        self.turns()
+        there = self.world.find(KIND, "red")
+        assert there is not None
+        self.assertTrue(there["status"]["secretRef"]["name"])
+        info = self.get()
+        self.assertEqual(
+            (info.state, info.reason, dict(info.access)), (BUILDING, "Unavailable", {})
+        )
+
+    def test_ready_of_another_reason(self) -> None:
+        """Ready is only what says Available besides."""
+        self.create()
+        self.turns()
+        conditions = [{"type": "Ready", "status": "True", "reason": "WaitingForPostCreateHooks"}]
+        self.status(conditions=conditions)
+        self.assertEqual(self.get().state, BUILDING)
+
+    def test_ready_without_secret(self) -> None:
+        """So is what is Ready and names no Secret, or one that is not there."""
+        self.create()
+        self.turns()
+        self.world.drop(SECRETS, "admin-kubeconfig", "red-system")
+        info = self.get()
+        self.assertEqual((info.state, info.reason), (BUILDING, "CredentialsMissing"))
+        self.assertIn("secret red-system/admin-kubeconfig does not exist", info.message)
+        self.status(secretRef=None)
+        self.assertIn("names no Secret", self.get().message)
+
+    def test_trouble(self) -> None:
+        """What KubeFlex complains of is told, in one line of a bounded length."""
+        self.world.flex.down = True
+        self.create("external")
+        told = "bootstrapSecretRef must be present\n" + "x" * 5000
+        bad = {"type": "Synced", "status": "False", "reason": "ReconcileError", "message": told}
+        self.status(conditions=[bad])
+        info = self.get()
+        self.assertEqual((info.state, info.reason), (BUILDING, "ReconcileError"))
+        self.assertTrue(info.message.startswith("bootstrapSecretRef must be present x"))
+        self.assertLess(len(info.message), 500)
+
+    def test_reserved_names(self) -> None:
+        """Nobody's credentials are read out of kube-system because a control plane is called kube."""
+        for name in ("kube", "kubeflex"):
+            self.world.put(NAMESPACES, f"{name}-system", {})
+            self.world.put(KIND, name, {"spec": {"type": "host"}})
+            self.turns()
+            info = self.get(name)
+            self.assertEqual(
+                (info.state, info.reason, dict(info.access)), (BROKEN, "NameRefused", {})
+            )
+            self.assertIn(f"the namespace {name}-system, which is another's", info.message)
+            error = self.refused(self.adaptor.create(Physical(name), Wanted(UID)))
+            self.assertIsInstance(error, BadRequest)
+
+    def test_taken_namespace(self) -> None:
+        """So it is with any namespace that was there before: not made for it, and not read when it is used."""
+        self.world.put(NAMESPACES, "istio-system", {})
+        istio = Physical("istio")
+        error = self.refused(self.adaptor.create(istio, Wanted(UID)))
+        self.assertIsInstance(error, BadRequest)
+        self.assertIn("istio-system is there already", error.message)
+        self.world.put(KIND, "istio", {"spec": {"type": "k8s"}})
+        self.turns()
+        info = self.get("istio")
+        self.assertEqual(
+            (info.state, info.reason, dict(info.access)), (BROKEN, "NamespaceTaken", {})
+        )
+        self.assertEqual([n for n in self.secrets_asked() if n == "istio-system"], [])
+
+    def secrets_asked(self) -> list[str]:
+        return [
+            namespace
+            for verb, plural, namespace, _ in self.world.cluster.requests
+            if (verb, plural) == ("get", "secrets")
+        ]
+
+    def test_secret_elsewhere(self) -> None:
+        """Who may write a status names no Secret of another namespace to us."""
+        self.create()
+        self.turns()
+        elsewhere = {"namespace": "kube-system", "name": "admin", "key": "k", "inClusterKey": "k"}
+        for reference in (elsewhere, {**elsewhere, "namespace": "red-system", "name": "../../x"}):
+            self.status(secretRef=reference)
+            before = len(self.secrets_asked())
+            info = self.get()
+            self.assertEqual((info.state, info.reason), (BROKEN, "ForeignSecret"))
+            self.assertEqual(len(self.secrets_asked()), before)
+
+    def test_unclean(self) -> None:
+        """A kubeconfig that runs programs or opens files is refused, and lists say so as well."""
+        self.create()
+        self.turns()
+        run = kubeconfig("https://x", "", exec={"command": "evil", "apiVersion": "v1"})
+        file = kubeconfig("https://x", "", tokenFile="/etc/shadow")
+        both = {"kubeconfig": run, "kubeconfig-incluster": file}
+        self.world.flex.put_secret("red", "admin-kubeconfig", both)
+        info = self.get()
+        self.assertEqual(
+            (info.state, info.reason, dict(info.access)), (BROKEN, "KubeconfigRefused", {})
+        )
+        self.assertIn("exec is not taken from here", info.message)
+        self.assertIn(
+            'secret red-system/admin-kubeconfig, key "kubeconfig-incluster"', info.message
+        )
+        clean = kubeconfig("https://x", "token")
+        self.world.flex.put_secret("red", "admin-kubeconfig", {**both, "kubeconfig": clean})
+        info = self.get()
+        self.assertEqual((info.state, list(info.access)), (USABLE, [EXTERNAL]))
+        self.assertIn("tokenFile is not taken from here", info.message)
+
+    def test_one_user(self) -> None:
+        """SF 2: of a kubeconfig with several users the current context's is handed out, and no other."""
+        self.create()
+        self.turns()
+        several = kubeconfig("https://x", "mine")
+        several["users"].append({"name": "root", "user": {"token": "root's"}})
+        several["clusters"].append({"name": "other", "cluster": {"server": "https://other"}})
+        several["contexts"].append({"name": "o", "context": {"cluster": "other", "user": "root"}})
+        self.world.flex.put_secret("red", "admin-kubeconfig", {"kubeconfig": several})
+        told = json.loads(self.get().access[EXTERNAL].kubeconfig)
+        self.assertEqual([len(told[key]) for key in ("users", "clusters", "contexts")], [1, 1, 1])
+        self.assertNotIn("root", json.dumps(told))
+
+    def test_token_end(self) -> None:
+        """A token that is never renewed says when it ends."""
+        claims = base64.urlsafe_b64encode(b'{"exp":1800000000}').rstrip(b"=").decode()
+        self.create("external")
+        self.turns()
+        ending = {"kubeconfig-incluster": kubeconfig("https://x", f"e30.{claims}.c2ln")}
+        self.world.flex.put_secret("red", "admin-kubeconfig", ending)
+        self.assertEqual(self.get().access[EXTERNAL].expires, 1.8e9)
+
+    def test_rewritten_times(self) -> None:
+        """Conditions whose times alone are new are no news."""
+        self.create()
+        self.turns()
+        before = self.get()
+        self.turns(3)
+        self.assertEqual(self.get().version, before.version)
+
+    def test_broken_object(self) -> None:
+        """A control plane that says nothing sensible is there, and no other is lost for it."""
+        self.create()
+        self.turns()
+        self.world.put(KIND, "odd", {"spec": "x", "status": {"conditions": "y", "secretRef": 3}})
+        self.world.put(KIND, "dotted.name", {"spec": {"type": "k8s"}})
+        listed = {each.physical.name: each for each in self.successResultOf(self.list())}
+        self.assertEqual(listed["red"].state, USABLE)
+        self.assertEqual(listed["odd"].state, BUILDING)
+        self.assertEqual(
+            (listed["dotted.name"].state, listed["dotted.name"].reason), (BROKEN, "NameRefused")
+        )
+
+
+class EndTests(KubeFlexCase):
+    """Deletion, and what comes after it."""
+
+    def test_namespace_last(self) -> None:
+        """The object goes first; it is gone when its namespace is, and then it can be made again."""
+        self.create()
+        self.turns()
+        self.successResultOf(self.adaptor.delete(RED, UID))
+        info = self.get()
+        self.assertEqual((info.state, info.owner), (GOING, UID))
+        self.assertIn(
+            "kflex.kubestellar.org/finalizer, which KubeFlex's manager takes away", info.message
+        )
+        uid = info.uid
+        self.world.flex.turn()
+        self.assertIsNone(self.world.find(KIND, "red"))
+        info = self.get()
+        self.assertEqual((info.state, info.owner, info.uid), (GOING, None, uid))
+        self.assertIn("its namespace red-system is still being deleted", info.message)
+        self.assertEqual(self.successResultOf(self.adaptor.list_names()), [RED])
+        error = self.refused(self.adaptor.create(RED, Wanted(UID)))
+        self.assertIsInstance(error, Conflict)
+        self.assertTrue(error.retry_after_seconds)
+        self.turns(2)
+        self.assertIsInstance(self.refused(self.adaptor.get(RED)), NotFound)
+        self.create()
+
+    def test_going(self) -> None:
+        """While it is still going, none can be made of its name."""
+        self.create()
+        self.turns()
+        self.world.flex.held = True
+        self.successResultOf(self.adaptor.delete(RED, UID))
+        error = self.refused(self.adaptor.create(RED, Wanted(UID)))
+        self.assertIsInstance(error, Conflict)
+        self.assertIn("is still being deleted", error.message)
+
+    def test_remade_by_others(self) -> None:
+        """Another makes one while the namespace goes: it waits, and nothing is read from the old namespace."""
+        self.create()
+        self.turns()
+        self.world.drop(KIND, "red")
+        self.world.put(KIND, "red", {"spec": {"type": "k8s"}, "metadata": {"uid": "another"}})
+        self.world.flex.turn()
+        info = self.get()
+        self.assertEqual((info.state, info.uid), (BUILDING, "another"))
+        self.assertEqual(info.reason, "NamespaceTerminating")
+        self.turns()
+        self.assertEqual(self.get().state, USABLE)
+
+    def test_unmarked(self) -> None:
+        """What bears no mark is nobody's to delete, not even for a Space without a UID."""
+        self.world.put(KIND, "red", {"spec": {"type": "k8s"}})
+        error = self.refused(self.adaptor.delete(RED, ""))
+        self.assertIsInstance(error, Conflict)
+        self.assertIsNotNone(self.world.find(KIND, "red"))
+
+    def test_other_since(self) -> None:
+        """What was made anew since it was looked at is not deleted."""
+        self.create()
+        client = self.cluster.client
+
+        class Late:
+            def __getattr__(late, verb: str) -> Any:
+                if verb == "delete":
+                    self.world.drop(KIND, "red")
+                    self.world.put(KIND, "red", {"metadata": {"uid": "newer"}})
+                return getattr(client, verb)
+
+        self.cluster.client = Late()  # type: ignore[assignment]
+        self.assertIsInstance(self.refused(self.adaptor.delete(RED, UID)), Conflict)
+        self.assertIsNotNone(self.world.find(KIND, "red"))
+
+    def test_created_meanwhile(self) -> None:
+        """One that another replica made between our look and our create is ours all the same."""
+        client = self.cluster.client
+        made = []
+
+        class Late:
+            def __getattr__(late, verb: str) -> Any:
+                if verb == "create" and not made:
+                    made.append(
+                        self.world.put(KIND, "red", {"metadata": {"annotations": {OWNER: UID}}})
+                    )
+                return getattr(client, verb)
+
+        self.cluster.client = Late()  # type: ignore[assignment]
+        self.create()
+        self.assertEqual(len(made), 1)
+
+
+class WrongClusterTests(KubeFlexCase):
+    """A cluster without ControlPlanes has not lost them."""
+
+    def test_no_such_kind(self) -> None:
+        """That there is no such kind is no list of nothing, and no control plane that is gone."""
+        bare = Reached(MemoryCluster().client(), 'provider "flex"', "put others there")
+        adaptor = KubeFlex(bare, Clock())
+        for call in (
+            adaptor.list_spaces(),
+            adaptor.list_names(),
+            adaptor.get(RED),
+            adaptor.create(RED, Wanted(UID)),
+            adaptor.delete(RED, UID),
+        ):
+            error = self.refused(call)
+            self.assertIsInstance(error, ServiceUnavailable)
+            self.assertIn('provider "flex" has no controlplanes.tenancy.kflex', error.message)
+
+
+class HintTests(KubeFlexCase):
+    """What is told to whoever watches."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.create()
+        self.turns()
+        self.hints: list[Physical | None] = []
+        self.end = self.adaptor.watch(self.hints.append)
+
+    def test_beginning(self) -> None:
+        """What is there already is told in one."""
+        self.assertEqual(self.hints, [None])
+
+    def test_times(self) -> None:
+        """A look of KubeFlex that changes nothing is not told."""
+        self.hints.clear()
+        self.turns(3)
+        self.assertEqual(self.hints, [])
+
+    def test_secret(self) -> None:
+        """A Secret that changes is, of any control plane whose Secret is called so."""
+        self.hints.clear()
+        self.world.flex.put_secret("red", "admin-kubeconfig", {"kubeconfig": "x"})
+        self.assertEqual(self.hints, [RED])
+
+    def test_secret_of_new_type(self) -> None:
+        """Names of Secrets are followed as they come."""
+        self.create("vcluster", "blue")
+        self.turns(3)
+        self.hints.clear()
+        self.turns(1)
+        self.assertIn(Physical("blue"), self.hints)
+
+    def test_namespace(self) -> None:
+        """A namespace that goes is, and that is when something is gone."""
+        self.successResultOf(self.adaptor.delete(RED, UID))
+        self.turns(1)
+        self.hints.clear()
+        self.turns(2)
+        self.assertEqual(set(self.hints), {RED})
+
+    def test_quiet(self) -> None:
+        """SF 13: one that is made, and seen by whoever watches, is nothing that the log complains of."""
+        complaints: list[Any] = []
+
+        def observe(event: Any) -> None:
+            if event["log_level"] >= LogLevel.warn:
+                complaints.append(event)
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        self.create("vcluster", "blue")
+        self.turns()
+        self.get("blue")
+        self.assertEqual(complaints, [])
+
+    def test_others(self) -> None:
+        """Namespaces and Secrets of others are not."""
+        self.hints.clear()
+        self.world.put(NAMESPACES, "other-system", {})
+        self.world.put(SECRETS, "other", {"data": {}}, "red-system")
+        self.world.put(SECRETS, "admin-kubeconfig", {"data": {}}, "default")
+        self.assertEqual(self.hints, [])
+
+
+class MakeTests(SynchronousTestCase):
+    """What a provider's Secret says."""
+
+    def make(self, secret: dict[str, bytes] | None) -> ISpaceProvider:
+        spec = ProviderSpec("flex", KUBEFLEX, secret, "a/b" if secret is not None else "")
+        world = KubeFlexWorld()
+        return provider.make(spec, Around(world.client(), Clock(), "/nowhere", lambda: 0.0))
+
+    def wrong(self, secret: dict[str, bytes]) -> str:
+        with self.assertRaises(Invalid) as caught:
+            self.make(secret)
+        return caught.exception.message
+
+    def test_own_cluster(self) -> None:
+        """Without a Secret it is the cluster of the Spaces, and type host is not allowed."""
+        adaptor = self.make(None)
+        self.assertEqual(self.successResultOf(adaptor.list_names()), [])
+        call = adaptor.create(RED, Wanted(UID, {"type": "host"}))
+        error = self.failureResultOf(call, BadRequest).value
+        self.assertIn("hands out the whole cluster", error.message)
+        self.assertIn('"types" of a Secret in spec.secretRef', error.message)
+
+    def test_types(self) -> None:
+        """Which types may be is the provider's to say; a Secret may say no more than that."""
+        adaptor = self.make({"types": b"host, external\n"})
+        self.successResultOf(adaptor.create(RED, Wanted(UID, {"type": "host"})))
+        error = self.failureResultOf(adaptor.create(RED, Wanted(UID)), BadRequest).value
+        self.assertIn("does not allow the type k8s", error.message)
+        self.assertIn("secret a/b", error.message)
+
+    def test_wrong(self) -> None:
+        """What cannot be used is refused with the Secret's name and the key, and quotes nothing."""
+        self.assertIn('a/b, key "types"', self.wrong({"types": b"k9s"}))
+        self.assertIn('a/b, key "kubeconfig": there is no such key', self.wrong({"config": b"x"}))
+        self.assertIn("there is no such key", self.wrong({}))
+        secret = json.dumps(kubeconfig("https://x", "hush", tokenFile="/x")).encode()
+        told = self.wrong({"kubeconfig": secret})
+        self.assertIn("tokenFile is not taken from here", told)
+        self.assertNotIn("hush", told)
+
+    def test_kubeconfig(self) -> None:
+        """With one, it is that cluster; nothing is asked of it yet."""
+        secret = json.dumps(kubeconfig("https://x", "hush")).encode()
+        for each in (secret, base64.b64encode(secret)):
+            adaptor = self.make({"kubeconfig": each})
+            self.successResultOf(adaptor.close())
+
+
+class SecretNames(SynchronousTestCase):
+    """The types of the played manager are those of the adaptor."""
+
+    def test_types(self) -> None:
+        self.assertEqual(set(SECRETS_OF), set(TYPES))

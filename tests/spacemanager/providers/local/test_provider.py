@@ -1,0 +1,299 @@
+"""Local spaces keep what every provider promises."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from tests.contracts.space_provider import SpaceProviderContract
+from tests.contracts.space_world import SpaceWorld, pause, secrets_of
+from tests.spacemanager.providers.local_world import SMALL, LocalWorld, command
+from twisted_exec.api.status import AlreadyExists, ServiceUnavailable
+from twisted_exec.spacemanager.interfaces import (
+    BROKEN,
+    BUILDING,
+    GOING,
+    USABLE,
+    Physical,
+    SpaceInfo,
+    Wanted,
+)
+from twisted_exec.spacemanager.providers.local import process, records
+from twisted_exec.spacemanager.providers.local import provider as local
+from twisted_exec.spacemanager.providers.local.process import (
+    LOWEST,
+    environment,
+    free_port,
+    highest,
+)
+from twisted_exec.spacemanager.providers.local.space import ACCESS
+
+
+class LocalContractTests(SpaceProviderContract, TestCase):
+    """Tests for :class:`LocalProvider`."""
+
+    def make_world(self) -> SpaceWorld:
+        return LocalWorld(os.path.abspath(self.mktemp()))
+
+
+class KeptTests(TestCase):
+    """What local spaces do that no other provider does: they are processes of ours."""
+
+    def setUp(self) -> None:
+        self.world = LocalWorld(os.path.abspath(self.mktemp()))
+        self.provider: Any = self.world.make()
+        self.red, self.green = Physical("red"), Physical("green")
+
+    async def tearDown(self) -> None:
+        for provider in self.world.providers:
+            await provider.close()
+        await self.world.stop()
+
+    async def test_full(self) -> None:
+        """Whoever may make Spaces does not fill the host with processes; nothing is left of what was refused."""
+        self.patch(local, "MAX_SPACES", 0)
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.provider.create(self.red, Wanted("uid"))
+        self.assertIn("there are 0 already", caught.exception.message)
+        self.assertEqual(await self.provider.list_names(), [])
+
+    async def usable(self, physical: Physical) -> SpaceInfo:
+        """Have one made, if there is none, and wait until it can be used."""
+        await pause(0)
+        await self.provider.create(physical, Wanted("owner"))
+        return await self.until_state(physical, USABLE)
+
+    async def until_state(self, physical: Physical, state: str) -> SpaceInfo:
+        while True:
+            info: SpaceInfo = await self.provider.get(physical)
+            if info.state == state:
+                return info
+            await pause(0.01)
+
+    def pid(self, physical: Physical) -> int:
+        (found,) = [
+            space.pid for space in self.provider.spaces() if space.record.physical == physical
+        ]
+        assert found is not None
+        return found
+
+    def port(self, physical: Physical) -> str:
+        return command(self.pid(physical)).split()[-1]
+
+    async def test_killed_alone(self) -> None:
+        """A space that is killed is started again, at its port and by itself; the others never notice."""
+        before = await self.usable(self.red)
+        await self.usable(self.green)
+        red, green, port = self.pid(self.red), self.pid(self.green), self.port(self.red)
+        hints: list[Physical | None] = []
+        self.provider.watch(hints.append)
+        os.kill(red, signal.SIGKILL)
+        info = await self.until_state(self.red, BUILDING)
+        self.assertEqual(info.reason, "Restarting")
+        self.assertIn("signal SIGKILL", info.message)
+        after = await self.until_state(self.red, USABLE)
+        self.assertEqual((after.uid, after.access), (before.uid, before.access))
+        self.assertNotEqual(self.pid(self.red), red)
+        self.assertEqual((self.pid(self.green), self.port(self.red)), (green, port))
+        # Of no single one (None) it may be said at any time that there is something to look at.
+        self.assertIn(self.red, hints)
+        self.assertNotIn(self.green, hints)
+
+    async def test_another_manager(self) -> None:
+        """The next manager has the same spaces, at the same ports, with the same kubeconfigs."""
+        before = await self.usable(self.red)
+        port = self.port(self.red)
+        await self.provider.close()
+        self.assertEqual(self.world.pids(), [])
+        self.provider = self.world.make()
+        self.assertEqual(await self.provider.list_names(), [self.red])
+        after = await self.until_state(self.red, USABLE)
+        self.assertEqual((after.uid, after.access), (before.uid, before.access))
+        self.assertEqual(self.port(self.red), port)
+
+    async def test_in_use(self) -> None:
+        """Who has the directory is told to whoever comes second."""
+        await self.usable(self.red)
+        second = self.world.make()
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await second.list_spaces()
+        self.assertIn(f"in use by process {os.getpid()}", caught.exception.message)
+
+    async def test_next_manager(self) -> None:
+        """What was made by a manager before is started, and not made; that is what is said until it serves."""
+        await self.usable(self.red)
+        await self.provider.close()
+        self.provider = self.world.make()
+        info = await self.provider.get(self.red)
+        self.assertEqual((info.state, info.message), (BUILDING, "it is being started"))
+        await self.until_state(self.red, USABLE)
+
+    async def test_why_it_cannot_start(self) -> None:
+        """What a process says last is told, as its space's state; it is tried ever less often."""
+        said = "exec-standalone: the disk is full: free some"
+        self.world.words = lambda state, port: [  # type: ignore[method-assign]
+            sys.executable, "-I", "-S", "-c", f"print({said!r}); raise SystemExit(1)"
+        ]  # fmt: skip
+        self.world.means = replace(self.world.means, words=self.world.words)
+        self.provider = self.world.make()
+        await self.provider.create(self.red, Wanted("owner"))
+        while not (info := await self.provider.get(self.red)).message:
+            await pause(0.01)
+        self.assertEqual((info.state, info.reason), (BUILDING, "Restarting"))
+        self.assertEqual(
+            info.message, "its process ended: the disk is full: free some; it is started again"
+        )
+
+    async def test_deaf(self) -> None:
+        """A process that heeds nothing is killed in the end, with its group."""
+        deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+        small = SMALL.replace("sys.stdin.read()", "import time; time.sleep(600)")
+        fork = f"{deaf}\n{small}".replace("import time", "os.fork(); import time")
+        self.world.means = replace(
+            self.world.means,
+            words=lambda state, port: [sys.executable, "-I", "-S", "-c", fork, state, str(port)],
+        )
+        self.patch(process, "STOP_SECONDS", 0.05)
+        self.provider = self.world.make()
+        await self.usable(self.red)
+        self.assertGreater(len(self.world.pids()), 0)
+        await self.provider.close()
+        while self.world.pids():
+            await pause(0.01)
+
+    async def test_damaged(self) -> None:
+        """A record that cannot be read is that one space's, and is not touched; the others are there."""
+        await self.usable(self.red)
+        path = self.world.record(self.green)
+        with open(path, "w") as file:
+            file.write('{"uid": "../../red"}')
+        green, red = await self.provider.list_spaces()
+        self.assertEqual((red.state, green.state, green.owner), (USABLE, BROKEN, None))
+        self.assertIn(path, green.message)
+        with self.assertRaises(AlreadyExists):
+            await self.provider.create(self.green, Wanted("owner"))
+        for owner in ("owner", ""):
+            # Not a Conflict: whoever it was made for would let go of it, and it would run on.
+            with self.assertRaises(ServiceUnavailable) as told:
+                await self.provider.delete(self.green, owner)
+            self.assertIn(path, told.exception.message)
+        self.assertTrue(os.path.exists(path))
+
+    async def test_put_right(self) -> None:
+        """A record that could not be read for a moment is read again, though nobody has written it."""
+        await self.usable(self.red)
+        reading = records._parse
+
+        def cannot(name: str, path: str) -> records.Record:
+            return records.Record(name, "", damaged=f"{path} cannot be read")
+
+        self.patch(records, "_parse", cannot)
+        self.provider._store._seen.clear()
+        self.assertEqual((await self.provider.get(self.red)).state, BROKEN)
+        self.patch(records, "_parse", reading)
+        self.assertEqual((await self.provider.get(self.red)).state, USABLE)
+
+    async def test_full_disk(self) -> None:
+        """Where nothing more can be written one can be deleted, which is what makes room; it is once and for all."""
+        await self.usable(self.red)
+        before = self.pid(self.red)
+
+        def full(path: str, content: bytes) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        self.patch(records, "write_private", full)
+        with self.assertRaises(ServiceUnavailable) as told:
+            await self.provider.create(self.green, Wanted("owner"))
+        self.assertIn("No space left", told.exception.message)
+        home = self.world.home(self.red)
+        await self.provider.delete(self.red, "owner")
+        self.assertEqual((await self.provider.get(self.red)).state, GOING)
+        while await self.provider.list_names():
+            await pause(0.01)
+        self.assertFalse(os.path.exists(home))
+        with self.assertRaises(ProcessLookupError):
+            os.kill(before, 0)
+
+    async def test_directory_is_a_file(self) -> None:
+        """Where the state directory cannot even be looked at, whoever asks is told, and it is looked at again."""
+        await self.usable(self.red)
+        above = os.path.dirname(self.world.path)
+        os.rename(above, above + ".away")
+        with open(above, "w"):
+            pass
+        for ask in (
+            lambda: self.provider.get(self.red),
+            lambda: self.provider.create(self.green, Wanted("o")),
+        ):
+            with self.assertRaises(ServiceUnavailable):
+                await ask()
+        await pause(2 * local.LOOK_SECONDS)
+        self.assertTrue(self.provider._looking.running)
+        os.remove(above)
+        os.rename(above + ".away", above)
+        self.assertEqual((await self.provider.get(self.red)).state, USABLE)
+
+    async def test_look_that_fails(self) -> None:
+        """What nobody thought of is logged, and whoever asks next has it looked again."""
+        await self.usable(self.red)
+        (space,) = self.provider.spaces()
+        self.patch(space, "look", lambda: {}["nobody thought of"])
+        self.patch(self.provider, "_looks", local.TEND_EVERY - 1)
+        while not (failures := self.flushLoggedErrors(KeyError)):
+            await pause(0.01)
+        self.assertEqual(len(failures), 1)
+        self.assertFalse(self.provider._looking.running)
+        await self.provider.list_spaces()
+        self.assertTrue(self.provider._looking.running)
+
+    async def test_renewed(self) -> None:
+        """A kubeconfig that nears its end is had anew; the space runs on."""
+        before = await self.usable(self.red)
+        pid = self.pid(self.red)
+        (space,) = self.provider.spaces()
+        self.world.means = replace(self.world.means, now=lambda: time.time() + 340 * 86400)
+        space._means = self.world.means
+        space.look()
+        while (after := await self.provider.get(self.red)).access == before.access:
+            await pause(0.01)
+        self.assertEqual((after.uid, self.pid(self.red)), (before.uid, pid))
+        self.assertNotEqual(after.version, before.version)
+
+    async def test_secrets_are_private(self) -> None:
+        """What a space keeps is for its user's eyes only, and no token is in its environment or its log."""
+        info = await self.usable(self.red)
+        home = self.world.home(self.red)
+        for path in (home, os.path.join(home, ACCESS), self.world.record(self.red)):
+            self.assertEqual(os.stat(path).st_mode & 0o077, 0, path)
+        (secret,) = secrets_of(info.access["External"].kubeconfig)
+        with open(os.path.join(home, "log")) as log:
+            self.assertNotIn(secret, log.read())
+        self.assertNotIn("TOKEN", environment({"MY_TOKEN": "x", "PATH": "/bin"}))
+
+
+class EnvironmentTests(SynchronousTestCase):
+    """Tests for :func:`environment`."""
+
+    def test_nothing_of_ours(self) -> None:
+        """A space has nothing that was meant for its manager."""
+        ours = {"NOTIFY_SOCKET": "@x", "KUBECONFIG": "/k", "PATH": "/bin", "LC_ALL": "C"}
+        found = environment(ours)
+        self.assertEqual(sorted(found), ["LC_ALL", "PATH", "PYTHONPATH"])
+
+
+class PortTests(SynchronousTestCase):
+    """Tests for :func:`free_port`."""
+
+    def test_below(self) -> None:
+        """Ports are none that the kernel gives to whoever connects, and never another space's."""
+        port = free_port([])
+        self.assertTrue(LOWEST <= port < highest())
+        with self.assertRaises(ServiceUnavailable):
+            free_port(range(65536))

@@ -1,0 +1,126 @@
+"""Tests for :mod:`twisted_exec.spaces.lookup`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.spaces.support import IMPORTED, SECRET, SPACE, Hub, kubeconfig
+from twisted_exec.api import spaces
+from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound, ServiceUnavailable
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.spaces.lookup import Found, config_in, find_space, usable
+
+
+class Limited:
+    """A client of who may read these namespaces only."""
+
+    def __init__(self, client: Any, *namespaces: str) -> None:
+        self._client, self._namespaces = client, namespaces
+
+    def get(self, resource: Any, name: str, namespace: str = "") -> Deferred[Any]:
+        """As of :class:`IKubeClient`."""
+        if namespace not in self._namespaces:
+            return fail(Forbidden(f"spaces of {namespace} are not for you"))
+        answer: Deferred[Any] = self._client.get(resource, name, namespace)
+        return answer
+
+    def list(self, resource: Any, **chosen: Any) -> Deferred[Any]:
+        """As of :class:`IKubeClient`."""
+        return fail(Forbidden("spaces of all namespaces are not for you"))
+
+
+class FoundTestCase(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.hub = Hub()
+        self.client: Any = self.hub.cluster.client()
+
+    def find(self, *about: str, client: Any = None) -> Found:
+        asked = Deferred.fromCoroutine(find_space(client or self.client, *about))
+        return self.successResultOf(asked)
+
+    def refused(self, wrong: type[APIError], *about: str, client: Any = None) -> str:
+        asked = Deferred.fromCoroutine(find_space(client or self.client, *about))
+        found = self.failureResultOf(asked).value
+        self.assertEqual((type(found), found.code), (wrong, wrong.code), found)
+        return str(found.message)
+
+
+class FindTests(FoundTestCase):
+    """Tests for :func:`find_space`."""
+
+    def test_which(self) -> None:
+        """The default provider's, else that of the one who has it; with a provider, or a namespace, that one."""
+        self.hub.space(provider="lab")
+        self.assertEqual(str(self.find("one").name), "lab/one")
+        self.hub.space()
+        self.assertEqual(str(self.find("one").name), "default/one")
+        self.assertEqual(str(self.find("one", "lab").name), "lab/one")
+        self.hub.space(namespace="team", spec=IMPORTED)
+        self.assertEqual(str(self.find("one", "team").name), "team/one")
+
+    def test_several(self) -> None:
+        """Of several nobody is meant; whose they are is told."""
+        for provider in ("lab", "shop"):
+            self.hub.space(provider=provider)
+        self.assertIn('of provider "lab", of provider "shop"', self.refused(Conflict, "one"))
+
+    def test_none(self) -> None:
+        """What is not there is said, as is a Space that is not where its provider's are."""
+        self.assertEqual(self.refused(NotFound, "one"), 'there is no space "one"')
+        self.hub.space(provider="lab", namespace="team")
+        self.assertIn('of the provider "team"', self.refused(NotFound, "one", "team"))
+        self.refused(NotFound, "one")
+
+    def test_may_not(self) -> None:
+        """Who may read one provider's alone says which; that the default's are not for them is no failure."""
+        self.hub.space(provider="lab")
+        limited = Limited(self.client, "spaceprovider-lab")
+        self.assertEqual(str(self.find("one", "lab", client=limited).name), "lab/one")
+        told = self.refused(Forbidden, "one", client=limited)
+        self.assertIn("say whose space it is with --provider", told)
+        self.refused(Forbidden, "one", "shop", client=limited)
+
+
+class UsableTests(FoundTestCase):
+    """Tests for :func:`usable` and :func:`config_in`."""
+
+    def test_not_ready(self) -> None:
+        """One that cannot be used says why."""
+        known: tuple[tuple[dict[str, Any], str], ...] = (
+            ({"phase": spaces.NOT_READY}, "it is NotReady"),
+            ({"deleting": True}, "it is being deleted"),
+        )
+        for more, why in known:
+            space = self.hub.space(**more)
+            with self.assertRaises(ServiceUnavailable) as caught:
+                usable(space, spaces.EXTERNAL)
+            self.assertEqual(
+                caught.exception.message, f'space "default/one" cannot be reached: {why}'
+            )
+        self.assertTrue(usable(self.hub.space(), spaces.EXTERNAL).ready)
+
+    def config(self, viewpoint: str = spaces.EXTERNAL) -> Deferred[Any]:
+        space = self.hub.cluster.objects[SPACE, "spaceprovider-default", "one"]
+        return Deferred.fromCoroutine(config_in(self.client, space, viewpoint))
+
+    def test_config(self) -> None:
+        """What the Secret says is read just now, or it is said what is the matter with it."""
+        self.hub.both()
+        self.assertEqual(self.successResultOf(self.config()).token, "t1")
+        self.hub.secret(kubeconfig(token="t2"))
+        self.assertEqual(self.successResultOf(self.config()).token, "t2")
+        self.assertIn(
+            "it has no in-cluster kubeconfig",
+            self.failureResultOf(self.config(spaces.IN_CLUSTER)).value.message,
+        )
+        self.hub.secret(b"nonsense")
+        problem = self.failureResultOf(self.config(), KubeConfigError).value
+        self.assertTrue(str(problem).startswith('space "default/one": secret '), problem)
+        del self.hub.cluster.objects[SECRET, "spaceprovider-default", "external-one"]
+        self.assertEqual(
+            self.failureResultOf(self.config()).value.message,
+            'space "default/one": secret spaceprovider-default/external-one does not exist',
+        )

@@ -1,0 +1,46 @@
+"""
+Tests for :mod:`twisted_exec.streaming.http.outcomes`.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import CancelledError
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.status import APIError, NotFound, TooManyRequests
+from twisted_exec.streaming.http.outcomes import naming, outcome
+from twisted_exec.streaming.interfaces import Subject
+
+POD = Subject(session="s", machine="web", noun="pod")
+
+
+class NamingTests(SynchronousTestCase):
+    """Tests for :func:`naming`."""
+
+    def test_named(self) -> None:
+        """An error that says nothing of what it is about gets its name, and keeps all else."""
+        named = naming(TooManyRequests("too many", retry_after_seconds=3), POD)
+        self.assertEqual(named.message, 'pod "web": too many')
+        self.assertEqual((named.code, named.retry_after_seconds), (429, 3))
+
+    def test_once(self) -> None:
+        """One that holds the name is as it was; another name that begins so is another one."""
+        for error in (NotFound("pods", "web"), APIError("no pod web here", code=500, reason="X")):
+            self.assertIs(naming(error, POD), error)
+        other = naming(APIError("pod web-2 is over", code=500, reason="X"), POD)
+        self.assertEqual(other.message, 'pod "web": pod web-2 is over')
+
+    def test_nameless(self) -> None:
+        """Where nothing was asked about yet there is no name."""
+        error = APIError("no", code=400, reason="X")
+        self.assertIs(naming(error, Subject(session="s")), error)
+
+
+class OutcomeTests(SynchronousTestCase):
+    """Tests for :func:`outcome`."""
+
+    def test_kinds(self) -> None:
+        """A refusal is on record by its code; who left, and a bug of ours, by one each."""
+        told = [outcome(each) for each in (NotFound("pods", "web"), CancelledError(), KeyError())]
+        wanted = [(404, 'pods "web" not found'), (499, "client closed"), (500, "internal error")]
+        self.assertEqual(told, wanted)

@@ -1,0 +1,158 @@
+"""
+Tests for :mod:`twisted_exec.streaming.http.paced`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.streaming.http.paced import LONGEST_SECONDS, STALLED_SECONDS, respond_pieces
+from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.testing.http import MemoryClient, MemoryServer
+
+PIECE = b"x" * (64 << 10)
+
+
+class _Pieces(Dispatcher):
+    """Answers with a JSON string of so many pieces."""
+
+    count = 100
+    made = 0
+    ended = 0
+    broken = False
+
+    async def dispatch(self, request: Request) -> None:
+        try:
+            await respond_pieces(request, 200, self.pieces())
+        finally:
+            self.ended += 1
+
+    def pieces(self) -> Iterator[bytes]:
+        for number in range(self.count):
+            self.made += 1
+            if self.broken and number == 2:
+                raise ZeroDivisionError
+            yield (b'"' if not number else b"") + PIECE + (b'"' * (number == self.count - 1))
+
+
+class PacedTests(SynchronousTestCase):
+    """Tests for :func:`respond_pieces`."""
+
+    def setUp(self) -> None:
+        self.clock, self.resource = Clock(), _Pieces()
+        self.server = MemoryServer(self.resource, self.clock)
+
+    def ask(self) -> MemoryClient:
+        client = self.server.connect()
+        client.send(b"GET / HTTP/1.1\r\nHost: server\r\n\r\n")
+        return client
+
+    def turn(self) -> None:
+        """The reactor's next turn."""
+        self.clock.advance(0)
+
+    def left_over(self) -> int:
+        """What the answer has left behind: timers, bytes that count."""
+        return len(self.server.site.unread) + len(self.clock.getDelayedCalls())
+
+    def test_one_piece(self) -> None:
+        """One piece is an answer like any other, of a known length."""
+        self.resource.count = 1
+        (response,) = self.ask().responses()
+        self.assertEqual(len(response.json()), len(PIECE))
+        self.assertEqual(response.headers["content-length"], str(len(PIECE) + 2))
+
+    def test_many(self) -> None:
+        """Many pieces are one document, and the connection serves another request."""
+        client = self.ask()
+        self.turn()
+        (response,) = client.responses()
+        self.assertEqual(response.headers["content-type"], "application/json")
+        self.assertEqual(len(json.loads(response.body)), 100 * len(PIECE))
+        self.resource.count = 1
+        client.send(b"GET / HTTP/1.1\r\nHost: server\r\n\r\n")
+        self.assertEqual(len(client.responses()), 1)
+        client.lose()
+        self.assertEqual(self.left_over(), 0)
+
+    def test_others_have_their_turn(self) -> None:
+        """A fast reader is given some, then the reactor sees to the others, then it goes on."""
+        client = self.ask()
+        first = len(client.received())
+        self.assertLess(first, 1 << 20)
+        self.assertLess(self.resource.made, 20)
+        self.turn()
+        self.assertEqual(self.resource.made, 100)
+        client.lose()
+
+    def test_stopped_reader(self) -> None:
+        """For a client that does not read nothing is made; when it reads, it goes on."""
+        client = self.ask()
+        client.protocol.pauseProducing()
+        made = self.resource.made
+        for _ in range(5):
+            self.turn()
+        self.assertEqual(self.resource.made, made)
+        self.assertLessEqual(len(self.server.site.unread), 2 * len(PIECE))
+        client.protocol.resumeProducing()
+        self.assertGreater(self.resource.made, made)
+        client.lose()
+        self.assertEqual(self.left_over(), 0)
+
+    def test_cut(self) -> None:
+        """A client that has taken nothing for long is cut, and never told that this was all."""
+        client = self.ask()
+        client.protocol.pauseProducing()
+        self.clock.advance(STALLED_SECONDS - 1)
+        self.assertFalse(client.closed)
+        self.clock.advance(1)
+        self.assertTrue(client.aborted)
+        self.assertNotIn(b"\r\n0\r\n\r\n", client.received())
+        self.assertEqual((self.resource.ended, self.left_over()), (1, 0))
+
+    def test_too_slow(self) -> None:
+        """A client that takes a little now and then is cut when it takes too long in all."""
+        self.resource.count = 1000
+        client = self.ask()
+        for _ in range(int(LONGEST_SECONDS / 20)):
+            client.protocol.pauseProducing()
+            self.clock.advance(20)
+            if not client.closed:
+                client.protocol.resumeProducing()
+        self.assertTrue(client.aborted)
+        self.assertEqual((self.resource.ended, self.left_over()), (1, 0))
+
+    def test_gives_place(self) -> None:
+        """When there are too many connections, one that does not read its answer goes first."""
+        self.server = MemoryServer(self.resource, self.clock, max_connections=2)
+        stopped = self.ask()
+        stopped.protocol.pauseProducing()
+        reading = self.ask()
+        self.resource.count = 1
+        self.assertEqual(len(self.ask().responses()), 1)
+        self.assertEqual((stopped.aborted, reading.aborted), (True, False))
+        reading.lose()
+
+    def test_breaks(self) -> None:
+        """An answer that cannot be made to its end is cut, not ended."""
+        self.resource.broken = True
+        client = self.ask()
+        self.assertTrue(client.aborted)
+        self.assertNotIn(b"\r\n0\r\n\r\n", client.received())
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertEqual(self.left_over(), 0)
+
+    def test_leaves(self) -> None:
+        """A client that leaves in the middle ends the answer."""
+        for stopped in (False, True):
+            client = self.ask()
+            if stopped:
+                client.protocol.pauseProducing()
+            client.lose()
+            self.turn()
+            self.assertEqual(self.left_over(), 0)
+        self.assertEqual(self.resource.ended, 2)

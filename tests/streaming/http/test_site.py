@@ -1,0 +1,460 @@
+"""Tests for :mod:`twisted_exec.streaming.http.site`."""
+
+from __future__ import annotations
+
+import json
+import resource
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.status import NotFound, TooManyRequests
+from twisted_exec.streaming.http.site import (
+    MAX_HEAD_BYTES,
+    Dispatcher,
+    Request,
+    respond_json,
+    respond_text,
+)
+from twisted_exec.testing.http import MemoryServer
+
+
+class Echo(Dispatcher):
+    """Tells what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Deferred[None]] = []
+        self.asked: list[bytes] = []
+
+    async def dispatch(self, request: Request) -> None:
+        self.asked.append(request.path)
+        if request.path == b"/missing":
+            raise NotFound("machines", "x")
+        if request.path == b"/full":
+            raise TooManyRequests("come back", 7)
+        if request.path == b"/bug":
+            raise ZeroDivisionError("the secret of the universe")
+        if request.path == b"/slow":
+            self.waiting.append(Deferred())
+            await self.waiting[-1]
+        if request.path == b"/begun":
+            request.write(b"half")
+            raise NotFound("machines", "x")
+        if request.path == b"/text":
+            respond_text(request, 200, "ok")
+            return
+        respond_json(request, 200, {"body": request.content.read().decode()})
+
+
+class AnswerTests(SynchronousTestCase):
+    """How a :class:`Dispatcher` answers."""
+
+    def setUp(self) -> None:
+        self.server = MemoryServer(Echo())
+
+    def test_json(self) -> None:
+        """An answer is JSON of a known length, and the connection stays."""
+        client = self.server.connect()
+        for _ in range(2):
+            client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi")
+            (answer,) = client.responses()
+            self.assertEqual((answer.code, answer.json()), (200, {"body": "hi"}))
+            self.assertEqual(answer.headers["content-type"], "application/json")
+        self.assertFalse(client.closed)
+
+    def test_one_write(self) -> None:
+        """Head and body go out together; a long body is not copied for that."""
+        client = self.server.connect()
+        (channel,) = self.server.site.connections
+        count = 0
+
+        def counted(write: Any) -> Any:
+            def one(data: Any) -> None:
+                nonlocal count
+                count += 1
+                write(data)
+
+            return one
+
+        for name in ("write", "writeSequence"):
+            self.patch(channel.transport, name, counted(getattr(channel.transport, name)))
+        for size, writes in ((2, 1), (70_000, 2)):
+            client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
+            client.send(b"x" * size)
+            (answer,) = client.responses()
+            self.assertEqual(answer.json(), {"body": "x" * size})
+            self.assertEqual(count, writes)
+            count = 0
+
+    def test_api_error(self) -> None:
+        """An APIError becomes its Status."""
+        answer = self.server.request("GET", "/missing")
+        self.assertEqual(answer.code, 404)
+        self.assertEqual(answer.json()["kind"], "Status")
+        self.assertEqual(answer.json()["message"], 'machines "x" not found')
+
+    def test_retry_after(self) -> None:
+        """An error that passes says when to come back."""
+        answer = self.server.request("GET", "/full")
+        self.assertEqual((answer.code, answer.headers["retry-after"]), (429, "7"))
+        self.assertEqual(answer.json()["details"]["retryAfterSeconds"], 7)
+
+    def test_bug(self) -> None:
+        """Our bug is logged once and told without its text."""
+        answer = self.server.request("GET", "/bug")
+        self.assertEqual((answer.code, answer.json()["reason"]), (500, "InternalError"))
+        self.assertNotIn(b"secret", answer.body)
+        self.assertNotIn(b"Traceback", answer.body)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_head(self) -> None:
+        """HEAD gets the headers of GET and no body."""
+        answer = self.server.request("HEAD", "/text")
+        self.assertEqual((answer.code, answer.headers["content-length"]), (200, "2"))
+
+    def test_error_after_the_answer_began(self) -> None:
+        """When half an answer is out, only closing tells the client."""
+        client = self.server.connect()
+        client.send(b"GET /begun HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertTrue(client.closed)
+        self.assertNotIn(b"Status", client.received())
+
+    def test_client_leaves(self) -> None:
+        """A client that leaves cancels its request, and nothing is logged."""
+        echo = Echo()
+        client = MemoryServer(echo).connect()
+        client.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.lose()
+        self.assertTrue(echo.waiting[0].called)
+
+    def test_answer_to_nobody(self) -> None:
+        """An answer for a client that has left is dropped."""
+
+        class Stubborn(Dispatcher):
+            requests: list[Request] = []
+
+            async def dispatch(self, request: Request) -> None:
+                self.requests.append(request)
+                await Deferred()
+
+        client = MemoryServer(Stubborn()).connect()
+        client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.lose()
+        respond_text(Stubborn.requests[0], 200, "too late")
+        self.assertEqual(client.received(), b"")
+
+    def test_cancelled_by_ourselves(self) -> None:
+        """A request whose work was cancelled, its client still there, is answered."""
+        echo = Echo()
+        client = MemoryServer(echo).connect()
+        client.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        echo.waiting[0].cancel()
+        self.assertEqual(client.responses()[0].code, 500)
+
+    def test_pipelined(self) -> None:
+        """Requests sent at once are answered in order, one after the other."""
+        echo = Echo()
+        client = MemoryServer(echo).connect()
+        client.send(
+            b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+            b"GET /missing HTTP/1.1\r\nHost: x\r\n\r\nGET /text HTTP/1.1\r\nHost: x\r\n\r\n"
+        )
+        self.assertEqual(client.received(), b"")
+        echo.waiting[0].callback(None)
+        self.assertEqual([answer.code for answer in client.responses()], [200, 404, 200])
+
+    def test_http_1_0(self) -> None:
+        """Probes of old load balancers are answered and closed."""
+        client = self.server.connect()
+        client.send(b"GET /text HTTP/1.0\r\n\r\n")
+        self.assertEqual(client.responses()[0].body, b"ok")
+        self.assertTrue(client.closed)
+
+
+class LimitTests(SynchronousTestCase):
+    """What a client cannot do."""
+
+    def setUp(self) -> None:
+        self.server = MemoryServer(
+            Echo(), header_seconds=5, body_seconds=7, idle_seconds=60, max_body_bytes=1000
+        )
+        self.client = self.server.connect()
+
+    def refused(self, code: int) -> None:
+        """The one answer is a Status with ``code``, and the connection ends."""
+        (answer,) = self.client.responses()
+        self.assertEqual((answer.code, answer.json()["code"]), (code, code))
+        self.assertEqual(answer.headers["connection"], "close")
+        self.client.send(b"more of it, unread")
+        self.server.clock.advance(10)
+        self.assertTrue(self.client.closed)
+        self.assertEqual(len(self.server.site.connections), 0)
+
+    def test_silence(self) -> None:
+        """A client that says nothing is disconnected without a word."""
+        self.server.clock.advance(5)
+        self.assertTrue(self.client.closed)
+        self.assertEqual(self.client.received(), b"")
+
+    def test_25_slow_headers(self) -> None:
+        """A byte now and then does not prolong the time for the headers."""
+        for byte in b"GET /":
+            self.client.send(bytes([byte]))
+            self.server.clock.advance(1)
+        self.refused(408)
+
+    def test_slow_body(self) -> None:
+        """Nor the time for the body."""
+        self.client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+        for _ in range(7):
+            self.client.send(b"x")
+            self.server.clock.advance(1)
+        self.refused(408)
+
+    def test_slow_second_request(self) -> None:
+        """Each request of a connection has the same time, from its first byte."""
+        self.client.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertEqual(self.client.responses()[0].code, 200)
+        self.server.clock.advance(59)
+        self.client.send(b"G")
+        self.server.clock.advance(4)
+        self.assertFalse(self.client.closed)
+        self.server.clock.advance(1)
+        self.refused(408)
+
+    def test_slow_pipelined_request(self) -> None:
+        """So does one whose first lines came with the request before."""
+        self.client.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\nGET /text HTTP/1.1\r\nHo")
+        self.assertEqual(self.client.responses()[0].code, 200)
+        self.server.clock.advance(5)
+        self.refused(408)
+
+    def test_idle(self) -> None:
+        """Between requests a connection may rest, for a while."""
+        self.client.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.client.received()
+        self.server.clock.advance(59)
+        self.assertFalse(self.client.closed)
+        self.server.clock.advance(1)
+        self.assertTrue(self.client.closed)
+        self.assertEqual(self.client.received(), b"")
+
+    def test_slow_handler(self) -> None:
+        """A handler may take its time."""
+        self.client.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.server.clock.advance(3600)
+        self.assertFalse(self.client.closed)
+        self.client.lose()
+
+    def test_large_body(self) -> None:
+        """A body that says it is too large is not even waited for."""
+        self.client.send(
+            b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n"
+        )
+        self.refused(413)
+
+    def test_large_chunked_body(self) -> None:
+        """A body of unknown length is cut where it becomes too large."""
+        self.client.send(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        self.client.send((b"1f4\r\n" + b"x" * 500 + b"\r\n") * 2)
+        self.assertEqual(self.client.received(), b"")
+        self.client.send(b"1\r\nx\r\n1\r\nx\r\n0\r\n\r\n")
+        self.refused(413)
+
+    def test_largest_body(self) -> None:
+        """The limit itself is allowed."""
+        answer = self.server.request("POST", "/", b"x" * 1000)
+        self.assertEqual(answer.json(), {"body": "x" * 1000})
+
+    def test_long_request_line(self) -> None:
+        """A request line without end is refused."""
+        self.client.send(b"GET /" + b"x" * (MAX_HEAD_BYTES + 2))
+        self.refused(431)
+
+    def test_many_headers(self) -> None:
+        """So are headers that are too large together."""
+        self.client.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        for index in range(MAX_HEAD_BYTES // 1000 + 1):
+            self.client.send(b"X-%d: %s\r\n" % (index, b"x" * 1000))
+        self.refused(431)
+
+    def test_large_headers(self) -> None:
+        """Headers below the limit pass, though twisted.web's own is lower."""
+        headers = [(f"X-{index}", "x" * 1000) for index in range(60)]
+        self.assertEqual(self.server.request("GET", "/text", headers=headers).code, 200)
+
+    def test_too_many_headers(self) -> None:
+        """The number of headers is limited too."""
+        self.client.send(b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 501 + b"\r\n")
+        self.refused(400)
+
+    def test_malformed(self) -> None:
+        """What is not HTTP gets a Status, not a page."""
+        for line in (
+            b"nonsense",
+            b"GET / HTTP/1.1\r\nno colon",
+            b"GET / HTTP/1.1\r\nContent-Length: -1",
+            b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2",
+            b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked",
+            b"GET / HTTP/2.0",
+            b"GET / HTTP/1.1\r\nX: a\x0bb",
+            b"GET / HTTP/1.1\r\nX: a\x1b[31mb\r\nY: z",
+            b"GET / HTTP/1.1\r\nX: a\x7fb",
+            b"GET / HTTP/1.1\r\nX: a\r\n \x0cb",
+        ):
+            with self.subTest(line=line):
+                self.client = self.server.connect()
+                self.client.send(line + b"\r\nHost: x\r\n\r\n")
+                self.client.send(b"\r\n")
+                (answer,) = self.client.responses()
+                self.assertEqual((answer.code, answer.json()["reason"]), (400, "BadRequest"))
+
+    def test_unusual_headers(self) -> None:
+        """Tabs and bytes beyond ASCII are no control characters."""
+        headers = [("X", "a\tb"), ("Y", "\u00fc"), ("Z", "")]
+        self.assertEqual(self.server.request("GET", "/text", headers=headers).code, 200)
+
+    def test_malformed_chunk(self) -> None:
+        """A chunk that is none is refused."""
+        self.client.send(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+        self.refused(400)
+
+    def test_nothing_after_a_refusal_is_read(self) -> None:
+        """A request behind a refused one is not answered."""
+        self.client.send(b"nonsense\r\n\r\nGET /text HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertEqual([answer.code for answer in self.client.responses()], [400])
+
+    def test_connections(self) -> None:
+        """A connection beyond the limit takes the place of the oldest that asks for nothing."""
+        server = MemoryServer(Echo(), max_connections=2)
+        silent, slow, third = (server.connect() for _ in range(3))
+        self.assertTrue(silent.aborted)
+        slow.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx")
+        third.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertEqual(third.responses()[0].code, 200)
+        self.assertFalse(server.connect().closed)
+        self.assertEqual((slow.aborted, third.closed), (True, False))
+        self.assertEqual(len(server.site.connections), 2)
+
+    def test_busy_connections(self) -> None:
+        """Where all are being answered, one more is closed; one that ends makes room."""
+        server = MemoryServer(Echo(), max_connections=1)
+        busy = server.connect()
+        busy.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertTrue(server.connect().closed)
+        self.assertFalse(busy.closed)
+        busy.lose()
+        self.assertFalse(server.connect().closed)
+
+    def test_descriptors(self) -> None:
+        """At most half of this process's descriptors are for connections that ask for nothing yet."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+        self.assertEqual(MemoryServer(Echo()).site.max_connections, 512)
+
+    def test_many_slow_bodies(self) -> None:
+        """Bodies that never become complete are bounded all together: the longest under way goes."""
+        server = MemoryServer(Echo(), receiving_bytes=1500, max_body_bytes=1000)
+        first, second = server.connect(), server.connect()
+        for client in (first, second):
+            client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 750)
+        self.assertEqual(server.request("POST", "/", b"x").json(), {"body": "x"})
+        (answer,) = first.responses()
+        self.assertEqual((answer.code, answer.json()["reason"]), (503, "ServiceUnavailable"))
+        second.send(b"x" * 250)
+        self.assertEqual(second.responses()[0].code, 200)
+        self.assertEqual(len(server.site.receiving), 0)
+
+    def test_many_unread_answers(self) -> None:
+        """Answers that nobody reads are bounded all together: the oldest is cut off."""
+        server = MemoryServer(Echo(), unread_bytes=30)
+        first, second, third = (server.connect() for _ in range(3))
+        for client in (first, second, third):
+            client.protocol.pauseProducing()  # its buffer is full
+            client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi")
+        self.assertEqual([first.aborted, second.aborted, third.aborted], [True, False, False])
+        second.protocol.resumeProducing()
+        third.lose()
+        self.assertEqual(len(server.site.unread), 0)
+
+    def test_pipelined_behind_an_unread_answer(self) -> None:
+        """The next request waits until the answer to the last one is read."""
+        echo = Echo()
+        client = MemoryServer(echo).connect()
+        client.protocol.pauseProducing()
+        client.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+        self.assertEqual(len(echo.asked), 1)
+        client.protocol.resumeProducing()
+        self.assertEqual(len(echo.asked), 3)
+        self.assertEqual([one.code for one in client.responses()], [200] * 3)
+
+    def test_lost_behind_an_unread_answer(self) -> None:
+        """A client that leaves without reading leaves nothing behind."""
+        echo = Echo()
+        server = MemoryServer(echo)
+        client = server.connect()
+        client.protocol.pauseProducing()
+        client.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+        client.lose()
+        self.assertEqual(len(echo.asked), 1)
+        self.assertEqual((len(server.site.connections), len(server.site.unread)), (0, 0))
+
+    def test_flood_behind_an_unread_answer(self) -> None:
+        """What is sent while an answer is not read is not collected without end."""
+        client = self.server.connect()
+        client.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.protocol.pauseProducing()
+        client.send(b"x" * (64 << 10))
+        self.assertEqual(client.transport.producerState, "paused")
+        client.lose()
+
+    def test_unread_answer(self) -> None:
+        """Whoever asks to close and never reads the answer is cut off."""
+        client = self.server.connect()
+        client.transport.loseConnection = lambda: None  # a socket whose buffer stays full
+        client.send(b"GET /text HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        self.assertFalse(client.transport.disconnecting and client.closed)
+        aborted: list[bool] = []
+        client.transport.abortConnection = lambda: aborted.append(True)
+        self.server.clock.advance(10)
+        self.assertEqual(aborted, [True])
+
+    def test_drain(self) -> None:
+        """A site that drains closes idle connections, and others after their answer."""
+        echo = Echo()
+        server = MemoryServer(echo)
+        idle, busy, fresh, begun = (server.connect() for _ in range(4))
+        begun.send(b"GET /text HTTP/1.1\r\n")
+        busy.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        fresh.send(b"GET /te")
+        server.site.drain()
+        self.assertTrue(idle.closed)
+        self.assertFalse(busy.closed)
+        echo.waiting[0].callback(None)
+        self.assertEqual(busy.responses()[0].code, 200)
+        self.assertTrue(busy.closed)
+        begun.send(b"Host: x\r\n\r\n")
+        self.assertEqual(begun.responses()[0].headers["connection"], "close")
+        self.assertTrue(begun.closed)
+
+    def test_no_http2(self) -> None:
+        """HTTP/2 has no upgrade, so it is not offered."""
+        self.assertEqual(self.server.site.acceptableProtocols(), [b"http/1.1"])
+
+
+class SubjectTests(SynchronousTestCase):
+    """What a request knows about itself."""
+
+    def test_session_ids(self) -> None:
+        """Every request has an id of its own."""
+
+        class Tell(Dispatcher):
+            async def dispatch(self, request: Request) -> None:
+                respond_json(request, 200, request.subject.session)
+
+        server = MemoryServer(Tell())
+        told = {json.loads(server.request("GET", "/").body) for _ in range(3)}
+        self.assertEqual(len(told), 3)

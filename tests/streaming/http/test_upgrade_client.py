@@ -1,0 +1,414 @@
+"""Tests for :mod:`twisted_exec.streaming.http.upgrade_client`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet import defer, error
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from tests.streaming.http.test_upgrade_server import Taker
+from tests.streaming.places import KINDS, PlacesTestCase
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    BadRequest,
+    GatewayTimeout,
+    TooManyRequests,
+)
+from twisted_exec.streaming.http.upgrade_client import (
+    MAX_ERROR_BYTES,
+    Upgraded,
+    UpgradeRefused,
+    UpgradeRequest,
+    upgrade,
+)
+
+HEAD = UpgradeRequest(
+    b"GET", b"/exec?x=1", b"server:1", [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
+)
+SWITCHED = (
+    b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nUPGRADE: WebSocket\r\nX: y\r\n\r\n"
+)
+
+
+class AbortableTransport(StringTransport):
+    """Remembers how it was closed; ``protocol`` is who holds it, as of a socket."""
+
+    protocol: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed: list[str] = []
+
+    @property
+    def aborted(self) -> bool:
+        return "abort" in self.closed
+
+    def abortConnection(self) -> None:
+        self.closed.append("abort")
+
+    def loseConnection(self) -> None:
+        self.closed.append("close")
+
+    def unregisterProducer(self) -> None:
+        self.producer = None  # as a socket: whether or not there is one
+
+
+@implementer(IStreamClientEndpoint)
+class OneConnection:
+    """An endpoint whose connection the test holds."""
+
+    def __init__(self, connected: bool = True) -> None:
+        self.transport = AbortableTransport()
+        self.protocol: Any = None
+        self.connecting: Deferred[Any] = Deferred()
+        self._connected = connected
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
+        self.protocol = protocolFactory.buildProtocol(None)
+        if self._connected:
+            self.protocol.makeConnection(self.transport)
+            self.connecting.callback(self.protocol)
+        return self.connecting
+
+
+class UpgradeTests(SynchronousTestCase):
+    """Tests for :func:`upgrade`, without sockets."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.endpoint = OneConnection()
+        self.upgrading = upgrade(self.endpoint, HEAD, clock=self.clock, timeout_seconds=10)
+
+    def answer(self, data: bytes) -> None:
+        self.endpoint.protocol.dataReceived(data)
+
+    def lose(self, reason: Exception | None = None) -> None:
+        self.endpoint.protocol.connectionLost(Failure(reason or ConnectionDone()))
+
+    def refusal(self) -> APIError:
+        """What the user would be told; the connection is closed."""
+        refused = self.failureResultOf(self.upgrading, UpgradeRefused).value
+        self.assertTrue(self.endpoint.transport.aborted)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        return refused.as_api_error()
+
+    def test_request(self) -> None:
+        """The request is sent as it was given."""
+        self.assertEqual(
+            self.endpoint.transport.value(),
+            b"GET /exec?x=1 HTTP/1.1\r\nHost: server:1\r\n"
+            b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        )
+
+    def test_unsendable(self) -> None:
+        """A header that HTTP cannot carry is an error of the request; the connection is closed."""
+        endpoint = OneConnection()
+        head = replace(HEAD, headers=[*HEAD.headers, (b"X", b"a\x0bb")])
+        upgrading = upgrade(endpoint, head, clock=self.clock, timeout_seconds=10)
+        problem = self.failureResultOf(upgrading, BadRequest).value
+        self.assertEqual(problem.message, "a header of the request cannot be passed on")
+        self.assertEqual((endpoint.transport.aborted, endpoint.transport.value()), (True, b""))
+
+    def test_upgraded(self) -> None:
+        """After the 101 the connection can be had, with what came behind it."""
+        self.answer(SWITCHED + b"early")
+        upgraded: Upgraded = self.successResultOf(self.upgrading)
+        self.assertIn((b"X", b"y"), upgraded.headers)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.endpoint.transport.producerState, "paused")
+        self.answer(b" too")  # a TLS layer delivers in spite of the pause
+        taker = Taker()
+        upgraded.hand_over(taker)
+        self.assertEqual(b"".join(taker.received), b"early too")
+        self.assertEqual(self.endpoint.transport.producerState, "producing")
+        self.assertIs(taker.transport, self.endpoint.transport)
+
+    def test_every_split(self) -> None:
+        """Wherever the answer is split, every byte arrives once."""
+        data = b"HTTP/1.1 100 Continue\r\n\r\n" + SWITCHED + b"\r\nHTTP/1.1 200 OK\r\n\r\n"
+        begin = data.index(b"\r\n\r\n", data.index(b"101")) + 4
+        for cut in range(1, len(data)):
+            self.setUp()
+            self.answer(data[:cut])
+            self.answer(data[cut:])
+            taker = Taker()
+            self.successResultOf(self.upgrading).hand_over(taker)
+            self.assertEqual(b"".join(taker.received), data[begin:])
+
+    def test_lost_before_it_was_taken(self) -> None:
+        """A connection that ends behind its 101 is handed over with its end."""
+        self.answer(SWITCHED + b"all of it")
+        self.lose()
+        taker = Taker()
+        self.successResultOf(self.upgrading).hand_over(taker)
+        self.assertEqual(taker.received, [b"all of it"])
+        self.assertIsNotNone(taker.lost)
+
+    def test_abort(self) -> None:
+        """A connection that nobody takes is closed."""
+        self.answer(SWITCHED)
+        self.successResultOf(self.upgrading).abort()
+        self.assertTrue(self.endpoint.transport.aborted)
+
+    def test_other_upgrade(self) -> None:
+        """A 101 for something else than was asked is no answer."""
+        self.answer(SWITCHED.replace(b"WebSocket", b"h2c"))
+        self.failureResultOf(self.upgrading, BadGateway)
+        self.assertTrue(self.endpoint.transport.aborted)
+
+    def test_status(self) -> None:
+        """A Status is passed on with its code, reason and details."""
+        status = TooManyRequests("runtime full", 7).to_status()
+        body = json.dumps(status).encode()
+        self.answer(b"HTTP/1.1 429 Too Many\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        refused = self.refusal()
+        self.assertEqual(refused.to_status(), status)
+        self.assertEqual(refused.retry_after_seconds, 7)
+
+    def test_text(self) -> None:
+        """A text becomes a Status with the code; nothing in it reaches a terminal."""
+        self.answer(
+            b"HTTP/1.1 503 X\r\nRetry-After: 3\r\nContent-Length: 15\r\n\r\nno\r\n \x1b[2Jtoday\xff"
+        )
+        refused = self.refusal()
+        self.assertEqual((refused.code, refused.reason), (503, "ServiceUnavailable"))
+        self.assertEqual(refused.message, "no [2Jtoday\ufffd")
+        self.assertEqual(refused.retry_after_seconds, 3)
+
+    def test_status_of_a_stranger(self) -> None:
+        """Nor does anything in a Status, whose sender may be in other hands."""
+        message = "no\r\n\x1b]0;title\x07\x9b31m " + "x" * 50_000
+        status = {
+            "kind": "Status",
+            "message": message,
+            "reason": "\x1b[2J",
+            "details": {"retryAfterSeconds": -(10**9)},
+        }
+        body = json.dumps(status).encode()
+        self.answer(b"HTTP/1.1 503 X\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        refused = self.refusal()
+        self.assertEqual(refused.message[:20], "no ]0;title 31m xxxx")
+        self.assertLessEqual(len(refused.message), 2048)
+        self.assertEqual(refused.reason, "[2J")
+        self.assertEqual(refused.retry_after_seconds, 0)
+
+    def test_no_body(self) -> None:
+        """Go's WebSocket server refuses with a bare status line and closes."""
+        self.answer(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+        self.assertNoResult(self.upgrading)
+        self.lose()
+        failure = self.failureResultOf(self.upgrading, UpgradeRefused)
+        self.assertEqual((failure.value.code, failure.value.body), (403, b""))
+        self.assertEqual(failure.value.as_api_error().message, "the server answered 403")
+
+    def test_lying_status(self) -> None:
+        """The HTTP status decides, whatever the body says."""
+        body = b'{"kind":"Status","status":"Failure","code":200,"message":"m"}'
+        self.answer(b"HTTP/1.1 404 X\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        refused = self.refusal()
+        self.assertEqual((refused.code, refused.message), (404, "m"))
+
+    def test_json_that_is_no_status(self) -> None:
+        """Any other JSON is a text."""
+        for body in (b"[]", b"{}", b'"x"', b"[" * 5000):
+            self.setUp()
+            self.answer(b"HTTP/1.1 404 X\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            self.assertEqual(self.refusal().code, 404)
+
+    def test_redirect(self) -> None:
+        """A redirect is neither followed nor passed on."""
+        for code in (200, 204, 301, 302, 307, 308):
+            self.setUp()
+            self.answer(
+                b"HTTP/1.1 %d X\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n" % code
+            )
+            refused = self.refusal()
+            self.assertEqual(refused.code, 502)
+            self.assertEqual(refused.message, f"invalid upgrade response: status code {code}")
+
+    def test_large_body(self) -> None:
+        """A body is read up to a limit, and no further."""
+        self.answer(b"HTTP/1.1 500 X\r\n\r\n")
+        for _ in range(MAX_ERROR_BYTES // 4096 - 1):
+            self.answer(b"x" * 4096)
+        self.assertNoResult(self.upgrading)
+        self.answer(b"x" * 8192)
+        failure = self.failureResultOf(self.upgrading, UpgradeRefused)
+        self.assertEqual(len(failure.value.body), MAX_ERROR_BYTES)
+        self.assertTrue(self.endpoint.transport.aborted)
+
+    def test_slow_body(self) -> None:
+        """A refusal whose body dawdles is told with what there is of it."""
+        self.answer(b"HTTP/1.1 500 X\r\nContent-Length: 100\r\n\r\nhalf")
+        self.clock.advance(10)
+        self.assertEqual(self.refusal().message, "half")
+
+    def test_cut_body(self) -> None:
+        """So is one whose connection is lost."""
+        self.answer(b"HTTP/1.1 500 X\r\nContent-Length: 100\r\n\r\nhalf")
+        self.lose(ConnectionLost())
+        failure = self.failureResultOf(self.upgrading, UpgradeRefused)
+        self.assertEqual(failure.value.as_api_error().message, "half")
+
+    def test_slow_answer(self) -> None:
+        """No answer in time is 504."""
+        self.clock.advance(10)
+        self.failureResultOf(self.upgrading, GatewayTimeout)
+        self.assertTrue(self.endpoint.transport.aborted)
+
+    def test_closed(self) -> None:
+        """A connection closed instead of an answer is 502."""
+        self.lose()
+        self.failureResultOf(self.upgrading, BadGateway)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_not_http(self) -> None:
+        """So is an answer that is none, and one whose head has no end."""
+        for data in (b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 101 X\r\n" + b"x: y\r\n" * 20000):
+            self.setUp()
+            self.answer(data)
+            self.failureResultOf(self.upgrading, BadGateway)
+            self.assertTrue(self.endpoint.transport.aborted)
+
+    def test_cancel(self) -> None:
+        """Whoever cancels closes the connection."""
+        self.upgrading.cancel()
+        self.failureResultOf(self.upgrading, defer.CancelledError)
+        self.assertTrue(self.endpoint.transport.aborted)
+        self.lose()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class ConnectTests(SynchronousTestCase):
+    """What connecting may fail with."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.endpoint = OneConnection(connected=False)
+        self.upgrading = upgrade(self.endpoint, HEAD, clock=self.clock, timeout_seconds=10)
+
+    def test_words(self) -> None:
+        """A connection that cannot be had is 502, in words."""
+        for problem, words in (
+            (error.ConnectionRefusedError(), "connection refused"),
+            (error.DNSLookupError(), "its name is not known"),
+            (error.NoRouteError(), "no route to it"),
+            (ValueError("one\ntwo"), "one"),
+            (ValueError(), "ValueError"),
+        ):
+            self.setUp()
+            self.endpoint.connecting.errback(problem)
+            failure = self.failureResultOf(self.upgrading, BadGateway)
+            self.assertEqual(failure.value.message, words)
+
+    def test_endpoint_times_out(self) -> None:
+        """An endpoint that gives up by itself is slow: 504."""
+        self.endpoint.connecting.errback(error.TimeoutError())
+        self.failureResultOf(self.upgrading, GatewayTimeout)
+
+    def test_slow(self) -> None:
+        """One that does not is given up."""
+        self.clock.advance(10)
+        self.failureResultOf(self.upgrading, GatewayTimeout)
+
+    def test_cancel(self) -> None:
+        """Cancelling cancels the connecting."""
+        self.upgrading.cancel()
+        self.failureResultOf(self.upgrading, defer.CancelledError)
+        self.assertTrue(self.endpoint.connecting.called)
+
+    def test_lost_at_once(self) -> None:
+        """A connection that is lost before it could be used is 502."""
+        self.endpoint.protocol.makeConnection(self.endpoint.transport)
+        self.endpoint.protocol.connectionLost(Failure(ConnectionLost()))
+        self.endpoint.connecting.callback(self.endpoint.protocol)
+        self.failureResultOf(self.upgrading, BadGateway)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_speaks_first(self) -> None:
+        """A server that speaks before it is asked is none of ours."""
+        endpoint = OneConnection(connected=False)
+        upgrade(endpoint, HEAD, clock=self.clock, timeout_seconds=10).addErrback(lambda _: None)
+        endpoint.protocol.makeConnection(endpoint.transport)
+        endpoint.protocol.dataReceived(b"220 hello\r\n")
+        self.assertTrue(endpoint.transport.aborted)
+
+
+class Answering(Protocol):
+    """A backend: answers the first bytes it gets, then echoes."""
+
+    transport: Any
+    answered = False
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
+        self.lost = False
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.answered:
+            self.transport.write(data)
+        elif data.endswith(b"\r\n\r\n"):
+            self.answered = True
+            self.transport.write(self.answer)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost = True
+
+
+class SocketTests(PlacesTestCase):
+    """Asking for an upgrade, on real sockets."""
+
+    async def upgraded(self, kind: str, early: int) -> None:
+        from twisted.internet import reactor
+
+        backend = Answering(SWITCHED + b"x" * early)
+        endpoint = await self.listen(kind, Factory.forProtocol(lambda: backend))
+        upgraded = await upgrade(endpoint, HEAD, clock=reactor, timeout_seconds=10)
+        taker = Taker()
+        upgraded.hand_over(taker)
+        await self.until(lambda: taker.size == early)
+        taker.transport.write(b"hello")
+        await self.until(lambda: taker.size == early + 5)
+        taker.transport.loseConnection()
+        await self.until(lambda: taker.lost and backend.lost)
+
+    async def refused(self, kind: str) -> None:
+        from twisted.internet import reactor
+
+        backend = Answering(b"HTTP/1.1 302 X\r\nContent-Length: 0\r\n\r\n")
+        endpoint = await self.listen(kind, Factory.forProtocol(lambda: backend))
+        with self.assertRaises(UpgradeRefused):
+            await upgrade(endpoint, HEAD, clock=reactor, timeout_seconds=10)
+        await self.until(lambda: backend.lost)
+
+
+def _matrix() -> None:
+    for kind in KINDS:
+        for early in (0, 5, 1 << 20):
+
+            def test(self: SocketTests, kind: str = kind, early: int = early) -> Deferred[None]:
+                return Deferred.fromCoroutine(self.upgraded(kind, early))
+
+            test.__doc__ = f"Over {kind}, {early} bytes behind the 101 arrive."
+            setattr(SocketTests, f"test_{kind}_{early}", test)
+
+        def refused(self: SocketTests, kind: str = kind) -> Deferred[None]:
+            return Deferred.fromCoroutine(self.refused(kind))
+
+        refused.__doc__ = f"Over {kind}, a refusal closes the backend's connection."
+        setattr(SocketTests, f"test_{kind}_refused", refused)
+
+
+_matrix()

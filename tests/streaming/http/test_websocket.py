@@ -1,0 +1,104 @@
+"""
+Tests for :mod:`twisted_exec.streaming.http.websocket`.
+
+What both ends do with it is tested with them; here is what neither shows.
+"""
+
+from __future__ import annotations
+
+import base64
+import tracemalloc
+
+from twisted.internet.task import Clock
+from twisted.logger import LogLevel, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.streaming.frames import masked
+from tests.streaming.remotecommand.test_server import ServeTestCase
+from twisted_exec.streaming.http import websocket
+from twisted_exec.streaming.http.websocket import check_nvx, client_factory, new_key, server_factory
+from twisted_exec.streaming.remotecommand.carriers import Limits
+
+
+class FactoryTests(SynchronousTestCase):
+    """Tests for the options."""
+
+    def test_limits(self) -> None:
+        """Sizes are limited, the drop is never brutal, and no time is autobahn's."""
+        for build in (server_factory, client_factory):
+            factory = build(Clock(), 1000)
+            self.assertEqual(
+                (factory.maxMessagePayloadSize, factory.maxFramePayloadSize), (1000,) * 2
+            )
+            self.assertFalse(factory.failByDrop)
+            times = (
+                factory.openHandshakeTimeout,
+                factory.closeHandshakeTimeout,
+                factory.autoPingInterval,
+            )
+            self.assertEqual(times, (0, 0, 0))
+
+    def test_shared(self) -> None:
+        """One factory serves all connections with the same options."""
+        clock = Clock()
+        self.assertIs(server_factory(clock, 1000), server_factory(clock, 1000))
+        self.assertIsNot(server_factory(clock, 1000), server_factory(clock, 2000))
+
+    def test_keys(self) -> None:
+        """A key is 16 bytes, and another one each time."""
+        self.assertEqual(len(base64.b64decode(new_key())), 16)
+        self.assertNotEqual(new_key(), new_key())
+
+
+class FragmentTests(ServeTestCase):
+    """A message that comes in fragments, as a console's server keeps it."""
+
+    limits = Limits()
+
+    def test_without_end(self) -> None:
+        """Very many fragments, empty ones too, are kept as their bytes and no more."""
+        peer = self.connect()
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        peer.raw(masked(b"\0", fin=False))
+        before, _ = tracemalloc.get_traced_memory()
+        for part in (b"", b"x"):
+            fragments = masked(part, 0, fin=False) * 1000
+            for _ in range(20):
+                peer.raw(fragments)
+        after, _ = tracemalloc.get_traced_memory()
+        self.assertLess(after - before, 64 << 10)
+        peer.raw(masked(b"y", 0))
+        self.assertEqual(self.attachment.received, b"x" * 20_000 + b"y")
+
+
+class NVXTests(SynchronousTestCase):
+    """Tests for :func:`check_nvx`."""
+
+    def warnings(self) -> list[str]:
+        told: list[str] = []
+
+        def observe(event: dict[str, object]) -> None:
+            if event["log_level"] is LogLevel.warn:
+                told.append(str(event["log_format"]))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        check_nvx()
+        return told
+
+    def test_there(self) -> None:
+        """The compiled parts are there where we test, and nothing is said."""
+        self.assertTrue(check_nvx())
+        self.assertEqual(self.warnings(), [])
+
+    def test_missing(self) -> None:
+        """Without them a warning says what is wrong."""
+
+        class Slow:
+            """A masker that is not compiled."""
+
+        self.patch(websocket, "create_xor_masker", lambda mask, length: Slow())
+        self.assertFalse(check_nvx())
+        (warning,) = self.warnings()
+        self.assertIn("NVX", warning)

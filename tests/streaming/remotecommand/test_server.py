@@ -1,0 +1,440 @@
+"""Tests for :mod:`twisted_exec.streaming.remotecommand.server`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.contracts.attachment import ContractUser, EndOfInputContract, NoEndOfInputContract
+from tests.streaming.frames import KEY, Peer, TextMessage, handshake, masked
+from tests.streaming.users import Base64User, OlderUser, WebSocketUser
+from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    LINE_LOST,
+    Ending,
+    IAttachmentTransport,
+    TerminalSize,
+)
+from twisted_exec.streaming.remotecommand.carriers import Limits
+from twisted_exec.streaming.remotecommand.server import ConsoleServer, serve
+from twisted_exec.testing.attachment import RecordingAttachment
+from twisted_exec.testing.flow import RecordingProducer
+from twisted_exec.testing.http import MemoryServer
+
+CAPTURES = Path(__file__).parent.parent / "captures"
+SUCCESS = b'\x03{"metadata":{},"status":"Success"}'
+
+
+class Serving(Dispatcher):
+    """Gives every request its attachment."""
+
+    def __init__(self, clock: Clock, attachment: RecordingAttachment, limits: Limits) -> None:
+        super().__init__()
+        self.clock, self.attachment, self.limits = clock, attachment, limits
+        self.server: ConsoleServer | None = None
+
+    async def dispatch(self, request: Request) -> None:
+        self.server = serve(
+            request,
+            self.attachment,
+            session="s-1",
+            user="ann",
+            clock=self.clock,
+            limits=self.limits,
+        )
+
+
+class ServeTestCase(SynchronousTestCase):
+    """A console, served in memory."""
+
+    limits = Limits(input_bytes=1000, close_seconds=15, ping_seconds=30)
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.attach(RecordingAttachment())
+
+    def attach(self, attachment: RecordingAttachment) -> None:
+        self.attachment = attachment
+        self.serving = Serving(self.clock, attachment, self.limits)
+        self.server = MemoryServer(self.serving, self.clock)
+
+    def connect(self, **more: Any) -> Peer:
+        peer = Peer(self.server, **more)
+        self.assertIn(b"101 Switching Protocols", peer.head)
+        self.assertEqual(peer.messages()[:1], [b"\x01"])
+        return peer
+
+
+class HandshakeTests(ServeTestCase):
+    """How a request becomes a console."""
+
+    def test_answer(self) -> None:
+        """The 101 names the protocol that was chosen, the key's answer, and the session."""
+        peer = Peer(self.server)
+        lines = peer.head.split(b"\r\n")
+        self.assertEqual(lines[0], b"HTTP/1.1 101 Switching Protocols")
+        self.assertIn(b"Sec-WebSocket-Protocol: v5.channel.k8s.io", lines)
+        self.assertIn(b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", lines)
+        self.assertIn(b"Audit-Id: s-1", lines)
+        self.assertNotIn(b"Autobahn", peer.head)
+        self.assertEqual(peer.messages(), [b"\x01"])
+        transport = self.attachment.transport
+        self.assertEqual((transport.session, transport.user), ("s-1", "ann"))
+        self.assertTrue(IAttachmentTransport.providedBy(transport))
+
+    def test_protocols(self) -> None:
+        """The client's first protocol that is on our list wins."""
+        for offered, chosen in (
+            (b"v4.channel.k8s.io", b"v4.channel.k8s.io"),
+            (b"v9.x, v4.channel.k8s.io,v5.channel.k8s.io", b"v4.channel.k8s.io"),
+            (b"v3.k8s.io\r\nSec-WebSocket-Protocol: v5.channel.k8s.io", b"v5.channel.k8s.io"),
+            (b"channel.k8s.io, v5.channel.k8s.io", b"channel.k8s.io"),
+        ):
+            self.setUp()
+            peer = self.connect(protocols=offered)
+            self.assertIn(b"Sec-WebSocket-Protocol: " + chosen + b"\r\n", peer.head + b"\r\n")
+
+    def test_early(self) -> None:
+        """Frames behind the request are input."""
+        self.connect(early=masked(b"\0early") + masked(b"\0 bird"))
+        self.assertEqual(self.attachment.received, b"early bird")
+
+    def test_odd_headers(self) -> None:
+        """Nothing that a browser or proxy may add disturbs."""
+        client = self.server.connect()
+        client.send(
+            handshake(
+                b"Origin: null",
+                b"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits",
+                b"X-Forwarded-For: 1.2.3.4",
+            )
+        )
+        answer = client.received()
+        self.assertIn(b"101 Switching", answer)
+        self.assertNotIn(b"deflate", answer)
+
+    def refused(self, request: bytes) -> tuple[int, str]:
+        client = self.server.connect()
+        client.send(request)
+        (answer,) = client.responses()
+        version = answer.headers.get("sec-websocket-version")
+        self.assertEqual(version, "13" if b"Version: 8" in request else None)
+        self.assertEqual(answer.json()["kind"], "Status")
+        self.assertEqual(self.attachment.attachments, 0)
+        return answer.code, answer.json()["message"]
+
+    def test_refused(self) -> None:
+        """What is no handshake is refused with a Status."""
+        good = handshake()
+        ours = (
+            "this server speaks v5.channel.k8s.io, v4.channel.k8s.io, v4.base64.channel.k8s.io,"
+            " channel.k8s.io and base64.channel.k8s.io"
+        )
+        for change, code, message in (
+            ((b"Connection: Upgrade\r\n", b""), 400, "Upgrade request required"),
+            (
+                (b"websocket", b"h2c"),
+                400,
+                "the request does not ask for an upgrade to websocket",
+            ),
+            ((b"GET", b"POST"), 405, "a WebSocket is opened with GET"),
+            ((b"Version: 13", b"Version: 8"), 400, "Sec-WebSocket-Version must be 13"),
+            ((KEY, b"c2hvcnQ="), 400, "Sec-WebSocket-Key must be 16 bytes in base64"),
+            ((KEY, b"!" * 24), 400, "Sec-WebSocket-Key must be 16 bytes in base64"),
+            (
+                (b"v5.channel", b"v3.channel"),
+                403,
+                f"no subprotocol in common; {ours}",
+            ),
+        ):
+            with self.subTest(change=change):
+                self.assertEqual(self.refused(good.replace(*change)), (code, message))
+
+
+class InputTests(ServeTestCase):
+    """What the client sends."""
+
+    def test_ignored(self) -> None:
+        """Unknown channels, those that only servers write, and empty messages are passed over."""
+        peer = self.connect()
+        for message in (b"\x01x", b"\x02x", b"\x03x", b"\x09x", b"\xff\x09", b"\0", b""):
+            peer.send(message)
+        peer.say(TextMessage("0 is no channel"))
+        peer.say(TextMessage("\0text"))
+        self.assertEqual(self.attachment.received, b"text")
+        self.assertEqual(peer.messages(), [])
+
+    def test_fragments(self) -> None:
+        """A message in fragments, a ping between them, is one message."""
+        peer = self.connect()
+        peer.raw(masked(b"\0a", fin=False) + masked(b"", 9) + masked(b"b", 0))
+        self.assertEqual(self.attachment.received, b"ab")
+
+    @settings(max_examples=50, deadline=None)
+    @given(
+        st.lists(st.binary(min_size=1, max_size=40), max_size=8),
+        st.lists(st.integers(1, 50), min_size=1, max_size=20),
+    )
+    def test_any_split(self, inputs: list[bytes], cuts: list[int]) -> None:
+        """Frames arrive whole, however the network cuts them."""
+        self.setUp()
+        data = b"".join(masked(b"\0" + one) for one in inputs)
+        peer = self.connect()
+        start = 0
+        for length in cuts:
+            if data[start : start + length]:
+                peer.raw(data[start : start + length])
+            start += length
+        if data[start:]:
+            peer.raw(data[start:])
+        self.assertEqual(self.attachment.received, b"".join(inputs))
+
+
+class TextTests(ServeTestCase):
+    """The protocols before version 4, and those in base64."""
+
+    def begin(self, protocol: bytes) -> Peer:
+        peer = Peer(self.server, protocols=protocol)
+        named = b"Sec-WebSocket-Protocol: " + protocol
+        self.assertEqual(named in peer.head.split(b"\r\n"), bool(protocol))
+        return peer
+
+    def heard(self, peer: Peer) -> list[tuple[int, bytes]]:
+        """Channels and payloads of the messages, which are text."""
+        events = peer.events()
+        self.assertTrue(all(isinstance(event, TextMessage) for event in events), events)
+        return [(int(event.data[0]), base64.b64decode(event.data[1:])) for event in events]
+
+    def test_base64(self) -> None:
+        """Messages are text both ways, each in base64 of its own; what is not is dropped."""
+        for protocol in (b"base64.channel.k8s.io", b"v4.base64.channel.k8s.io"):
+            self.setUp()
+            peer = self.begin(protocol)
+            self.assertEqual(self.heard(peer), [(1, b"")])
+            for text in ("0bHM=", "0!!", "0", "", "9bHM=", "0Cg=="):
+                peer.say(TextMessage(text))
+            peer.send(b"0IQ==")  # Go servers do not look at the kind of a message
+            peer.say(TextMessage("4" + base64.b64encode(b'{"Width":1,"Height":2}').decode()))
+            self.assertEqual(self.attachment.received, b"ls\n!")
+            self.assertEqual(self.attachment.sizes, [TerminalSize(1, 2)])
+            data = bytes(range(256)) * 100
+            self.attachment.transport.write(data)
+            heard = self.heard(peer)
+            self.assertEqual([len(payload) for _, payload in heard], [24576, 1024])
+            self.assertEqual(b"".join(payload for _, payload in heard), data)
+
+    def test_endings(self) -> None:
+        """Version 4 ends with a Status, version 1 with a text, or nothing when all is well."""
+        lost = Ending(LINE_LOST, "gone")
+        for protocol, ending, told in (
+            (b"v4.base64.channel.k8s.io", Ending(COMPLETED), SUCCESS[1:]),
+            (b"base64.channel.k8s.io", Ending(COMPLETED), None),
+            (b"base64.channel.k8s.io", lost, b"gone"),
+            (b"channel.k8s.io", Ending(COMPLETED), None),
+            (b"channel.k8s.io", lost, b"gone"),
+            (b"", Ending(COMPLETED), None),
+            (b"", lost, b"gone"),
+        ):
+            self.setUp()
+            peer = self.begin(protocol)
+            peer.events()
+            self.attachment.transport.end(ending)
+            *status, close = peer.events()
+            self.assertEqual(close.code, 1000)
+            if b"base64" in protocol:
+                found = [base64.b64decode(one.data[1:]) for one in status]
+            else:
+                found = [bytes(one.data[1:]) for one in status]
+            self.assertEqual(found, [] if told is None else [told])
+
+    def test_version_1(self) -> None:
+        """Version 1, named or not, is bytes; it cannot tell the end of input."""
+        for protocol in (b"channel.k8s.io", b""):
+            self.setUp()
+            peer = self.begin(protocol)
+            self.assertEqual(peer.messages(), [b"\x01"])
+            peer.send(b"\0ls\n")
+            peer.send(b"\xff\0")
+            self.attachment.transport.write(b"out")
+            self.assertEqual(peer.messages(), [b"\x01out"])
+            self.assertEqual((self.attachment.received, self.attachment.input_ends), (b"ls\n", 0))
+
+
+class OutputTests(ServeTestCase):
+    """What the attachment writes."""
+
+    def begin_by_kubectl(self) -> tuple[Peer, RecordingProducer]:
+        """A session of a client that loses what comes too early."""
+        agent = b"User-Agent: kubectl/v1.33.1 (linux/amd64) kubernetes/8adc0f0"
+        peer = self.connect(lines=(agent,))
+        producer = RecordingProducer()
+        self.attachment.transport.registerProducer(producer, True)
+        self.assertTrue(producer.paused)
+        return peer, producer
+
+    def test_held_back(self) -> None:
+        """kubectl drops what comes too early, so its output waits a moment."""
+        _, producer = self.begin_by_kubectl()
+        self.clock.advance(0.05)
+        self.assertTrue(producer.paused)
+        self.clock.advance(0.05)
+        self.assertEqual(producer.calls, ["pause", "resume"])
+
+    def test_held_back_until_it_speaks(self) -> None:
+        """Or until it says something."""
+        peer, producer = self.begin_by_kubectl()
+        peer.send(b'\x04{"Width":80,"Height":24}')
+        self.assertEqual(producer.calls, ["pause", "resume"])
+        peer.send(b"\0x")
+        self.clock.advance(1)
+        self.assertEqual(producer.calls, ["pause", "resume"])
+
+    def test_held_back_and_blocked(self) -> None:
+        """The moment passes, but not the transport's reasons."""
+        peer, producer = self.begin_by_kubectl()
+        peer.client.transport.producer.pauseProducing()
+        self.clock.advance(0.1)
+        self.assertTrue(producer.paused)
+        peer.client.transport.producer.resumeProducing()
+        self.assertFalse(producer.paused)
+
+    def test_held_back_and_lost(self) -> None:
+        """A client may leave within its moment."""
+        peer, _ = self.begin_by_kubectl()
+        peer.client.lose()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class ViolationTests(ServeTestCase):
+    """Clients that break the protocol."""
+
+    def refused(self, data: bytes, code: int) -> Any:
+        """The client gets a status and a Close with ``code``; the attachment ends at once."""
+        peer = self.connect()
+        peer.raw(data)
+        status, close = peer.events()
+        self.assertEqual(close.code, code)
+        self.assertEqual(len(self.attachment.detached_with), 1)
+        self.assertIn("protocol error", self.attachment.detached_with[0])
+        peer.raw(masked(b"\0more"))
+        self.assertEqual(self.attachment.received, b"")
+        self.clock.advance(15)
+        self.assertTrue(peer.client.closed)
+        self.clock.advance(15)
+        self.assertEqual(len(self.attachment.detached_with), 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        return json.loads(bytes(status.data[1:]))
+
+    def test_malformed_close_of_a_channel(self) -> None:
+        """Message 255 names one channel."""
+        for message in (b"\xff", b"\xff\0\0"):
+            self.setUp()
+            status = self.refused(masked(message), 1002)
+            self.assertEqual(
+                status["message"],
+                "the client broke the protocol: a close message names exactly one channel",
+            )
+
+    def test_large_message(self) -> None:
+        """A message beyond the limit is told by Close 1009, before it has come."""
+        status = self.refused(b"\x82\xff" + (1 << 40).to_bytes(8, "big") + bytes(4) + b"x", 1009)
+        self.assertIn("exceeds", status["message"])
+
+    def test_large_message_in_fragments(self) -> None:
+        """Fragments count together."""
+        self.limits = Limits(message_bytes=64 << 10)
+        self.setUp()
+        part = b"\0" + b"x" * 40000
+        self.refused(masked(part, fin=False) + masked(part, 0, fin=False), 1009)
+
+    def test_frames(self) -> None:
+        """What is no frame of a client's is refused."""
+        for data in (
+            b"\x82\x01\0",  # not masked
+            masked(b"x", 3),  # an opcode nobody defined
+            masked(b"x", 11),
+            b"\xc2\x81\0\0\0\0x",  # a reserved bit
+            masked(b"x", 0),  # a continuation of nothing
+            masked(b"x", 9, fin=False),  # a ping in fragments
+            b"\x89\xfe\0\x7e\0\0\0\0",  # a ping that is too long
+            b"\x82\xfe\0\x01\0\0\0\0x",  # a length not as short as it could be
+        ):
+            self.setUp()
+            with self.subTest(data=data):
+                self.refused(data, 1002)
+
+
+class AnyBytesTests(ServeTestCase):
+    """Whoever it is."""
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(st.binary(min_size=1, max_size=64), max_size=6))
+    def test_anything(self, chunks: list[bytes]) -> None:
+        """Whatever comes, nothing is raised, and every attachment ends once."""
+        self.setUp()
+        peer = self.connect()
+        for chunk in chunks:
+            if not peer.client.closed:
+                peer.raw(chunk)
+        if not peer.client.closed:
+            peer.client.lose()
+        self.assertEqual(len(self.attachment.detached_with), 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class CaptureTests(ServeTestCase):
+    """What real kubectls sent, byte for byte, served by us."""
+
+    def played(self, path: Path, split: int) -> RecordingAttachment:
+        items = json.loads(path.read_text())["items"]
+        sent = b"".join(bytes.fromhex(one["hex"]) for one in items if one["dir"] == "C")
+        self.setUp()
+        client = self.server.connect()
+        for start in range(0, len(sent), split):
+            client.send(sent[start : start + split])
+        return self.attachment
+
+    def test_every_split(self) -> None:
+        """Whatever the split, the attachment gets the same input, sizes and end."""
+        for path in sorted(CAPTURES.glob("ws-v5-*.json")):
+            whole = self.played(path, 1 << 20)
+            self.assertEqual(whole.detached_with, ["client closed"])
+            self.assertEqual("exit7" in path.name, not whole.received, path.name)
+            self.assertEqual("tty" in path.name, bool(whole.sizes), path.name)
+            for split in [*range(1, 32), 100, 464, 465, 500]:
+                cut = self.played(path, split)
+                for name in ("received", "sizes", "input_ends", "detached_with"):
+                    self.assertEqual(getattr(cut, name), getattr(whole, name), (path.name, split))
+
+
+class ContractTests(EndOfInputContract, ServeTestCase):
+    """What every attachment may expect, in version 5."""
+
+    user: Callable[..., ContractUser] = WebSocketUser
+
+    def new_user(self, query: bytes = b"") -> ContractUser:
+        return self.user(self.server, query)
+
+
+class OlderContractTests(NoEndOfInputContract, ServeTestCase):
+    """The same in version 4."""
+
+    user: Callable[..., ContractUser] = OlderUser
+
+    def new_user(self, query: bytes = b"") -> ContractUser:
+        return self.user(self.server, query)
+
+
+class Base64ContractTests(OlderContractTests):
+    """The same in base64."""
+
+    user = Base64User

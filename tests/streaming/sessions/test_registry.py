@@ -1,0 +1,314 @@
+"""Tests for :mod:`twisted_exec.streaming.sessions.registry`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.http import parse_qs
+from twisted.web.http_headers import Headers
+from zope.interface import implementer
+
+from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
+from twisted_exec.observe.audit import Trail
+from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.observe.metrics import SessionMetrics, metrics_text, new_registry
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    INTERNAL,
+    MACHINE_DELETED,
+    REVOKED,
+    SHUTTING_DOWN,
+    Ending,
+    Subject,
+)
+from twisted_exec.streaming.sessions.registry import (
+    Session,
+    Sessions,
+    ending_query,
+    forwarded_session_id,
+    parse_ending,
+)
+
+
+@implementer(IAuditSink)
+class Records:
+    """Audit records, kept."""
+
+    def __init__(self) -> None:
+        self.all: list[dict[str, Any]] = []
+
+    def record(self, event: dict[str, Any]) -> None:
+        self.all.append(event)
+
+    def ends(self) -> list[tuple[str, int | None]]:
+        """The reason and code of every end."""
+        return [
+            (event["reason"], event.get("code")) for event in self.all if event["event"] == "end"
+        ]
+
+    def check_pairs(self) -> None:
+        """Every session has exactly one start and one end."""
+        for name in ("start", "end"):
+            told = [event["session"] for event in self.all if event["event"] == name]
+            assert len(told) == len(set(told)), f"a session with two {name}s"
+        starts = {event["session"] for event in self.all if event["event"] == "start"}
+        ends = {event["session"] for event in self.all if event["event"] == "end"}
+        assert starts == ends, f"starts {starts}, ends {ends}"
+
+
+class Carried:
+    """What carries a session, recording."""
+
+    def __init__(self, session: Session) -> None:
+        self.endings: list[Ending] = []
+        self.cuts = 0
+        session.carry(self.endings.append, self.cut)
+
+    def cut(self) -> None:
+        self.cuts += 1
+
+
+class Watching:
+    """A watcher that remembers."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, tuple[int, int]]] = []
+
+    def began(self, session: Session) -> None:
+        self.told.append(("began", session.subject.session, session.counts()))
+
+    def ended(self, session: Session) -> None:
+        self.told.append(("ended", session.subject.session, session.counts()))
+
+
+class WatcherTests(SynchronousTestCase):
+    """Who is told of streams as they come and go."""
+
+    def setUp(self) -> None:
+        self.sessions = Sessions(Trail(Records(), "apiserver", Clock()))
+        self.watcher = self.sessions.watcher = Watching()
+
+    def test_told(self) -> None:
+        """Once when the stream is up, once when it is gone; what has passed can be asked for."""
+        session = self.sessions.open(Subject("s-1"))
+        self.assertEqual(self.watcher.told, [])
+        session.carry(lambda _: None, lambda: None, lambda: (3, 4))
+        session.over("client closed")
+        session.over("again")
+        self.assertEqual(self.watcher.told, [("began", "s-1", (3, 4)), ("ended", "s-1", (3, 4))])
+        self.assertEqual(session.counts(), (0, 0))
+
+    def test_no_stream(self) -> None:
+        """What never had one is none of its business."""
+        self.sessions.open(Subject("s-1")).over("refused", code=502)
+        late = self.sessions.open(Subject("s-2"))
+        late.over("client closed")
+        late.carry(lambda _: None, lambda: None)
+        self.assertEqual(self.watcher.told, [])
+
+
+class SessionsTests(SynchronousTestCase):
+    """Tests for :class:`Sessions`."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.records = Records()
+        self.registry = new_registry(process=False)
+        self.sessions = Sessions(
+            Trail(self.records, "poollet", self.clock),
+            SessionMetrics(self.registry),
+            limit=3,
+            limit_per_user=2,
+        )
+
+    def metric(self, name: str) -> float:
+        for line in metrics_text(self.registry).decode().splitlines():
+            if line.startswith(f"twisted_exec_{name} "):
+                return float(line.split()[1])
+        return 0.0
+
+    def test_life(self) -> None:
+        """A session is counted and on record, once at each end."""
+        session = self.sessions.open(Subject("s1", user="ann", machine="vm"))
+        self.assertEqual(len(self.sessions), 1)
+        self.assertEqual([one.session for one in self.sessions.subjects()], ["s1"])
+        Carried(session)
+        self.assertEqual(self.metric("sessions_active"), 1)
+        session.over("client closed", bytes_to_machine=3, bytes_to_user=5)
+        session.over("again")
+        self.assertEqual(len(self.sessions), 0)
+        start, end = self.records.all
+        self.assertEqual((start["event"], start["user"], start["machine"]), ("start", "ann", "vm"))
+        self.assertEqual(
+            (end["event"], end["reason"], end["bytes_to_machine"], end["bytes_to_user"]),
+            ("end", "client closed", 3, 5),
+        )
+        self.assertEqual(self.metric("sessions_active"), 0)
+        self.assertEqual(self.metric('bytes_total{direction="to_user"}'), 5)
+
+    def test_never_carried(self) -> None:
+        """One that got no stream is a refusal, not a session that ended."""
+        self.sessions.open(Subject("s1")).over("connection refused", code=502)
+        self.assertEqual(self.records.ends(), [("connection refused", 502)])
+        self.assertEqual(self.metric('sessions_refused_total{code="502"}'), 1)
+        self.assertEqual(self.metric("sessions_opened_total"), 0)
+
+    def test_refused(self) -> None:
+        """So is one that was never opened."""
+        self.sessions.refused(Subject("s1", user="ann"), 403, "forbidden")
+        self.assertEqual(self.records.ends(), [("forbidden", 403)])
+        self.assertEqual(len(self.records.all), 2)
+        self.assertEqual(self.metric('sessions_refused_total{code="403"}'), 1)
+
+    def test_34_limits(self) -> None:
+        """There is a limit for each user, and one for all; a session that ends makes room."""
+        first = self.sessions.open(Subject("1", user="ann"))
+        self.sessions.open(Subject("2", user="ann"))
+        with self.assertRaises(TooManyRequests) as caught:
+            self.sessions.open(Subject("3", user="ann"))
+        self.assertEqual(caught.exception.retry_after_seconds, 10)
+        self.assertIn("'ann' has 2 sessions", caught.exception.message)
+        self.sessions.open(Subject("4", user="bob"))
+        with self.assertRaises(TooManyRequests):
+            self.sessions.open(Subject("5", user="cyd"))
+        first.over("client closed")
+        self.sessions.open(Subject("6", user="cyd"))
+        self.assertEqual(len(self.sessions), 3)
+        self.assertEqual([code for _, code in self.records.ends()], [429, 429, None])
+
+    def test_closed(self) -> None:
+        """A hop that is about to stop lets nobody in, on record; who is in stays."""
+        open_before = self.sessions.open(Subject("1", user="ann"))
+        self.sessions.close("it is shutting down")
+        with self.assertRaises(ServiceUnavailable) as caught:
+            self.sessions.open(Subject("2", user="ann"))
+        self.assertEqual(caught.exception.retry_after_seconds, 1)
+        self.assertEqual(self.records.ends(), [("it is shutting down", 503)])
+        self.assertEqual(self.metric('sessions_refused_total{code="503"}'), 1)
+        self.assertEqual(len(self.sessions), 1)
+        open_before.over("client closed")
+
+    def test_end(self) -> None:
+        """Chosen sessions are told to end, once; audit gets the word."""
+        carried = {}
+        for name, user in (("1", "ann"), ("2", "ann"), ("3", "bob")):
+            carried[name] = Carried(self.sessions.open(Subject(name, user=user)))
+        ending = Ending(REVOKED, "role removed")
+        self.assertEqual(self.sessions.end(lambda one: one.user == "ann", ending), 2)
+        self.sessions.end(lambda one: True, Ending(SHUTTING_DOWN))
+        self.assertEqual(carried["1"].endings, [ending])
+        self.assertEqual(carried["3"].endings, [Ending(SHUTTING_DOWN)])
+
+    def test_end_is_the_reason(self) -> None:
+        """A session that was told to end ended for that reason."""
+        session = self.sessions.open(Subject("1"))
+        Carried(session)
+        session.end(Ending(MACHINE_DELETED))
+        session.over("client closed")
+        session.end(Ending(SHUTTING_DOWN))
+        session.cut()
+        self.assertEqual(self.records.ends(), [(MACHINE_DELETED, None)])
+
+    def test_end_before_it_is_carried(self) -> None:
+        """A session that has no stream yet is ended as soon as it has."""
+        session = self.sessions.open(Subject("1"))
+        session.end(Ending(MACHINE_DELETED))
+        session.cut()
+        self.assertEqual(Carried(session).endings, [Ending(MACHINE_DELETED)])
+
+    def test_over_before_it_is_carried(self) -> None:
+        """A stream that is lost while it is joined counts as none."""
+        session = self.sessions.open(Subject("1"))
+        session.over("backend lost")
+        carried = Carried(session)
+        session.end(Ending(MACHINE_DELETED))
+        self.assertEqual(carried.endings, [])
+        self.assertEqual(self.metric("sessions_active"), 0)
+
+    def test_drain(self) -> None:
+        """Draining waits until the last session is over."""
+        sessions = [self.sessions.open(Subject(name, user=name)) for name in "12"]
+        carried = [Carried(session) for session in sessions]
+        drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
+        self.assertEqual(carried[0].endings, [Ending(SHUTTING_DOWN)])
+        sessions[0].over("x")
+        self.assertNoResult(drained)
+        sessions[1].over("x")
+        self.successResultOf(drained)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(carried[0].cuts, 0)
+
+    def test_drain_nothing(self) -> None:
+        """Without sessions there is nothing to wait for."""
+        self.successResultOf(self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN)))
+
+    def test_drain_in_vain(self) -> None:
+        """Sessions that do not end in time are cut."""
+        carried = Carried(self.sessions.open(Subject("1")))
+        drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
+        self.clock.advance(5)
+        self.successResultOf(drained)
+        self.assertEqual(carried.cuts, 1)
+
+    def test_drain_by_cutting(self) -> None:
+        """A cut that ends the session at once is no trouble."""
+        session = self.sessions.open(Subject("1"))
+        session.carry(lambda _: None, lambda: session.over("cut"))
+        drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
+        self.clock.advance(5)
+        self.successResultOf(drained)
+        self.assertEqual(len(self.sessions), 0)
+
+
+class EndingQueryTests(SynchronousTestCase):
+    """How an ending travels to the next hop."""
+
+    def parsed(self, query: bytes) -> tuple[str, Ending]:
+        return parse_ending(parse_qs(query, True))
+
+    def test_there_and_back(self) -> None:
+        """What was said is what is read."""
+        for message in ("", 'machine "é" was deleted & gone=1', "%2F?#"):
+            ending = Ending(MACHINE_DELETED, message)
+            self.assertEqual(self.parsed(ending_query("a-1", ending)), ("a-1", ending))
+
+    def test_unknown_reason(self) -> None:
+        """A word nobody defined, or one that is no failure, is an internal error."""
+        for reason in ("Whatever", COMPLETED, ""):
+            _, ending = self.parsed(b"session=a&reason=" + reason.encode())
+            self.assertEqual(ending.reason, INTERNAL)
+
+    def test_bounded(self) -> None:
+        """A message is bounded and printable."""
+        _, ending = self.parsed(b"session=a&message=" + b"x%1b" * 1000)
+        self.assertEqual(ending.message, "x" * 256)
+
+    def test_no_session(self) -> None:
+        """Which session must be said, in an id's letters."""
+        for query in (b"", b"session=", b"session=a%20b", b"session=" + b"a" * 65, b"session=%ff"):
+            with self.assertRaises(BadRequest):
+                self.parsed(query)
+
+
+class ForwardedIdTests(SynchronousTestCase):
+    """Tests for :func:`forwarded_session_id`."""
+
+    def test_id(self) -> None:
+        """An id is a short word; anything else is as good as none."""
+
+        class Asking:
+            requestHeaders = Headers()
+
+        for value, told in (
+            (b"2cf2b7cb-2f30-4c80-8d0f-7b055b22fb23", "2cf2b7cb-2f30-4c80-8d0f-7b055b22fb23"),
+            (b"a\tb", None),
+            (b"\xc3\xa9", None),
+            (b"a" * 65, None),
+            (b"", None),
+        ):
+            Asking.requestHeaders.setRawHeaders(b"audit-id", [value])
+            self.assertEqual(forwarded_session_id(Asking()), told)
+        Asking.requestHeaders.removeHeader(b"audit-id")
+        self.assertIsNone(forwarded_session_id(Asking()))

@@ -1,0 +1,345 @@
+"""Tests for :mod:`twisted_exec.streaming.text.relay`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet import error
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionLost
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.streaming.http.test_upgrade_client import OneConnection
+from tests.streaming.sessions.test_registry import Records
+from tests.streaming.test_proxy import Locator
+from tests.streaming.text.test_download import CHUNKED, chunk
+from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
+from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, SHUTTING_DOWN, Ending
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.text.relay import Relay
+from twisted_exec.testing.http import MemoryClient, MemoryServer, Response
+
+GET = b"GET /log?follow=true HTTP/1.1\r\nHost: x\r\n"
+
+
+class Relaying(Dispatcher):
+    def __init__(self, relay: Relay) -> None:
+        super().__init__()
+        self.relay = relay
+
+    async def dispatch(self, request: Request) -> None:
+        await self.relay.handle(request)
+
+
+class RelayCase(SynchronousTestCase):
+    """A relay between a client and backends in memory."""
+
+    answer_seconds: float | None = 10
+    keeps_connections = True
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.records = Records()
+        self.sessions = Sessions(Trail(self.records, "poollet", self.clock))
+        self.locator = Locator()
+        self.locator.path = b"/log/T?follow=true"
+        self.backend = self.add_backend()
+        relay = Relay(
+            self.locator,
+            sessions=self.sessions,
+            clock=self.clock,
+            answer_seconds=self.answer_seconds,
+            keeps_connections=self.keeps_connections,
+        )
+        self.server = MemoryServer(Relaying(relay), self.clock)
+
+    def add_backend(self, connected: bool = True) -> OneConnection:
+        backend = OneConnection(connected)
+        self.locator.endpoints.append((f"10.0.0.{len(self.locator.endpoints)}:1", backend))
+        return backend
+
+    def ask(self, *lines: bytes) -> MemoryClient:
+        client = self.server.connect()
+        client.send(GET + b"".join(line + b"\r\n" for line in lines) + b"\r\n")
+        return client
+
+    def answer(self, data: bytes) -> None:
+        self.backend.protocol.dataReceived(data)
+
+    def following(self) -> MemoryClient:
+        """A client that has the head and one line."""
+        client = self.ask()
+        self.answer(CHUNKED + chunk(b"one\n"))
+        self.assertTrue(client.received().endswith(b"\r\n\r\n4\r\none\n\r\n"))
+        return client
+
+    def timed(self) -> list[Any]:
+        """What is still going to happen by itself."""
+        return list(self.clock.getDelayedCalls())
+
+    def end(self) -> dict[str, Any]:
+        """The audit end of the one session there was."""
+        self.assertEqual(len(self.sessions), 0)
+        self.records.check_pairs()
+        (end,) = [record for record in self.records.all if record["event"] == "end"]
+        return end
+
+
+class PassTests(RelayCase):
+    """What passes, and how."""
+
+    def test_request(self) -> None:
+        """The backend gets what the locator says and the session's id; nothing of the client's."""
+        self.ask(b"Authorization: Bearer secret", b"X-Remote-User: root", b"Cookie: a=b")
+        self.assertEqual(
+            self.backend.transport.value(),
+            b"GET /log/T?follow=true HTTP/1.1\r\nHost: backend:1\r\n"
+            b"X-Remote-User: ann\r\nAudit-Id: s-1\r\n\r\n",
+        )
+
+    def test_text(self) -> None:
+        """Each piece passes at once; the end is the end; audit counts."""
+        client = self.following()
+        self.assertEqual(len(self.sessions), 1)
+        self.answer(chunk(b"two\n"))
+        self.assertEqual(client.received(), b"4\r\ntwo\n\r\n")
+        self.answer(b"0\r\n\r\n")
+        self.assertEqual(client.received(), b"0\r\n\r\n")
+        self.assertFalse(client.closed)
+        end = self.end()
+        self.assertEqual(
+            (end["reason"], end["bytes_to_user"], end["machine"]), ("backend closed", 8, "vm")
+        )
+        self.assertNotIn("code", end)
+        self.assertTrue(self.backend.transport.aborted)
+
+    def test_slow_client(self) -> None:
+        """The backend waits for the client."""
+        client = self.following()
+        client.transport.producer.pauseProducing()
+        self.assertEqual(self.backend.transport.producerState, "paused")
+        client.transport.producer.resumeProducing()
+        self.assertEqual(self.backend.transport.producerState, "producing")
+
+    def test_client_leaves(self) -> None:
+        """Its backend's connection is closed at once."""
+        self.following().lose()
+        self.assertTrue(self.backend.transport.aborted)
+        self.assertEqual(self.end()["reason"], "client closed")
+
+    def test_client_leaves_early(self) -> None:
+        """Also before there is an answer, or a place to ask."""
+        self.ask().lose()
+        self.assertTrue(self.backend.transport.aborted)
+        self.assertEqual((self.end()["reason"], self.end()["code"]), ("client closed", 499))
+        self.setUp()
+        self.locator.waiting = Deferred()
+        self.ask().lose()
+        self.assertEqual(self.end()["code"], 499)
+
+    def test_backend_is_lost(self) -> None:
+        """What is not complete does not look so."""
+        client = self.following()
+        self.backend.protocol.connectionLost(Failure(ConnectionLost()))
+        self.assertEqual(client.received(), b"")
+        self.assertTrue(client.closed)
+        self.assertEqual(self.end()["reason"], "backend lost")
+
+    def test_second_address(self) -> None:
+        """When one address does not let us in, the next is tried."""
+        self.locator.endpoints.clear()
+        first, self.backend = self.add_backend(connected=False), self.add_backend()
+        client = self.ask()
+        first.connecting.errback(error.ConnectionRefusedError())
+        self.answer(CHUNKED)
+        self.assertIn(b"200 OK", client.received())
+
+
+class EndTests(RelayCase):
+    """Ends from this side."""
+
+    def test_withdrawn(self) -> None:
+        """Who may not any more reads why, and that it is not all."""
+        client = self.following()
+        self.sessions.end(lambda _: True, Ending(REVOKED, "ann may not"))
+        self.assertIn(b"[twisted-exec: AuthorizationWithdrawn: ann may not]", client.received())
+        self.assertTrue(client.closed)
+        self.assertTrue(self.backend.transport.aborted)
+        self.assertEqual(self.end()["reason"], REVOKED)
+
+    def test_withdrawn_early(self) -> None:
+        """Also while the backend is being asked: as soon as there is a text to say so in."""
+        client = self.ask()
+        self.sessions.end(lambda _: True, Ending(REVOKED, "ann may not"))
+        self.answer(CHUNKED + chunk(b"secret"))
+        told = client.received()
+        self.assertIn(b"AuthorizationWithdrawn", told)
+        self.assertNotIn(b"secret", told)
+        self.assertEqual(self.end()["reason"], REVOKED)
+
+    def test_deleted(self) -> None:
+        """The log of a deleted machine ends where the machine's end ends it, as complete."""
+        client = self.following()
+        self.sessions.end(lambda _: True, Ending(MACHINE_DELETED, "it was deleted"))
+        self.answer(chunk(b"last words\n") + b"0\r\n\r\n")
+        self.assertTrue(client.received().endswith(b"b\r\nlast words\n\r\n0\r\n\r\n"))
+        self.assertEqual(self.end()["reason"], MACHINE_DELETED)
+        client.lose()
+        self.assertEqual(self.timed(), [])
+
+    def test_deleted_and_silent(self) -> None:
+        """Or two seconds later, when that does not end it."""
+        client = self.following()
+        self.sessions.end(lambda _: True, Ending(MACHINE_DELETED, "it was deleted"))
+        self.clock.advance(2)
+        self.assertEqual(client.received(), b"0\r\n\r\n")
+        self.assertTrue(self.backend.transport.aborted)
+        self.assertEqual(self.end()["reason"], MACHINE_DELETED)
+
+    def test_drain(self) -> None:
+        """A hop that stops says so; a client that does not read is cut."""
+        client = self.following()
+        done = self.sessions.drain(self.clock, 3, Ending(SHUTTING_DOWN, "stopping"))
+        self.successResultOf(done)
+        self.assertIn(b"[twisted-exec: ShuttingDown: stopping]", client.received())
+
+
+class SilentTests(RelayCase):
+    """A backend that has nothing to pass on yet, and does not even say so: a kubelet does not."""
+
+    answer_seconds = None
+
+    def test_hours(self) -> None:
+        """Its answer is waited for as long as it takes."""
+        client = self.ask()
+        self.clock.advance(7 * 3600)
+        self.assertEqual(client.received(), b"")
+        self.answer(CHUNKED + chunk(b"one\n"))
+        self.assertIn(b"one\n", client.received())
+        self.assertEqual(self.timed(), [])
+
+    def test_client_leaves(self) -> None:
+        """A client that leaves meanwhile ends it on every hop."""
+        self.ask().lose()
+        self.assertTrue(self.backend.transport.aborted)
+        self.assertEqual((self.end()["reason"], self.end()["code"]), ("client closed", 499))
+
+    def test_drain(self) -> None:
+        """A hop that stops does not wait for it, and says why."""
+        client = self.ask()
+        done = self.sessions.drain(self.clock, 3, Ending(SHUTTING_DOWN, "stopping"))
+        self.successResultOf(done)
+        told = client.received()
+        self.assertIn(b"200 OK", told)
+        self.assertIn(b"[twisted-exec: ShuttingDown: stopping]", told)
+        self.assertNotIn(b"\r\n0\r\n", told)
+        self.assertTrue(client.closed)
+        self.assertTrue(self.backend.transport.aborted)
+        self.assertEqual(self.end()["reason"], SHUTTING_DOWN)
+        self.assertNotIn("code", self.end())
+
+    def test_deleted(self) -> None:
+        """What never printed anything has an empty log, which is complete at once."""
+        client = self.ask()
+        self.sessions.end(lambda _: True, Ending(MACHINE_DELETED, "it was deleted"))
+        self.assertTrue(client.received().endswith(b"\r\n\r\n0\r\n\r\n"))
+        self.assertTrue(self.backend.transport.aborted)
+        self.assertEqual(self.end()["reason"], MACHINE_DELETED)
+        client.lose()
+        self.assertEqual(self.timed(), [])
+
+    def test_ended_while_connecting(self) -> None:
+        """Also before anybody could be asked."""
+        self.locator.endpoints.clear()
+        self.add_backend(connected=False)
+        client = self.ask()
+        self.sessions.end(lambda _: True, Ending(REVOKED, "ann may not"))
+        self.assertIn(b"AuthorizationWithdrawn", client.received())
+        self.assertEqual(self.end()["reason"], REVOKED)
+
+    def test_refused(self) -> None:
+        """A refusal that comes late is one."""
+        client = self.ask()
+        self.clock.advance(100)
+        self.answer(b"HTTP/1.1 404 X\r\nContent-Length: 2\r\n\r\nno")
+        (answer,) = client.responses()
+        self.assertEqual((answer.code, self.end()["code"]), (404, 404))
+
+
+class RefuseTests(RelayCase):
+    """What does not pass."""
+
+    def refused(self, client: MemoryClient) -> Response:
+        """A Status, on record with its code."""
+        (answer,) = client.responses()
+        status = answer.json()
+        self.assertEqual((status["kind"], status["code"]), ("Status", answer.code))
+        self.assertEqual(self.end()["code"], answer.code)
+        return answer
+
+    def test_locator(self) -> None:
+        """What the locator refuses is told as it is."""
+        for problem in (Unauthorized(), Forbidden("ann may not"), NotFound("machines", "vm")):
+            self.setUp()
+            self.locator.problem = problem
+            self.assertEqual(self.refused(self.ask()).code, problem.code)
+            self.assertIsNone(self.backend.protocol)
+
+    def test_methods(self) -> None:
+        """A log is read with GET."""
+        for method in (b"POST", b"HEAD", b"DELETE", b"PUT"):
+            client = self.server.connect()
+            client.send(GET.replace(b"GET", method) + b"\r\n")
+            (answer,) = client.responses(method.decode())
+            self.assertEqual((answer.code, answer.headers["allow"]), (405, "GET"))
+
+    def test_backend(self) -> None:
+        """A Status is passed on; what is neither that nor a log is 502, and names the machine."""
+        body = json.dumps(NotFound("machines", "vm").to_status()).encode()
+        for head, code, told in (
+            (b"HTTP/1.1 404 X\r\n", 404, 'machines "vm" not found'),
+            (b"HTTP/1.1 401 X\r\n", 502, "does not accept this server's credentials"),
+            (b"HTTP/1.1 302 X\r\nLocation: /\r\n", 502, "status code 302, and no log"),
+            (b"HTTP/1.1 200 X\r\nContent-Type: text/html\r\n", 502, "status code 200, and no log"),
+        ):
+            self.setUp()
+            client = self.ask()
+            self.answer(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            answer = self.refused(client)
+            self.assertEqual(answer.code, code)
+            self.assertIn(told, answer.json()["message"])
+            self.assertIn('"vm"', answer.json()["message"])
+            self.assertTrue(self.backend.transport.aborted)
+
+    def test_meaning(self) -> None:
+        """A locator may know what a refusal means, a 401 as well."""
+        for code in (401, 403, 429):
+            self.setUp()
+            self.locator.more = {"refusal": lambda error: BadGateway(f"it said {error.code}")}
+            client = self.ask()
+            self.answer(b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\nno" % code)
+            answer = self.refused(client)
+            self.assertEqual(answer.code, 502)
+            self.assertIn(f"it said {code}", answer.json()["message"])
+
+    def test_down(self) -> None:
+        """Nobody there, and nobody who answers."""
+        self.locator.endpoints.clear()
+        self.add_backend(connected=False).connecting.errback(error.ConnectionRefusedError())
+        self.assertEqual(self.refused(self.ask()).code, 502)
+        self.setUp()
+        client = self.ask()
+        self.clock.advance(10)
+        answer = self.refused(client)
+        self.assertEqual(answer.code, 504)
+        self.assertIn("10.0.0.0:1: no answer to the request", answer.json()["message"])
+
+    def test_full(self) -> None:
+        """Too many sessions are too many."""
+        self.sessions._limit = 0
+        self.assertEqual(self.refused(self.ask()).code, 429)

@@ -1,0 +1,192 @@
+"""
+Tests for :mod:`twisted_exec.tls.pki.directory`.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+
+import yaml
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.dialects import IRONCORE, SPHERIC
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError, VerificationError
+from twisted_exec.tls.files import read_file
+from twisted_exec.tls.peer import PeerCertificate, verify
+from twisted_exec.tls.pki.directory import (
+    FORWARDING_USER,
+    Pair,
+    create_pki,
+    open_pki,
+    write_kubeconfig,
+)
+
+
+def peer(pair: Pair) -> PeerCertificate:
+    return PeerCertificate(pem.certificates(read_file(pair.certificate), "it")[0])
+
+
+class PKITests(SynchronousTestCase):
+    """Tests for :class:`PKI`."""
+
+    def setUp(self) -> None:
+        self.directory = os.path.abspath(self.mktemp())
+        self.pki = create_pki(self.directory)
+
+    def test_private(self) -> None:
+        """The directory and every file in it are ours alone."""
+        self.pki.issue_apiserver(["localhost"])
+        self.pki.issue_poollet("pool-a", ["localhost"])
+        self.pki.issue_user("jane", [])
+        self.pki.issue_runtime("host-1", ["localhost"])
+        self.assertEqual(stat.S_IMODE(os.stat(self.directory).st_mode), 0o700)
+        for name in os.listdir(self.directory):
+            mode = stat.S_IMODE(os.stat(os.path.join(self.directory, name)).st_mode)
+            self.assertEqual(mode, 0o600, name)
+
+    def test_account_key(self) -> None:
+        """A key for tokens is made once, private; what is there stays, whatever it is."""
+        first = read_file(self.pki.account_key)
+        self.assertIn(b"PRIVATE KEY", first)
+        self.assertEqual(os.stat(self.pki.account_key).st_mode & 0o777, 0o600)
+        create_pki(self.directory, replace=True).make_account_key()
+        self.assertEqual(read_file(self.pki.account_key), first)
+
+    def test_three_authorities(self) -> None:
+        """Serving, user and forwarding CA are three."""
+        cas = {
+            read_file(path)
+            for path in (self.pki.serving_ca, self.pki.client_ca, self.pki.forwarding_ca)
+        }
+        self.assertEqual(len(cas), 3)
+
+    def test_each_for_its_own(self) -> None:
+        """Each certificate is worth something to one CA only."""
+        _, forwarding = self.pki.issue_apiserver(["localhost"])
+        _, poollet = self.pki.issue_poollet("pool-a", ["localhost"])
+        jane = self.pki.issue_user("jane", ["dev"])
+        cas = (self.pki.serving_ca, self.pki.client_ca, self.pki.forwarding_ca)
+        for pair, good in (
+            (forwarding, self.pki.forwarding_ca),
+            (poollet, self.pki.client_ca),
+            (jane, self.pki.client_ca),
+        ):
+            for ca in cas:
+                if ca == good:
+                    verify(peer(pair), read_file(ca))
+                else:
+                    with self.assertRaises(VerificationError):
+                        verify(peer(pair), read_file(ca))
+
+    def test_names(self) -> None:
+        """Who each certificate says it is."""
+        _, forwarding = self.pki.issue_apiserver(["localhost"])
+        serving, poollet = self.pki.issue_poollet("pool-a", ["localhost"])
+        self.assertEqual(peer(forwarding).common_name, FORWARDING_USER)
+        self.assertEqual(peer(poollet).common_name, IRONCORE.pool_identity("pool-a"))
+        self.assertEqual(peer(poollet).organizations, (IRONCORE.pool_identity_group,))
+        self.assertEqual(peer(serving).common_name, IRONCORE.pool_identity("pool-a"))
+
+    def test_no_overwriting(self) -> None:
+        """What exists stays, all of it, unless replacing is asked for."""
+        with self.assertRaises(TLSConfigError):
+            create_pki(self.directory)
+        self.pki.issue_user("jane", [])
+        before = read_file(self.pki.pair("user-jane").key)
+        with self.assertRaises(TLSConfigError) as caught:
+            self.pki.issue_user("jane", [])
+        self.assertIn("give --force", str(caught.exception))
+        self.assertEqual(read_file(self.pki.pair("user-jane").key), before)
+        self.pki.issue_user("jane", [], replace=True)
+        self.assertNotEqual(read_file(self.pki.pair("user-jane").key), before)
+
+    def test_half_exists(self) -> None:
+        """One of several existing files refuses them all, before any is written."""
+        self.pki.issue_apiserver(["localhost"])
+        os.unlink(self.pki.pair("apiserver").certificate)
+        os.unlink(self.pki.pair("apiserver").key)
+        with self.assertRaises(TLSConfigError):
+            self.pki.issue_apiserver(["localhost"])
+        self.assertFalse(self.pki.pair("apiserver").exists)
+
+    def test_file_names(self) -> None:
+        """No name leads out of the directory."""
+        for bad in ("../x", "a/b", "", ".hidden", "a\nb", "a\0b", "-x"):
+            with self.assertRaises(TLSConfigError, msg=repr(bad)):
+                self.pki.issue_user(bad, [])
+            with self.assertRaises(TLSConfigError, msg=repr(bad)):
+                self.pki.issue_poollet(bad, ["localhost"])
+            with self.assertRaises(TLSConfigError, msg=repr(bad)):
+                self.pki.issue_runtime(bad, ["localhost"])
+
+    def test_long_pool(self) -> None:
+        """A pool name that no certificate has room for says how much there is."""
+        with self.assertRaises(TLSConfigError) as caught:
+            self.pki.issue_poollet("p" * 25, ["localhost"])
+        self.assertIn("has 25 characters; a certificate has room for 24", str(caught.exception))
+        self.pki.issue_poollet("p" * 24, ["localhost"])
+
+    def test_dialects(self) -> None:
+        """A poollet is called as its dialect calls it, and a shorter prefix leaves more room."""
+        _, client = self.pki.issue_poollet("f" * 31, ["localhost"], dialect=SPHERIC)
+        (certificate,) = pem.certificates(read_file(client.certificate), "it")
+        subject = certificate.subject.rfc4514_string()
+        self.assertIn(f"CN=core.spheric.cloud:system:fleet:{'f' * 31}", subject)
+        self.assertIn("O=core.spheric.cloud:system:fleets", subject)
+
+    def test_open(self) -> None:
+        """A directory made before is found, another is not."""
+        open_pki(self.directory).issue_user("jane", [])
+        with self.assertRaises(TLSConfigError) as caught:
+            open_pki("/nowhere")
+        self.assertIn("twisted-exec pki init /nowhere", str(caught.exception))
+
+    def test_missing_key(self) -> None:
+        """An authority whose key is kept elsewhere says which one is missing."""
+        os.unlink(self.pki.pair("client-ca").key)
+        with self.assertRaises(TLSConfigError) as caught:
+            self.pki.issue_user("jane", [])
+        self.assertIn("client-ca.key", str(caught.exception))
+
+
+class KubeconfigTests(SynchronousTestCase):
+    """Tests for :func:`write_kubeconfig`."""
+
+    def setUp(self) -> None:
+        self.path = self.mktemp()
+
+    def kubeconfig(self, *, replace: bool = False) -> None:
+        write_kubeconfig(
+            self.path,
+            server="https://localhost:6443",
+            ca_pem=b"CA",
+            certificate_pem=b"CRT",
+            key_pem=b"KEY",
+            user="admin: 'x'",
+            replace=replace,
+        )
+
+    def test_content(self) -> None:
+        """It is YAML with everything inside, for us alone."""
+        self.kubeconfig()
+        self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o600)
+        with open(self.path) as stream:
+            document = yaml.safe_load(stream)
+        cluster = document["clusters"][0]["cluster"]
+        self.assertEqual(cluster["server"], "https://localhost:6443")
+        self.assertEqual(base64.b64decode(cluster["certificate-authority-data"]), b"CA")
+        user = document["users"][0]["user"]
+        self.assertEqual(base64.b64decode(user["client-key-data"]), b"KEY")
+        context = document["contexts"][0]
+        self.assertEqual(document["current-context"], context["name"])
+        self.assertEqual(context["context"]["user"], "admin: 'x'")
+
+    def test_no_overwriting(self) -> None:
+        """An existing one stays unless replacing is asked for."""
+        self.kubeconfig()
+        with self.assertRaises(TLSConfigError):
+            self.kubeconfig()
+        self.kubeconfig(replace=True)

@@ -1,0 +1,570 @@
+"""Tests for :mod:`twisted_exec.wire.remotecommand.spdy_streams`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.wire.spdy.test_frames import VECTORS, captured, read_on
+from twisted_exec.wire.channel import V1, V4, Channel, StreamClosed, StreamData
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.remotecommand.messages import COMPLETED, LINE_LOST, Ending, encode_ending
+from twisted_exec.wire.remotecommand.spdy_streams import (
+    MAX_BUFFERED_BYTES,
+    SPDY_PROTOCOLS,
+    V2,
+    V3,
+    ClientStreams,
+    PeerDone,
+    Ready,
+    ServerStreams,
+)
+from twisted_exec.wire.spdy import frames
+from twisted_exec.wire.spdy.connection import PingReceived, PongReceived
+from twisted_exec.wire.spdy.frames import (
+    Data,
+    Frame,
+    FrameReader,
+    FrameWriter,
+    GoAway,
+    Ping,
+    RstStream,
+    SynReply,
+    SynStream,
+)
+
+SUCCESS = b'{"metadata":{},"status":"Success"}'
+STDIN, STDOUT, STDERR = Channel.STDIN, Channel.STDOUT, Channel.STDERR
+ERROR, RESIZE = Channel.ERROR, Channel.RESIZE
+
+
+def data(stream_id: int, payload: bytes, fin: bool = False) -> bytes:
+    return b"".join(frames.data(stream_id, payload, fin))
+
+
+def happened(streams: Any, received: bytes = b"") -> list[Any]:
+    """The events of so many bytes, pieces of data joined."""
+    streams.feed(received)
+    found: list[Any] = []
+    while (event := streams.next_event()) is not None:
+        last = found[-1] if found else None
+        if (
+            isinstance(event, StreamData)
+            and isinstance(last, StreamData)
+            and event.channel is last.channel
+        ):
+            found[-1] = StreamData(event.channel, last.data + event.data)
+        else:
+            found.append(event)
+    return found
+
+
+class ServerTestCase(SynchronousTestCase):
+    """A server's end, and a client of frames."""
+
+    protocol = V4
+
+    def setUp(self) -> None:
+        self.start()
+
+    def start(self, expected: frozenset[Channel] | None = None, protocol: str = V4) -> None:
+        self.server = ServerStreams(protocol, expected)
+        self.server.start()
+        self.client, self.reader = FrameWriter(), FrameReader()
+        self.next_id = 1
+
+    def open(self, *names: str) -> list[Any]:
+        """Open streams one by one; what happened, answers left aside."""
+        found = []
+        for name in names:
+            headers = [(b"streamType", name.encode())]
+            found += happened(self.server, self.client.syn_stream(self.next_id, headers))
+            answers = [one for one in self.sent() if isinstance(one, SynReply)]
+            self.assertEqual(answers, [SynReply(self.next_id)], name)
+            self.next_id += 2
+        return found
+
+    def sent(self) -> list[Frame]:
+        return read_on(self.reader, self.server.data_to_send())
+
+
+class BeginningTests(ServerTestCase):
+    """When a session begins."""
+
+    def test_enough(self) -> None:
+        """When the request does not say more, errors and output are enough; others join."""
+        self.assertEqual(self.open("error", "stdin"), [])
+        self.assertFalse(self.server.ready)
+        self.assertEqual(self.open("stdout"), [Ready()])
+        self.assertEqual(self.open("resize"), [])
+        found = happened(self.server, data(3, b"ls") + data(7, b"{"))
+        self.assertEqual(found, [StreamData(STDIN, b"ls"), StreamData(RESIZE, b"{")])
+
+    def test_asked_for(self) -> None:
+        """What the request says will come is waited for."""
+        self.start(frozenset({ERROR, STDIN, STDOUT, STDERR}))
+        self.assertEqual(self.open("error", "stdout", "stdin"), [])
+        self.assertEqual(self.open("stderr"), [Ready()])
+        self.start(frozenset({ERROR, STDIN}))
+        self.assertEqual(self.open("error", "stdin"), [Ready()])
+
+    def test_held(self) -> None:
+        """What comes before the beginning waits for it."""
+        self.open("error", "stdin", "resize")
+        self.assertEqual(happened(self.server, data(5, b"{}") + data(3, b"ls", True)), [])
+        self.assertEqual(
+            self.open("stdout"),
+            [Ready(), StreamData(RESIZE, b"{}"), StreamData(STDIN, b"ls"), StreamClosed(STDIN)],
+        )
+
+    def test_held_too_much(self) -> None:
+        """Who sends so much before has opened all that it wants."""
+        self.open("stdin")
+        much = bytes(MAX_BUFFERED_BYTES - 1000)
+        self.assertEqual(happened(self.server, data(1, much)), [])
+        found = happened(self.server, data(1, bytes(1000)))
+        self.assertEqual(found, [Ready(), StreamData(STDIN, bytes(MAX_BUFFERED_BYTES))])
+
+    def test_held_pieces(self) -> None:
+        """A byte in a frame of its own costs more than a byte to keep."""
+        self.open("stdin")
+        count = 0
+        while not happened(self.server, data(1, b"x")):
+            count += 1
+        self.assertLess(count, 300)
+
+    def test_settled(self) -> None:
+        """What never comes is not waited for for ever."""
+        self.open("error", "stdin")
+        self.assertTrue(self.server.settle())
+        self.assertEqual(happened(self.server), [Ready()])
+        self.assertTrue(self.server.settle())
+        self.assertEqual(happened(self.server), [])
+        self.server.send(STDOUT, b"nobody")
+        self.assertEqual(self.sent(), [])
+
+    def test_nothing_came(self) -> None:
+        """Without any stream there is no session; types that nobody knows are none."""
+        self.assertFalse(self.server.settle())
+        self.open("future")
+        self.assertFalse(self.server.settle())
+
+    def test_twice(self) -> None:
+        """A second stream for a channel is refused."""
+        self.open("error", "stdin")
+        happened(self.server, self.client.syn_stream(5, [(b"streamtype", b"stdin")]))
+        self.assertEqual(self.sent(), [RstStream(5, 5)])
+        happened(self.server, data(3, b"", True))
+        happened(self.server, self.client.syn_stream(7, [(b"streamtype", b"stdin")]))
+        self.assertEqual(self.sent(), [RstStream(7, 5)])
+
+    def test_unknown_types(self) -> None:
+        """Types nobody knows are answered, and what comes on them is passed over."""
+        for headers in ([], [(b"other", b"stdin")], [(b"streamtype", b"future")]):
+            self.start()
+            happened(self.server, self.client.syn_stream(1, headers))
+            self.assertEqual(self.sent(), [SynReply(1)])
+            self.assertEqual(happened(self.server, data(1, b"x", True)), [])
+
+
+class TalkTests(ServerTestCase):
+    """A session that is up."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.open("error", "stdin", "stdout", "stderr", "resize")
+
+    def test_output(self) -> None:
+        """Output goes out on its stream."""
+        self.server.send(STDOUT, b"hello")
+        self.server.send(STDERR, b"oh")
+        self.assertEqual(self.sent(), [Data(5, b"hello"), Data(7, b"oh")])
+
+    def test_output_nobody_wants(self) -> None:
+        """A client may reset its output and stay; then it gets none."""
+        self.assertEqual(happened(self.server, frames.rst_stream(5, 5)), [])
+        self.server.send(STDOUT, b"hello")
+        self.assertEqual(self.sent(), [])
+        self.server.finish(encode_ending(Ending(COMPLETED), self.server.protocol))
+        self.assertEqual(
+            self.sent(),
+            [Data(1, SUCCESS, True), RstStream(3, 5), Data(7, b"", True), RstStream(9, 5)],
+        )
+
+    def test_input_reset(self) -> None:
+        """A reset of the input is its end."""
+        found = happened(self.server, data(3, b"x") + frames.rst_stream(3, 5))
+        self.assertEqual(found, [StreamData(STDIN, b"x"), StreamClosed(STDIN)])
+
+    def test_ends_of_others(self) -> None:
+        """A client that closes what only we write says nothing."""
+        self.assertEqual(happened(self.server, data(1, b"", True) + data(5, b"", True)), [])
+
+    def test_pings(self) -> None:
+        """Pings of both sides."""
+        self.server.ping()
+        self.assertEqual(self.sent(), [Ping(2)])
+        found = happened(self.server, frames.ping(2) + frames.ping(1))
+        self.assertEqual(found, [PongReceived(2), PingReceived(1)])
+        self.server.answer(PingReceived(1))
+        self.assertEqual(self.sent(), [Ping(1)])
+
+    def test_client_goes(self) -> None:
+        """A client says that it goes; nothing is sent behind our own word."""
+        self.assertEqual(happened(self.server, frames.go_away(0)), [PeerDone()])
+        self.server.leave()
+        self.server.leave()
+        self.server.ping()
+        self.server.answer(PingReceived(1))
+        self.server.send(STDOUT, b"late")
+        self.server.end(STDOUT)
+        self.assertEqual(self.sent(), [GoAway(9, 0)])
+
+    def test_broken(self) -> None:
+        """A broken connection is told in the last word."""
+        with self.assertRaises(RemoteProtocolError):
+            happened(self.server, b"\xff" * 8)
+        self.server.go_away(broken=True)
+        self.assertEqual(self.sent(), [GoAway(9, 1)])
+
+
+class EndTests(ServerTestCase):
+    """How a session ends."""
+
+    def test_order(self) -> None:
+        """Output, the status, an end to each stream; the last word comes later."""
+        self.open("error", "stdin", "stdout", "resize")
+        self.server.send(STDOUT, b"bye")
+        self.server.finish(encode_ending(Ending(COMPLETED), self.server.protocol))
+        self.assertEqual(
+            self.sent(),
+            [
+                Data(5, b"bye"),
+                Data(1, SUCCESS, True),
+                RstStream(3, 5),
+                Data(5, b"", True),
+                RstStream(7, 5),
+            ],
+        )
+        self.server.send(STDOUT, b"late")
+        self.assertEqual(happened(self.server, data(3, b"late", True) + data(7, b"{}")), [])
+        self.assertEqual(self.sent(), [])
+        self.server.go_away()
+        self.assertEqual(self.sent(), [GoAway(7, 0)])
+
+    def test_status(self) -> None:
+        """Version 4 says how it ended in a Status, those before in a text, or not at all."""
+        code = Ending(COMPLETED, exit_code=7)
+        lost = Ending(LINE_LOST, "the line is lost")
+        for protocol in SPDY_PROTOCOLS:
+            told = []
+            for ending in (Ending(COMPLETED), code, lost):
+                self.start(protocol=protocol)
+                self.open("error", "stdout")
+                self.server.finish(encode_ending(ending, self.server.protocol))
+                status, *ends = self.sent()
+                assert isinstance(status, Data)
+                self.assertEqual((status.stream_id, status.fin), (1, True))
+                # A client of version 1 would take the end of output for success.
+                failed = protocol == V1 and not ending.ok
+                self.assertEqual(ends, [] if failed else [Data(3, b"", True)])
+                told.append(status.data)
+            if protocol == V4:
+                self.assertEqual(told[0], SUCCESS)
+                self.assertEqual(json.loads(told[1])["reason"], "NonZeroExitCode")
+                self.assertEqual(json.loads(told[2])["message"], "the line is lost")
+            else:
+                self.assertEqual((told[0], told[2]), (b"", b"the line is lost"))
+                self.assertIn(b"exit code 7", told[1])
+
+    def test_version_1_without_errors(self) -> None:
+        """A client of version 1 that wants no errors sees the end of its output all the same."""
+        self.start(protocol=V1)
+        self.open("stdin", "stdout")
+        self.server.settle()
+        self.server.finish(encode_ending(Ending(LINE_LOST, "gone"), self.server.protocol))
+        self.assertEqual(self.sent(), [RstStream(1, 5), Data(3, b"", True)])
+
+    def test_late_streams(self) -> None:
+        """A stream that comes after the end is answered, and gets its end at once."""
+        self.open("error")
+        self.server.finish(encode_ending(Ending(COMPLETED), self.server.protocol))
+        self.assertEqual(self.sent(), [Data(1, SUCCESS, True)])
+        for name, end in (
+            ("stdin", RstStream(3, 5)),
+            ("stdout", Data(5, b"", True)),
+            ("resize", RstStream(7, 5)),
+        ):
+            headers = [(b"streamtype", name.encode())]
+            found = happened(self.server, self.client.syn_stream(self.next_id, headers))
+            self.assertEqual((found, self.sent()), ([], [SynReply(self.next_id), end]))
+            self.next_id += 2
+
+    def test_ended_before_the_error_stream(self) -> None:
+        """Even the status waits for its stream."""
+        self.server.finish(encode_ending(Ending(COMPLETED), self.server.protocol))
+        self.assertEqual(self.sent(), [])
+        happened(self.server, self.client.syn_stream(1, [(b"streamtype", b"error")]))
+        self.assertEqual(self.sent(), [SynReply(1), Data(1, SUCCESS, True)])
+
+
+class CaptureTests(SynchronousTestCase):
+    """Sessions of real kubectls."""
+
+    def test_every_split(self) -> None:
+        """What they typed, in any split; they left by a word, or without."""
+        for session in VECTORS["sessions"]:
+            name = session["capture"]
+            if "exec" not in name:
+                continue
+            sent = captured(name, "C")
+            whole = happened(ServerStreams(V4), sent)
+            self.assertEqual(whole[0], Ready())
+            self.assertEqual("stdin" in name or "tty" in name, StreamClosed(STDIN) in whole)
+            self.assertEqual("tty" in name, any(getattr(e, "channel", 0) is RESIZE for e in whole))
+            for split in range(1, 48):
+                server, found = ServerStreams(V4), []
+                for start in range(0, len(sent), split):
+                    found += happened(server, sent[start : start + split])
+                self.assertEqual(by_channel(found), by_channel(whole), (name, split))
+
+
+def by_channel(found: list[Any]) -> Any:
+    """What came on each channel, and the rest in order."""
+    channels: dict[Channel, bytes] = {}
+    for event in found:
+        if isinstance(event, StreamData):
+            channels[event.channel] = channels.get(event.channel, b"") + event.data
+    return channels, [event for event in found if not isinstance(event, StreamData)]
+
+
+class ClientTests(SynchronousTestCase):
+    """Tests for :class:`ClientStreams`."""
+
+    def start(self, protocol: str = V4, **more: Any) -> None:
+        self.client = ClientStreams(protocol, **more)
+        self.server, self.reader = FrameWriter(), FrameReader()
+        self.client.start()
+
+    def setUp(self) -> None:
+        self.start()
+
+    def sent(self) -> list[Frame]:
+        return read_on(self.reader, self.client.data_to_send())
+
+    def reply(self, *ids: int) -> list[Any]:
+        return [
+            one
+            for stream_id in ids
+            for one in happened(self.client, self.server.syn_reply(stream_id))
+        ]
+
+    def up(self) -> None:
+        self.assertEqual(self.reply(1, 3, 5, 7), [Ready()])
+        self.sent()
+
+    def test_chosen(self) -> None:
+        """Those that were asked for are opened, in the same order, and sizes where there are any."""
+        for protocol, channels, types in (
+            (V4, {STDERR, STDOUT, ERROR}, [b"error", b"stdout", b"stderr"]),
+            (V4, {RESIZE, STDIN, ERROR}, [b"error", b"stdin", b"resize"]),
+            (V2, {RESIZE, STDIN, ERROR}, [b"error", b"stdin"]),
+        ):
+            self.start(protocol, channels=frozenset(channels))
+            opened = []
+            for number in range(len(types)):
+                (stream,) = self.sent()
+                assert isinstance(stream, SynStream)
+                opened.append(stream.headers[0][1])
+                told = self.reply(2 * number + 1)
+            self.assertEqual((opened, told), (types, [Ready()]))
+            self.assertEqual(self.sent(), [])
+
+    def test_errors_apart(self) -> None:
+        """With errors apart from output, it is over when both have ended."""
+        self.start(channels=frozenset({ERROR, STDOUT, STDERR}))
+        self.reply(1, 3, 5)
+        data = b"".join(frames.data(5, b"oh", True)) + b"".join(frames.data(3, b"", True))
+        told = happened(self.client, data)
+        self.assertEqual(told, [StreamData(STDERR, b"oh"), *map(StreamClosed, (STDERR, STDOUT))])
+        told = happened(self.client, b"".join(frames.data(1, SUCCESS, True)))
+        self.assertEqual(told, [StreamData(ERROR, SUCCESS), StreamClosed(ERROR), PeerDone()])
+
+    def test_one_at_a_time(self) -> None:
+        """Streams are opened in kubectl's order, each when the one before was answered."""
+        for protocol, names in (
+            (V4, ["error", "stdin", "stdout", "resize"]),
+            (V3, ["error", "stdin", "stdout", "resize"]),
+            (V2, ["error", "stdin", "stdout"]),
+            (V1, ["error", "stdin", "stdout"]),
+        ):
+            self.start(protocol)
+            for number, name in enumerate(names):
+                stream_id = 2 * number + 1
+                expected = SynStream(stream_id, ((b"streamtype", name.encode()),))
+                self.assertEqual(self.sent(), [expected])
+                self.assertFalse(self.client.settle())
+                found = self.reply(stream_id)
+            self.assertEqual(found, [Ready()])
+            self.assertTrue(self.client.settle())
+            self.assertEqual(self.sent(), [])
+
+    def test_talk(self) -> None:
+        """Input and sizes go out, its end as well; output comes."""
+        self.up()
+        self.client.send(STDIN, b"ls")
+        self.client.send(RESIZE, b"{}")
+        self.client.end(STDIN)
+        self.client.end(STDIN)
+        self.client.send(STDIN, b"late")
+        expected = [Data(3, b"ls"), Data(7, b"{}"), Data(3, b"", True)]
+        self.assertEqual(self.sent(), expected)
+        self.assertEqual(happened(self.client, data(5, b"out")), [StreamData(STDOUT, b"out")])
+
+    def test_output_before_the_last_stream(self) -> None:
+        """A server that begins sooner is heard when all is open."""
+        self.reply(1, 3, 5)
+        self.assertEqual(happened(self.client, data(5, b"login: ")), [])
+        self.assertEqual(self.reply(7), [Ready(), StreamData(STDOUT, b"login: ")])
+
+    def test_too_much_too_soon(self) -> None:
+        """But not for ever."""
+        self.reply(1, 3, 5)
+        with self.assertRaises(RemoteProtocolError):
+            happened(self.client, data(5, bytes(MAX_BUFFERED_BYTES + 1)))
+
+    def test_no_sizes(self) -> None:
+        """A server may refuse sizes, and nothing else."""
+        self.reply(1, 3, 5)
+        self.sent()
+        self.assertEqual(happened(self.client, frames.rst_stream(7, 3)), [Ready()])
+        self.client.send(RESIZE, b"{}")
+        self.assertEqual(self.sent(), [])
+
+    def test_ended_before_the_last_stream(self) -> None:
+        """A server that is done already resets what it accepted: that is no refusal."""
+        self.reply(1, 3)
+        ended = frames.rst_stream(3, 5) + data(1, SUCCESS, True)
+        self.assertEqual(happened(self.client, ended), [])
+        self.assertEqual(self.reply(5), [])
+        self.assertEqual(happened(self.client, data(5, b"", True))[0], Ready())
+
+    def test_refused(self) -> None:
+        """Without the others there is no session."""
+        for count, name in enumerate(("error", "stdin", "stdout")):
+            self.start()
+            self.reply(*range(1, 2 * count, 2))
+            with self.assertRaises(RemoteProtocolError) as caught:
+                happened(self.client, frames.rst_stream(2 * count + 1, 3))
+            self.assertEqual(str(caught.exception), f"the server refused the stream {name}")
+
+    def test_servers_end(self) -> None:
+        """The session is over when the status and the output are at their end."""
+        self.up()
+        found = happened(self.client, data(5, b"bye", True) + data(1, SUCCESS, True))
+        self.assertEqual(
+            found,
+            [
+                StreamData(STDOUT, b"bye"),
+                StreamClosed(STDOUT),
+                StreamData(ERROR, SUCCESS),
+                StreamClosed(ERROR),
+                PeerDone(),
+            ],
+        )
+        self.client.leave()
+        self.client.leave()
+        self.assertEqual(
+            self.sent(), [*(RstStream(number, 5) for number in (1, 3, 5, 7)), GoAway(0, 0)]
+        )
+
+    def test_over_before_it_began(self) -> None:
+        """A session may end while the last stream is opened."""
+        self.reply(1, 3, 5)
+        found = happened(self.client, data(1, SUCCESS, True) + data(5, b"", True))
+        self.assertEqual(found[0], Ready())
+        self.assertEqual(found[-1], PeerDone())
+        self.assertIn(StreamData(ERROR, SUCCESS), found)
+
+    def test_resets(self) -> None:
+        """Older servers reset all; a missing Status is then missing, a missing text is not."""
+        for protocol, told in ((V4, False), (V2, True), (V1, True)):
+            self.start(protocol)
+            self.reply(*((1, 3, 5, 7) if protocol == V4 else (1, 3, 5)))
+            found = happened(self.client, frames.rst_stream(1, 5) + frames.rst_stream(5, 5))
+            self.assertEqual(StreamClosed(ERROR) in found, told)
+            self.assertEqual(found[-1], PeerDone())
+
+    def test_input_refused_later(self) -> None:
+        """A server that takes no more input goes on."""
+        self.up()
+        self.assertEqual(happened(self.client, frames.rst_stream(3, 5)), [StreamClosed(STDIN)])
+        self.client.send(STDIN, b"x")
+        self.client.end(STDIN)
+        self.assertEqual(self.sent(), [])
+
+    def test_servers_word(self) -> None:
+        """A server that goes is done, also before the beginning."""
+        self.assertEqual(happened(self.client, frames.go_away(0)), [PeerDone()])
+        self.start()
+        self.up()
+        self.assertEqual(happened(self.client, frames.go_away(7)), [PeerDone()])
+
+    def test_servers_streams(self) -> None:
+        """A server opens none."""
+        self.up()
+        self.assertEqual(happened(self.client, self.server.syn_stream(2, [])), [])
+        self.assertEqual(self.sent(), [RstStream(2, 3)])
+
+
+class WholeTests(SynchronousTestCase):
+    """Both ends of ours."""
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        st.sampled_from(SPDY_PROTOCOLS),
+        st.lists(st.tuples(st.booleans(), st.binary(min_size=1, max_size=50)), max_size=8),
+        st.integers(1, 60),
+    )
+    def test_conversation(self, protocol: str, said: list[tuple[bool, bytes]], split: int) -> None:
+        """What is typed and what is printed arrive, on any split, and the ending behind it."""
+        client, server = ClientStreams(protocol), ServerStreams(protocol)
+        heard: dict[Any, list[Any]] = {client: [], server: []}
+
+        def pump() -> None:
+            moved = True
+            while moved:
+                moved = False
+                for one, other in ((client, server), (server, client)):
+                    sent = one.data_to_send()
+                    for start in range(0, len(sent), split):
+                        heard[other] += happened(other, sent[start : start + split])
+                        moved = True
+
+        client.start()
+        pump()
+        for typed, text in said:
+            if typed:
+                client.send(STDIN, text)
+            else:
+                server.send(STDOUT, text)
+        client.end(STDIN)
+        pump()
+        server.finish(encode_ending(Ending(COMPLETED), protocol))
+        pump()
+        client.leave()
+        pump()
+        typed_text = b"".join(text for typed, text in said if typed)
+        printed = b"".join(text for typed, text in said if not typed)
+        to_server, told_server = by_channel(heard[server])
+        to_client, told_client = by_channel(heard[client])
+        self.assertEqual(to_server.get(STDIN, b""), typed_text)
+        self.assertEqual(told_server, [Ready(), StreamClosed(STDIN), PeerDone()])
+        self.assertEqual(to_client.get(STDOUT, b""), printed)
+        self.assertEqual(to_client.get(ERROR, b""), SUCCESS if protocol == V4 else b"")
+        self.assertEqual((told_client[0], told_client[-1]), (Ready(), PeerDone()))
+        self.assertIn(StreamClosed(ERROR), told_client)

@@ -1,0 +1,273 @@
+"""Tests for :mod:`twisted_exec.wire.frame_boundaries`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.wire.frame_boundaries import MAX_TRACKED_BYTES, FrameBoundaries, edges
+from twisted_exec.wire.remotecommand.messages import SHUTTING_DOWN, Ending
+from twisted_exec.wire.spdy import frames as spdy_frames
+from twisted_exec.wire.spdy.frames import Data, Frame, FrameReader, FrameWriter, GoAway
+from twisted_exec.wire.upgrade import SPDY, WEBSOCKET
+
+ENDING = Ending(SHUTTING_DOWN, "the node server is going down")
+
+
+def frame(first: int, payload: bytes, mask: bytes = b"") -> bytes:
+    """A WebSocket frame with the shortest head there is for it."""
+    size, bit = len(payload), 0x80 if mask else 0
+    if size < 126:
+        head = bytes((first, bit | size))
+    elif size < 1 << 16:
+        head = bytes((first, bit | 126)) + size.to_bytes(2, "big")
+    else:
+        head = bytes((first, bit | 127)) + size.to_bytes(8, "big")
+    return head + mask + payload
+
+
+def websocket_frames(data: bytes) -> list[tuple[int, bytes]]:
+    """First bytes and payloads of short and middling frames without a mask."""
+    found = []
+    while data:
+        size, start = data[1], 2
+        if size == 126:
+            size, start = int.from_bytes(data[2:4], "big"), 4
+        found.append((data[0], data[start : start + size]))
+        data = data[start + size :]
+    return found
+
+
+def spdy_frames_of(data: bytes) -> list[Frame]:
+    """What a client reads."""
+    reader, found = FrameReader(), []
+    reader.feed(data)
+    while (one := reader.next_frame()) is not None:
+        found.append(one)
+    return found
+
+
+class WebSocketTests(SynchronousTestCase):
+    """Where messages end."""
+
+    MESSAGES = (
+        frame(0x82, b"\x01" + b"a" * 20),
+        frame(0x82, b"\x01" + b"b" * 300),
+        frame(0x82, b"\x01" + b"c" * 70_000),
+        frame(0x89, b""),
+        frame(0x02, b"\x01begin") + frame(0x89, b"ping") + frame(0x80, b" and end"),
+        frame(0x82, b"masked", b"mask"),
+    )
+
+    def check(
+        self, messages: Sequence[bytes], pieces: list[bytes], follower: FrameBoundaries
+    ) -> None:
+        ends, passed = set(), 0
+        for message in messages:
+            passed += len(message)
+            ends.add(passed)
+        passed = 0
+        for piece in pieces:
+            self.assertEqual(follower.to_user(piece), len(piece))
+            passed += len(piece)
+            self.assertEqual(follower.at_edge, passed in ends, passed)
+
+    @given(st.lists(st.integers(1, 80_000), max_size=20))
+    def test_any_split(self, cuts: list[int]) -> None:
+        """An edge is behind a whole message, however its bytes come, and nowhere else."""
+        whole = b"".join(self.MESSAGES)
+        bounds = [0, *sorted(cut for cut in cuts if cut < len(whole)), len(whole)]
+        pieces = [whole[a:b] for a, b in pairwise(bounds) if a != b]
+        self.check(self.MESSAGES, pieces, edges(WEBSOCKET, "v5.channel.k8s.io", commands=True))
+
+    def test_bytewise(self) -> None:
+        """Even one by one."""
+        messages = [message for message in self.MESSAGES if len(message) < 1000]
+        whole = b"".join(messages)
+        pieces = [whole[at : at + 1] for at in range(len(whole))]
+        self.check(messages, pieces, edges(WEBSOCKET, "", commands=True))
+
+    def test_stop(self) -> None:
+        """What goes on may be held at the next edge."""
+        follower = edges(WEBSOCKET, "v4.channel.k8s.io", commands=True)
+        self.assertEqual(follower.to_user(self.MESSAGES[0], stop=True), 0)
+        follower.to_user(self.MESSAGES[1][:100])
+        rest = self.MESSAGES[1][100:]
+        self.assertEqual(follower.to_user(rest[:50], stop=True), 50)
+        self.assertEqual(follower.to_user(rest[50:] + self.MESSAGES[0], stop=True), len(rest) - 50)
+        self.assertTrue(follower.at_edge)
+
+    def test_owed(self) -> None:
+        """How it ended is told on channel 3, or by a close; neither output nor a greeting tells."""
+        for protocol, told in (
+            ("v5.channel.k8s.io", frame(0x82, b"\x03{}")),
+            ("v4.base64.channel.k8s.io", frame(0x81, b"3e30=")),
+            ("v4.channel.k8s.io", frame(0x88, b"\x03\xe8")),
+        ):
+            whole = b"".join(self.MESSAGES) + frame(0x82, b"\x03") + told
+            for step in (1, 7, len(whole)):
+                follower = edges(WEBSOCKET, protocol, commands=True)
+                for start in range(0, len(whole) - len(told), step):
+                    follower.to_user(whole[: len(whole) - len(told)][start : start + step])
+                self.assertTrue(follower.owed)
+                for start in range(0, len(told), step):
+                    follower.to_user(told[start : start + step])
+                self.assertFalse(follower.owed, (protocol, step))
+
+    def test_nothing_owed(self) -> None:
+        """Older versions have no word for success, and forwarded ports none for their end."""
+        for protocol, commands in (
+            ("", True),
+            ("channel.k8s.io", True),
+            ("v4.channel.k8s.io", False),
+        ):
+            self.assertFalse(edges(WEBSOCKET, protocol, commands=commands).owed)
+
+    def test_last_words(self) -> None:
+        """The Status on channel 3, and a normal close: the way in which servers end."""
+        follower = edges(WEBSOCKET, "v5.channel.k8s.io", commands=True)
+        told, close = websocket_frames(follower.last_words(ENDING))
+        self.assertEqual((told[0], told[1][:1]), (0x82, b"\x03"))
+        status = json.loads(told[1][1:])
+        self.assertEqual((status["status"], status["reason"]), ("Failure", SHUTTING_DOWN))
+        self.assertEqual(close, (0x88, (1000).to_bytes(2, "big")))
+        self.assertFalse(follower.from_user(b"\x82\x85maskhello"))
+
+    def test_told_already(self) -> None:
+        """The machine's own Status stands: a client that reads two understands neither."""
+        follower = edges(WEBSOCKET, "v5.channel.k8s.io", commands=True)
+        follower.to_user(frame(0x82, b"\x03{}"))
+        (close,) = websocket_frames(follower.last_words(ENDING))
+        self.assertEqual(close, (0x88, (1000).to_bytes(2, "big")))
+
+    def test_base64(self) -> None:
+        """In text where all is text."""
+        follower = edges(WEBSOCKET, "v4.base64.channel.k8s.io", commands=True)
+        told, _ = websocket_frames(follower.last_words(ENDING))
+        self.assertEqual((told[0], told[1][:1]), (0x81, b"3"))
+
+    def test_before_version_4(self) -> None:
+        """Before there was a Status, the message, and no close that looks like success."""
+        follower = edges(WEBSOCKET, "channel.k8s.io", commands=True)
+        told, close = websocket_frames(follower.last_words(ENDING))
+        self.assertEqual(told, (0x82, b"\x03the node server is going down"))
+        self.assertEqual(close, (0x88, (1001).to_bytes(2, "big")))
+
+    def test_ports(self) -> None:
+        """Forwarded ports have no channel for it, whatever their protocol is called."""
+        long = Ending(SHUTTING_DOWN, "ä" * 100)
+        for protocol, commands in (
+            ("SPDY/3.1+portforward.k8s.io", True),
+            ("v4.channel.k8s.io", False),
+        ):
+            (close,) = websocket_frames(
+                edges(WEBSOCKET, protocol, commands=commands).last_words(long)
+            )
+            self.assertEqual(close, (0x88, (1001).to_bytes(2, "big") + "ä".encode() * 61))
+
+
+class SPDYTests(SynchronousTestCase):
+    """Where frames end, and the stream that a Status is for."""
+
+    def follower(
+        self, protocol: str = "v4.channel.k8s.io", commands: bool = True
+    ) -> FrameBoundaries:
+        return edges(SPDY, protocol, commands=commands)
+
+    def opened(self, *kinds: bytes) -> bytes:
+        writer = FrameWriter()
+        return b"".join(
+            writer.syn_stream(2 * number + 1, [(b"streamType", kind)])
+            for number, kind in enumerate(kinds)
+        )
+
+    def test_any_split(self) -> None:
+        """An edge is behind a whole frame, control or data, however its bytes come."""
+        frames = [
+            FrameWriter().syn_reply(1),
+            b"".join(spdy_frames.data(3, b"hello")),
+            spdy_frames.ping(2),
+            b"".join(spdy_frames.data(3, b"", fin=True)),
+        ]
+        ends = {sum(map(len, frames[: number + 1])) for number in range(len(frames))}
+        whole = b"".join(frames)
+        for step in range(1, 30):
+            follower, passed = self.follower(), 0
+            for start in range(0, len(whole), step):
+                passed += follower.to_user(whole[start : start + step])
+                self.assertEqual(follower.at_edge, passed in ends)
+
+    def test_last_words(self) -> None:
+        """The Status on the error stream, which ends with it, and nothing behind."""
+        follower = self.follower()
+        opening = self.opened(b"stdin", b"error", b"stdout")
+        more = [follower.from_user(opening[at : at + 1]) for at in range(len(opening))]
+        self.assertTrue(more[0])
+        self.assertFalse(more[-1])
+        told, away = spdy_frames_of(follower.last_words(ENDING))
+        assert isinstance(told, Data)
+        self.assertEqual((told.stream_id, told.fin), (3, True))
+        self.assertEqual(json.loads(told.data)["reason"], SHUTTING_DOWN)
+        self.assertIsInstance(away, GoAway)
+
+    def test_owed(self) -> None:
+        """How it ended is told on the error stream, or by going away."""
+        output = FrameWriter().syn_reply(3) + b"".join(spdy_frames.data(5, b"out", fin=True))
+        for told in (
+            b"".join(spdy_frames.data(3, b"{}")),
+            b"".join(spdy_frames.data(3, b"", fin=True)),
+            spdy_frames.go_away(3),
+        ):
+            follower = self.follower()
+            follower.from_user(self.opened(b"stdin", b"error", b"stdout"))
+            follower.to_user(output)
+            follower.to_user(b"".join(spdy_frames.data(3, b"")))
+            self.assertTrue(follower.owed)
+            for at in range(len(told)):
+                follower.to_user(told[at : at + 1])
+            self.assertFalse(follower.owed)
+        self.assertFalse(self.follower("v2.channel.k8s.io").owed)
+        self.assertFalse(self.follower("portforward.k8s.io").owed)
+
+    def test_told_already(self) -> None:
+        """The machine's own Status stands."""
+        follower = self.follower()
+        follower.from_user(self.opened(b"stdin", b"error", b"stdout"))
+        follower.to_user(b"".join(spdy_frames.data(3, b"{}", fin=True)))
+        (away,) = spdy_frames_of(follower.last_words(ENDING))
+        self.assertIsInstance(away, GoAway)
+
+    def test_no_error_stream(self) -> None:
+        """Who has opened none hears of the end alone."""
+        follower = self.follower()
+        self.assertTrue(follower.from_user(self.opened(b"stdin")))
+        (away,) = spdy_frames_of(follower.last_words(ENDING))
+        self.assertIsInstance(away, GoAway)
+
+    def test_ports(self) -> None:
+        """So does whoever has ports forwarded: each connection has an error stream of its own."""
+        for follower in (
+            self.follower("portforward.k8s.io"),
+            self.follower("portforward.k8s.io", commands=False),
+        ):
+            self.assertFalse(follower.from_user(self.opened(b"error")))
+            (away,) = spdy_frames_of(follower.last_words(ENDING))
+            self.assertIsInstance(away, GoAway)
+
+    def test_not_spdy(self) -> None:
+        """What is no SPDY is the next hop's to refuse, and followed no further."""
+        follower = self.follower()
+        self.assertFalse(follower.from_user(b"\x80\x09" + b"\0" * 20))
+        self.assertFalse(follower.from_user(self.opened(b"error")))
+
+    def test_bounded(self) -> None:
+        """Who sends much before there is an error stream is followed no further."""
+        follower = self.follower()
+        much = b"".join(spdy_frames.data(1, b"x" * MAX_TRACKED_BYTES))
+        self.assertTrue(follower.from_user(much[:1000]))
+        self.assertFalse(follower.from_user(much[1000:]))

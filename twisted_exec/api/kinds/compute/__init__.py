@@ -1,0 +1,3 @@
+"""
+The kinds of the API group ``compute``: machines, their pools and classes.
+"""

@@ -1,0 +1,219 @@
+"""
+Machines: what has a console, by whatever name a dialect calls them.
+
+Source: ironcore ``api/compute/v1alpha1`` and ``internal/apis/compute/validation``, and the same
+of onmetal-api and spheric; with two of their quirks mended: status is not writable through the
+main resource, and ``metadata.generation`` counts.  Where spheric checks names only, a
+wrong instance is refused as a wrong machine is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from twisted_exec.api import fields, names, quantity
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds.compute.machine_schema import (
+    disk_sources,
+    exec_options,
+    interface_sources,
+    spec_schema,
+    status_schema,
+)
+from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
+from twisted_exec.api.logs import QUERY as LOG_QUERY
+
+_LARGEST_SIZE = 2**63 - 1
+
+
+def image_of(machine: Object, dialect: Dialect) -> str:
+    """The image that a machine boots, or empty."""
+    spec = machine.get("spec", {})
+    if image := spec.get(dialect.image_field):
+        return str(image)
+    for volume in spec.get(dialect.disks_field, ()):
+        if image := volume.get("localDisk", {}).get("image"):
+            return str(image)
+    return ""
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What a machine of a dialect must be, besides fitting its schema."""
+
+    dialect: Dialect
+
+    def _disks(self, machine: Object) -> list[Object]:
+        return list(machine["spec"].get(self.dialect.disks_field, ()))
+
+    def validate(self, machine: Object) -> list[Cause]:
+        dialect, spec, disks = self.dialect, machine["spec"], self._disks(machine)
+        # Errors name disks in the singular, as the systems' own do.
+        field = f"spec.{dialect.disk_noun}"
+        causes = list(self._reference(spec, dialect.class_reference, needed=True))
+        causes += _reference_causes(spec, dialect.pool_reference, names.dns_subdomain)
+        causes += self._reference(spec, "imagePullSecret")
+        causes += _selector_causes(f"spec.{dialect.pool_selector}", spec.get(dialect.pool_selector))
+        causes += _part_causes(disks, field, disk_sources(dialect))
+        causes += _device_causes(disks, field)
+        causes += _size_causes(disks, field)
+        interfaces = spec.get("networkInterfaces", [])
+        causes += _part_causes(interfaces, "spec.networkInterface", interface_sources(dialect))
+        hostname = spec.get("guestConfig", {}).get("hostname")
+        if hostname is not None:
+            causes += _told("spec.guestConfig.hostname", hostname, names.dns_label(hostname))
+        return causes
+
+    def _reference(self, spec: Object, key: str, *, needed: bool = False) -> Iterator[Cause]:
+        rule = names.dns_label if self.dialect.label_names else names.dns_subdomain
+        return _reference_causes(spec, key, rule, needed=needed)
+
+    def validate_update(self, new: Object, old: Object) -> list[Cause]:
+        dialect, causes = self.dialect, []
+        if dialect.class_name(new) != dialect.class_name(old):
+            causes.append(_immutable(dialect.class_reference))
+        if dialect.pool_name(old) and dialect.pool_name(new) != dialect.pool_name(old):
+            causes.append(_immutable(dialect.pool_reference))
+        for key in filter(None, ("guestConfig", dialect.image_field)):
+            if new["spec"].get(key) != old["spec"].get(key):
+                causes.append(_immutable(key))
+        kept = {disk["name"]: disk for disk in self._disks(new)}
+        for disk in self._disks(old):
+            if disk.get("localDisk", {}).get("image") and kept.get(disk["name"]) != disk:
+                told = f"{dialect.disk_noun} {disk['name']} with an image is immutable"
+                causes.append(fields.forbidden(f"spec.{dialect.disk_noun}", told))
+        return causes
+
+    def prepare(self, machine: Object) -> None:
+        if isinstance(machine.get("spec"), dict):
+            _name_devices(self._disks(machine))
+
+
+def _immutable(key: str) -> Cause:
+    return fields.forbidden(f"spec.{key}", "field is immutable")
+
+
+def _size_causes(volumes: list[Object], spec_field: str) -> Iterator[Cause]:
+    for index, volume in enumerate(volumes):
+        for disk in ("emptyDisk", "localDisk"):
+            size = volume.get(disk, {}).get("sizeLimit", 0)
+            field = f"{spec_field}[{index}].{disk}.sizeLimit"
+            try:
+                amount = quantity.value(size)
+            except ValueError as error:
+                yield fields.invalid(field, size, str(error))
+                continue
+            if not 0 <= amount <= _LARGEST_SIZE:
+                yield fields.invalid(field, size, f"must be from 0 to {_LARGEST_SIZE} bytes")
+
+
+def _told(field: str, value: Any, problems: list[str]) -> list[Cause]:
+    return [fields.invalid(field, value, problem) for problem in problems]
+
+
+def _reference_causes(
+    spec: Object, key: str, rule: Callable[[str], list[str]], *, needed: bool = False
+) -> Iterator[Cause]:
+    field = f"spec.{key}.name"
+    name = spec.get(key, {}).get("name", "")
+    if name:
+        yield from _told(field, name, rule(name))
+    elif needed or key in spec:
+        yield fields.required(field, "must specify a name")
+
+
+def _selector_causes(field: str, selector: dict[str, str] | None) -> Iterator[Cause]:
+    for key, value in (selector or {}).items():
+        yield from _told(field, key, names.qualified_name(key))
+        yield from _told(field, value, names.label_value(value))
+
+
+def _part_causes(parts: list[Object], field: str, sources: tuple[str, ...]) -> Iterator[Cause]:
+    """Names are unique DNS labels; each part has exactly one source, if there are any."""
+    seen: set[str] = set()
+    for index, part in enumerate(parts):
+        here = f"{field}[{index}]"
+        if part["name"] in seen:
+            yield fields.duplicate(f"{here}.name", part["name"])
+        seen.add(part["name"])
+        yield from _told(f"{here}.name", part["name"], names.dns_label(part["name"]))
+        given = [source for source in sources if source in part]
+        if sources and not given:
+            yield fields.required(here, f"must specify one of {', '.join(sources)}")
+        for source in given[1:]:
+            yield fields.forbidden(f"{here}.{source}", "must only specify one source")
+
+
+def _device_causes(volumes: list[Object], spec_field: str) -> Iterator[Cause]:
+    seen: set[str] = set()
+    for index, volume in enumerate(volumes):
+        if not (device := volume.get("device")):
+            continue
+        if device in seen:
+            yield fields.duplicate(f"{spec_field}[{index}].device", device)
+        seen.add(device)
+
+
+def _name_devices(volumes: list[Object]) -> None:
+    """Volumes without a device get oda, odb, ..., as ironcore's admission gives them."""
+    taken = {volume.get("device") for volume in volumes}
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    free = (
+        device
+        for first in ["", *letters]
+        for second in letters
+        if (device := f"od{first}{second}") not in taken
+    )
+    for volume in volumes:
+        if not volume.get("device"):
+            # More than 702 volumes: the device stays empty and the runtime chooses.
+            volume["device"] = next(free, "")
+
+
+@cache
+def kind(dialect: Dialect) -> Kind:
+    """The kind of what has a console."""
+    rules, resource = _Rules(dialect), dialect.workload
+    options = Connect(dialect.exec_options, exec_options(dialect))
+    return Kind(
+        resource=resource,
+        singular=dialect.noun,
+        categories=("all",),
+        description=f"{resource.kind} is a machine whose console can be reached.",
+        schema={"spec": spec_schema(dialect), "status": status_schema(dialect)},
+        required=("spec",),
+        columns=_columns(dialect),
+        has_status=True,
+        counts_generation=True,
+        name_rule=names.dns_label,
+        fields={
+            dialect.pool_field: dialect.pool_name,
+            f"spec.{dialect.class_reference}.name": dialect.class_name,
+        },
+        unconditional_update=False,
+        connects={"exec": options},
+        texts={"log": LOG_QUERY},
+        initial_status={"state": "Pending"},
+        prepare=rules.prepare,
+        validate=rules.validate,
+        validate_update=rules.validate_update,
+    )
+
+
+def _columns(dialect: Dialect) -> tuple[Column, ...]:
+    def capital(key: str) -> str:
+        return key[0].upper() + key[1:]
+
+    return (
+        Column(dialect.class_column, lambda machine: dialect.class_name(machine) or "<none>"),
+        Column("Image", lambda machine: image_of(machine, dialect) or "<none>"),
+        Column(
+            capital(dialect.pool_reference),
+            lambda machine: dialect.pool_name(machine) or "<none>",
+        ),
+        Column("State", lambda machine: machine.get("status", {}).get("state") or "<unknown>"),
+    )

@@ -1,0 +1,3 @@
+"""
+Pods: those that run on Nodes, and machines that are shown as Pods.
+"""

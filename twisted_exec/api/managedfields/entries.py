@@ -1,0 +1,191 @@
+"""
+The entries of ``metadata.managedFields``: who has which fields, as of when.
+
+An entry is kept per manager, operation, API version and subresource (for an
+apply whatever the version).  In the store and in memory the sets of fields are
+the same trees (:mod:`twisted_exec.api.managedfields.fieldset`), so that an entry that a write
+leaves alone is neither decoded nor copied.
+
+Source: ``k8s.io/apimachinery/pkg/util/managedfields/internal``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from twisted_exec.api import times
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.managedfields import fieldset
+from twisted_exec.api.managedfields.fieldset import FieldSet
+
+APPLY, UPDATE = "Apply", "Update"
+
+_TEXTS = ("manager", "operation", "apiVersion", "time", "fieldsType", "subresource")
+_LONGEST_NAME = 128
+_MOST_UPDATE_ENTRIES = 10
+_BUCKET = "ancient-changes"
+_NOBODY = "unknown"
+
+
+@dataclass(frozen=True)
+class Writer:
+    """
+    Who writes, through what, and when.
+
+    :param manager: name of the program; empty is nobody in particular.
+    :param subresource: ``status``, or empty.
+    :param now: seconds since the epoch.
+    """
+
+    manager: str
+    subresource: str
+    now: float
+
+
+@dataclass(frozen=True)
+class Manager:
+    """What tells entries apart.  ``api_version`` is empty for an apply."""
+
+    name: str
+    operation: str
+    api_version: str
+    subresource: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a manager has.  ``time`` is a timestamp, or empty."""
+
+    fields: FieldSet
+    time: str = ""
+
+
+Managed = dict[Manager, Entry]
+
+
+def decode(raw: Any, api_version: str) -> Managed:
+    """
+    Read ``metadata.managedFields``.
+
+    Entries of other API versions are left out: no such version is served, so
+    nobody could tell what their fields are.
+
+    :raises ValueError: it is not what its type says.
+    """
+    if not isinstance(raw, list):
+        raise ValueError("managedFields is a list")
+    found: Managed = {}
+    for entry in raw:
+        manager, read = _decode_entry(entry)
+        if entry["apiVersion"] == api_version:
+            found[manager] = read
+    return found
+
+
+def _decode_entry(entry: Any) -> tuple[Manager, Entry]:
+    told = {key: _text(entry, key) for key in _TEXTS}
+    if told["operation"] not in (APPLY, UPDATE):
+        raise ValueError("operation must be `Apply` or `Update`")
+    if not told["apiVersion"] or told["fieldsType"] != "FieldsV1":
+        raise ValueError("an entry has an apiVersion and the fieldsType FieldsV1")
+    if told["time"]:
+        times.seconds(told["time"])
+    version = "" if told["operation"] == APPLY else told["apiVersion"]
+    manager = Manager(told["manager"], told["operation"], version, told["subresource"])
+    fields = entry.get("fieldsV1")
+    return manager, Entry(fieldset.decode({} if fields is None else fields), told["time"])
+
+
+def _text(entry: Any, key: str) -> str:
+    value = entry.get(key) if isinstance(entry, dict) else None
+    if not isinstance(value, str | None) or (key == "manager" and len(value or "") > _LONGEST_NAME):
+        raise ValueError(f"the {key} of an entry cannot be read")
+    return value or ""
+
+
+def stored(obj: Object, api_version: str) -> Managed:
+    """As :func:`decode`, of what :func:`encode` wrote."""
+    return {
+        Manager(
+            entry.get("manager", ""),
+            entry["operation"],
+            "" if entry["operation"] == APPLY else entry["apiVersion"],
+            entry.get("subresource", ""),
+        ): Entry(entry["fieldsV1"], entry.get("time", ""))
+        for entry in obj["metadata"].get("managedFields", ())
+        if entry["apiVersion"] == api_version
+    }
+
+
+def encode(managed: Managed, api_version: str) -> list[Object]:
+    """``metadata.managedFields``: applies first, then by time and name."""
+    entries = []
+    for manager, entry in managed.items():
+        told = {
+            "manager": manager.name,
+            "operation": manager.operation,
+            "apiVersion": api_version,
+            "time": entry.time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": entry.fields,
+            "subresource": manager.subresource,
+        }
+        entries.append({key: value for key, value in told.items() if value != ""})
+    keys = ("operation", "time", "manager", "subresource")
+    return sorted(entries, key=lambda entry: [entry.get(key, "") for key in keys])
+
+
+def manager_of(kind: Kind, writer: Writer, operation: str) -> Manager:
+    """Whose entry a write is noted in."""
+    version = "" if operation == APPLY else kind.resource.api_version
+    return Manager(writer.manager or _NOBODY, operation, version, writer.subresource)
+
+
+def less(managed: Managed, gone: FieldSet) -> Managed:
+    """The entries less some fields; those of which nothing is left go."""
+    left = {
+        manager: replace(entry, fields=fieldset.difference(entry.fields, gone)) if gone else entry
+        for manager, entry in managed.items()
+    }
+    return {manager: entry for manager, entry in left.items() if entry.fields}
+
+
+def capped(managed: Managed) -> Managed:
+    """At most ten entries of updates: the oldest of more become one."""
+    updates = [manager for manager in managed if manager.operation == UPDATE]
+    surplus = len(updates) - _MOST_UPDATE_ENTRIES
+    if surplus <= 0:
+        return managed
+    updates.sort(key=lambda manager: (managed[manager].time, manager.name, manager.subresource))
+    left = dict(managed)
+    bucket = Manager(_BUCKET, UPDATE, updates[0].api_version, "")
+    oldest = updates[: surplus + 1]
+    fields: FieldSet = {}
+    for manager in oldest:
+        fields = fieldset.union(fields, left.pop(manager).fields)
+    if bucket in left:
+        fields = fieldset.union(fields, left[bucket].fields)
+    left[bucket] = Entry(fields, managed[oldest[-1]].time)
+    return left
+
+
+def bare(obj: Object) -> Object:
+    """The object without its entries, which are nobody's."""
+    metadata = obj.get("metadata") or {}
+    if "managedFields" not in metadata:
+        return obj
+    kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+    return {**obj, "metadata": kept}
+
+
+def only_times_differ(new: Object, old: Object) -> bool:
+    """Whether an object changed in nothing but the times of its entries."""
+    entries, before = (obj["metadata"].get("managedFields", []) for obj in (new, old))
+    if not entries or entries == before or _timeless(entries) != _timeless(before):
+        return False
+    return bare(new) == bare(old)
+
+
+def _timeless(entries: list[Object]) -> list[Object]:
+    return [{key: value for key, value in each.items() if key != "time"} for each in entries]

@@ -1,0 +1,3 @@
+"""
+Admission webhooks and policies of the host cluster, for requests that do not pass through it.
+"""

@@ -1,0 +1,172 @@
+"""
+What a server stands on that is behind another: the host's users, their rights as the host says, its
+namespaces, Events and leases.
+
+It serves what a cluster has not got by itself, and nothing else: machines of its dialects and what
+they need, and console sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Gauge
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from zope.interface import implementer
+
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import Kind
+from twisted_exec.apiserver.aggregated.admission.host import HostAdmission
+from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust
+from twisted_exec.apiserver.aggregated.host_storage import HostedStorage, SplitStorage
+from twisted_exec.apiserver.aggregated.trust import Overrides
+from twisted_exec.apiserver.interfaces import IAdmission
+from twisted_exec.apiserver.serving.filters import Gate
+from twisted_exec.apiserver.serving.registry import Registry
+from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
+from twisted_exec.auth.groups import MASTERS
+from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator, IAuthorizer
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.observe.health import Health
+from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.streaming.http.routes import Routes
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """
+    Which host there is.
+
+    :param host: makes a client of its API server, from the reactor.
+    :param overrides: what goes before what the host says of whom to believe.
+    """
+
+    host: Callable[[Any], IKubeClient]
+    overrides: Overrides = field(default_factory=Overrides)
+
+
+@implementer(IAuthorizer)
+class HostAuthorizer:
+    """
+    May whoever the host lets.
+
+    As in Kubernetes' own servers, ``system:masters`` may everything unasked: the host's own checks
+    come in that group, and have to pass when nothing else does.
+
+    :param reviews: asks the host.
+    """
+
+    def __init__(self, reviews: IAuthorizer) -> None:
+        self._reviews = reviews
+
+    def authorize(self, attributes: Attributes) -> Deferred[Decision]:
+        """As :meth:`IAuthorizer.authorize`."""
+        if MASTERS in attributes.user.groups:
+            return succeed(Decision(True, f"{MASTERS} may everything"))
+        return self._reviews.authorize(attributes)
+
+
+class Behind:
+    """
+    The ground of a server that is behind a host.
+
+    :param own: the server's own store, started and stopped by whoever has made it.
+    """
+
+    collected = True  # the host's
+
+    def __init__(
+        self,
+        aggregated: Aggregated,
+        own: IStorage,
+        dialects: Sequence[Dialect],
+        reactor: Any,
+        metrics: CollectorRegistry,
+    ) -> None:
+        self.client = aggregated.host(reactor)
+        self.trust = HostTrust(self.client, reactor, aggregated.overrides, metrics)
+        self.kinds: Sequence[Kind] = kinds.aggregated(dialects)
+        self._hosted = HostedStorage(self.client, reactor)
+        self.storage: IStorage = SplitStorage(own, self._hosted)
+        self._admission = HostAdmission(self.client, reactor)
+        self._rights = HostAuthorizer(DelegatedAuthorizer(self.client, reactor))
+        self.authenticator: IAuthenticator = HostAuthenticator(
+            self.trust, DelegatedAuthenticator(self.client, reactor), reactor
+        )
+        gauge = Gauge(
+            "twisted_exec_host_objects_current",
+            "1 while what is followed of the host cluster's objects is current.",
+            registry=metrics,
+        )
+        followed = (self._hosted, self._admission)
+        gauge.set_function(lambda: float(not any(any(each.problems) for each in followed)))
+
+    @property
+    def authorizer(self) -> IAuthorizer:
+        """As :attr:`ControlPlane.authorizer`."""
+        return self._rights
+
+    @property
+    def admissions(self) -> Sequence[IAdmission]:
+        """As :attr:`ControlPlane.admissions`: the host's own."""
+        return [self._admission]
+
+    def on_permission_change(self, told: Callable[[], None]) -> None:
+        """As :meth:`ControlPlane.on_permission_change`: the host does not tell; it is asked every few seconds."""
+
+    def followers(
+        self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+    ) -> list[Service]:
+        """As :meth:`ControlPlane.followers`."""
+        return [self.trust, self._hosted, self._admission]
+
+    def acting(
+        self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+    ) -> list[Service]:
+        """As :meth:`ControlPlane.acting`: the host's controllers empty namespaces and let Events go."""
+        return []
+
+    def views(self) -> list[tuple[Kind, IStorage]]:
+        """As :meth:`ControlPlane.views`."""
+        return []
+
+    def add_to(self, routes: Routes, gate: Gate) -> None:
+        """As :meth:`ControlPlane.add_to`: reviews are the host's."""
+
+    def add_probes(self, health: Health) -> None:
+        """
+        As :meth:`ControlPlane.add_probes`.
+
+        A host that is down is none: whoever would be told to come back later comes through it.
+        """
+
+    @property
+    def client_cas(self) -> Sequence[str]:
+        """As :attr:`ControlPlane.client_cas`: the host tells them."""
+        return ()
+
+    @property
+    def published_cas(self) -> Callable[[], bytes] | None:
+        """As :attr:`ControlPlane.published_cas`."""
+        return self.trust.authorities
+
+    def load(self) -> None:
+        """As :meth:`ControlPlane.load`: there are no files."""
+
+    async def prepare(self, verbs: Verbs) -> None:
+        """
+        As :meth:`ControlPlane.prepare`: ask the host whom to believe, until it says.
+
+        :raises TrustError: what it says cannot be used.
+        """
+        await self.trust.begin()
+
+    def close(self) -> Deferred[Any]:
+        """As :meth:`ControlPlane.close`: its connections to the host."""
+        close: Callable[[], Any] = getattr(self.client, "close", lambda: None)
+        return maybeDeferred(close)

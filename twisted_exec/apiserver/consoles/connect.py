@@ -1,0 +1,377 @@
+"""
+Where a console's stream goes from here: to the poollet of its machine's pool.
+
+The user's identity travels on in request headers, believed because of our
+forwarding certificate.  The poollet is believed because its certificate names
+both the address that was dialled and the pool that was meant: a poollet cannot
+stand in for another one, whatever addresses a pool reports.
+
+``machines/log``: what a machine's console printed, as ``kubectl logs`` asks for it.
+
+It is found as the console is, and needs ``get`` on ``machines/log``: whoever may look at a machine may
+not therefore read along.  A machine that is off has a log as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+from urllib.parse import quote
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.web.iweb import IRequest
+from zope.interface import implementer
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import ADDRESS_TYPES, Kind, Object, machine_kind
+from twisted_exec.api.logs import parse
+from twisted_exec.api.status import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    NotFound,
+    ServiceUnavailable,
+)
+from twisted_exec.apiserver.interfaces import IOpeningAdmission, Opening
+from twisted_exec.apiserver.restriction.restrictions import Restrictions
+from twisted_exec.apiserver.serving.filters import APIRequest, Gate, Limits
+from twisted_exec.apiserver.serving.query import Query
+from twisted_exec.apiserver.serving.rest import root_of
+from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.auth.interfaces import Attributes, User
+from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.streaming.http.routes import Routes, split_path
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.interfaces import IStreamLocator, Location
+from twisted_exec.streaming.sessions.registry import forwarded_session_id
+from twisted_exec.streaming.text.relay import Relay
+from twisted_exec.tls.client import ClientCredentials
+from twisted_exec.tls.endpoints import client_endpoint
+from twisted_exec.tls.errors import TLSConfigError, VerificationError
+from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
+
+_LARGEST_PORT = 65535
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_MOST_ADDRESSES = 16
+"""Of a pool, whose poollet reports as many as it likes: each may take its time."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """
+    How poollets are reached.
+
+    :param credentials: the forwarding certificate, and the CA of poollets.
+    :param address_types: which types of addresses to try, in order.
+    :param seconds: to connect to each address, TLS included, and then for the answer.
+    :param pools_named: whether a poollet's certificate must name its pool;
+        poollets of foreign make have certificates for an address only.
+    """
+
+    credentials: ClientCredentials
+    address_types: Sequence[str] = ADDRESS_TYPES
+    seconds: float = 5.0
+    pools_named: bool = True
+
+
+Opened = Callable[[APIRequest, str, Attributes], None]
+"""Told of each stream that was located: its request, session id, and what was allowed."""
+
+
+@implementer(IStreamLocator)
+class MachineLocator:
+    """
+    Finds the poollet behind ``.../machines/NAME/exec`` of one dialect.
+
+    :param opened: called for each stream that may be opened.
+    :param is_live: whether a session has this id.
+    :param admissions: asked in order about each stream that the user may open.
+    :param limits: looking for it is a short request.
+    :cvar verb: what reaching it needs.  Opening a console is a create whatever the HTTP
+        method (k8s#78741).
+    :cvar needs_power: of a machine that is off there is nothing to be reached.
+    """
+
+    subresource: ClassVar[str] = "exec"
+    verb: ClassVar[str] = "create"
+    needs_power: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        gate: Gate,
+        restrictions: Restrictions,
+        storage: IStorage,
+        backend: Backend,
+        reactor: object,
+        opened: Opened,
+        is_live: Callable[[str], bool] = lambda session: False,
+        admissions: Sequence[IOpeningAdmission] = (),
+        limits: Limits | None = None,
+    ) -> None:
+        self._gate, self._restrictions, self._storage = gate, restrictions, storage
+        self._dialect, self._backend = dialect, backend
+        self._reactor, self._opened, self._is_live = reactor, opened, is_live
+        self._kind, self._admissions = machine_kind(dialect), admissions
+        self._limits = limits or Limits()
+
+    def locate(self, request: IRequest) -> Deferred[Location]:
+        """As :meth:`IStreamLocator.locate`."""
+        assert isinstance(request, APIRequest)
+        *_, namespace, _plural, name, _subresource = split_path(request.path)
+        return self.find(request, namespace, name)
+
+    def find(self, request: APIRequest, namespace: str, name: str) -> Deferred[Location]:
+        """
+        As :meth:`locate`, whatever the request's path says.
+
+        :param name: of the machine.
+        """
+        target = Target(self._kind, namespace, name, self.subresource)
+        return Deferred.fromCoroutine(self._locate(request, target))
+
+    async def _locate(self, request: APIRequest, target: Target) -> Location:
+        request.subject = replace(
+            request.subject,
+            namespace=target.namespace,
+            machine=target.name,
+            resource=self._dialect.workload.qualified,
+            noun=self._dialect.noun,
+            subresource=self.subresource,
+        )
+        sender = await self._gate.sender(request)
+        request.subject = replace(request.subject, user=sender.name)
+        user = request.requester = await self._gate.acting(request, sender)
+        if user is not sender:  # on record are both
+            request.subject = replace(
+                request.subject,
+                session=self._session_id(request),
+                user=user.name,
+                caller=sender.name,
+            )
+        with self._limits.short(user):
+            return await self._found(request, target)
+
+    async def _found(self, request: APIRequest, target: Target) -> Location:
+        """As :meth:`locate`, for whoever it is that asks."""
+        user = request.requester
+        allowed = await self._gate.authorize_target(user, self.verb, target)
+        self._restrictions.check_connect(user, target.name)
+        headers = forwarded_headers(user)
+        query = self._query(request, target)
+        await self._admit(request, target)
+        machine = await self._machine(target)
+        pool = self._dialect.pool_name(machine)
+        request.subject = replace(request.subject, uid=machine["metadata"]["uid"], pool=pool)
+        location = self._to(await self._pool(target.name, pool), request, target)
+        self._opened(request, request.subject.session, allowed)
+        path = location.path + (b"?" + query if query else b"")
+        return replace(location, path=path, headers=headers)
+
+    def _session_id(self, request: APIRequest) -> str:
+        """
+        Who acts for others may bring the id that the session has with them.
+
+        But not one that is live here: our own machine may be behind them, and what is
+        known of a session is known by its id.
+        """
+        told = forwarded_session_id(request)
+        if told is None or self._is_live(told):
+            return request.subject.session
+        return told
+
+    def _query(self, request: APIRequest, target: Target) -> bytes:
+        """
+        Check what else is asked for.
+
+        :return: the query for the next hop; may be empty.
+        :raises APIError: that makes no sense.
+        """
+        if Query(request.args).texts("dryRun"):
+            raise BadRequest("dryRun is not supported for exec")
+        return b""
+
+    async def _admit(self, request: APIRequest, target: Target) -> None:
+        """As in Kubernetes, before it is known whether there is such a machine."""
+        if target.subresource not in self._kind.connects:
+            return  # no stream, but a text that is read
+        opening = Opening(
+            request.requester,
+            target.kind,
+            target.namespace,
+            target.name,
+            target.subresource,
+            connect_options(target.kind, target.subresource, Query(request.args)),
+        )
+        for admission in self._admissions:
+            await admission.admit_opening(opening)
+
+    async def _machine(self, target: Target) -> Object:
+        machine = await self._storage.get(self._dialect.workload, target.namespace, target.name)
+        told = f'{self._dialect.noun} "{target.name}"'
+        if "deletionTimestamp" in machine["metadata"]:
+            raise Conflict(f"{told} is being deleted")
+        if not self._dialect.pool_name(machine):
+            raise BadRequest(
+                f"{self._dialect.noun} {target.name} has no {self._dialect.pool_noun} assigned"
+            )
+        if self.needs_power and machine["spec"].get("power") == "Off":
+            raise Conflict(f"{told} is powered off: set spec.power to On")
+        return machine
+
+    async def _pool(self, machine: str, pool: str) -> Object:
+        try:
+            return await self._storage.get(self._dialect.pool, "", pool)
+        except NotFound as error:
+            raise NotFound(
+                self._dialect.pool.plural,
+                pool,
+                self._dialect.group,
+                f"{error.message}: it was assigned to {self._dialect.noun} {machine}",
+            ) from None
+
+    def _to(self, pool: Object, request: APIRequest, target: Target) -> Location:
+        name = pool["metadata"]["name"]
+        status = pool.get("status", {})
+        port = status.get("daemonEndpoints", {}).get(self._dialect.endpoint_field, {}).get("port")
+        if not port or not 0 < port <= _LARGEST_PORT:
+            port = self._dialect.default_port
+        addresses = usable_addresses(pool, self._backend.address_types)
+        endpoints = {
+            f"{host}:{port}": endpoint
+            for host in addresses
+            if (endpoint := self._endpoint(host, port, name)) is not None
+        }
+        if not endpoints:
+            raise no_address(pool, self._backend.address_types, self._dialect.pool_noun)
+        first = next(iter(endpoints))
+        return Location(
+            subject=request.subject,
+            endpoints=[(f'pool "{name}" at {at}', to) for at, to in endpoints.items()],
+            path=self._dialect.poollet_path(
+                target.namespace, target.name, target.subresource
+            ).encode("ascii"),
+            host=first.encode("ascii" if first.isascii() else "idna"),
+            streams=TERMINAL,
+        )
+
+    def _endpoint(self, host: str, port: int, pool: str) -> IStreamClientEndpoint | None:
+        check = None
+        if self._backend.pools_named:
+            check = _names(self._dialect.pool_identity(pool))
+        try:
+            tls = self._backend.credentials.to(host, check=check)
+        except TLSConfigError:
+            return None  # not a name that a certificate could have
+        return client_endpoint(
+            self._reactor, host, port, tls, timeout_seconds=self._backend.seconds
+        )
+
+
+def connect_options(kind: Kind, subresource: str, query: Query) -> Object:
+    """The query of a stream as the object that it stands for, such as ``MachineExecOptions``."""
+    connect = kind.connects[subresource]
+    told: Object = {"kind": connect.options, "apiVersion": kind.resource.api_version}
+    for key, schema in connect.schema["properties"].items():
+        if query.has(key):
+            told[key] = query.flag(key) if schema.get("type") == "boolean" else query.text(key)
+    return told
+
+
+def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:
+    """A pool's addresses of the preferred types, best first, each once, at most 16."""
+    known = pool.get("status", {}).get("addresses", [])
+    found = [
+        item["address"]
+        for wanted in types
+        for item in known
+        if item["type"] == wanted and item["address"]
+    ]
+    return list(dict.fromkeys(found))[:_MOST_ADDRESSES]
+
+
+def no_address(pool: Object, types: Sequence[str], noun: str) -> ServiceUnavailable:
+    """No address of a pool, which is called ``noun``, can be used."""
+    known = pool.get("status", {}).get("addresses", [])
+    shown = known[:_MOST_ADDRESSES]
+    told = ", ".join(f"{item['type']}={item['address']}" for item in shown) or "none"
+    if len(known) > len(shown):
+        told += f" and {len(known) - len(shown)} more"
+    return ServiceUnavailable(
+        f'{noun} "{pool["metadata"]["name"]}" has no usable address of the preferred types '
+        f"{', '.join(types)}; known addresses: {told}"
+    )
+
+
+def forwarded_headers(user: User) -> list[tuple[bytes, bytes]]:
+    """
+    A user's identity as the next hop reads it.
+
+    :raises Forbidden: it does not fit into headers.
+    """
+    headers = [(b"X-Remote-User", _header_value(user.name))]
+    headers += [(b"X-Remote-Group", _header_value(group)) for group in user.groups]
+    if user.uid:
+        headers.append((b"X-Remote-Uid", _header_value(user.uid)))
+    for key, values in user.extra.items():
+        name = b"X-Remote-Extra-" + quote(key.lower(), safe="").encode("ascii")
+        headers += [(name, _header_value(value)) for value in values]
+    return headers
+
+
+def _header_value(text: str) -> bytes:
+    if text != text.strip() or _CONTROL.search(text):
+        raise Forbidden("your user, a group or an extra has characters that cannot be forwarded")
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Forbidden("your user, a group or an extra is not text") from None
+
+
+def _names(identity: str) -> Callable[[x509.Certificate], None]:
+    def check(certificate: x509.Certificate) -> None:
+        names = [
+            attribute.value
+            for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        ]
+        if names != [identity]:
+            raise VerificationError(
+                f"the certificate is not that of the pool: its common name is {names}, "
+                f"not {identity!r}"
+            )
+
+    return check
+
+
+LOG = "log"
+
+
+class LogLocator(MachineLocator):
+    """Finds the poollet behind ``.../machines/NAME/log``, or ``/log`` of what shows that machine."""
+
+    subresource: ClassVar[str] = LOG
+    verb: ClassVar[str] = "get"
+    needs_power: ClassVar[bool] = False
+
+    def _query(self, request: APIRequest, target: Target) -> bytes:
+        return parse(request.args, target.name).query()
+
+
+def add_log(routes: Routes, kind: Kind, relay: Relay) -> None:
+    """
+    The ``log`` of a kind's objects, as GET.
+
+    :param kind: machines, or what shows machines under the same namespaces and names.
+    :param relay: with a :class:`LogLocator`.
+    """
+
+    async def handle(request: Request, values: Mapping[str, str]) -> None:
+        await relay.handle(request)
+
+    base = f"{root_of(kind)}/namespaces/{{namespace}}/{kind.resource.plural}/{{name}}"
+    routes.add(["GET"], f"{base}/{LOG}", handle)

@@ -1,0 +1,403 @@
+"""
+Console sessions as objects: each server writes down its own, and ends what is deleted.
+
+A session begins and ends without waiting for the store.  Its object follows: made after
+the 101, renewed every now and then with what has passed, and taken away.  One record for
+each session knows what is in the store and what should be, and does one thing at a time; so a
+session that ends while its object is being made leaves none behind.
+
+Who deletes an object is written into it first, since the server that carries the session
+may be another one, and learns of the deletion from the store alone.  An object that goes with nobody's
+name in it (another server took this one for dead) is made again.
+
+Servers need not agree on the time: each notes by its own clock when an object changed last, and takes
+away those of others that were not renewed for as long as they say themselves.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api import names
+from twisted_exec.api.kinds import CONSOLESESSIONS, NAMESPACES, Kind, Object
+from twisted_exec.api.status import (
+    AlreadyExists,
+    APIError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    one_line,
+)
+from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.interfaces import IAdmission
+from twisted_exec.apiserver.serving.query import WriteOptions
+from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.auth.interfaces import User
+from twisted_exec.storage.history import key_of
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
+from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending
+from twisted_exec.streaming.sessions.registry import Session, Sessions
+
+RENEW_SECONDS = 20.0
+"""Between two renewals of one object, while there are not very many."""
+RENEWALS_PER_SECOND = 20
+"""At most: with more sessions than this allows for, each is renewed more rarely."""
+LEASE_RENEWALS = 3
+"""An object outlives so many renewals that did not come."""
+LOOK_SECONDS = 5.0
+
+_ATTEMPTS = 5
+_STOP_SECONDS = 3.0
+_RESOURCE = CONSOLESESSIONS.resource
+
+
+class _Record:
+    """
+    One session, and its object.
+
+    :ivar stored: the object as the store has it, as far as we know.
+    :ivar live: there should be one.
+    :ivar name: of the object, once it has one.
+    :ivar gone: uid of the last object that was deleted by somebody.
+    :ivar working: fires when what is being done about it is done.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.spec = _spec(session)
+        self.namespace = session.subject.namespace
+        self.name = ""
+        self.stored: Object | None = None
+        self.live = True
+        self.gone = ""
+        self.working: Deferred[None] | None = None
+        self.renewed_at = 0.0
+
+
+class SessionObjects(Service):
+    """
+    Keeps the ConsoleSessions of one server, and those of servers that are no more from staying.
+
+    :param storage: started before this service is.
+    :param sessions: of this server; this service becomes their watcher.
+    :param now: seconds since the epoch.
+    :param replica: what this server is called; no two may be called the same.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        storage: IStorage,
+        sessions: Sessions,
+        clock: IReactorTime,
+        now: Callable[[], float],
+        replica: str,
+    ) -> None:
+        self._storage, self._sessions = storage, sessions
+        self._clock, self._now = clock, now
+        self.replica = replica
+        self._records: dict[Session, _Record] = {}
+        self._named: dict[tuple[str, str], _Record] = {}
+        self._foreign: dict[tuple[str, str], float] = {}  # until when they are believed
+        self._watch: IWatch | None = None
+        self._loop = LoopingCall(self.look)
+        self._loop.clock = clock
+        self._troubled = False
+        sessions.watcher = self
+
+    def startService(self) -> None:
+        """Take up what others left, and follow the store."""
+        super().startService()
+        self._watch = self._storage.watch(_RESOURCE, None, self._changed)
+        Deferred.fromCoroutine(self._begin()).addErrback(self._failed)
+        self._loop.start(LOOK_SECONDS, now=False)
+
+    def stopService(self) -> Deferred[None]:
+        """Follow no longer; fires when the objects of sessions that are over are gone, or soon."""
+        super().stopService()
+        if self._watch is not None:
+            self._watch.stop()
+        self._loop.stop()
+        self._foreign.clear()
+        working = [one.working for one in self._records.values() if one.working is not None]
+        waiting: Deferred[Any] = DeferredList([_done(one) for one in working], consumeErrors=True)
+        waiting.addTimeout(_STOP_SECONDS, self._clock)
+        return waiting.addBoth(lambda _: None)
+
+    async def _begin(self) -> None:
+        for obj in (await self._storage.list(_RESOURCE, stale=True)).items:
+            self._heard(obj)
+
+    # What the server's sessions tell.
+
+    def began(self, session: Session) -> None:
+        """As :class:`~twisted_exec.streaming.sessions.registry.Watcher`."""
+        if session.subject.subresource == "exec" and session.subject.namespace:
+            record = self._records[session] = _Record(session)
+            self._work(record)
+
+    def ended(self, session: Session) -> None:
+        """As :class:`~twisted_exec.streaming.sessions.registry.Watcher`."""
+        record = self._records.get(session)
+        if record is not None:
+            record.live = False
+            self._work(record)
+
+    # What is done about one record.
+
+    def _work(self, record: _Record) -> None:
+        if record.working is None:
+            working = Deferred.fromCoroutine(self._bring_about(record))
+            if not working.called:
+                record.working = working
+            working.addBoth(self._worked, record)
+
+    async def _bring_about(self, record: _Record) -> None:
+        if record.live and record.stored is None:
+            await self._create(record)
+        if not record.live and record.stored is not None:
+            await self._remove(record.stored)
+            record.stored = None
+
+    def _worked(self, result: object, record: _Record) -> None:
+        record.working = None
+        if isinstance(result, Failure):
+            self._trouble(result)  # the next look tries again
+        elif not record.live and record.stored is not None:
+            self._work(record)  # it ended meanwhile
+        elif not record.live:
+            self._records.pop(record.session, None)
+            self._unname(record)
+
+    async def _create(self, record: _Record) -> None:
+        for attempt in range(_ATTEMPTS):
+            self._name(record)
+            try:
+                await self._check_namespace(record.namespace)
+                stored = await self._storage.create(_RESOURCE, self._object(record))
+            except AlreadyExists:
+                self._unname(record)
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            except (NotFound, Forbidden):
+                return  # its namespace is going, and so will the session
+            else:
+                self._trouble(None)
+                # It may have been seen and deleted before we hear that it is made.
+                record.stored = stored if stored["metadata"]["uid"] != record.gone else None
+                return
+
+    async def _check_namespace(self, namespace: str) -> None:
+        found = await self._storage.get(NAMESPACES.resource, "", namespace)
+        if "deletionTimestamp" in found["metadata"]:
+            raise Forbidden(f"namespace {namespace} is being terminated")
+
+    def _object(self, record: _Record) -> Object:
+        """
+        What the verbs would make of it, without their checks: many sessions are short, and nobody
+        but this server writes them.
+        """
+        return {
+            "apiVersion": _RESOURCE.api_version,
+            "kind": _RESOURCE.kind,
+            "metadata": {
+                "name": record.name,
+                "namespace": record.namespace,
+                "uid": str(uuid.uuid4()),
+                "creationTimestamp": timestamp(self._now()),
+            },
+            "spec": {**record.spec, "replica": self.replica},
+            "status": self._status(record),
+        }
+
+    def _name(self, record: _Record) -> None:
+        if not record.name:
+            record.name = names.generated(f"{record.session.subject.machine}-")
+            self._named[record.namespace, record.name] = record
+
+    def _unname(self, record: _Record) -> None:
+        self._named.pop((record.namespace, record.name), None)
+        record.name = ""
+
+    def _status(self, record: _Record) -> Object:
+        record.renewed_at = self._clock.seconds()
+        to_machine, to_user = record.session.counts()
+        return {
+            "bytesToMachine": to_machine,
+            "bytesToUser": to_user,
+            "renewTime": timestamp(self._now()),
+            "leaseDurationSeconds": int(LEASE_RENEWALS * self._renew_seconds),
+        }
+
+    @property
+    def _renew_seconds(self) -> float:
+        return max(RENEW_SECONDS, len(self._records) / RENEWALS_PER_SECOND)
+
+    async def _renew(self, record: _Record) -> None:
+        if record.stored is None:
+            return
+        obj = {**record.stored, "status": self._status(record)}
+        try:
+            record.stored = await self._storage.update(_RESOURCE, obj)
+        except (Conflict, NotFound):
+            pass  # somebody is about to delete it, or has; the store tells us who
+
+    async def _remove(self, stored: Object) -> None:
+        for _ in range(_ATTEMPTS):
+            try:
+                await self._storage.delete(_RESOURCE, stored)
+                return
+            except NotFound:
+                return
+            except Conflict:
+                try:
+                    stored = await self._storage.get(_RESOURCE, *key_of(stored))
+                except NotFound:
+                    return
+
+    # What the store tells.
+
+    def _changed(self, event: Event) -> None:
+        record = self._record_of(event.obj)
+        if record is not None:
+            self._own_changed(record, event)
+        elif event.type == DELETED:
+            self._foreign.pop(key_of(event.obj), None)
+        else:
+            self._heard(event.obj)
+
+    def _own_changed(self, record: _Record, event: Event) -> None:
+        if event.type == DELETED:
+            record.stored, record.gone = None, event.obj["metadata"]["uid"]
+        who = event.obj.get("status", {}).get("endedBy")
+        if who:
+            told = f"{one_line(who)} deleted the console session {record.name}"
+            record.session.end(Ending(SESSION_DELETED, told))
+
+    def _record_of(self, obj: Object) -> _Record | None:
+        """Whose object it is, if that is a session of ours that is live."""
+        record = self._named.get(key_of(obj))
+        if record is None or not record.live:
+            return None
+        return record if obj["spec"].get("session") == record.spec["session"] else None
+
+    def _heard(self, obj: Object) -> None:
+        seconds = obj.get("status", {}).get("leaseDurationSeconds")
+        if not isinstance(seconds, int) or seconds <= 0:
+            seconds = int(LEASE_RENEWALS * RENEW_SECONDS)
+        self._foreign[key_of(obj)] = self._clock.seconds() + seconds
+
+    # What is done every few seconds.
+
+    def look(self) -> Deferred[None]:
+        """Renew what is ours, and take away what nobody renews.  Never fails."""
+        return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
+
+    async def _look(self) -> None:
+        due = self._clock.seconds() - self._renew_seconds
+        for record in list(self._records.values()):
+            if record.working is not None:
+                continue
+            if record.stored is None or not record.live:
+                self._work(record)
+            elif record.renewed_at <= due:
+                await self._renew(record)
+        now = self._clock.seconds()
+        for key in [key for key, until in self._foreign.items() if until <= now]:
+            await self._expire(key)
+
+    async def _expire(self, key: tuple[str, str]) -> None:
+        until = self._foreign.get(key)
+        try:
+            obj = await self._storage.get(_RESOURCE, *key)
+            if self._record_of(obj) is None and self._foreign.get(key) == until:
+                await self._storage.delete(_RESOURCE, obj)
+        except (NotFound, Conflict):
+            pass
+        self._foreign.pop(key, None)
+
+    # Trouble.
+
+    def _trouble(self, failure: Failure | None) -> None:
+        """Told once: sessions go on without objects."""
+        if failure is not None and not failure.check(APIError):
+            self._log.failure("writing down console sessions failed", failure)
+        elif failure is not None and not self._troubled:
+            why = failure.getErrorMessage()
+            self._log.warn("console sessions cannot be written down: {why}", why=why)
+        self._troubled = failure is not None
+
+    def _failed(self, failure: Failure) -> None:
+        self._trouble(failure)
+
+
+def _done(working: Deferred[None]) -> Deferred[None]:
+    """Fires with another, whose result stays its own."""
+    done: Deferred[None] = Deferred()
+
+    def fired(result: Any) -> Any:
+        done.callback(None)
+        return result
+
+    working.addBoth(fired)
+    return done
+
+
+def _spec(session: Session) -> Object:
+    subject, visit = session.subject, session.visit
+    asked = visit.asked
+    mode = "Drive" if asked.takes_input else "Watch"
+    told = {
+        "session": subject.session,
+        "user": subject.user,
+        "caller": subject.caller,
+        "machine": subject.machine,
+        "machineResource": subject.resource,
+        "machineUID": subject.uid,
+        "pool": subject.pool,
+        "mode": "TakeOver" if asked.takes_input and asked.force else mode,
+        "via": visit.via,
+        "address": visit.address,
+        "protocol": visit.protocol,
+        "agent": visit.agent,
+    }
+    return {key: value for key, value in told.items() if value}
+
+
+class SessionVerbs(Verbs):
+    """
+    The verbs on console sessions: a deletion says in the object who it was.
+
+    Only deletions come here from clients; see :attr:`~twisted_exec.api.kinds.Kind.server_made`.
+    """
+
+    def __init__(
+        self, storage: IStorage, admissions: Sequence[IAdmission], now: Callable[[], float]
+    ) -> None:
+        super().__init__(storage, admissions, now)
+        self._sessions = storage
+
+    async def remove(
+        self, user: User, kind: Kind, old: Object, options: WriteOptions
+    ) -> tuple[Object, bool]:
+        """As :meth:`Verbs.remove`; a session that is renewed just now is asked for anew."""
+        if options.dry_run:
+            return old, True
+        noted = copy.deepcopy(old)
+        noted.setdefault("status", {})["endedBy"] = user.name
+        stored = await self._sessions.update(_RESOURCE, noted)
+        try:
+            return await self._sessions.delete(_RESOURCE, stored), True
+        except NotFound:
+            return stored, True  # whoever carries the session was faster

@@ -1,0 +1,106 @@
+"""
+Events of the API server's own: what its scheduler and its signer tell of objects.
+
+The same thing told again is one Event that counts.  None is worth an error: what cannot be
+told is said in the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from twisted.logger import Logger
+
+from twisted_exec.api.kinds import EVENTS, Kind, Object
+from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
+from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.auth.groups import MASTERS
+from twisted_exec.auth.interfaces import User
+
+NORMAL, WARNING = "Normal", "Warning"
+OURSELVES = User("system:apiserver", (MASTERS,))
+"""Who this server is when it writes by itself."""
+
+_LONGEST_MESSAGE = 1024
+_LONGEST_NAME = 200
+_OPTIONS = WriteOptions(manager=MANAGER)
+
+
+class Reports:
+    """
+    Tells Events.
+
+    :param verbs: without admissions.
+    :param component: who tells, such as ``scheduler``.
+    :param now: seconds since the epoch.
+    """
+
+    _log = Logger()
+
+    def __init__(self, verbs: Verbs, component: str, now: Callable[[], float]) -> None:
+        self._verbs, self._component, self._now = verbs, component, now
+
+    async def tell(self, kind: Kind, obj: Object, level: str, reason: str, message: str) -> None:
+        """
+        Something happened to an object.  Never fails.
+
+        :param level: :data:`NORMAL` or :data:`WARNING`.
+        :param reason: one word, for programs.
+        """
+        event = self._event(kind, obj, level, reason, message[:_LONGEST_MESSAGE])
+        target = Target(EVENTS, event["metadata"]["namespace"], event["metadata"]["name"])
+        try:
+            try:
+                await self._verbs.patch(OURSELVES, target, self._again, _OPTIONS)
+            except NotFound:
+                where = Target(EVENTS, target.namespace)
+                await self._verbs.create(OURSELVES, where, event, _OPTIONS)
+        except APIError as error:
+            self._log.info(
+                "untold of {name}: {reason}: {text} ({error})",
+                name=obj["metadata"]["name"],
+                reason=reason,
+                text=message,
+                error=error,
+            )
+
+    def _again(self, old: Object) -> Object:
+        return {**old, "count": old.get("count", 1) + 1, "lastTimestamp": timestamp(self._now())}
+
+    def _event(self, kind: Kind, obj: Object, level: str, reason: str, message: str) -> Object:
+        metadata, moment = obj["metadata"], timestamp(self._now())
+        said = "\0".join((metadata["uid"], self._component, level, reason, message))
+        digest = hashlib.sha256(said.encode()).hexdigest()[:16]
+        # What is in no namespace is told of in this one, as Kubernetes does.
+        namespace = metadata.get("namespace", "default")
+        involved = {
+            "apiVersion": kind.resource.api_version,
+            "kind": kind.resource.kind,
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+        }
+        if "namespace" in metadata:
+            involved["namespace"] = namespace
+        return {
+            "metadata": {
+                "name": f"{_plain(metadata['name'])}.{digest}",
+                "namespace": namespace,
+            },
+            "involvedObject": involved,
+            "type": level,
+            "reason": reason,
+            "message": message,
+            "source": {"component": self._component},
+            "firstTimestamp": moment,
+            "lastTimestamp": moment,
+            "count": 1,
+        }
+
+
+def _plain(name: str) -> str:
+    """As the beginning of an Event's name, which takes less than some names have."""
+    kept = "".join(mark if mark.isascii() and mark.isalnum() else "-" for mark in name.lower())
+    return kept[:_LONGEST_NAME].strip("-") or "object"

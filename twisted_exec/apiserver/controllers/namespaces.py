@@ -1,0 +1,197 @@
+"""
+The life of namespaces: two that always exist, and how one is emptied and removed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+
+from twisted.application.service import Service
+from twisted.internet import defer
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.kinds import NAMESPACES, Kind, Object
+from twisted_exec.api.status import AlreadyExists, Conflict, Forbidden, NotFound
+from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
+from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
+from twisted_exec.apiserver.serving.registry import Registry
+from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.auth.groups import MASTERS
+from twisted_exec.auth.interfaces import User
+from twisted_exec.storage.interfaces import Event, IStorage, IWatch
+
+PERMANENT = ("default", "kube-system")
+"""Namespaces that always exist."""
+
+_OURSELVES = User("system:apiserver", (MASTERS,))
+_RETRY_SECONDS = 5.0
+
+
+@implementer(IAdmission)
+class NamespaceGuard:
+    """Keeps the permanent namespaces."""
+
+    def admit(self, change: Change) -> Deferred[None]:
+        """As :meth:`IAdmission.admit`."""
+        name = change.obj["metadata"].get("name")
+        if change.kind is NAMESPACES and change.operation == DELETE and name in PERMANENT:
+            return defer.fail(
+                Forbidden(f'namespaces "{name}" is forbidden: this namespace may not be deleted')
+            )
+        return defer.succeed(None)
+
+
+class NamespaceLifecycle(Service):
+    """
+    Empties namespaces that are being deleted, then removes them.
+
+    Level-triggered: whatever happens in such a namespace, it is looked at again
+    as a whole.  Objects with finalizers stay until those are gone.
+
+    :param storage: started before this service is.
+    :param verbs: without admissions: whoever may delete a namespace may have it emptied.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, storage: IStorage, registry: Registry, verbs: Verbs, clock: IReactorTime
+    ) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._kinds = [
+            kind
+            for kind in registry.kinds
+            if kind.stored and not kind.kept_as and kind.resource.namespaced
+        ]
+        self._verbs = verbs
+        self._watches: list[IWatch] = []
+        self._terminating: set[str] = set()
+        self._looking: set[str] = set()
+        self._again: set[str] = set()
+        self._retries: dict[str, IDelayedCall] = {}
+
+    def startService(self) -> None:
+        """Take up deletions that an earlier process began, and follow the store."""
+        super().startService()
+        self._watches.append(self._storage.watch(NAMESPACES.resource, None, self._namespace_event))
+        for kind in self._kinds:
+            self._watches.append(self._storage.watch(kind.resource, None, self._content_event))
+        taking_up = Deferred.fromCoroutine(self._take_up())
+        taking_up.addErrback(lambda failure: self._log.failure("cannot list namespaces", failure))
+
+    def stopService(self) -> None:
+        """Follow no longer."""
+        super().stopService()
+        for watch in self._watches:
+            watch.stop()
+        self._watches.clear()
+        for retry in self._retries.values():
+            retry.cancel()
+        self._retries.clear()
+
+    async def _take_up(self) -> None:
+        for namespace in (await self._storage.list(NAMESPACES.resource, stale=True)).items:
+            self._notice(namespace)
+
+    def _namespace_event(self, event: Event) -> None:
+        if event.type == "DELETED":
+            self._terminating.discard(event.obj["metadata"]["name"])
+        else:
+            self._notice(event.obj)
+
+    def _content_event(self, event: Event) -> None:
+        namespace = event.obj["metadata"]["namespace"]
+        if namespace in self._terminating:
+            self._look(namespace)
+
+    def _notice(self, namespace: Object) -> None:
+        if "deletionTimestamp" in namespace["metadata"]:
+            name = namespace["metadata"]["name"]
+            self._terminating.add(name)
+            self._look(name)
+
+    def _look(self, name: str) -> None:
+        if not self.running:
+            return
+        if name in self._looking:
+            self._again.add(name)
+            return
+        self._looking.add(name)
+        Deferred.fromCoroutine(self._empty(name)).addBoth(self._looked, name)
+
+    def _looked(self, result: object, name: str) -> None:
+        self._looking.discard(name)
+        if name in self._again:
+            self._again.discard(name)
+            self._look(name)
+        elif isinstance(result, Failure):
+            self._log.failure("cannot empty namespace {name}", result, name=name)
+            self._retries[name] = self._clock.callLater(_RETRY_SECONDS, self._retry, name)
+
+    def _retry(self, name: str) -> None:
+        del self._retries[name]
+        self._look(name)
+
+    async def _empty(self, name: str) -> None:
+        left = 0
+        for kind in self._kinds:
+            for obj in (await self._storage.list(kind.resource, name)).items:
+                if not self.running:
+                    return  # another server goes on with it
+                left += not await self._delete(kind, obj)
+        if not left:
+            await self._finish(name)
+
+    async def _delete(self, kind: Kind, obj: Object) -> bool:
+        """Whether it is gone; another one of its name is not meant."""
+        metadata = obj["metadata"]
+        target = Target(kind, metadata["namespace"], metadata["name"])
+        only = {"uid": metadata["uid"]}
+        try:
+            _, gone = await self._verbs.delete(_OURSELVES, target, WriteOptions(), only)
+        except NotFound:
+            return True
+        except Conflict:
+            return False  # that change brings us back
+        return gone
+
+    async def _finish(self, name: str) -> None:
+        resource = NAMESPACES.resource
+        try:
+            old = await self._storage.get(resource, "", name)
+            new = copy.deepcopy(old)
+            new["spec"]["finalizers"] = []
+            if NAMESPACES.held_by(new):
+                if new != old:
+                    await self._storage.update(resource, new)
+            else:
+                await self._storage.delete(resource, old)
+        except (NotFound, Conflict):
+            return  # it changed meanwhile, and that event brings us back
+
+
+async def ensure_namespaces(verbs: Verbs, storage: IStorage, others: Iterable[str] = ()) -> None:
+    """
+    Make the permanent namespaces that are missing.
+
+    :param others: are made as well, and may be deleted.
+    """
+    for name in (*PERMANENT, *others):
+        try:
+            await storage.get(NAMESPACES.resource, "", name)
+        except NotFound:
+            await _make(verbs, name)
+
+
+async def _make(verbs: Verbs, name: str) -> None:
+    body = {"metadata": {"name": name}}
+    try:
+        await verbs.create(_OURSELVES, Target(NAMESPACES), body, WriteOptions(manager=MANAGER))
+    except AlreadyExists:
+        return  # another server was faster

@@ -1,0 +1,80 @@
+"""
+Cluster roles that gather others show the rules that they have gathered.
+
+What someone may do does not depend on it: the authorizer gathers by itself, each
+time (:mod:`twisted_exec.auth.rbac.policy`).  But people look at ``rules``, and in
+Kubernetes a controller of the controller manager writes them there.
+"""
+
+from __future__ import annotations
+
+import copy
+
+from twisted.application.service import Service
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.kinds import CLUSTERROLES, Object
+from twisted_exec.api.status import APIError
+from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
+from twisted_exec.apiserver.serving.verbs import check_size
+from twisted_exec.auth.rbac.policy import Policy, RBACObjects
+from twisted_exec.storage.interfaces import Event, IStorage, IWatch
+
+
+class RoleAggregation(Service):
+    """
+    Writes the rules of roles that have an ``aggregationRule``.
+
+    :param storage: started before this service is.
+    """
+
+    _log = Logger()
+
+    def __init__(self, storage: IStorage) -> None:
+        self._storage = storage
+        self._watch: IWatch | None = None
+        self._passes = CoalescedRuns(self._gather, self._failed, self._look)
+
+    def startService(self) -> None:
+        """Gather, and follow the store."""
+        super().startService()
+        self._watch = self._storage.watch(CLUSTERROLES.resource, None, self._changed)
+        self._look()
+
+    def stopService(self) -> None:
+        """Follow no longer."""
+        super().stopService()
+        if self._watch is not None:
+            self._watch.stop()
+
+    def _changed(self, event: Event) -> None:
+        self._look()
+
+    def _look(self) -> None:
+        if self.running:
+            self._passes.ask()
+
+    async def _gather(self) -> None:
+        roles = (await self._storage.list(CLUSTERROLES.resource)).items
+        policy = Policy(RBACObjects(cluster_roles=roles))
+        for role in roles:
+            if role.get("aggregationRule"):
+                found = policy.rules_of(
+                    {"kind": "ClusterRole", "name": role["metadata"]["name"]}, ""
+                )
+                await self._write(role, [rule.to_object() for rule in found or ()])
+
+    async def _write(self, role: Object, rules: list[Object]) -> None:
+        if role.get("rules", []) == rules:
+            return
+        new = copy.deepcopy(role)
+        new["rules"] = rules
+        try:
+            check_size(new)  # what is gathered together may be more than any object
+            await self._storage.update(CLUSTERROLES.resource, new)
+        except APIError:
+            return  # it changed meanwhile, and that change brings us back; or nothing can be written
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure("gathering the rules of cluster roles failed", failure)

@@ -1,0 +1,264 @@
+"""
+The scheduler: gives machines that have no pool one.
+
+Level-triggered: it knows the machines without a pool, how many the pools have, and the pools
+themselves, by following the store; whenever one of these changes it looks at all that wait,
+oldest first.  What is decided is said by :mod:`twisted_exec.apiserver.controllers.placement`.
+
+A machine is bound by an update that holds only if the machine is still as it was decided about
+(its resourceVersion), so several servers over one store, or a user, may bind machines at the
+same time and none is bound twice.  Two servers may still give the last place of a pool to two
+machines at once; the pool's runtime then refuses one, which says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import Object, machine_kind
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
+from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES, WARNING, Reports
+from twisted_exec.apiserver.controllers.placement import FAILED, Placement, facts_of, plan, turn_of
+from twisted_exec.apiserver.serving.query import WriteOptions
+from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.storage.history import Key, key_of
+from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, IWatch
+
+COMPONENT = "scheduler"
+SOON_SECONDS = 0.02
+"""A burst of changes is looked at once."""
+AT_ONCE = 64
+"""Machines that are written at the same time."""
+TELL_SECONDS = 60.0
+"""How often a machine that waits is told why, when the reason changes."""
+
+_MOST_NAMED = 20
+_RESTS = 4
+"""How many times as long as a look took it is until the next, at least."""
+_FIRST_RETRY_SECONDS = 1.0
+_LAST_RETRY_SECONDS = 60.0
+
+
+class Scheduler(Service):
+    """
+    Binds the machines of one dialect.
+
+    :param storage: started before this service is.
+    :param verbs: without admissions.
+    :param now: seconds since the epoch.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        storage: IStorage,
+        verbs: Verbs,
+        clock: IReactorTime,
+        now: Callable[[], float],
+    ) -> None:
+        self._dialect, self._storage, self._verbs = dialect, storage, verbs
+        self._clock = clock
+        self._kind = machine_kind(dialect)
+        self._reports = Reports(verbs, COMPONENT, now)
+        self._waiting: dict[Key, Object] = {}
+        # Those whose user named a pool that there is not: nobody else would tell them.
+        self._stray: dict[Key, Object] = {}
+        self._places: dict[str, tuple[str, str]] = {}
+        self._bound: Counter[tuple[str, str]] = Counter()
+        self._pools: dict[str, Object] = {}
+        self._told: dict[Key, tuple[float, Placement]] = {}
+        self._watches: list[IWatch] = []
+        self._passes = CoalescedRuns(self._pass, self._failed, partial(self._look_in, SOON_SECONDS))
+        self._call: IDelayedCall | None = None
+        self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._rests_until = 0.0
+
+    def startService(self) -> None:
+        """Take up what there is, and follow the store."""
+        super().startService()
+        followed: list[tuple[Resource, Callable[[Event], None]]] = [
+            (self._dialect.pool, self._pool_changed),
+            (self._dialect.workload, self._machine_changed),
+        ]
+        for resource, take in followed:
+            self._watches.append(self._storage.watch(resource, None, take))
+            taking = Deferred.fromCoroutine(self._take_up(resource, take))
+            taking.addErrback(partial(self._log.failure, "cannot list what is to be placed"))
+
+    async def _take_up(self, resource: Resource, take: Callable[[Event], None]) -> None:
+        listing = await self._storage.list(resource, stale=True)
+        for obj in listing.items:
+            take(Event(ADDED, obj, None, listing.version))
+
+    def stopService(self) -> None:
+        """Follow no longer."""
+        super().stopService()
+        for watch in self._watches:
+            watch.stop()
+        self._watches.clear()
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+
+    def _pool_changed(self, event: Event) -> None:
+        name = event.obj["metadata"]["name"]
+        known = self._pools.pop(name, None)
+        if event.type != DELETED:
+            self._pools[name] = event.obj
+            # Pools tell often that they are well, which places no machine.
+            facts = partial(facts_of, self._dialect)
+            if known is not None and facts(known) == facts(event.obj):
+                return
+        self._look_in(SOON_SECONDS)
+
+    def _machine_changed(self, event: Event) -> None:
+        machine, key = event.obj, key_of(event.obj)
+        uid = machine["metadata"]["uid"]
+        before, place = self._places.pop(uid, None), None
+        self._waiting.pop(key, None)
+        self._stray.pop(key, None)
+        if event.type != DELETED:
+            pool, ending = (
+                self._dialect.pool_name(machine),
+                "deletionTimestamp" in machine["metadata"],
+            )
+            if pool:
+                place = self._places[uid] = pool, self._dialect.class_name(machine)
+            if not pool and not ending:
+                self._waiting[key] = machine
+            elif pool not in self._pools and not ending:
+                self._stray[key] = machine
+        told_of = key in self._waiting or key in self._stray
+        if not told_of:
+            self._told.pop(key, None)
+        if before != place:
+            self._bound.subtract([before] if before else [])
+            self._bound.update([place] if place else [])
+        if told_of or before != place:
+            self._look_in(SOON_SECONDS)
+
+    def _look_in(self, seconds: float) -> None:
+        if not self.running or not (self._waiting or self._stray):
+            return
+        seconds = max(seconds, self._rests_until - self._clock.seconds())
+        if self._call is not None and self._call.active():
+            if self._call.getTime() <= self._clock.seconds() + seconds:
+                return
+            self._call.cancel()
+        self._call = self._clock.callLater(seconds, self._passes.ask)
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure("placing machines failed", failure)
+        self._retry()
+
+    def _retry(self) -> None:
+        self._look_in(self._retry_seconds)
+        self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
+
+    async def _pass(self) -> None:
+        began = self._clock.seconds()
+        decided = self._decide()
+        ended = self._clock.seconds()
+        self._rests_until = ended + _RESTS * (ended - began)
+        for first in range(0, len(decided), AT_ONCE):
+            if not self.running:
+                return
+            some = decided[first : first + AT_ONCE]
+            done = [Deferred.fromCoroutine(self._carry_out(*each)) for each in some]
+            written: list[bool] = await gatherResults(done)
+            if not all(written):
+                self._retry()
+                return
+        self._retry_seconds = _FIRST_RETRY_SECONDS
+
+    def _decide(self) -> list[tuple[Object, Placement]]:
+        """For each machine that waits, in its turn, what the ones before it leave."""
+        assumed, pools = Counter(self._bound), list(self._pools.values())
+        decided = []
+        nowhere: dict[str, Placement] = {}  # since the last that had a place
+        for machine in sorted(self._waiting.values(), key=turn_of):
+            alike = self._wishes(machine)
+            placement = nowhere.get(alike) or plan(self._dialect, machine, pools, assumed)
+            if not placement.pool:
+                nowhere[alike] = placement
+            else:
+                nowhere.clear()
+                assumed[placement.pool, self._dialect.class_name(machine)] += 1
+            decided.append((machine, placement))
+        found = [key for key in self._stray if self._pool_of(key) in self._pools]
+        for key in found:
+            del self._stray[key]
+        return decided + [(one, self._no_pool(key)) for key, one in self._stray.items()]
+
+    def _pool_of(self, key: Key) -> str:
+        return self._dialect.pool_name(self._stray[key])
+
+    def _no_pool(self, key: Key) -> Placement:
+        named = f'{self._dialect.pool_noun} "{self._pool_of(key)}" does not exist'
+        there = ", ".join(sorted(self._pools)[:_MOST_NAMED]) or "none"
+        return Placement("", FAILED, f"{named}; there are: {there}")
+
+    def _wishes(self, machine: Object) -> str:
+        """All of a machine that decides about pools, for comparing."""
+        spec, dialect = machine.get("spec", {}), self._dialect
+        told = [
+            dialect.class_name(machine),
+            spec.get(dialect.pool_selector),
+            spec.get("tolerations"),
+        ]
+        return json.dumps(told, sort_keys=True)
+
+    async def _carry_out(self, machine: Object, placement: Placement) -> bool:
+        """False when it could not be written and has to be tried again."""
+        if not placement.pool:
+            await self._leave(machine, placement)
+            return True
+        try:
+            await self._bind(machine, placement.pool)
+        except (Conflict, NotFound):
+            pass  # it changed meanwhile, and that change brings us back
+        except APIError as error:
+            self._log.error("{name} waits: {error}", name=_named(machine), error=error)
+            return False
+        return True
+
+    async def _bind(self, machine: Object, pool: str) -> None:
+        spec = {**machine["spec"], self._dialect.pool_reference: {"name": pool}}
+        target = Target(self._kind, *key_of(machine))
+        options = WriteOptions(manager=COMPONENT)
+        bound = await self._verbs.update(OURSELVES, target, {**machine, "spec": spec}, options)
+        self._log.info("{name} goes to {pool}", name=_named(machine), pool=pool)
+        told = f"placed in {self._dialect.pool_noun} {pool}"
+        await self._reports.tell(self._kind, bound, NORMAL, "Scheduled", told)
+
+    async def _leave(self, machine: Object, placement: Placement) -> None:
+        """It waits; its user is told why, now and then."""
+        key, now = key_of(machine), self._clock.seconds()
+        last, told = self._told.get(key, (None, None))
+        if told == placement:
+            return
+        if last is not None and now - last < TELL_SECONDS:
+            self._look_in(last + TELL_SECONDS - now)
+            return
+        self._told[key] = now, placement
+        await self._reports.tell(self._kind, machine, WARNING, placement.reason, placement.message)
+
+
+def _named(machine: Object) -> str:
+    return "/".join(key_of(machine))

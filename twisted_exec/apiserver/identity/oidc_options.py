@@ -1,0 +1,145 @@
+"""
+The options that say whose OIDC tokens are believed, as kube-apiserver calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.python.usage import UsageError
+
+from twisted_exec.auth.jose.keys import ALGORITHMS
+from twisted_exec.auth.oidc.configuration import Issuers
+from twisted_exec.auth.oidc.issuer import Claim, Issuer, checked_url
+from twisted_exec.program.start import BrowserOptions
+
+PATHS = ("authentication-config", "oidc-ca-file")
+"""Those of them that name one file."""
+
+_PREFIX = "oidc-"
+_NO_PREFIX = "-"
+
+
+def _url(text: str) -> str:
+    try:
+        return checked_url(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} {error}") from None
+
+
+def _algorithms(text: str) -> tuple[str, ...]:
+    told = tuple(each.strip() for each in text.split(","))
+    unknown = [each for each in told if each not in ALGORITHMS]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is none of {', '.join(ALGORITHMS)}")
+    return told
+
+
+class OIDCOptions(BrowserOptions):
+    """Options of a program that knows people by their identity provider."""
+
+    optParameters = [
+        [
+            "authentication-config",
+            None,
+            None,
+            "Identity providers, as an AuthenticationConfiguration (YAML); instead of --oidc-...",
+        ],
+        ["oidc-issuer-url", None, None, "The identity provider, by https; see the next.", _url],
+        ["oidc-client-id", None, None, "Whom its tokens are for: their audience."],
+        ["oidc-username-claim", None, "sub", "What of its tokens names the user."],
+        [
+            "oidc-username-prefix",
+            None,
+            None,
+            "What its users' names begin with; - for nothing.  Default: the issuer and #, for all "
+            "claims but email.",
+        ],
+        ["oidc-groups-claim", None, None, "What of its tokens names the user's groups."],
+        ["oidc-groups-prefix", None, None, "What its groups' names begin with."],
+        [
+            "oidc-signing-algs",
+            None,
+            "RS256",
+            "What its tokens may be signed with, joined by commas.",
+        ],
+        ["oidc-ca-file", None, None, "Who signs its certificate (PEM); default: the system's CAs."],
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self["oidc-required-claim"] = {}
+
+    def opt_oidc_required_claim(self, told: str) -> None:
+        """A claim that its tokens must have, such as hd=example.org; may be repeated."""
+        for each in told.split(","):
+            claim, equals, value = each.partition("=")
+            if not claim or not equals:
+                raise UsageError(f"--oidc-required-claim: {each!r} is not CLAIM=VALUE")
+            if claim in self["oidc-required-claim"]:
+                raise UsageError(f"--oidc-required-claim: {claim!r} is required already")
+            self["oidc-required-claim"][claim] = value
+
+    def postOptions(self) -> None:
+        """
+        :raises UsageError: something of it cannot be.
+        """
+        issuers(self)
+
+
+def issuers(options: Mapping[str, Any]) -> Issuers:
+    """
+    What :class:`OIDCOptions` say.
+
+    :raises UsageError: something of it cannot be.
+    """
+    given = [name for name in options if name.startswith(_PREFIX) and _is_given(options, name)]
+    if options["authentication-config"]:
+        if given:
+            raise UsageError(f"--authentication-config and --{given[0]}: give one of them")
+        return Issuers(configuration=options["authentication-config"])
+    if not given:
+        return Issuers()
+    for needed, what in (
+        ("oidc-issuer-url", "whose tokens are believed"),
+        ("oidc-client-id", "whom they must be for"),
+        ("oidc-username-claim", "what names the user"),
+    ):
+        if not options[needed]:
+            raise UsageError(f"--{needed} is missing: {what}; it belongs to --{given[0]}")
+    if options["oidc-groups-prefix"] and not options["oidc-groups-claim"]:
+        raise UsageError("--oidc-groups-claim is missing: it belongs to --oidc-groups-prefix")
+    return Issuers(issuer=_issuer(options), ca_file=options["oidc-ca-file"] or "")
+
+
+def _is_given(options: Mapping[str, Any], name: str) -> bool:
+    defaults = {name: default for name, _, default, *_ in OIDCOptions.optParameters}
+    return bool(options[name]) and options[name] != defaults.get(name)
+
+
+def _issuer(options: Mapping[str, Any]) -> Issuer:
+    try:
+        # Here, because a coercion is not asked about defaults.
+        algorithms = _algorithms(options["oidc-signing-algs"])
+    except ValueError as error:
+        raise UsageError(f"--oidc-signing-algs: {error}") from None
+    groups = options["oidc-groups-claim"]
+    return Issuer(
+        url=options["oidc-issuer-url"],
+        audiences=(options["oidc-client-id"],),
+        username=Claim(options["oidc-username-claim"], _username_prefix(options)),
+        groups=Claim(groups, options["oidc-groups-prefix"] or "") if groups else None,
+        required=tuple(options["oidc-required-claim"].items()),
+        algorithms=algorithms,
+    )
+
+
+def _username_prefix(options: Mapping[str, Any]) -> str:
+    """An email is unique by itself; other claims of two issuers may be the same."""
+    told: str = options["oidc-username-prefix"] or ""
+    if told == _NO_PREFIX:
+        return ""
+    if not told and options["oidc-username-claim"] != "email":
+        return f"{options['oidc-issuer-url']}#"
+    return told

@@ -1,0 +1,178 @@
+"""
+RBAC from stored objects: the rules that the authorizer reads, and who may write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api import kinds
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.resource import Resource
+from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
+from twisted_exec.auth.groups import MASTERS
+from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.auth.rbac.authorizer import IRuleSource, RBACAuthorizer, RBACObjects
+from twisted_exec.auth.rbac.rules import EVERYTHING, Rule
+from twisted_exec.storage.interfaces import Event, IStorage, IWatch
+
+_ROLES = (kinds.ROLES, kinds.CLUSTERROLES)
+_BINDINGS = (kinds.ROLEBINDINGS, kinds.CLUSTERROLEBINDINGS)
+
+
+@implementer(IRuleSource)
+class StoredRules(Service):
+    """
+    Roles and bindings as the store has them.
+
+    :param storage: started before this service is.
+    :ivar changed: called after each change; set by whoever depends on it.
+    """
+
+    def __init__(self, storage: IStorage) -> None:
+        self._storage = storage
+        self._watches: list[IWatch] = []
+        self._objects: RBACObjects | None = None
+        self._changes = 0
+        self._waiting: dict[int, list[Deferred[RBACObjects]]] = {}
+        self.changed: Callable[[], None] = lambda: None
+
+    def startService(self) -> None:
+        """Follow the store."""
+        super().startService()
+        for kind in (*_ROLES, *_BINDINGS):
+            self._watches.append(self._storage.watch(kind.resource, None, self._note))
+
+    def stopService(self) -> None:
+        """Follow no longer."""
+        super().stopService()
+        for watch in self._watches:
+            watch.stop()
+        self._watches.clear()
+
+    def snapshot(self) -> Deferred[RBACObjects]:
+        """
+        As :meth:`IRuleSource.snapshot`.
+
+        All who ask between two changes share one answer: to make sense of it takes long where there
+        are many roles, and after a change everybody asks.
+        """
+        if self._objects is not None:
+            return succeed(self._objects)
+        waiter: Deferred[RBACObjects] = Deferred()
+        waiting = self._waiting.setdefault(self._changes, [])
+        waiting.append(waiter)
+        if len(waiting) == 1:
+            Deferred.fromCoroutine(self._fetch()).addBoth(self._fetched, self._changes)
+        return waiter
+
+    async def _fetch(self) -> RBACObjects:
+        return RBACObjects(
+            cluster_roles=await self._all(kinds.CLUSTERROLES.resource),
+            cluster_role_bindings=await self._all(kinds.CLUSTERROLEBINDINGS.resource),
+            roles=await self._all(kinds.ROLES.resource),
+            role_bindings=await self._all(kinds.ROLEBINDINGS.resource),
+        )
+
+    def _fetched(self, result: RBACObjects | Failure, changes: int) -> None:
+        if not isinstance(result, Failure) and self.running and changes == self._changes:
+            self._objects = result
+        for waiter in self._waiting.pop(changes):
+            if not waiter.called:  # else they gave up
+                waiter.callback(result)
+
+    async def _all(self, resource: Resource) -> list[Object]:
+        return list((await self._storage.list(resource)).items)
+
+    def _note(self, event: Event) -> None:
+        self._objects = None
+        self._changes += 1
+        self.changed()
+
+
+@implementer(IAdmission)
+class Escalation:
+    """
+    Nobody grants what they do not have.
+
+    As Kubernetes: writing a role needs its rules or the verb ``escalate`` on it,
+    writing a binding needs the role's rules or the verb ``bind`` on the role.
+    """
+
+    def __init__(self, authorizer: RBACAuthorizer, storage: IStorage) -> None:
+        self._authorizer = authorizer
+        self._storage = storage
+
+    def admit(self, change: Change) -> Deferred[None]:
+        """As :meth:`IAdmission.admit`."""
+        return Deferred.fromCoroutine(self._admit(change))
+
+    async def _admit(self, change: Change) -> None:
+        new = change.new
+        if new is None or change.operation == DELETE or MASTERS in change.user.groups:
+            return
+        if _substance(new) == _substance(change.old):
+            return
+        if change.kind in _ROLES:
+            await self._admit_role(change, new)
+        elif change.kind in _BINDINGS:
+            await self._admit_binding(change, new)
+
+    async def _admit_role(self, change: Change, role: Object) -> None:
+        if await self._may(change, "escalate", change.kind, role["metadata"]["name"]):
+            return
+        wanted = [Rule.from_object(rule) for rule in role.get("rules", [])]
+        if role.get("aggregationRule") or (change.old or {}).get("aggregationRule"):
+            wanted += EVERYTHING  # it could gather anything, tomorrow if not today
+        await self._authorizer.confirm_covered(change.user, _namespace(role), wanted)
+
+    async def _admit_binding(self, change: Change, binding: Object) -> None:
+        reference, namespace = binding["roleRef"], _namespace(binding)
+        kind = kinds.CLUSTERROLES if reference["kind"] == "ClusterRole" else kinds.ROLES
+        if await self._may(change, "bind", kind, reference["name"]):
+            return
+        # A role that does not exist covers nothing today and anything tomorrow.
+        where = namespace if kind is kinds.ROLES else ""
+        await self._storage.get(kind.resource, where, reference["name"])
+        wanted = await self._authorizer.rules_of(reference, namespace)
+        await self._authorizer.confirm_covered(change.user, namespace, wanted)
+
+    async def _may(self, change: Change, verb: str, kind: Kind, name: str) -> bool:
+        resource = kind.resource
+        decision = await self._authorizer.authorize(
+            Attributes(
+                user=change.user,
+                verb=verb,
+                group=resource.group,
+                version=resource.version,
+                resource=resource.plural,
+                namespace=_namespace(change.obj),
+                name=name,
+            )
+        )
+        return decision.allowed
+
+
+def _namespace(obj: Object) -> str:
+    return str(obj["metadata"].get("namespace", ""))
+
+
+_BOOKKEEPING = ("ownerReferences", "finalizers", "managedFields", "resourceVersion", "generation")
+
+
+def _substance(obj: Mapping[str, Any] | None) -> Any:
+    """
+    What an object says without how it is kept.
+
+    All else counts, as in Kubernetes: a label alone can put a role into one that gathers.
+    """
+    if obj is None:
+        return None
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in _BOOKKEEPING}
+    return {**obj, "metadata": metadata}

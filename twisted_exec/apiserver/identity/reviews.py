@@ -1,0 +1,156 @@
+"""
+Reviews: questions about who someone is and what they may do.
+
+Poollets ask them for everyone who knocks, kubectl asks them for
+``auth can-i`` and ``auth whoami``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+from twisted_exec.api import kinds, strategy
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.status import APIError, BadRequest, Invalid
+from twisted_exec.apiserver.serving.filters import APIRequest, Gate
+from twisted_exec.apiserver.serving.query import Query, write_options
+from twisted_exec.apiserver.serving.rest import read_body, root_of
+from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.auth.interfaces import Attributes, IRulesAuthorizer, User
+from twisted_exec.auth.tokens import IAudienceAuthenticator
+from twisted_exec.streaming.http.routes import Routes
+from twisted_exec.streaming.http.site import Request, respond_json
+
+_Answer = Callable[[User, Object, str], Awaitable[Object]]
+"""From who asks, the review and its namespace to its ``status``."""
+
+
+class Reviews:
+    """
+    Answers the review kinds.
+
+    :param tokens: knows whose a token is.
+    """
+
+    def __init__(
+        self, gate: Gate, authorizer: IRulesAuthorizer, tokens: IAudienceAuthenticator
+    ) -> None:
+        self._gate, self._authorizer, self._tokens = gate, authorizer, tokens
+
+    def add_to(self, routes: Routes) -> None:
+        """Add the routes of all review kinds."""
+        self._add(routes, kinds.TOKENREVIEWS, self._token)
+        self._add(routes, kinds.SUBJECTACCESSREVIEWS, self._subject_access)
+        self._add(routes, kinds.LOCALSUBJECTACCESSREVIEWS, self._subject_access)
+        self._add(routes, kinds.SELFSUBJECTACCESSREVIEWS, self._self_access)
+        self._add(routes, kinds.SELFSUBJECTRULESREVIEWS, self._self_rules)
+        self._add(routes, kinds.SELFSUBJECTREVIEWS, self._self)
+        self._add(routes, kinds.SELFSUBJECTREVIEWS_V1BETA1, self._self)
+
+    def _add(self, routes: Routes, kind: Kind, answer: _Answer) -> None:
+        async def handle(request: Request, values: Mapping[str, str]) -> None:
+            asking = cast(APIRequest, request).requester
+            namespace = values.get("namespace", "")
+            await self._gate.authorize_target(asking, "create", Target(kind, namespace))
+            options = write_options(Query(request.args), "CreateOptions")
+            review = strategy.shaped(kind, read_body(request, kind, options))
+            _check(kind, review, namespace)
+            review["status"] = await answer(asking, review, namespace)
+            respond_json(request, 201, review)
+
+        scope = "/namespaces/{namespace}" if kind.resource.namespaced else ""
+        routes.add(["POST"], f"{root_of(kind)}{scope}/{kind.resource.plural}", handle)
+
+    async def _token(self, asking: User, review: Object, namespace: str) -> Object:
+        spec = review.get("spec", {})
+        token = spec.get("token", "")
+        if not token:
+            raise BadRequest("token is required for TokenReview in authentication")
+        raw, audiences = token.encode("utf-8", "surrogatepass"), spec.get("audiences", [])
+        try:
+            known = await self._tokens.authenticate_for(raw, audiences)
+        except APIError as error:
+            return {"authenticated": False, "error": error.message}
+        if known is None:
+            return {"authenticated": False, "error": "the token is not valid here"}
+        told: Object = {"authenticated": True, "user": user_info(known.user)}
+        # Without audiences in the answer the asker decides whether ours are theirs.
+        return told | {"audiences": list(known.audiences)} if known.audiences else told
+
+    async def _subject_access(self, asking: User, review: Object, namespace: str) -> Object:
+        spec = review.get("spec", {})
+        user = User(
+            spec.get("user", ""),
+            tuple(spec.get("groups", [])),
+            spec.get("uid", ""),
+            {key: tuple(values) for key, values in spec.get("extra", {}).items()},
+        )
+        return await self._decide(user, spec)
+
+    async def _self_access(self, asking: User, review: Object, namespace: str) -> Object:
+        return await self._decide(asking, review.get("spec", {}))
+
+    async def _self(self, asking: User, review: Object, namespace: str) -> Object:
+        return {"userInfo": user_info(asking)}
+
+    async def _self_rules(self, asking: User, review: Object, namespace: str) -> Object:
+        wanted = review.get("spec", {}).get("namespace", "")
+        if not wanted:
+            raise BadRequest("no namespace on request")
+        rules = [rule.to_object() for rule in await self._authorizer.rules_for(asking, wanted)]
+        return {
+            "resourceRules": [rule for rule in rules if "nonResourceURLs" not in rule],
+            "nonResourceRules": [rule for rule in rules if "nonResourceURLs" in rule],
+            "incomplete": False,
+        }
+
+    async def _decide(self, user: User, spec: Object) -> Object:
+        decision = await self._authorizer.authorize(asked(user, spec))
+        status: Object = {"allowed": decision.allowed}
+        if decision.reason:
+            status["reason"] = decision.reason
+        return status
+
+
+def _check(kind: Kind, review: Object, namespace: str) -> None:
+    strategy.check_namespace(review["metadata"], namespace)
+    if namespace:
+        review["metadata"]["namespace"] = namespace
+    if causes := kind.validate(review):
+        name = review["metadata"].get("name", "")
+        raise Invalid(kind.resource.kind, name, causes, kind.resource.group)
+
+
+def asked(user: User, spec: Mapping[str, Any]) -> Attributes:
+    """
+    What an access review asks about.
+
+    :param spec: valid, by its kind.
+    """
+    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if path is not None:
+        return Attributes(user, path.get("verb", ""), path=path.get("path", ""))
+    resource = resource or {}
+    return Attributes(
+        user=user,
+        verb=resource.get("verb", ""),
+        group=resource.get("group", ""),
+        version=resource.get("version", ""),
+        resource=resource.get("resource", ""),
+        subresource=resource.get("subresource", ""),
+        namespace=resource.get("namespace", ""),
+        name=resource.get("name", ""),
+    )
+
+
+def user_info(user: User) -> Object:
+    """A user as reviews tell it."""
+    told: Object = {"username": user.name}
+    if user.uid:
+        told["uid"] = user.uid
+    if user.groups:
+        told["groups"] = list(user.groups)
+    if user.extra:
+        told["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return told

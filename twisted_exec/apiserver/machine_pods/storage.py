@@ -1,0 +1,267 @@
+"""
+The machines of a store, kept as Pods.
+
+A storage of its own, so that lists, pages, selectors and watches of Pods are those of any other
+kind.  It follows the machines and pools of the store that it is a view of: what happens to one of
+them happens, under the same resourceVersion, to the Pods that look different by it.  So a Pod's
+resourceVersion is that of its Machine, or that of its pool's change which made it look different.
+
+Nothing is followed before someone asks for Pods.  What happened before that nobody remembers, and
+a watch from then is told to list again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+from twisted.internet import defer
+from twisted.internet.defer import Deferred, DeferredLock
+from zope.interface import implementer
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import PODS
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import Expired, MethodNotAllowed
+from twisted_exec.apiserver.machine_pods.conversion import Host, PodNames, host_of, pod_of
+from twisted_exec.storage.base import Through
+from twisted_exec.storage.history import History, Key, key_of, table_of, versioned
+from twisted_exec.storage.interfaces import (
+    ADDED,
+    DELETED,
+    MODIFIED,
+    Event,
+    IStorage,
+    IWatch,
+    Listing,
+    Object,
+)
+
+READ_ONLY = "pods here are machines, seen by clients that know only pods, and are read-only"
+
+
+_Take = Callable[[Event], None]
+_Apply = Callable[[str, Object, int], None]
+"""Called with the type of a change, the Pod, and the version."""
+
+
+class _Machines:
+    """The machines and pools of one dialect, and the Pods that they look like."""
+
+    def __init__(
+        self, dialect: Dialect, names: PodNames, machines: Listing, pools: Listing
+    ) -> None:
+        self._dialect, self._names = dialect, names
+        self._pools = {pool["metadata"]["name"]: pool for pool in pools.items}
+        self._hosts: dict[str, Host] = {}
+        self._machines: dict[str, dict[Key, Object]] = {}
+        for machine in machines.items:
+            self._keep(machine)
+
+    def first(self) -> Iterator[Object]:
+        """As they would be had they always been followed: no older than its latest change each."""
+        for name, machines in self._machines.items():
+            for machine in machines.values():
+                told = (machine, self._pools.get(name))
+                versions = [int(each["metadata"]["resourceVersion"]) for each in told if each]
+                yield versioned(self._pod(machine), max(versions))
+
+    def _pod(self, machine: Object) -> Object:
+        name = self._names.pod(self._dialect, machine["metadata"]["name"])
+        return pod_of(machine, self._host(self._pool(machine)), self._dialect, name)
+
+    def _pool(self, machine: Object) -> str:
+        return self._dialect.pool_name(machine)
+
+    def _host(self, name: str) -> Host:
+        if name not in self._hosts:
+            self._hosts[name] = host_of(name, self._pools.get(name), self._dialect.pool_noun)
+        return self._hosts[name]
+
+    def _keep(self, machine: Object) -> None:
+        self._machines.setdefault(self._pool(machine), {})[key_of(machine)] = machine
+
+    def _drop(self, machine: Object) -> None:
+        pool = self._pool(machine)
+        found = self._machines[pool]
+        del found[key_of(machine)]
+        if not found:
+            del self._machines[pool]
+            self._hosts.pop(pool, None)
+
+    def followed(self, apply: _Apply) -> tuple[tuple[Resource, _Take], ...]:
+        """
+        What to watch, and who is to take its events.
+
+        :param apply: told what becomes of Pods by that.
+        """
+        return (
+            (self._dialect.workload, partial(self._machine_changed, apply)),
+            (self._dialect.pool, partial(self._pool_changed, apply)),
+        )
+
+    def _machine_changed(self, apply: _Apply, event: Event) -> None:
+        """A machine was made, changed or removed: so was its Pod."""
+        if event.previous is not None:
+            self._drop(event.previous)
+        if event.type != DELETED:
+            self._keep(event.obj)
+        apply(event.type, self._pod(event.obj), event.version)
+
+    def _pool_changed(self, apply: _Apply, event: Event) -> None:
+        """A pool was made, changed or removed: its Pods may look different."""
+        name = event.obj["metadata"]["name"]
+        if event.type == DELETED:
+            self._pools.pop(name, None)
+        else:
+            self._pools[name] = event.obj
+        if name not in self._machines:
+            return
+        before = self._host(name)
+        del self._hosts[name]
+        # Most changes of a pool are heartbeats.
+        if self._host(name) != before:
+            for machine in list(self._machines[name].values()):
+                apply(MODIFIED, self._pod(machine), event.version)
+
+
+class _View:
+    """The Pods since somebody asked: their history, and what it is made of."""
+
+    def __init__(self, each: Sequence[_Machines], version: int) -> None:
+        self.history = History()
+        self._each = each
+        self._early: list[tuple[Event, _Take]] | None = None
+        pods = [(table_of(PODS.resource), pod) for one in each for pod in one.first()]
+        self.history.restore(pods, version, version)
+
+    def follow(self, storage: IStorage, on_lost: Callable[[], None]) -> list[IWatch]:
+        """Hear of what happens from now on, first of what has happened meanwhile, in order."""
+        early = self._early = []
+        watches: list[IWatch] = []
+        for one in self._each:
+            for resource, take in one.followed(self._apply):
+                hear = partial(self._hear, take)
+                since = self.history.version
+                watches.append(storage.watch(resource, since, hear, on_lost=on_lost))
+        self._early = None
+        for event, take in sorted(early, key=lambda each: each[0].version):
+            take(event)
+        return watches
+
+    def _hear(self, take: _Take, event: Event) -> None:
+        if self._early is None:
+            take(event)
+        else:
+            self._early.append((event, take))
+
+    def _apply(self, change: str, pod: Object, version: int) -> None:
+        previous = self.history.find(PODS.resource, pod) if change != ADDED else None
+        told = Event(change, versioned(pod, version), previous, version)
+        self.history.apply(table_of(PODS.resource), told)
+
+
+@implementer(IStorage)
+class PodStorage(Through):
+    """
+    A store that has Pods only, and these only to read.
+
+    :param storage: whose machines they are; started before this service is.
+    :param names: which dialects' machines, and what their Pods are called.
+    """
+
+    def __init__(self, storage: IStorage, names: PodNames) -> None:
+        super().__init__(storage)
+        self._names = names
+        self._view: _View | None = None
+        self._watches: list[IWatch] = []
+        self._following = DeferredLock()
+
+    def stopService(self) -> None:
+        """Follow no longer."""
+        super().stopService()
+        for watch in self._watches:
+            watch.stop()
+        self._watches, self._view = [], None
+
+    def get(
+        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
+    ) -> Deferred[Object]:
+        """See :meth:`IStorage.get`."""
+        return self._read(lambda history: history.get(resource, namespace, name), stale)
+
+    def list(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        version: int | None = None,
+        stale: bool = False,
+    ) -> Deferred[Listing]:
+        """See :meth:`IStorage.list`."""
+        return self._read(lambda history: history.list(resource, namespace, version), stale)
+
+    def watch(
+        self,
+        resource: Resource,
+        since: int | None,
+        on_event: Callable[[Event], None],
+        namespace: str = "",
+        on_lost: Callable[[], None] | None = None,
+    ) -> IWatch:
+        """See :meth:`IStorage.watch`."""
+        if self._view is None:
+            # Stores answer at once; one that does not has its clients list first.
+            self._following.run(self._follow).addErrback(lambda failure: None)
+        since = self._storage.version() if since is None else since
+        if self._view is None:
+            raise Expired(f"too old resource version: {since} (nobody has listed pods yet)")
+        return self._history(self._view).watch(resource, since, on_event, namespace, on_lost)
+
+    def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """Refused: see :class:`PodStorage`."""
+        return defer.execute(self._refuse)
+
+    def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """Refused: see :class:`PodStorage`."""
+        return defer.execute(self._refuse)
+
+    def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """Refused: see :class:`PodStorage`."""
+        return defer.execute(self._refuse)
+
+    def _refuse(self) -> NoReturn:
+        raise MethodNotAllowed(READ_ONLY)
+
+    def _read(self, read: Callable[[History], Any], stale: bool) -> Deferred[Any]:
+        if self._view is not None and stale:
+            return defer.execute(read, self._history(self._view))
+        following = self._storage.current().addCallback(
+            lambda _: self._view or self._following.run(self._follow)
+        )
+        return following.addCallback(lambda view: read(self._history(view)))
+
+    def _history(self, view: _View) -> History:
+        # What happened to other kinds since is nothing that happened to Pods.
+        view.history.version = self._storage.version()
+        return view.history
+
+    async def _follow(self) -> _View:
+        if self._view is None:
+            version, each = self._storage.version(), []
+            for dialect in self._names.dialects:
+                machines = await self._storage.list(dialect.workload, version=version)
+                pools = await self._storage.list(dialect.pool, version=version)
+                each.append(_Machines(dialect, self._names, machines, pools))
+            self._view = _View(each, version)
+            self._watches = self._view.follow(self._storage, self._lost)
+        return self._view
+
+    def _lost(self) -> None:
+        """Changes were missed: who asks next is shown what is then, and who watches lists again."""
+        view, self._view = self._view, None
+        for watch in self._watches:
+            watch.stop()
+        if view is not None:
+            view.history.lose()

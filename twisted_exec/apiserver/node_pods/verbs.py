@@ -1,0 +1,193 @@
+"""
+The verbs on Pods that are stored, where they differ from those on anything else.
+
+A Pod that runs somewhere is not taken away by who deletes it: it is marked, with the time until which
+it may take to end, and goes when its kubelet says that it is gone, by a deletion with a grace of 0.
+One that runs nowhere goes at once.  Where it runs is said by a Binding, once.
+
+Source: ``pkg/registry/core/pod/strategy.go`` (``CheckGracefulDelete``),
+``pkg/registry/core/pod/storage/storage.go`` (``BindingREST``) and
+``k8s.io/apiserver/pkg/registry/rest/delete.go`` of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import cast
+
+from twisted_exec.api import fields, strategy, times
+from twisted_exec.api.kinds import BINDINGS, NODE_PODS, Kind, Object
+from twisted_exec.api.kinds.pods.node_pods import is_over, node_of
+from twisted_exec.api.kinds.pods.schema import LONGEST_GRACE_SECONDS
+from twisted_exec.api.names import dns_subdomain
+from twisted_exec.api.status import BadRequest, Conflict, Invalid
+from twisted_exec.apiserver.interfaces import UPDATE, Change
+from twisted_exec.apiserver.serving.filters import APIRequest, Gate, Limits
+from twisted_exec.apiserver.serving.query import Query, WriteOptions, write_options
+from twisted_exec.apiserver.serving.rest import read_body, root_of
+from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.auth.interfaces import User
+from twisted_exec.streaming.http.routes import Routes
+from twisted_exec.streaming.http.site import Request, respond_json
+
+_ATTEMPTS = 5
+_BOUND = {"type": "PodScheduled", "status": "True"}
+_SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+class NodePodVerbs(Verbs):
+    """The verbs on Pods of Nodes."""
+
+    async def remove(
+        self, user: User, kind: Kind, old: Object, options: WriteOptions
+    ) -> tuple[Object, bool]:
+        """As :meth:`Verbs.remove`; not before its kubelet agrees."""
+        seconds = grace_seconds(old, options)
+        before = old["metadata"].get("deletionGracePeriodSeconds")
+        if before is not None and seconds >= before:
+            return old, False  # it is under way already
+        if seconds == 0 and not old["metadata"].get("finalizers"):
+            if options.dry_run:
+                return old, True
+            return await self._storage.delete(kind.resource, old), True
+        marked = self._ending(old, seconds)
+        if options.dry_run:
+            return marked, False
+        return await self._storage.update(kind.resource, marked), False
+
+    def _ending(self, old: Object, seconds: int) -> Object:
+        new = copy.deepcopy(old)
+        new["metadata"] |= {
+            "deletionTimestamp": times.timestamp(self._now() + seconds),
+            "deletionGracePeriodSeconds": seconds,
+        }
+        return new
+
+    async def bind(
+        self, user: User, target: Target, node: str, told: Object, options: WriteOptions
+    ) -> None:
+        """
+        Say where a Pod runs.
+
+        :param told: labels and annotations that it gets by that, as ``metadata``.
+        :raises Conflict: it runs somewhere already, or is being deleted.
+        """
+
+        for attempt in range(_ATTEMPTS):
+            old = await self.get(target)
+            new = self._bound(old, node, told)
+            change = Change(
+                user,
+                UPDATE,
+                target.kind,
+                new,
+                old,
+                "binding",
+                dry_run=options.dry_run,
+                options=options.told,
+                warnings=options.advice,
+            )
+            await self._admit(change)
+            if options.dry_run:
+                return
+            try:
+                await self._storage.update(target.kind.resource, new)
+                return
+            except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+
+    def _bound(self, old: Object, node: str, told: Object) -> Object:
+        if reason := _unbindable(old):
+            raise _conflict(old["metadata"]["name"], reason)
+        new = copy.deepcopy(old)
+        new["spec"]["nodeName"] = node
+        for key in ("annotations", "labels"):
+            if told.get(key):
+                new["metadata"][key] = {**new["metadata"].get(key, {}), **told[key]}
+        new["status"] = self._scheduled(new.get("status", {}))
+        return new
+
+    def _scheduled(self, status: Object) -> Object:
+        others = [each for each in status.get("conditions", []) if each["type"] != _BOUND["type"]]
+        now = times.timestamp(self._now())
+        return {**status, "conditions": [*others, {**_BOUND, "lastTransitionTime": now}]}
+
+
+def grace_seconds(pod: Object, options: WriteOptions) -> int:
+    """
+    How long a Pod may take to end, when it is deleted by these options.
+
+    :raises BadRequest: longer than times can be told.
+    """
+    if not node_of(pod) or is_over(pod):
+        return 0
+    told = options.told.get("gracePeriodSeconds")
+    if told is None:
+        told = pod["spec"].get("terminationGracePeriodSeconds", 0)
+    if told > LONGEST_GRACE_SECONDS:
+        raise BadRequest(f"gracePeriodSeconds {told} is more than {LONGEST_GRACE_SECONDS}")
+    return 1 if told < 0 else int(told)
+
+
+def _unbindable(pod: Object) -> str:
+    name = pod["metadata"]["name"]
+    if "deletionTimestamp" in pod["metadata"]:
+        return f"pod {name} is being deleted, cannot be assigned to a host"
+    if bound := node_of(pod):
+        return f'pod {name} is already assigned to node "{bound}"'
+    return ""
+
+
+def _conflict(name: str, reason: str) -> Conflict:
+    told = f'Operation cannot be fulfilled on pods/binding "{name}": {reason}'
+    return Conflict(told, details={"name": name, "kind": "pods/binding"})
+
+
+class Bindings:
+    """Answers ``pods/binding``."""
+
+    def __init__(self, gate: Gate, verbs: NodePodVerbs, limits: Limits) -> None:
+        self._gate, self._verbs, self._limits = gate, verbs, limits
+
+    def add_to(self, routes: Routes) -> None:
+        """Add the route."""
+        item = "namespaces/{namespace}/pods/{name}/binding"
+        routes.add(["POST"], f"{root_of(NODE_PODS)}/{item}", self._create)
+
+    async def _create(self, request: Request, values: Mapping[str, str]) -> None:
+        user = cast(APIRequest, request).requester
+        target = Target(NODE_PODS, values["namespace"], values["name"], "binding")
+        with self._limits.short(user):
+            await self._gate.authorize_target(user, "create", target)
+            options = write_options(Query(request.args), "CreateOptions")
+            wanted = strategy.shaped(BINDINGS, read_body(request, BINDINGS, options))
+            node = _node(wanted, target)
+            await self._verbs.bind(user, target, node, wanted["metadata"], options)
+        respond_json(request, 201, _SUCCESS)
+
+
+def _node(wanted: Object, target: Target) -> str:
+    """
+    The Node that a Binding names.
+
+    :raises BadRequest: it is of another namespace than the URL.
+    :raises Invalid: it is for another Pod, or names no Node.
+    """
+    strategy.check_namespace(wanted["metadata"], target.namespace)
+    strategy.completed(BINDINGS, wanted)
+    told, causes = wanted["target"], []
+    if wanted["metadata"].get("name", target.name) != target.name:
+        name = wanted["metadata"]["name"]
+        causes.append(fields.invalid("metadata.name", name, "must match the name in the URL"))
+    if told.get("kind", "") not in ("", "Node"):
+        causes.append(fields.not_supported("target.kind", told["kind"], ["Node", "<empty>"]))
+    if not told.get("name"):
+        causes.append(fields.required("target.name"))
+    else:
+        wrong = dns_subdomain(told["name"])
+        causes += [fields.invalid("target.name", told["name"], each) for each in wrong]
+    if causes:
+        raise Invalid("Binding", target.name, causes, "")
+    return str(told["name"])

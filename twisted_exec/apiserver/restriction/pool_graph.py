@@ -1,0 +1,278 @@
+"""
+What the machines of each pool need: which Secrets, Volumes and interfaces a poollet may see.
+
+A machine names some; a Volume names the Secrets that it is attached and decrypted with; an
+interface names its Network, and its addresses are Prefixes named after it.  A Volume or an
+interface that is claimed for one of the pool's machines is seen, too, for its poollet has to
+give it back.  As Kubernetes' node authorizer, which follows the same kind of graph
+(``plugin/pkg/auth/authorizer/node/graph.go``).
+
+Kept by following the store, so that looking is quick; whoever shows what is seen over time
+(:mod:`twisted_exec.apiserver.restriction.filtered_storage`) is told when that may have changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import SECRETS, Object, storage
+from twisted_exec.api.kinds.network import ipam, routing
+from twisted_exec.api.kinds.network import networks as networking
+from twisted_exec.api.resource import Resource
+from twisted_exec.storage.history import key_of
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
+
+_SOON_SECONDS = 0.05
+"""A burst of changes is told as one."""
+
+Named = tuple[Resource, str, str]
+"""Resource, namespace and name."""
+
+_NOWHERE: tuple[str, tuple[Named, ...]] = "", ()
+_NONE: Counter[Named] = Counter()
+_NOTHING: tuple[str, frozenset[Named]] = "", frozenset()
+
+
+class PoolGraph(Service):
+    """
+    Follows the machines of one dialect.
+
+    :param store: started before this service is.
+    """
+
+    _log = Logger()
+
+    def __init__(self, dialect: Dialect, store: IStorage, clock: IReactorTime) -> None:
+        self._dialect, self._storage, self._clock = dialect, store, clock
+        self._named: dict[str, Counter[Named]] = {}
+        self._machines: dict[str, tuple[str, tuple[Named, ...]]] = {}
+        self._namers: dict[Named, set[Named]] = {}
+        self._needs: dict[Named, tuple[str, frozenset[Named]]] = {}
+        self._watches: list[IWatch] = []
+        self._listeners: list[Callable[[], None]] = []
+        self._changed: dict[str, int] = {}
+        self._changed_for_all = 0
+        self._changes: Counter[str] = Counter()  # as of pools; for all of them under no name
+        self._telling: IDelayedCall | None = None
+        self.seen: frozenset[Resource] = frozenset({SECRETS.resource})
+        """Of these a poollet sees what its machines need; of the dialect's other kinds, all."""
+        self._followed: list[tuple[Resource, Callable[[Event], None]]] = [
+            (dialect.workload, self._machine_changed)
+        ]
+        if dialect.domain:
+            self._know(dialect.domain)
+
+    def _know(self, domain: str) -> None:
+        volumes = storage.volumes(domain).resource
+        interfaces, networks = (kind.resource for kind in networking.kinds(domain))
+        prefixes = ipam.prefixes(domain).resource
+        self._volumes, self._interfaces = volumes, interfaces
+        self._networks, self._prefixes = networks, prefixes
+        self.seen |= {volumes, interfaces, networks, prefixes}
+        if self._dialect.routings:
+            self._know_routings(domain)
+        self._followed += [
+            (volumes, partial(self._needy_changed, self._of_volume, "claimRef")),
+            (interfaces, partial(self._needy_changed, self._of_interface, "machineRef")),
+        ]
+
+    def _know_routings(self, domain: str) -> None:
+        """Routings are for a network's interfaces, and for what has their name."""
+        self._addresses = routing.virtualips(domain).resource
+        self.seen |= {self._addresses}
+        for of, kind in zip(routing.routings(domain), routing.routed(domain), strict=True):
+            self.seen |= {of.resource, kind.resource}
+            needs = partial(self._of_routing, kind.resource)
+            take = partial(self._needy_changed, needs, "")
+            self._followed.append((of.resource, partial(self._routing_changed, take)))
+
+    def startService(self) -> None:
+        """Take up what there is, and follow the store.  Until it is known nothing is seen."""
+        super().startService()
+        self._changed_for_all = self._storage.version()
+        for resource, take in self._followed:
+            self._watches.append(self._storage.watch(resource, None, take))
+            taking = Deferred.fromCoroutine(self._take_up(resource, take))
+            taking.addErrback(partial(self._log.failure, "cannot list what poollets may see"))
+
+    async def _take_up(self, resource: Resource, take: Callable[[Event], None]) -> None:
+        listing = await self._storage.list(resource, stale=True)
+        for obj in listing.items:
+            take(Event("ADDED", obj, None, listing.version))
+
+    def stopService(self) -> None:
+        """Follow no longer."""
+        super().stopService()
+        for watch in self._watches:
+            watch.stop()
+        self._watches.clear()
+        if self._telling is not None and self._telling.active():
+            self._telling.cancel()
+
+    def sees(self, pool: str, resource: Resource, namespace: str, name: str) -> bool:
+        """Whether the poollet of ``pool`` may see this, be it there or not."""
+        return self._sees(pool, (resource, namespace, name))
+
+    def _sees(self, pool: str, named: Named) -> bool:
+        named_by_machines = self._named.get(pool, _NONE)
+        if named_by_machines[named] or self.is_own(pool, self._needs.get(named, _NOTHING)[0]):
+            return True
+        # Nothing that names others is named by them again: machines are where it begins.
+        return any(self._sees(pool, namer) for namer in self._namers.get(named, ()))
+
+    def is_own(self, pool: str, uid: str) -> bool:
+        """Whether this is the UID of one of the pool's machines."""
+        return self._machines.get(uid, _NOWHERE)[0] == pool
+
+    def since(self, pool: str) -> int:
+        """The store's version since which the poollet of ``pool`` may see the same names."""
+        return max(self._changed.get(pool, 0), self._changed_for_all)
+
+    def changes(self, pool: str) -> int:
+        """Another number whenever the poollet of ``pool`` may see other names than before."""
+        return self._changes[pool] + self._changes[""]
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """
+        Be told, a moment later, that something may be seen now that was not, or no more.
+
+        :return: call it to be told no longer.
+        """
+        self._listeners.append(listener)
+        return partial(self._listeners.remove, listener)
+
+    def _note(self, version: int, *pools: str) -> None:
+        """Something may be seen, or no more: by these pools, or by any when none is given."""
+        self._changes.update(pools or ("",))
+        for pool in pools:
+            self._changed[pool] = version
+        if not pools:
+            self._changed_for_all = version
+        if self._listeners and (self._telling is None or not self._telling.active()):
+            self._telling = self._clock.callLater(_SOON_SECONDS, self._tell)
+
+    def _tell(self) -> None:
+        for listener in tuple(self._listeners):
+            listener()
+
+    def _machine_changed(self, event: Event) -> None:
+        uid = event.obj["metadata"]["uid"]
+        before, names_before = self._machines.get(uid, _NOWHERE)
+        now, names = _NOWHERE
+        if event.type != DELETED:
+            now, names = self._dialect.pool_name(event.obj), tuple(self._of_machine(event.obj))
+        if (before, names_before) == (now, names):
+            return
+        self._count(before, names_before, -1)
+        self._count(now, names, 1)
+        if now:
+            self._machines[uid] = now, names
+        else:
+            self._machines.pop(uid, None)
+        self._note(event.version, *{before, now} - {""})
+
+    def _count(self, pool: str, named: Iterable[Named], by: int) -> None:
+        if not pool:
+            return
+        counter = self._named.setdefault(pool, Counter())
+        for each in named:
+            counter[each] += by
+            if counter[each] <= 0:
+                del counter[each]
+        if not counter:
+            del self._named[pool]
+
+    def _needy_changed(
+        self, needs: Callable[[Object], Iterator[Named]], claim: str, event: Event
+    ) -> None:
+        """A volume or an interface was made, changed or removed."""
+        own, uid, named = self._of(event.obj), "", frozenset[Named]()
+        if event.type != DELETED:
+            named = frozenset(needs(event.obj))
+            uid = event.obj.get("spec", {}).get(claim, {}).get("uid", "")
+        before = self._needs.get(own, _NOTHING)
+        if (uid, named) == before:
+            return
+        for each in before[1]:
+            self._namers[each].discard(own)
+            if not self._namers[each]:
+                del self._namers[each]
+        for each in named:
+            self._namers.setdefault(each, set()).add(own)
+        self._needs[own] = uid, named
+        if self._needs[own] == _NOTHING:
+            del self._needs[own]
+        self._note(event.version)
+
+    def _routing_changed(self, take: Callable[[Event], None], event: Event) -> None:
+        """A routing names what is routed, and is itself named by its network."""
+        own, named = self._of(event.obj), set[Named]()
+        if event.type != DELETED:
+            name = _name(event.obj, "networkRef")
+            named = {(self._networks, own[1], name)}
+        if self._namers.get(own, set()) != named:
+            self._namers[own] = named
+            self._note(event.version)
+        if not named:
+            del self._namers[own]
+        take(event)
+
+    def _of_routing(self, routed: Resource, obj: Object) -> Iterator[Named]:
+        yield routed, *key_of(obj)
+
+    def _of(self, obj: Object) -> Named:
+        resources = {resource.kind: resource for resource, _ in self._followed}
+        return resources[obj["kind"]], *key_of(obj)
+
+    def _of_machine(self, machine: Object) -> Iterator[Named]:
+        """What a machine names, by reference or because it is made for it."""
+        spec, (namespace, own) = machine.get("spec", {}), key_of(machine)
+        for key in ("ignitionRef", "imagePullSecret"):
+            if name := _name(spec, key):
+                yield SECRETS.resource, namespace, name
+        if not self._dialect.domain:
+            return
+        for part in spec.get("volumes", []):
+            if name := _name(part, "volumeRef") or _made_for(own, part):
+                yield self._volumes, namespace, name
+        for part in spec.get("networkInterfaces", []):
+            if name := _name(part, "networkInterfaceRef") or _made_for(own, part):
+                yield self._interfaces, namespace, name
+
+    def _of_volume(self, volume: Object) -> Iterator[Named]:
+        access = volume.get("status", {}).get("access", {})
+        encryption = volume.get("spec", {}).get("encryption", {})
+        for holder in (access, encryption):
+            if name := _name(holder, "secretRef"):
+                yield SECRETS.resource, key_of(volume)[0], name
+
+    def _of_interface(self, interface: Object) -> Iterator[Named]:
+        spec, (namespace, own) = interface.get("spec", {}), key_of(interface)
+        if name := _name(spec, "networkRef"):
+            yield self._networks, namespace, name
+        if self._dialect.routings:
+            virtual = spec.get("virtualIP", {})
+            name = own if "ephemeral" in virtual else _name(virtual, "virtualIPRef")
+            if name:
+                yield self._addresses, namespace, name
+        for index, source in enumerate(spec.get("ips", [])):
+            if "ephemeral" in source:
+                yield self._prefixes, namespace, f"{own}-{index}"
+
+
+def _name(holder: Any, key: str) -> str:
+    return str((holder.get(key) or {}).get("name", ""))
+
+
+def _made_for(machine: str, part: Object) -> str:
+    """The name of what ironcore's controllers make for a machine's part, or empty."""
+    return f"{machine}-{part['name']}" if "ephemeral" in part else ""

@@ -1,0 +1,3 @@
+"""
+Requests for stored objects: routes, verbs, watches, discovery and OpenAPI.
+"""

@@ -1,0 +1,209 @@
+"""
+OpenAPI: what kubectl validates ``create`` and ``apply`` against, and ``explain`` explains.
+
+Version 3 is served per group and version, made from the kinds' own schemas.
+Version 2 is asked for by kubectl before 1.29 in a binary form only; an empty
+document satisfies it, and validation then uses version 3.  A kube-apiserver in front asks
+for it as JSON (:mod:`.openapi_v2`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from twisted_exec.api import patch, strategy
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.schema import Schema
+from twisted_exec.apiserver.serving.openapi_v2 import joined
+from twisted_exec.apiserver.serving.registry import Registry
+
+V2_CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+V2_DOCUMENT = b""
+
+_WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
+_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_QUANTITY_SCHEMA = {
+    "description": "Quantity is a number with a unit, such as 500m, 2 or 4Gi.",
+    "oneOf": [{"type": "string"}, {"type": "number"}],
+}
+
+
+class OpenAPI:
+    """The documents of one server, rendered once."""
+
+    def __init__(self, registry: Registry) -> None:
+        documents = {
+            path_of(group, version): document(registry, group, version)
+            for group, versions in registry.groups.items()
+            for version in versions
+        }
+        self._documents = {path: _rendered(told) for path, told in documents.items()}
+        self.v2 = _rendered(joined(documents.values()))
+        """``GET /openapi/v2`` as JSON."""
+
+    def index(self) -> Object:
+        """``GET /openapi/v3``.  The hash lets clients keep what they have."""
+        return {
+            "paths": {
+                path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={hash_of(text)}"}
+                for path, text in self._documents.items()
+            }
+        }
+
+    def of(self, path: str) -> bytes | None:
+        """``GET /openapi/v3/PATH``, such as ``apis/GROUP/VERSION``; JSON."""
+        return self._documents.get(path)
+
+
+def _rendered(told: Object) -> bytes:
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def hash_of(text: bytes) -> str:
+    """What names one content of a document: 32 hexadecimal digits."""
+    return hashlib.sha256(text).hexdigest()[:32].upper()
+
+
+def path_of(group: str, version: str) -> str:
+    """``apis/GROUP/VERSION``, or ``api/v1``."""
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+def document(registry: Registry, group: str, version: str) -> Object:
+    """One OpenAPI v3 document."""
+    paths: dict[str, Any] = {}
+    schemas: dict[str, Any] = {_QUANTITY: _QUANTITY_SCHEMA}
+    for kind in registry.of(group, version):
+        schemas |= _schemas(kind)
+        paths |= _paths(kind)
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "twisted-exec", "version": "v1"},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+def _component(kind: Kind, name: str = "") -> str:
+    # Kubernetes reverses the group's domain: dev.ironcore.compute.v1alpha1.Machine.
+    parts = [*reversed(kind.resource.group.split(".")), kind.resource.version]
+    return ".".join([part for part in parts if part] + [name or kind.resource.kind])
+
+
+def _identity(kind: Kind, name: str = "") -> Object:
+    resource = kind.resource
+    return {
+        "group": resource.group,
+        "version": resource.version,
+        "kind": name or resource.kind,
+    }
+
+
+def _schemas(kind: Kind) -> Object:
+    shape = _shown(strategy.full_schema(kind))
+    own = {**shape, "x-kubernetes-group-version-kind": [_identity(kind)]}
+    found: Object = {_component(kind): own}
+    if kind.listed:
+        found[_component(kind, kind.list_kind)] = {
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": {"type": "string"},
+                "kind": {"type": "string"},
+                "metadata": {"type": "object"},
+                "items": {"type": "array", "items": _reference(kind)},
+            },
+            "x-kubernetes-group-version-kind": [_identity(kind, kind.list_kind)],
+        }
+    for connect in kind.connects.values():
+        found[_component(kind, connect.options)] = {
+            **connect.schema,
+            "x-kubernetes-group-version-kind": [_identity(kind, connect.options)],
+        }
+    for asked in kind.asked.values():
+        found |= _schemas(asked)
+    return found
+
+
+def _shown(schema: Any) -> Any:
+    """A schema as readers of OpenAPI know it: quantities have a name."""
+    if isinstance(schema, list):
+        return [_shown(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("x-kubernetes-int-or-string"):
+        named = {"allOf": [{"$ref": f"#/components/schemas/{_QUANTITY}"}]}
+        return {**named, "description": schema.get("description", "")}
+    return {key: _shown(value) for key, value in schema.items()}
+
+
+def _reference(kind: Kind, name: str = "") -> Object:
+    return {"$ref": f"#/components/schemas/{_component(kind, name)}"}
+
+
+def _paths(kind: Kind) -> Object:
+    resource = kind.resource
+    namespace = "{namespace}" if resource.namespaced else ""
+    # Templates, so the braces must not be percent-encoded.
+    collection = resource.path(namespace).replace("%7B", "{").replace("%7D", "}")
+    named = [_parameter("namespace")] if resource.namespaced else []
+    found: Object = {collection: {"parameters": named}}
+    if not kind.read_only and not kind.server_made:
+        found[collection]["post"] = _operation(kind, "post")
+    if not kind.listed:
+        return found
+    found[collection]["get"] = _operation(kind, "list", name=kind.list_kind)
+    item = f"{collection}/{{name}}"
+    named = [*named, _parameter("name")]
+    methods: tuple[str, ...] = ("get", "put", "patch", "delete")
+    if kind.read_only or kind.server_made:
+        methods = ("get",) if kind.read_only else ("get", "delete")
+    found[item] = {method: _operation(kind, method) for method in methods} | {"parameters": named}
+    for status in kind.status_subresources:
+        found[f"{item}/{status}"] = {
+            method: _operation(kind, method) for method in methods if method != "delete"
+        } | {"parameters": named}
+    for name, asked in kind.asked.items():
+        found[f"{item}/{name}"] = {"post": _operation(asked, "post"), "parameters": named}
+    for text, query in kind.texts.items():
+        found[f"{item}/{text}"] = {"get": _text(kind, query), "parameters": named}
+    return found
+
+
+def _text(kind: Kind, query: Mapping[str, Schema]) -> Object:
+    """Reading a subresource that is text."""
+    told = {"description": "OK", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    return {
+        "responses": {"200": told},
+        "parameters": [
+            {"name": name, "in": "query", "schema": schema} for name, schema in query.items()
+        ],
+        "x-kubernetes-action": "get",
+        "x-kubernetes-group-version-kind": _identity(kind),
+    }
+
+
+def _parameter(name: str, where: str = "path", kind: str = "string") -> Object:
+    told: Object = {"name": name, "in": where, "schema": {"type": kind}}
+    return told | {"required": True} if where == "path" else told
+
+
+def _operation(kind: Kind, action: str, name: str = "") -> Object:
+    schema = {"schema": _reference(kind, name)}
+    operation: Object = {
+        "responses": {"200": {"description": "OK", "content": {"application/json": schema}}},
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": _identity(kind),
+    }
+    if action in ("post", "put", "patch"):
+        # kubectl looks for fieldValidation here and leaves validation to us.
+        operation["parameters"] = [_parameter(name, "query") for name in _WRITE_PARAMETERS]
+        types: tuple[str, ...] = ("application/json",)
+        if action == "patch":
+            types = patch.TYPES
+            operation["parameters"].append(_parameter("force", "query", "boolean"))
+        operation["requestBody"] = {"content": dict.fromkeys(types, schema)}
+    return operation

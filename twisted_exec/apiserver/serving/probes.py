@@ -1,0 +1,110 @@
+"""
+``/healthz``, ``/livez`` and ``/readyz``: is the server well?
+
+Each is open to anyone and says one word.  To whoever is known it lists its checks
+(``?verbose``), leaves some out (``?exclude=NAME``), and tells of a single one
+(``/readyz/NAME``), as kube-apiserver does: ``k8s.io/apiserver/pkg/server/healthz``.
+
+A server that stops says at once that it is not ready, for whoever spreads requests over several;
+that it lives it says to the end.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from twisted_exec.api.status import Unauthorized
+from twisted_exec.apiserver.serving.filters import APIRequest, Gate
+from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.observe.health import Health, Results, listing
+from twisted_exec.streaming.http.routes import not_found
+from twisted_exec.streaming.http.site import Request, respond_text
+
+PING = "ping"
+"""The check that passes when the server answers at all."""
+SHUTDOWN = "shutdown"
+"""The check that passes until the server is told to stop."""
+
+_CHECK_SECONDS = 1.0
+_READY = "readyz"
+_ENDPOINTS = (_READY, "healthz", "livez")
+
+
+class Probes:
+    """Answers the paths of one server's health."""
+
+    def __init__(self, gate: Gate, health: Health) -> None:
+        self._gate, self._health = gate, health
+        self._results: Results = []
+        self._checked_until = 0.0
+        self._stopping: str | None = None
+
+    def shutting_down(self) -> None:
+        """From now on the server is not ready."""
+        self._stopping = "the server is shutting down"
+
+    @property
+    def paths(self) -> list[str]:
+        """Every path that is answered."""
+        found = []
+        for endpoint in _ENDPOINTS:
+            names = [PING, *(self._ready_names if endpoint == _READY else ())]
+            found += [f"/{endpoint}", *(f"/{endpoint}/{name}" for name in names)]
+        return sorted(found)
+
+    @property
+    def _ready_names(self) -> list[str]:
+        return [*self._health.names, SHUTDOWN]
+
+    async def answer(self, request: Request) -> bool:
+        """Answer, if this is a probe."""
+        if request.method not in (b"GET", b"HEAD"):
+            return False
+        _, _, path = request.path.partition(b"/")
+        endpoint, slash, name = path.decode("utf-8", "replace").partition("/")
+        if endpoint not in _ENDPOINTS or "/" in name:
+            return False
+        if slash:
+            await self._one(request, endpoint, name)
+        else:
+            await self._all(request, endpoint)
+        return True
+
+    async def _one(self, request: Request, endpoint: str, name: str) -> None:
+        user = cast(APIRequest, request).requester = await self._gate.authenticate(request)
+        await self._gate.authorize(Attributes(user, "get", path=f"/{endpoint}/{name}"))
+        results = dict(await self._checked(request, endpoint))
+        if name not in results:
+            raise not_found()
+        failed = results[name] is not None
+        respond_text(request, 503 if failed else 200, f"{name} check failed" if failed else "ok")
+
+    async def _all(self, request: Request, endpoint: str) -> None:
+        excluded = [name.decode("utf-8", "replace") for name in request.args.get(b"exclude", [])]
+        results = await self._checked(request, endpoint)
+        counted = [(name, error) for name, error in results if name not in excluded]
+        passed = all(error is None for _, error in counted)
+        told = "ok" if passed else f"{endpoint} check failed"
+        # twisted.web leaves out of ``args`` what has no equals sign.
+        query = request.uri.partition(b"?")[2].split(b"&")
+        verbose = any(item.partition(b"=")[0] == b"verbose" for item in query)
+        if verbose and await self._known(request):
+            told = listing(results, endpoint, excluded)
+        respond_text(request, 200 if passed else 503, told)
+
+    async def _checked(self, request: Request, endpoint: str) -> Results:
+        """The checks' results, at most a moment old: anyone may ask, and each costs a write."""
+        if endpoint != _READY:
+            return [(PING, None)]
+        now = request.channel.site.reactor.seconds()
+        if now >= self._checked_until and self._stopping is None:
+            self._results = await self._health.check()
+            self._checked_until = now + _CHECK_SECONDS
+        return [(PING, None), *self._results, (SHUTDOWN, self._stopping)]
+
+    async def _known(self, request: Request) -> bool:
+        try:
+            await self._gate.authenticate(request)
+        except Unauthorized:
+            return False
+        return True

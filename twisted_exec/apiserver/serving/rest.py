@@ -1,0 +1,465 @@
+"""
+The verbs over HTTP: one kind's routes, and what goes in and out of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import cast
+
+from twisted_exec.api import body, fields, patch, strategy
+from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.status import (
+    BadRequest,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+    UnsupportedMediaType,
+    one_line,
+)
+from twisted_exec.apiserver.restriction.filtered_storage import IVisibility
+from twisted_exec.apiserver.restriction.restrictions import Restrictions
+from twisted_exec.apiserver.serving.encoding import list_pieces, object_json
+from twisted_exec.apiserver.serving.filters import APIRequest, Gate, Limits
+from twisted_exec.apiserver.serving.query import (
+    LIST,
+    OBJECT,
+    Form,
+    ListOptions,
+    Query,
+    WriteOptions,
+    accepted,
+    announces,
+    list_options,
+    patch_options,
+    selectors_of,
+    watch_options,
+    write_options,
+)
+from twisted_exec.apiserver.serving.verbs import Page, Target, Verbs
+from twisted_exec.apiserver.serving.watch import Watches
+from twisted_exec.auth.interfaces import User
+from twisted_exec.streaming.http.paced import respond_pieces
+from twisted_exec.streaming.http.routes import Routes
+from twisted_exec.streaming.http.site import Request, respond_json
+
+_PRETTY_ITEMS = 500
+"""Longer lists are for programs: laying one out would keep everyone else waiting."""
+
+_Action = Callable[[APIRequest, Target], Awaitable[None]]
+
+
+_SHOWN_BYTES = 30
+_WARNING_CHARACTERS = 256
+_WARNINGS_CHARACTERS = 4096
+_POLICIES = ("Background", "Foreground", "Orphan")
+_DELETE_TYPES = {
+    "gracePeriodSeconds": "integer",
+    "orphanDependents": "boolean",
+    "preconditions": "object",
+    "propagationPolicy": "string",
+    "dryRun": "array",
+}
+
+
+def root_of(kind: Kind) -> str:
+    """``/apis/GROUP/VERSION``, or ``/api/v1`` for the core group."""
+    resource = kind.resource
+    if resource.group:
+        return f"/apis/{resource.group}/{resource.version}"
+    return f"/api/{resource.version}"
+
+
+class REST:
+    """Answers requests for kinds whose objects can be read."""
+
+    def __init__(
+        self,
+        verbs: Verbs,
+        watches: Watches,
+        gate: Gate,
+        restrictions: Restrictions,
+        limits: Limits,
+        now: Callable[[], float],
+    ) -> None:
+        self._verbs, self._watches, self._gate = verbs, watches, gate
+        self._restrictions, self._limits, self._now = restrictions, limits, now
+
+    def add_to(self, routes: Routes, kind: Kind) -> None:
+        """Add a kind's routes, but those of its connect subresources."""
+        root, plural = root_of(kind), kind.resource.plural
+        scope = "/namespaces/{namespace}" if kind.resource.namespaced else ""
+        collection, item = f"{root}{scope}/{plural}", f"{root}{scope}/{plural}/{{name}}"
+        add = partial(self._add, routes, kind)
+        add("GET", collection, self._list)
+        if scope:
+            add("GET", f"{root}/{plural}", self._list)
+        add("GET", item, self._short(self._get))
+        for status in kind.status_subresources:
+            add("GET", f"{item}/{status}", self._short(self._get), status)
+        if kind.read_only:
+            return
+        add("DELETE", collection, self._delete_collection)
+        add("DELETE", item, self._short(self._delete))
+        if kind.server_made:
+            for method, path in (("POST", collection), ("PUT", item), ("PATCH", item)):
+                add(method, path, _not_by_hand)
+            return
+        add("POST", collection, self._short(self._create))
+        for path, status in ((item, ""), *((f"{item}/{s}", s) for s in kind.status_subresources)):
+            add("PUT", path, self._short(self._update), status)
+            add("PATCH", path, self._short(self._patch), status)
+
+    def _short(self, action: _Action) -> _Action:
+        """The action as a short request, from the question whether its user may."""
+
+        async def counted(request: APIRequest, target: Target) -> None:
+            with self._limits.short(request.requester):
+                await action(request, target)
+
+        return counted
+
+    def _add(
+        self,
+        routes: Routes,
+        kind: Kind,
+        method: str,
+        pattern: str,
+        action: _Action,
+        subresource: str = "",
+    ) -> None:
+        async def handle(request: Request, values: Mapping[str, str]) -> None:
+            target = Target(kind, values.get("namespace", ""), values.get("name", ""), subresource)
+            await action(cast(APIRequest, request), target)
+
+        routes.add([method], pattern, handle)
+
+    async def _list(self, request: APIRequest, target: Target) -> None:
+        query, user = Query(request.args), request.requester
+        if query.flag("watch"):
+            await self._watch(request, target, query)
+            return
+        chosen = list_options(query)
+        with self._limits.short(user):
+            visibility = await self._visibility(user, "list", target, chosen)
+            form = _form(request, query, (LIST,))
+            verbs = self._verbs if visibility is None else self._verbs.through(visibility)
+            page = await verbs.list(target, chosen)
+        # Who reads slowly keeps nobody waiting.
+        await self._respond_list(request, target.kind, page, form)
+
+    async def _watch(self, request: APIRequest, target: Target, query: Query) -> None:
+        if request.method == b"HEAD":
+            # Its client takes the head for the end, and asks on a connection that is busy.
+            raise MethodNotAllowed("HEAD is not allowed here: a watch has no end")
+        chosen, user = selectors_of(query), request.requester
+        with self._limits.short(user):
+            visibility = await self._visibility(user, "watch", target, chosen)
+        form = _form(request, query, (OBJECT, LIST), tables=not announces(query))
+        options = watch_options(query, form)
+        with self._limits.long(user):
+            await self._watches.run(request, target, options, visibility)
+
+    async def _visibility(
+        self, user: User, verb: str, target: Target, chosen: ListOptions
+    ) -> IVisibility | None:
+        """
+        What of a collection its user gets to see; ``None``: all of it.
+
+        :raises Forbidden: nothing.
+        """
+        # Whoever selects one name asks for no more than that one.
+        name = chosen.fields.required("metadata.name") or ""
+        named = Target(target.kind, target.namespace, name)
+        await self._gate.authorize_target(user, verb, named)
+        self._restrictions.check_list(user, target.kind, chosen.fields)
+        return self._restrictions.visibility_of(user, target.kind)
+
+    async def _get(self, request: APIRequest, target: Target) -> None:
+        await self._gate.authorize_target(request.requester, "get", target)
+        query = Query(request.args)
+        form, at_least = _form(request, query), query.version()
+        self._restrictions.check_name(request.requester, target)
+        obj = await self._verbs.get(target, at_least)
+        self._restrictions.check_get(request.requester, target.kind, obj)
+        self._respond(request, 200, target.kind, obj, form)
+
+    async def _create(self, request: APIRequest, target: Target) -> None:
+        await self._gate.authorize_target(request.requester, "create", target)
+        query = Query(request.args)
+        options = write_options(query, "CreateOptions", agent=_agent(request))
+        form = _form(request, query)
+        body = read_body(request, target.kind, options)
+        with _advised(request, options):
+            obj = await self._verbs.create(request.requester, target, body, options)
+        self._respond(request, 201, target.kind, obj, form, options)
+
+    async def _update(self, request: APIRequest, target: Target) -> None:
+        await self._gate.authorize_target(request.requester, "update", target)
+        await self._check_visible(request, target)
+        query = Query(request.args)
+        options = write_options(query, "UpdateOptions", agent=_agent(request))
+        form = _form(request, query)
+        body = read_body(request, target.kind, options)
+        with _advised(request, options):
+            obj = await self._verbs.update(request.requester, target, body, options)
+        self._respond(request, 200, target.kind, obj, form, options)
+
+    async def _patch(self, request: APIRequest, target: Target) -> None:
+        await self._gate.authorize_target(request.requester, "patch", target)
+        await self._check_visible(request, target)
+        query, media_type = Query(request.args), _patch_type(request)
+        applying = media_type == patch.APPLY
+        options = patch_options(query, agent=_agent(request), applying=applying)
+        form = _form(request, query)
+        with _advised(request, options):
+            if applying:
+                obj, created = await self._apply(request, target, query, options)
+            else:
+                schema = strategy.full_schema(target.kind)
+                raw, duplicates = request.content.read(), options.duplicates
+                make = patch.reader(media_type, raw, duplicates, schema)
+                obj = await self._verbs.patch(request.requester, target, make, options)
+                created = False
+        self._respond(request, 201 if created else 200, target.kind, obj, form, options)
+
+    async def _apply(
+        self, request: APIRequest, target: Target, query: Query, options: WriteOptions
+    ) -> tuple[Object, bool]:
+        """
+        Server-side apply makes what is missing: that is a create as well.
+
+        What is there now is not made anew should it go meanwhile: nobody asked
+        whether the user may.
+        """
+        config = patch.configuration(request.content.read(), options.duplicates)
+        try:
+            await self._verbs.get(target)
+            may_create = False
+        except NotFound:
+            await self._gate.authorize_target(request.requester, "create", target)
+            may_create = True
+        return await self._verbs.apply(
+            request.requester,
+            target,
+            config,
+            options,
+            force=query.flag("force"),
+            may_create=may_create,
+        )
+
+    async def _delete(self, request: APIRequest, target: Target) -> None:
+        await self._gate.authorize_target(request.requester, "delete", target)
+        await self._check_visible(request, target)
+        told = _delete_options(request)
+        options = write_options(Query(request.args), "DeleteOptions", told)
+        with _advised(request, options):
+            obj, gone = await self._verbs.delete(
+                request.requester, target, options, told.get("preconditions") or {}
+            )
+        if gone:
+            respond_json(request, 200, _deleted(target.kind, obj))
+        else:
+            respond_json(request, 200, obj)
+
+    async def _check_visible(self, request: APIRequest, target: Target) -> None:
+        """What may not be read may not be guessed at by writes that fail either."""
+        if self._restrictions.pool_of(request.requester) is None:
+            return
+        self._restrictions.check_name(request.requester, target)
+        try:
+            obj = await self._verbs.get(target)
+        except NotFound:
+            return
+        self._restrictions.check_get(request.requester, target.kind, obj)
+
+    async def _delete_collection(self, request: APIRequest, target: Target) -> None:
+        user, query = request.requester, Query(request.args)
+        with self._limits.short(user):
+            await self._gate.authorize_target(user, "deletecollection", target)
+            chosen = list_options(query)
+            self._restrictions.check_list(user, target.kind, chosen.fields)
+            options = write_options(query, "DeleteOptions", _delete_options(request))
+            with _advised(request, options):
+                page = await self._verbs.delete_collection(user, target, chosen, options)
+        await self._respond_list(request, target.kind, page, Form())
+
+    async def _respond_list(self, request: APIRequest, kind: Kind, page: Page, form: Form) -> None:
+        metadata: Object = {"resourceVersion": str(page.version)}
+        if page.next:
+            metadata["continue"] = page.next
+        if page.remaining is not None:
+            metadata["remainingItemCount"] = page.remaining
+        pieces = list_pieces(kind, page.items, metadata, form, self._now())
+        if request.pretty and len(page.items) <= _PRETTY_ITEMS:
+            respond_json(request, 200, b"".join(pieces))
+        else:
+            await respond_pieces(request, 200, pieces)
+
+    def _respond(
+        self,
+        request: Request,
+        code: int,
+        kind: Kind,
+        obj: Object,
+        form: Form,
+        options: WriteOptions | None = None,
+    ) -> None:
+        for warning in warning_headers(options.warnings) if options is not None else ():
+            request.responseHeaders.addRawHeader(b"Warning", warning)
+        respond_json(request, code, object_json(kind, obj, form, self._now()) + b"\n")
+
+
+async def _not_by_hand(request: APIRequest, target: Target) -> None:
+    request.setHeader(b"Allow", b"DELETE, GET")
+    told = request.method.decode("ascii", "replace")
+    raise MethodNotAllowed(f"{told} is not allowed here: {target.kind.server_made}")
+
+
+@contextmanager
+def _advised(request: Request, options: WriteOptions) -> Iterator[None]:
+    """What who reviews a write tells its client goes out whether or not it is made."""
+    try:
+        yield
+    finally:
+        for warning in warning_headers(dict.fromkeys(options.advice)):
+            request.responseHeaders.addRawHeader(b"Warning", warning)
+
+
+def warning_headers(told: Iterable[str]) -> Iterator[bytes]:
+    """
+    As headers have them: what they quote is the client's, and may be of any size and kind.
+
+    The limits are those of ``k8s.io/apiserver/pkg/endpoints/filters/warning.go``.
+    """
+    room = _WARNINGS_CHARACTERS
+    for warning in told:
+        text = one_line(warning)
+        if len(text) > _WARNING_CHARACTERS:
+            text = f"{text[: _WARNING_CHARACTERS - 3]}..."
+        room -= len(text)
+        if room < 0:
+            return
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        yield b'299 - "%s"' % escaped.encode("ascii", "replace")
+
+
+def _form(
+    request: Request, query: Query, partial: Sequence[str] = (OBJECT,), *, tables: bool = True
+) -> Form:
+    accept = b",".join(request.requestHeaders.getRawHeaders(b"accept", [])).decode("latin-1")
+    return accepted(accept, query.text("includeObject"), tables=tables, partial=partial)
+
+
+def content_type(request: Request) -> str:
+    """The body's media type, as the client calls it."""
+    return request.requestHeaders.getRawHeaders(b"content-type", [b""])[0].decode("latin-1")
+
+
+def read_body(request: Request, kind: Kind, options: WriteOptions) -> Object:
+    """
+    The object that a request holds.
+
+    :param options: get to know which keys it has twice.
+    :raises BadRequest: it cannot be read.
+    :raises UnsupportedMediaType: it is of a type that is not.
+    """
+    raw, duplicates = request.content.read(), options.duplicates
+    try:
+        return body.decode(content_type(request), raw, duplicates)
+    except body.BodyError as error:
+        raise BadRequest(
+            f"the object provided is unrecognized (must be of type {kind.resource.kind}): "
+            f"{error.message} ({_summary(raw)})"
+        ) from None
+
+
+def _summary(raw: bytes) -> str:
+    """The beginning of a body that cannot be read, so that its sender knows it again."""
+    start = raw[:_SHOWN_BYTES]
+    told = start.decode("utf-8", "replace") if raw.startswith(b"{") else start.hex()
+    return one_line(told) + (" ..." if len(raw) > _SHOWN_BYTES else "") if raw else "<empty>"
+
+
+def _patch_type(request: Request) -> str:
+    media_type = content_type(request).partition(";")[0].strip().lower()
+    if media_type not in patch.TYPES:
+        raise UnsupportedMediaType(
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"{', '.join(patch.TYPES)}"
+        )
+    return media_type
+
+
+def _agent(request: Request) -> str:
+    """The program that asks, as it calls itself."""
+    return request.requestHeaders.getRawHeaders(b"user-agent", [b""])[0].decode("utf-8", "replace")
+
+
+def _delete_options(request: Request) -> Object:
+    raw = request.content.read()
+    # Only those without a body say it in the query.
+    told = body.decode(content_type(request), raw) if raw.strip() else _from_query(request)
+    if told.get("kind", "DeleteOptions") != "DeleteOptions":
+        raise BadRequest(f"the body of a delete is no {fields.shown(told['kind'])}: DeleteOptions")
+    _check_types(told)
+    if causes := _propagation_causes(told):
+        raise Invalid("DeleteOptions", "", causes, "meta.k8s.io")
+    return told
+
+
+def _check_types(told: Object) -> None:
+    given = [(key, told.get(key), kind) for key, kind in _DELETE_TYPES.items()]
+    preconditions = told.get("preconditions")
+    if isinstance(preconditions, dict):
+        given += [(f"preconditions.{key}", value, "string") for key, value in preconditions.items()]
+    for key, value, kind in given:
+        if value is not None and fields.json_type(value) != kind:
+            raise BadRequest(
+                'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: '
+                f"{key} in body must be of type {kind}: {fields.shown(fields.json_type(value))}"
+            )
+
+
+def _from_query(request: Request) -> Object:
+    query = Query(request.args)
+    told: Object = {}
+    if query.text("gracePeriodSeconds"):
+        told["gracePeriodSeconds"] = query.number("gracePeriodSeconds")
+    if query.text("propagationPolicy"):
+        told["propagationPolicy"] = query.text("propagationPolicy")
+    if query.text("orphanDependents"):
+        told["orphanDependents"] = query.flag("orphanDependents")
+    return told
+
+
+def _propagation_causes(told: Object) -> list[Cause]:
+    """Nothing here has dependents; what is said of them must be sound all the same."""
+    policy = told.get("propagationPolicy")
+    if policy is None:
+        return []
+    if told.get("orphanDependents") is not None:
+        both = "orphanDependents and deletionPropagation cannot be both set"
+        return [fields.invalid("propagationPolicy", policy, both)]
+    if policy not in _POLICIES:
+        return [fields.not_supported("propagationPolicy", policy, [*_POLICIES, "nil"])]
+    return []
+
+
+def _deleted(kind: Kind, obj: Object) -> Object:
+    resource, metadata = kind.resource, obj["metadata"]
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {
+            "name": metadata["name"],
+            "group": resource.group,
+            "kind": resource.plural,
+            "uid": metadata["uid"],
+        },
+    }

@@ -1,0 +1,222 @@
+"""
+One server's paths: probes, discovery, kinds, reviews, consoles.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import cast
+
+from prometheus_client import CollectorRegistry
+from twisted.web import http
+
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.status import APIError, MethodNotAllowed, NotAcceptable
+from twisted_exec.apiserver.serving import discovery
+from twisted_exec.apiserver.serving.filters import APIRequest, Gate
+from twisted_exec.apiserver.serving.openapi import (
+    V2_CONTENT_TYPE,
+    V2_DOCUMENT,
+    OpenAPI,
+    hash_of,
+    path_of,
+)
+from twisted_exec.apiserver.serving.openapi_v2 import JSON
+from twisted_exec.apiserver.serving.probes import Probes
+from twisted_exec.apiserver.serving.query import media_ranges
+from twisted_exec.apiserver.serving.registry import Registry
+from twisted_exec.apiserver.serving.rest import root_of
+from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
+from twisted_exec.streaming.http.routes import Routes, not_found, split_path
+from twisted_exec.streaming.http.site import Dispatcher, Request, respond, respond_json
+from twisted_exec.streaming.proxy import Proxy
+
+_AGGREGATED = "application/json;g={group};v={version};as=APIGroupDiscoveryList"
+
+
+class APIDispatcher(Dispatcher):
+    """
+    Answers every request of the API server.
+
+    Probes are open to anyone and say one word.  A console's locator
+    authenticates by itself, so that refusals are on record.  For everything
+    else nothing is said before it is known who asks.
+
+    :param routes: of everything but probes and consoles.
+    :param consoles: of ``exec`` and ``log`` of machines.
+    """
+
+    def __init__(self, routes: Routes, consoles: Routes, gate: Gate, probes: Probes) -> None:
+        super().__init__()
+        self._routes, self._consoles = routes, consoles
+        self._gate, self._probes = gate, probes
+
+    async def dispatch(self, request: Request) -> None:
+        """As :meth:`Dispatcher.dispatch`."""
+        if await self._probes.answer(request):
+            return
+        if not await self._console(request):
+            cast(APIRequest, request).requester = await self._gate.authenticate(request)
+            await self._routes.dispatch(request)
+
+    async def _console(self, request: Request) -> bool:
+        try:
+            handler, values = self._consoles.match(request.method, request.path, request)
+        except MethodNotAllowed:
+            await self._gate.authenticate(request)
+            raise
+        except APIError:
+            return False
+        if request.method == b"HEAD":
+            # There is nothing that it could be told of a stream, and nobody else asks who it is.
+            await self._gate.authenticate(request)
+        await handler(request, values)
+        return True
+
+
+class Documents:
+    """
+    Everything that is told about the server itself.
+
+    :param probes: whose paths ``/`` lists as well.
+    """
+
+    def __init__(
+        self, registry: Registry, gate: Gate, metrics: CollectorRegistry, probes: Probes
+    ) -> None:
+        self._registry, self._gate, self._metrics = registry, gate, metrics
+        self._probes = probes
+        self._openapi = OpenAPI(registry)
+
+    def add_to(self, routes: Routes) -> None:
+        """Add the routes."""
+        self._add(routes, "/", self._paths)
+        self._add(routes, "/version", discovery.version)
+        if self._registry.of("", "v1"):
+            self._add_discovery(routes, "/api", discovery.core_versions, core=True)
+        self._add_discovery(
+            routes, "/apis", lambda: discovery.group_list(self._registry), core=False
+        )
+        for group, versions in self._registry.groups.items():
+            if group:
+                self._add(routes, f"/apis/{group}", partial(self._group, group))
+            for version in versions:
+                root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+                self._add(
+                    routes,
+                    root,
+                    partial(discovery.resource_list, self._registry, group, version),
+                )
+        self._add(routes, "/openapi/v3", self._openapi.index)
+        routes.add(["GET"], "/openapi/v3/apis/{group}/{version}", self._openapi_v3)
+        routes.add(["GET"], "/openapi/v3/api/{version}", self._openapi_v3)
+        routes.add(["GET"], "/openapi/v2", self._openapi_v2)
+        routes.add(["GET"], "/metrics", self._figures)
+
+    def _add(self, routes: Routes, path: str, document: Callable[[], Object]) -> None:
+        async def handle(request: Request, values: Mapping[str, str]) -> None:
+            await self._allow(request)
+            respond_json(request, 200, document())
+
+        routes.add(["GET"], path, handle)
+
+    def _add_discovery(
+        self, routes: Routes, path: str, document: Callable[[], Object], *, core: bool
+    ) -> None:
+        async def handle(request: Request, values: Mapping[str, str]) -> None:
+            await self._allow(request)
+            version = _aggregated_version(request)
+            request.setHeader(b"Vary", b"Accept")
+            if not version:
+                respond_json(request, 200, document())
+                return
+            told = discovery.aggregated(self._registry, core=core, api_version=version)
+            form = _AGGREGATED.format(group=discovery.AGGREGATED, version=version)
+            _respond_document(request, json.dumps(told, separators=(",", ":")).encode(), form)
+
+        routes.add(["GET"], path, handle)
+
+    def _paths(self) -> Object:
+        """``GET /``: where there is something to be found."""
+        registry = self._registry
+        found = ["/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/version"]
+        found += ["/api"] if registry.of("", "v1") else []
+        for name, versions in registry.groups.items():
+            found += [f"/apis/{name}"] if name else []
+            for version in versions:
+                path = path_of(name, version)
+                found += [f"/{path}", f"/openapi/v3/{path}"]
+        return {"paths": sorted([*found, *self._probes.paths])}
+
+    def _group(self, name: str) -> Object:
+        return {"kind": "APIGroup", "apiVersion": "v1", **discovery.group(self._registry, name)}
+
+    async def _openapi_v3(self, request: Request, values: Mapping[str, str]) -> None:
+        await self._allow(request)
+        path = request.path.decode("ascii", "replace").removeprefix("/openapi/v3/")
+        document = self._openapi.of(path)
+        if document is None:
+            raise not_found()
+        if (request.args or {}).get(b"hash") == [hash_of(document).encode()]:
+            # What has this address never changes: clients may keep it on disk, as kubectl does.
+            request.setHeader(b"Cache-Control", b"public, immutable, max-age=31536000")
+        _respond_document(request, document, "application/json")
+
+    async def _openapi_v2(self, request: Request, values: Mapping[str, str]) -> None:
+        await self._allow(request)
+        request.setHeader(b"Vary", b"Accept")
+        accept = request.requestHeaders.getRawHeaders(b"accept", [b""])[0].decode("latin-1")
+        if accept and media_ranges(accept)[0][0] == JSON:
+            _respond_document(request, self._openapi.v2, JSON)
+        else:
+            _respond_document(request, V2_DOCUMENT, V2_CONTENT_TYPE)
+
+    async def _figures(self, request: Request, values: Mapping[str, str]) -> None:
+        await self._allow(request)
+        respond(request, 200, metrics_text(self._metrics), CONTENT_TYPE)
+
+    async def _allow(self, request: Request) -> None:
+        user = cast(APIRequest, request).requester
+        # As the routes read it, not as it was encoded.
+        path = "/" + "/".join(split_path(request.path))
+        await self._gate.authorize(Attributes(user, "get", path=path))
+
+
+def _respond_document(request: Request, body: bytes, content_type: str) -> None:
+    """Answer with a document, or with 304 when the client has it already."""
+    if request.setETag(b'"%s"' % hash_of(body).encode()) is http.CACHED:
+        request.finish()
+    else:
+        respond(request, 200, body, content_type)
+
+
+def _aggregated_version(request: Request) -> str:
+    """Which aggregated form the client likes best: ``v2``, ``v2beta1``, or none."""
+    accept = b",".join(request.requestHeaders.getRawHeaders(b"accept", [])).decode("latin-1")
+    for media, parameters in media_ranges(accept):
+        if media in ("application/json", "*/*", "application/*"):
+            if "as" not in parameters:
+                return ""
+            version = parameters.get("v", "")
+            if parameters.get("g") == discovery.AGGREGATED and version in ("v2", "v2beta1"):
+                return version
+    raise NotAcceptable("only the following media types are accepted: application/json")
+
+
+def add_consoles(routes: Routes, kind: Kind, proxy: Proxy) -> None:
+    """
+    ``machines/exec`` of one dialect, as GET and POST; and DELETE, by which who opened a session
+    ends it.
+
+    :param kind: its machines.
+    """
+
+    async def handle(request: Request, values: Mapping[str, str]) -> None:
+        await proxy.handle(request)
+
+    base = f"{root_of(kind)}/namespaces/{{namespace}}/{kind.resource.plural}/{{name}}"
+    for subresource in kind.connects:
+        routes.add(["GET", "POST", "DELETE"], f"{base}/{subresource}", handle)

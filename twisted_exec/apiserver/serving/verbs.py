@@ -1,0 +1,533 @@
+"""
+The verbs, on objects: what happens between a request and the store.
+
+No HTTP here.  Every write reads the object, makes the new one, asks the
+admissions and stores it under optimistic concurrency; when someone else was
+faster and the client named no version, it begins again.
+"""
+
+from __future__ import annotations
+
+import copy
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from twisted_exec.api import fields, strategy, times
+from twisted_exec.api.encoded import json_text
+from twisted_exec.api.kinds import NAMESPACES, Kind, Object
+from twisted_exec.api.managedfields import entries as managers
+from twisted_exec.api.managedfields import updates
+from twisted_exec.api.status import (
+    AlreadyExists,
+    APIError,
+    Conflict,
+    Expired,
+    Forbidden,
+    Invalid,
+    NotFound,
+    RequestEntityTooLarge,
+)
+from twisted_exec.apiserver.interfaces import (
+    CREATE,
+    DELETE,
+    UPDATE,
+    Change,
+    IAdmission,
+    IMutatingAdmission,
+)
+from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage, IVisibility
+from twisted_exec.apiserver.serving import field_validation
+from twisted_exec.apiserver.serving.garbage_collection import with_collector_finalizer
+from twisted_exec.apiserver.serving.query import (
+    ContinueExpired,
+    ListOptions,
+    WriteOptions,
+    continue_token,
+)
+from twisted_exec.auth.interfaces import User
+from twisted_exec.storage.history import check_version_reached, key_of
+from twisted_exec.storage.interfaces import IStorage, Listing
+
+_LIMIT_OBJECT_BYTES = 1 << 20
+_ATTEMPTS = 5
+
+Make = Callable[[Object], Object]
+"""From the stored object to the whole new one, before the rules are applied."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """
+    A whole object as its writer wants it, before the rules.
+
+    :param managed: who manages what in it, when that has been decided with it.
+    :param written: what its writer wrote, when an admission has changed that: the writer
+        manages that, and nobody what was changed.
+    """
+
+    body: Object
+    managed: managers.Managed | None = None
+    written: Object | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a request is about.  ``namespace`` is empty for cluster-scoped kinds."""
+
+    kind: Kind
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """
+    A list, or one page of it.
+
+    :param next: the token with which the rest can be had, empty when this is all.
+    :param remaining: how many are left; ``None`` for unknown, or none.
+    """
+
+    items: Sequence[Object]
+    version: int
+    next: str = ""
+    remaining: int | None = None
+
+
+class Verbs:
+    """
+    The verbs over one store.
+
+    :param admissions: asked in order before each write.
+    :param now: seconds since the epoch.
+    :param collected: a garbage collector sees to what belongs to deleted objects, and waits
+        to be told by finalizers what to do.
+    """
+
+    def __init__(
+        self,
+        storage: IStorage,
+        admissions: Sequence[IAdmission],
+        now: Callable[[], float],
+        *,
+        collected: bool = False,
+    ) -> None:
+        self._collected = collected
+        self._storage = storage
+        self._admissions = admissions
+        self._mutating: list[IMutatingAdmission] = [
+            each for each in admissions if IMutatingAdmission.providedBy(each)
+        ]
+        self._now = now
+
+    def through(self, visibility: IVisibility) -> Verbs:
+        """The same as someone has them who does not see every object; to look at only."""
+        return Verbs(FilteredStorage(self._storage, visibility), self._admissions, self._now)
+
+    async def get(self, target: Target, at_least: int | None = None) -> Object:
+        """
+        :param at_least: a resourceVersion before which the answer must not be; 0: what is at hand
+            will do; ``None``: every write acknowledged before is to be seen.
+        :raises NotFound: there is none.
+        :raises APIError: this version has not happened yet.
+        """
+        resource, namespace, name = target.kind.resource, target.namespace, target.name
+        stale = at_least is not None and at_least <= self._storage.version()
+        if not stale and at_least:
+            check_version_reached(at_least, await self._storage.current())
+            stale = True
+        return await self._storage.get(resource, namespace, name, stale=stale)
+
+    async def list(self, target: Target, options: ListOptions) -> Page:
+        """
+        :raises BadRequest: a field that this kind cannot be selected by.
+        :raises Expired: nobody remembers the version asked for.
+        """
+        kind = target.kind
+        options.fields.check(kind.selectable)
+        listing = await self._listed(target, options)
+        first = bisect_right(listing.items, options.start, key=key_of) if options.start[1] else 0
+        fitting: Iterator[Object] = islice(listing.items, first, None)
+        if options.selects:
+            fitting = (obj for obj in fitting if selected(kind, obj, options))
+        items = list(islice(fitting, options.limit or None))
+        if next(fitting, None) is None:
+            return Page(items, listing.version)
+        token = continue_token(listing.version, key_of(items[-1]))
+        # As in Kubernetes, nobody counts what a selector would still find.
+        left = None if options.selects else len(listing.items) - first - len(items)
+        return Page(items, listing.version, token, left)
+
+    async def _listed(self, target: Target, options: ListOptions) -> Listing:
+        resource, namespace = target.kind.resource, target.namespace
+        stale = options.stale or 0 < options.at_least <= self._storage.version()
+        try:
+            listing = await self._storage.list(
+                resource, namespace, version=options.version, stale=stale
+            )
+        except Expired:
+            if options.start[1]:
+                raise ContinueExpired(options.start) from None
+            raise Expired("The resourceVersion for the provided list is too old.") from None
+        check_version_reached(options.at_least, listing.version)
+        return listing
+
+    async def create(
+        self, user: User, target: Target, body: Object, options: WriteOptions
+    ) -> Object:
+        """
+        :raises AlreadyExists: the name is taken.
+        :raises Invalid: it breaks a rule.
+        :raises NotFound: its namespace does not exist.
+        """
+        field_validation.check_body(target.kind, body, options)
+        return await self._create(user, target, Draft(body), options)
+
+    async def _create(
+        self, user: User, target: Target, draft: Draft, options: WriteOptions
+    ) -> Object:
+        kind = target.kind
+        draft = await self._mutated(user, target, draft, None, options)
+        obj = strategy.for_create(kind, draft.body, namespace=target.namespace, now=self._now())
+        self._note_managers(target, None, obj, draft, options)
+        await self._check_namespace(target.namespace)
+        await self._admit(_change(user, CREATE, target, obj, None, options))
+        check_size(obj, applied=draft.managed is not None)
+        if options.dry_run:
+            await self._check_name_is_free(kind, obj)
+            return obj
+        return await self._storage.create(kind.resource, obj)
+
+    async def update(
+        self, user: User, target: Target, body: Object, options: WriteOptions
+    ) -> Object:
+        """
+        Replace the whole object.
+
+        :raises Conflict: it is not the one that the client read.
+        :raises Invalid: it breaks a rule.
+        :raises NotFound: there is none.
+        """
+        kind = target.kind
+        strategy.check_type(kind, body)
+        field_validation.check_body(kind, body, options)
+
+        def whole(old: Object) -> Draft:
+            version = body.get("metadata", {}).get("resourceVersion")
+            if not version and not kind.unconditional_update:
+                told = "must be specified for an update"
+                missing = fields.invalid("metadata.resourceVersion", 0, told)
+                raise Invalid(kind.resource.kind, target.name, [missing], kind.resource.group)
+            return Draft(body)
+
+        return await self._rewrite(user, target, whole, options)
+
+    async def patch(self, user: User, target: Target, make: Make, options: WriteOptions) -> Object:
+        """
+        Change what is there.
+
+        :param make: applies the patch; gets an object that it must not change.
+        """
+
+        def patched(old: Object) -> Draft:
+            new = make(old)
+            strategy.check_identity(target.kind, new, old)
+            field_validation.check_patched(target.kind, new, options)
+            return Draft(new)
+
+        return await self._rewrite(user, target, patched, options)
+
+    async def apply(
+        self,
+        user: User,
+        target: Target,
+        config: Object,
+        options: WriteOptions,
+        *,
+        force: bool,
+        may_create: bool,
+    ) -> tuple[Object, bool]:
+        """
+        Server-side apply: what ``options.manager`` wants of an object, no more and no less.
+
+        :param force: take what other managers have.
+        :param may_create: make what is missing.
+        :return: the object as stored, and whether it was made.
+        :raises Conflict: others manage some of it, and want it otherwise.
+        """
+
+        def applied(old: Object | None) -> Draft:
+            writer = self._writer(target, options)
+            result = updates.applied(target.kind, old, config, writer, force=force)
+            if old is not None:
+                strategy.check_identity(target.kind, result.body, old)
+            field_validation.check_applied(options)
+            return Draft(result.body, result.managed)
+
+        try:
+            return await self._rewrite(user, target, applied, options), False
+        except NotFound:
+            if not may_create or target.subresource:
+                raise
+        draft = applied(None)
+        body = strategy.first_applied(target.kind, draft.body, target.name)
+        return await self._create(user, target, Draft(body, draft.managed), options), True
+
+    async def delete(
+        self, user: User, target: Target, options: WriteOptions, preconditions: Object
+    ) -> tuple[Object, bool]:
+        """
+        Delete an object, or mark it for those whose finalizers it carries.
+
+        :param preconditions: ``uid`` and ``resourceVersion`` that it must have.
+        :return: its last or current state, and whether it is gone.
+        """
+        for attempt in range(_ATTEMPTS):
+            old = await self.get(target)
+            strategy.check_preconditions(
+                target.kind,
+                old,
+                preconditions.get("uid"),
+                preconditions.get("resourceVersion"),
+                deleting=True,
+            )
+            await self._admit(_change(user, DELETE, target, None, old, options))
+            try:
+                return await self.remove(user, target.kind, old, options)
+            except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError("the loop returns or raises")
+
+    async def delete_collection(
+        self, user: User, target: Target, chosen: ListOptions, options: WriteOptions
+    ) -> Page:
+        """Delete what a list would show.  Objects that go meanwhile are nobody's error."""
+        page = await self.list(target, chosen)
+        for obj in page.items:
+            namespace, name = key_of(obj)
+            one = Target(target.kind, namespace, name)
+            try:
+                await self.delete(user, one, options, {"uid": obj["metadata"]["uid"]})
+            except NotFound:
+                continue
+        return page
+
+    async def _rewrite(
+        self,
+        user: User,
+        target: Target,
+        make: Callable[[Object], Draft],
+        options: WriteOptions,
+    ) -> Object:
+        """
+        Where others write, too, what is at hand is tried first, as kube-apiserver does: it nearly
+        always is what there is, and if not, the store does not take what was made of it.  Whatever
+        else comes of it is not believed, but found out anew.
+        """
+        first = 0 if self._storage.alone else -1
+        for attempt in range(first, _ATTEMPTS):
+            guessing = attempt < 0
+            try:
+                old = await self.get(target, 0 if guessing else None)
+                new = await self._made_of(user, target, old, make, options)
+            except APIError:
+                if not guessing:
+                    raise
+                continue
+            if new == old or options.dry_run:
+                if guessing:
+                    continue
+                return new
+            try:
+                return await self._store(target.kind, new, old)
+            except Conflict:
+                # A client that named a version was refused by for_update already.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            except NotFound:
+                if not guessing:
+                    raise
+        raise AssertionError("the loop returns or raises")
+
+    async def _made_of(
+        self,
+        user: User,
+        target: Target,
+        old: Object,
+        make: Callable[[Object], Draft],
+        options: WriteOptions,
+    ) -> Object:
+        draft = await self._mutated(user, target, make(old), old, options)
+        new = strategy.for_update(target.kind, draft.body, old, subresource=target.subresource)
+        self._note_managers(target, old, new, draft, options)
+        await self._admit(_change(user, UPDATE, target, new, old, options))
+        check_size(new, applied=draft.managed is not None)
+        return new
+
+    def _note_managers(
+        self, target: Target, old: Object | None, new: Object, draft: Draft, options: WriteOptions
+    ) -> None:
+        """Tell in the new object who manages what."""
+        kind, metadata = target.kind, new["metadata"]
+        if draft.managed is not None:
+            entries = managers.encode(draft.managed, kind.resource.api_version)
+        else:
+            told = (draft.written or draft.body).get("metadata", {}).get("managedFields")
+            writer = self._writer(target, options)
+            entries = updates.updated(kind, old, draft.written or new, told, writer)
+        metadata.pop("managedFields", None)
+        if entries:
+            metadata["managedFields"] = entries
+        if draft.managed is not None and old is not None and managers.only_times_differ(new, old):
+            metadata["managedFields"] = old["metadata"]["managedFields"]
+
+    def _writer(self, target: Target, options: WriteOptions) -> managers.Writer:
+        return managers.Writer(options.manager, target.subresource, self._now())
+
+    async def _store(self, kind: Kind, new: Object, old: Object) -> Object:
+        if "deletionTimestamp" in old["metadata"] and not kind.held_by(new):
+            return await self._storage.delete(kind.resource, new)
+        return await self._storage.update(kind.resource, new)
+
+    async def remove(
+        self, user: User, kind: Kind, old: Object, options: WriteOptions
+    ) -> tuple[Object, bool]:
+        """
+        What a delete that may be does.
+
+        :return: as of :meth:`delete`.
+        :raises Conflict: the object has changed; it is asked for anew.
+        """
+        if self._collected and "deletionTimestamp" not in old["metadata"]:
+            old = with_collector_finalizer(old, options.told)
+        if kind.held_by(old):
+            if "deletionTimestamp" in old["metadata"] or options.dry_run:
+                return old, False
+            marked = self._marked(kind, old)
+            return await self._storage.update(kind.resource, marked), False
+        if options.dry_run:
+            return old, True
+        return await self._storage.delete(kind.resource, old), True
+
+    def _marked(self, kind: Kind, old: Object) -> Object:
+        new = copy.deepcopy(old)
+        new["metadata"]["deletionTimestamp"] = times.timestamp(self._now())
+        new["metadata"]["deletionGracePeriodSeconds"] = 0
+        if kind.counts_generation:
+            new["metadata"]["generation"] = new["metadata"].get("generation", 0) + 1
+        if kind.terminating_status:
+            new.setdefault("status", {}).update(kind.terminating_status)
+        return new
+
+    async def _mutated(
+        self, user: User, target: Target, draft: Draft, old: Object | None, options: WriteOptions
+    ) -> Draft:
+        """
+        The draft as those want it who change what others write.
+
+        As in Kubernetes, they come before the rules: what they leave is checked, not what they
+        were given.
+        """
+        if not self._mutating:
+            return draft
+        operation = CREATE if old is None else UPDATE
+        written = strategy.prepared(target.kind, draft.body, target.namespace, creating=old is None)
+        if old is None:
+            await self._check_namespace(target.namespace)
+        new = written
+        for mutating in self._mutating:
+            change = _change(user, operation, target, new, old, options)
+            new = await mutating.mutate(change)
+        if new == written:
+            return draft
+        if told := draft.body.get("metadata", {}).get("managedFields"):
+            written["metadata"]["managedFields"] = told
+        return replace(draft, body=new, written=written)
+
+    async def _admit(self, change: Change) -> None:
+        for admission in self._admissions:
+            await admission.admit(change)
+
+    async def _check_namespace(self, namespace: str) -> None:
+        if not namespace:
+            return
+        if await self._takes_more(namespace):
+            return
+        found = await self._storage.get(NAMESPACES.resource, "", namespace)
+        if "deletionTimestamp" in found["metadata"]:
+            raise Forbidden(
+                f"unable to create new content in namespace {namespace} because it is being "
+                "terminated",
+                details={"causes": [{"reason": "NamespaceTerminating"}]},
+            )
+
+    async def _takes_more(self, namespace: str) -> bool:
+        """
+        Whether a namespace is there, as far as is known at hand.
+
+        What is made in it in the very moment in which it is deleted elsewhere goes with it.
+        """
+        try:
+            found = await self._storage.get(NAMESPACES.resource, "", namespace, stale=True)
+        except NotFound:
+            return False
+        return "deletionTimestamp" not in found["metadata"]
+
+    async def _check_name_is_free(self, kind: Kind, obj: Object) -> None:
+        namespace, name = key_of(obj)
+        try:
+            await self._storage.get(kind.resource, namespace, name)
+        except NotFound:
+            return
+        raise AlreadyExists(kind.resource.plural, name, kind.resource.group)
+
+
+def _change(
+    user: User,
+    operation: str,
+    target: Target,
+    new: Object | None,
+    old: Object | None,
+    options: WriteOptions,
+) -> Change:
+    return Change(
+        user,
+        operation,
+        target.kind,
+        new,
+        old,
+        target.subresource,
+        dry_run=options.dry_run,
+        options=options.told,
+        warnings=options.advice,
+    )
+
+
+def selected(kind: Kind, obj: Object, options: ListOptions) -> bool:
+    """Whether an object fits a list's selectors; :meth:`FieldSelector.check` has been called."""
+    labels = obj["metadata"].get("labels", {})
+    return options.labels.matches(labels) and options.fields.matches(obj, kind.selectable)
+
+
+def check_size(obj: Object, *, applied: bool = False) -> None:
+    """
+    An object too large is kept without its ``managedFields``, if it then is not: what
+    no apply works with may be forgotten.
+
+    :param applied: this is an apply.
+    :raises RequestEntityTooLarge: more than 1 MiB as JSON.
+    """
+    if _size(obj) <= _LIMIT_OBJECT_BYTES:
+        return
+    if not applied and obj["metadata"].pop("managedFields", None):
+        check_size(obj, applied=True)
+        return
+    raise RequestEntityTooLarge(f"the object is larger than {_LIMIT_OBJECT_BYTES} bytes as JSON")
+
+
+def _size(obj: Object) -> int:
+    return len(json_text(obj))

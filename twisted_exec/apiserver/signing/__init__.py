@@ -1,0 +1,3 @@
+"""
+CertificateSigningRequests: which signers exist, what each allows, and the controller that signs.
+"""

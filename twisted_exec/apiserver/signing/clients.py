@@ -1,0 +1,90 @@
+"""
+What people are known by: ``kubernetes.io/kube-apiserver-client``.
+
+The server approves none of these by itself, and who approves one says who that is.  Members of
+``system:masters`` are not made so, as Kubernetes' admission ``CertificateSubjectRestriction`` has it:
+they may do everything, and no role could be taken from them.  What has a poollet's name is a
+poollet's, and of no other shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cryptography import x509
+from zope.interface import implementer
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds.certificates import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT
+from twisted_exec.apiserver.signing.csr import (
+    ISigner,
+    Subject,
+    key_problem,
+    names_problem,
+    subject_of,
+)
+from twisted_exec.apiserver.signing.nodes import is_node
+from twisted_exec.apiserver.signing.poollets import PoolletClient
+from twisted_exec.auth.groups import MASTERS, NODE_SERVERS
+from twisted_exec.auth.interfaces import IAuthorizer
+from twisted_exec.tls.pki.authority import LONGEST_COMMON_NAME
+
+_USAGES = {CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT}
+
+
+@implementer(ISigner)
+class Clients:
+    """
+    Signs what people are known by, and poollets.
+
+    :param authorizer: says who may have what a poollet is known by.
+    """
+
+    def __init__(self, dialects: Sequence[Dialect], authorizer: IAuthorizer) -> None:
+        self._dialects = dialects
+        self._poollets = PoolletClient(dialects, authorizer)
+
+    def shape_problem(self, csr: Mapping[str, Any], request: x509.CertificateSigningRequest) -> str:
+        """As :meth:`ISigner.shape_problem`."""
+        try:
+            subject = subject_of(request)
+        except ValueError:
+            return "its extensions cannot be read"
+        if self._is_poollet(subject):
+            return self._poollets.shape_problem(csr, request)
+        return person_problem(csr, subject) or key_problem(request)
+
+    async def refusal(self, csr: Mapping[str, Any], subject: Subject) -> str:
+        """As :meth:`ISigner.refusal`."""
+        if self._is_poollet(subject):
+            return await self._poollets.refusal(csr, subject)
+        groups = f" of {', '.join(subject.organizations)}" if subject.organizations else ""
+        return f"whoever has it is {subject.common_name}{groups}, which is for people to decide"
+
+    def organizations(self, subject: Subject) -> Sequence[str]:
+        """As :meth:`ISigner.organizations`."""
+        return subject.organizations
+
+    def _is_poollet(self, subject: Subject) -> bool:
+        return any(
+            subject.common_name.startswith(each.pool_identity_prefix)
+            or each.pool_identity_group in subject.organizations
+            for each in self._dialects
+        )
+
+
+def person_problem(csr: Mapping[str, Any], subject: Subject) -> str:
+    """Why this is nobody whom the signer makes known; empty when it is somebody."""
+    usages = set(csr["spec"].get("usages", []))
+    if CLIENT_AUTH not in usages or usages - _USAGES:
+        return f"its usages must be {CLIENT_AUTH}, and perhaps {DIGITAL_SIGNATURE} and {KEY_ENCIPHERMENT}"
+    if not 0 < len(subject.common_name) <= LONGEST_COMMON_NAME:
+        return f"it must have one common name of 1 to {LONGEST_COMMON_NAME} characters"
+    if not all(0 < len(each) <= LONGEST_COMMON_NAME for each in subject.organizations):
+        return f"its organizations must have 1 to {LONGEST_COMMON_NAME} characters each"
+    if MASTERS in subject.organizations:
+        return f"nobody is made a member of {MASTERS} by a request"
+    if is_node(subject.common_name) or NODE_SERVERS in subject.organizations:
+        return "it is a node server's: kubernetes.io/kube-apiserver-client-kubelet signs those"
+    return names_problem(subject, serving=False)

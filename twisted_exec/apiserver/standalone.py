@@ -1,0 +1,198 @@
+"""
+What a server stands on that has no other to ask: rights, namespaces, Events and certificates of
+its own.
+
+Behind another API server these are that one's, and it stands on what
+:mod:`twisted_exec.apiserver.aggregated` makes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import Kind
+from twisted_exec.api.kinds.events import event_from_core, event_to_core
+from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE
+from twisted_exec.apiserver.controllers.bootstrap import bootstrap
+from twisted_exec.apiserver.controllers.expiry import EventExpiry, TokenExpiry
+from twisted_exec.apiserver.controllers.namespaces import NamespaceGuard, NamespaceLifecycle
+from twisted_exec.apiserver.controllers.role_aggregation import RoleAggregation
+from twisted_exec.apiserver.identity.credentials import Credentials
+from twisted_exec.apiserver.identity.rbac import Escalation, StoredRules
+from twisted_exec.apiserver.identity.reviews import Reviews
+from twisted_exec.apiserver.identity.service_accounts import (
+    IssuerDocuments,
+    TokenInvalidation,
+    TokenRequests,
+)
+from twisted_exec.apiserver.interfaces import IAdmission
+from twisted_exec.apiserver.machine_pods.authorization import PodsAuthorizer
+from twisted_exec.apiserver.machine_pods.conversion import PodNames
+from twisted_exec.apiserver.restriction.exposed import ExposedAuthorizer
+from twisted_exec.apiserver.serving.filters import Gate
+from twisted_exec.apiserver.serving.registry import Registry
+from twisted_exec.apiserver.serving.renamed_storage import RenamedStorage
+from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.apiserver.signing.csr import CLIENT
+from twisted_exec.apiserver.signing.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
+from twisted_exec.auth.interfaces import IRulesAuthorizer
+from twisted_exec.auth.rbac.authorizer import RBACAuthorizer, bootstrap_objects
+from twisted_exec.observe.health import Health
+from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.streaming.http.routes import Routes
+from twisted_exec.tls import pem
+from twisted_exec.tls.files import Reloading, read_file
+from twisted_exec.tls.pki.authority import Authority
+
+
+class StandaloneControlPlane:
+    """
+    The ground of a server that is alone.
+
+    :param credentials: by which users are known.
+    :param pods_view: machines are shown as Pods as well, whose rights are their machines'.
+    :param node_pods: Pods are those of Nodes; then there is no such view.
+    :param authorities: sign what is asked for by certificate signing requests, by the
+        signer's name.
+    :param signing_seconds: how long their certificates are good at most.
+    :param own_names: of this server, which no poollet is given unasked.
+    """
+
+    _log = Logger()
+    collected = False
+
+    def __init__(
+        self,
+        storage: IStorage,
+        dialects: Sequence[Dialect],
+        credentials: Credentials,
+        *,
+        pods_view: bool = False,
+        node_pods: bool = False,
+        authorities: Mapping[str, Reloading[Authority]] | None = None,
+        signing_seconds: float = DEFAULT_LIFE_SECONDS,
+        own_names: Callable[[], Collection[str]] = frozenset,
+    ) -> None:
+        self.storage, self._dialects, self._credentials = storage, dialects, credentials
+        self.authenticator = credentials.authenticator()
+        self._authorities, self._own_names = authorities or {}, own_names
+        self._signing_seconds = signing_seconds
+        self._voided = TokenInvalidation(storage)
+        self._rules = StoredRules(storage)
+        self._rbac = RBACAuthorizer(self._rules)
+        self._exposed = ExposedAuthorizer(self._rbac, storage, dialects)
+        self._authorizer: IRulesAuthorizer = self._exposed
+        self.kinds: Sequence[Kind] = kinds.served(dialects)
+        if pods_view:
+            self._authorizer = PodsAuthorizer(self._exposed, PodNames(dialects))
+            self.kinds = (*self.kinds, kinds.PODS)
+        self._node_pods = node_pods
+        if node_pods:
+            self.kinds = (*self.kinds, kinds.NODE_PODS)
+
+    @property
+    def authorizer(self) -> IRulesAuthorizer:
+        """As :attr:`ControlPlane.authorizer`: by roles and bindings."""
+        return self._authorizer
+
+    def on_permission_change(self, told: Callable[[], None]) -> None:
+        """As :meth:`ControlPlane.on_permission_change`."""
+        self._rules.changed = self._voided.changed = self._exposed.changed = told
+
+    @property
+    def admissions(self) -> Sequence[IAdmission]:
+        """As :attr:`ControlPlane.admissions`."""
+        rights = SigningRights(self.authorizer)
+        return [NamespaceGuard(), Escalation(self._rbac, self.storage), rights]
+
+    def followers(
+        self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+    ) -> list[Service]:
+        """As :meth:`ControlPlane.followers`."""
+        return [self._rules, self._voided, self._exposed]
+
+    def acting(
+        self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+    ) -> list[Service]:
+        """As :meth:`ControlPlane.acting`."""
+        found: list[Service] = [
+            RoleAggregation(self.storage),
+            NamespaceLifecycle(self.storage, registry, verbs, reactor),
+            EventExpiry(self.storage, reactor, now),
+            TokenExpiry(self.storage, reactor, now),
+        ]
+        if self._authorities:
+            told = (self._dialects, self._authorities, reactor, now)
+            more = (self._signing_seconds, self._own_names)
+            found.append(Signer(self.storage, verbs, self.authorizer, *told, *more))
+        return found
+
+    def views(self) -> list[tuple[Kind, IStorage]]:
+        """As :meth:`ControlPlane.views`: Events by their newer name."""
+        return [
+            (
+                kinds.EVENTS_V1,
+                RenamedStorage(self.storage, kinds.EVENTS_V1, event_from_core, event_to_core),
+            )
+        ]
+
+    def add_to(self, routes: Routes, gate: Gate) -> None:
+        """As :meth:`ControlPlane.add_to`: reviews, and tokens."""
+        Reviews(gate, self.authorizer, self._credentials.tokens).add_to(routes)
+        issuer = self._credentials.issuer
+        TokenRequests(gate, self.storage, issuer).add_to(routes)
+        if issuer is not None:
+            IssuerDocuments(gate, issuer, self._credentials.jwks_uri).add_to(routes)
+
+    def add_probes(self, health: Health) -> None:
+        """As :meth:`ControlPlane.add_probes`: there is nothing but the store."""
+
+    @property
+    def client_cas(self) -> Sequence[str]:
+        """As :attr:`ControlPlane.client_cas`."""
+        return [self._credentials.client_ca]
+
+    @property
+    def published_cas(self) -> Callable[[], bytes] | None:
+        """As :attr:`ControlPlane.published_cas`: all are in files."""
+        return None
+
+    def load(self) -> None:
+        """As :meth:`ControlPlane.load`."""
+        self._credentials.load()
+        for authority in self._authorities.values():
+            authority.load()
+        if CLIENT in self._authorities:
+            self._look_whom_it_makes_known(self._authorities[CLIENT].get())
+
+    def _look_whom_it_makes_known(self, authority: Authority) -> None:
+        # No refusal: who exchanges the authority may well begin here.
+        path = self._credentials.client_ca
+        (signing,) = pem.certificates(authority.certificate_pem, "the CA that signs")
+        believed = pem.certificates(read_file(path), "client CA")
+        if not any(pem.has_issued(each, signing) for each in believed):
+            self._log.warn(
+                "nobody is known by certificates that {signer} signs: "
+                "--cluster-signing-kube-apiserver-client-cert-file is none of --client-ca-file {path}",
+                signer=CLIENT,
+                path=repr(path),
+            )
+
+    async def prepare(self, verbs: Verbs) -> None:
+        """As :meth:`ControlPlane.prepare`: roles, bindings and namespaces that always are."""
+        objects = bootstrap_objects(self._dialects, node_pods=self._node_pods)
+        leases = [dialect.lease_namespace for dialect in self._dialects]
+        expected = filter(None, dict.fromkeys([*leases, LEASE_NAMESPACE]))
+        await bootstrap(self.storage, verbs, objects, expected)
+
+    def close(self) -> Deferred[Any]:
+        """As :meth:`ControlPlane.close`: connections to those who issue tokens."""
+        self._credentials.close()
+        return succeed(None)

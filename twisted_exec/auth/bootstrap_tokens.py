@@ -1,0 +1,91 @@
+"""
+Programs that are to become poollets, known by bootstrap tokens.
+
+The id of a token is no secret: it finds the Secret in which the other part is, which is compared
+in a time that says nothing about it.  A token that is not good is nobody's, as in Kubernetes
+(``plugin/pkg/auth/authenticator/token/bootstrap``); why is logged only where the one who keeps
+tokens should hear of it, and never with anything of the token.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from twisted_exec.api.kinds import SECRETS
+from twisted_exec.api.kinds.bootstraptokens import (
+    AUTHENTICATION,
+    GROUP,
+    ID,
+    NAMESPACE,
+    PREFIX,
+    SECRET,
+    SECRET_TYPE,
+    USER_PREFIX,
+    extra_groups,
+    is_expired,
+    parts_of,
+)
+from twisted_exec.api.kinds.secrets import values_of
+from twisted_exec.api.status import NotFound
+from twisted_exec.auth.groups import with_authenticated
+from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.service_accounts import Look
+from twisted_exec.auth.tokens import ITokenAuthenticator
+
+
+@implementer(ITokenAuthenticator)
+class BootstrapTokenAuthenticator:
+    """
+    Knows users by bootstrap token.
+
+    :param look: reads Secrets.
+    :param now: seconds since the epoch.
+    """
+
+    def __init__(self, look: Look, now: Callable[[], float]) -> None:
+        self._look, self._now = look, now
+
+    def authenticate_token(self, token: bytes) -> Deferred[User | None]:
+        """As :meth:`ITokenAuthenticator.authenticate_token`."""
+        return Deferred.fromCoroutine(self._authenticate(token))
+
+    async def _authenticate(self, token: bytes) -> User | None:
+        parts = parts_of(token)
+        if parts is None:
+            return None
+        try:
+            # Anybody may make us look, so what is at hand must do; who was too early tries again.
+            found = await self._look(SECRETS.resource, NAMESPACE, f"{PREFIX}{parts[0]}", stale=True)
+        except NotFound:
+            return None
+        return user_of(found, *parts, self._now())
+
+
+def user_of(
+    secret: Mapping[str, Any], token_id: str, token_secret: bytes, now: float
+) -> User | None:
+    """
+    Who somebody is who knows both parts of a token.
+
+    :param secret: the one of that id.
+    """
+    values = values_of(secret)
+    if secret.get("type") != SECRET_TYPE or "deletionTimestamp" in secret["metadata"]:
+        return None
+    if not hmac.compare_digest(values.get(SECRET, b""), token_secret):
+        return None
+    if values.get(ID) != token_id.encode() or values.get(AUTHENTICATION) != b"true":
+        return None
+    if is_expired(values, now):
+        return None
+    try:
+        groups = (GROUP, *extra_groups(values))
+    except ValueError:
+        return None
+    name = f"{USER_PREFIX}{token_id}"
+    return User(name, with_authenticated(name, groups))

@@ -1,0 +1,3 @@
+"""
+JSON Web Tokens and the keys that sign them.
+"""

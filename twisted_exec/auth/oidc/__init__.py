@@ -1,0 +1,3 @@
+"""
+Users by OIDC ID token, configured as for kube-apiserver.
+"""

@@ -1,0 +1,180 @@
+"""
+Users by OIDC id token, as kube-apiserver knows them.
+
+A token says itself who issued it; whether that is one of ours, and whether the issuer's keys have
+signed it, decides whose it is.  One that claims an issuer of ours and is not valid is refused
+here: no other kind of token is tried with it, and it is never nobody's.  Why is told to the log,
+not to who sent it, and without a word of the token.
+
+Claims that are elsewhere (``_claim_names``, distributed claims) are not fetched: a token could
+name any place.  Source: ``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twisted_exec.api.status import Unauthorized
+from twisted_exec.auth.cache import AnswerCache
+from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
+from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.jose import jwt
+from twisted_exec.auth.jose.jwt import InvalidToken, UnknownKey
+from twisted_exec.auth.jose.keys import VerifyingKey
+from twisted_exec.auth.oidc.issuer import Issuer, user_of
+from twisted_exec.auth.oidc.keys import HTTPSFetcher, IKeyFetcher, IssuerKeys, Unpublished
+from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
+from twisted_exec.tls.files import Reloading
+
+LEEWAY_SECONDS = 10.0
+"""By how much the clock of an issuer may differ."""
+KEPT_SECONDS = 10.0
+"""How long a token that was verified is taken without another look, at most."""
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    user: User
+    until: float
+
+
+class _Tokens:
+    """
+    Judges the tokens of one issuer.
+
+    :param now: in seconds since 1970.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, issuer: Issuer, fetcher: IKeyFetcher, clock: IReactorTime, now: Callable[[], float]
+    ) -> None:
+        self._issuer, self._now = issuer, now
+        self.keys = IssuerKeys(issuer, fetcher, clock)
+        self._cache: AnswerCache[_Verdict] = AnswerCache(clock, self._kept_seconds)
+        self._secret = secrets.token_bytes(32)
+
+    async def user(self, token: bytes) -> User:
+        """
+        Whose it is.
+
+        :raises Unauthorized: it is not valid, or cannot be verified now; the log says why.
+        """
+        # Keyed by HMAC: neither tokens nor anything they can be tested by is kept.
+        key = hmac.digest(self._secret, token, "sha256")
+        verdict = await self._cache.get(key, lambda: self._judge(token))
+        return verdict.user
+
+    def _kept_seconds(self, verdict: _Verdict) -> float:
+        return max(0.0, min(KEPT_SECONDS, verdict.until - self._now()))
+
+    async def _judge(self, token: bytes) -> _Verdict:
+        try:
+            claims = await self._claims(token)
+            user = user_of(claims, self._issuer)
+        except (InvalidToken, Unpublished) as problem:
+            self._log.info(
+                "a token of {issuer} is refused: {why}", issuer=self._issuer.url, why=str(problem)
+            )
+            raise Unauthorized() from None
+        return _Verdict(user, jwt.moment_of(claims, "exp") + LEEWAY_SECONDS)
+
+    async def _claims(self, token: bytes) -> Mapping[str, Any]:
+        try:
+            return self._read(token, await self.keys.known())
+        except UnknownKey:
+            return self._read(token, await self.keys.newer())
+
+    def _read(self, token: bytes, keys: Iterable[VerifyingKey]) -> Mapping[str, Any]:
+        return jwt.claims_of(
+            token,
+            keys,
+            self._issuer.algorithms,
+            issuer=self._issuer.url,
+            audiences=self._issuer.audiences,
+            now=self._now(),
+            leeway_seconds=LEEWAY_SECONDS,
+        )
+
+
+@implementer(IAuthenticator, ITokenAuthenticator)
+class OIDCAuthenticator:
+    """
+    Knows users by the tokens of some issuers.
+
+    :param issuers: which; looked at for each token, so that a changed file counts.  Nothing is
+        opened before :meth:`load` or the first token.
+    :param fetcher: gets their keys; by HTTPS when ``None``.
+    :param now: the time that tokens are judged by, in seconds since 1970.
+    """
+
+    credential_headers = NO_HEADERS
+
+    def __init__(
+        self,
+        issuers: Reloading[tuple[Issuer, ...]],
+        reactor: Any,
+        *,
+        fetcher: IKeyFetcher | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._issuers, self._now = issuers, now
+        self._clock: IReactorTime = reactor
+        self._fetcher: IKeyFetcher = fetcher or HTTPSFetcher(reactor)
+        self._known: dict[Issuer, _Tokens] = {}
+
+    def load(self) -> None:
+        """
+        Read the files now, and begin to ask for keys, so that a wrong issuer shows in the log.
+
+        :raises TLSConfigError: a file cannot be used.
+        """
+        for issuer in self._issuers.load():
+            asking = Deferred.fromCoroutine(self._tokens_of(issuer).keys.known())
+            asking.addErrback(lambda failure: failure.trap(Unpublished))
+
+    def close(self) -> None:
+        """Ask for no more keys."""
+        for tokens in self._known.values():
+            tokens.keys.close()
+
+    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
+        """As :meth:`IAuthenticator.authenticate`."""
+        return BearerAuthenticator([self]).authenticate(credentials)
+
+    def authenticate_token(self, token: bytes) -> Deferred[User | None]:
+        """
+        As :meth:`ITokenAuthenticator.authenticate_token`.
+
+        Fails with :class:`~twisted_exec.api.status.Unauthorized` when the token claims an
+        issuer of ours and is not valid, or cannot be verified now.
+        """
+        return Deferred.fromCoroutine(self._user(token))
+
+    async def _user(self, token: bytes) -> User | None:
+        said = jwt.claimed(token)
+        if said is None:
+            return None
+        for issuer in self._issuers.get():
+            if issuer.url == said.issuer:
+                return await self._tokens_of(issuer).user(token)
+        return None
+
+    def _tokens_of(self, issuer: Issuer) -> _Tokens:
+        if issuer not in self._known:
+            # What was verified by a record that is no longer told is forgotten with it.
+            for gone in self._known.keys() - set(self._issuers.get()):
+                self._known.pop(gone).keys.close()
+            self._known[issuer] = _Tokens(issuer, self._fetcher, self._clock, self._now)
+        return self._known[issuer]

@@ -1,0 +1,192 @@
+"""
+Which issuers of OIDC tokens are believed, and what becomes of their tokens' claims.
+
+An :class:`Issuer` is one record, whether it comes from kube-apiserver's ``--oidc-`` options or from
+its AuthenticationConfiguration (:mod:`.oidc_config`).  From verified claims to a user
+(:func:`user_of`) is a pure function of it.
+
+One thing is stricter than there: no token makes anybody of Kubernetes' own names.  A user
+or a group ``system:...`` from a provider is a mistake or an attack, as ``system:masters`` may
+do everything; and so is one ``DOMAIN:system:...``, as poollets are called.  Source:
+``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from twisted_exec.auth.groups import with_authenticated
+from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.jose.jwt import InvalidToken
+from twisted_exec.auth.jose.keys import ALGORITHMS
+from twisted_exec.auth.oidc.cel import Expression, Rule
+from twisted_exec.auth.x509 import CREDENTIAL_ID
+
+_LIMIT_URL = 2048
+_LIMIT_ID = 256
+_RESERVED = "system:"
+_COMPONENT = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+:system:", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim whose value, with ``prefix`` before it, is a name here."""
+
+    name: str
+    prefix: str = ""
+
+
+@dataclass(frozen=True)
+class Issuer:
+    """
+    One issuer of tokens, and how its users are called here.
+
+    :param url: exactly as its tokens have it in ``iss``; https.
+    :param audiences: a token must be for one of them.
+    :param username: a claim with a string.
+    :param groups: a claim with a string or a list of them; ``None`` for no groups.
+    :param uid: a claim with a string; empty for none.
+    :param extra: by key, each a string or a list of them; what is empty is left out.
+    :param required: claims that must have these values.
+    :param claim_rules: what must be true of the claims.
+    :param user_rules: what must be true of the user that they make.
+    :param algorithms: what its tokens may be signed with.
+    :param ca_pem: who signs its server's certificate; empty for the system's CAs.
+    :param discovery_url: of its discovery document, where that is not beneath ``url``.
+    """
+
+    url: str
+    audiences: tuple[str, ...]
+    username: Claim | Expression
+    groups: Claim | Expression | None = None
+    uid: str | Expression = ""
+    extra: tuple[tuple[str, Expression], ...] = ()
+    required: tuple[tuple[str, str], ...] = ()
+    claim_rules: tuple[Rule, ...] = ()
+    user_rules: tuple[Rule, ...] = ()
+    algorithms: tuple[str, ...] = ALGORITHMS
+    ca_pem: bytes = b""
+    discovery_url: str = ""
+
+    @property
+    def discovery(self) -> str:
+        """Where its discovery document is.  Source: OpenID Connect Discovery 1.0 §4."""
+        return (
+            self.discovery_url or f"{self.url.removesuffix('/')}/.well-known/openid-configuration"
+        )
+
+
+def checked_url(text: object, *, query: bool = False) -> str:
+    """
+    The https URL of a server that may be asked.
+
+    :param query: it may have one.
+    :raises ValueError: it is none; the text says why.
+    """
+    if not isinstance(text, str) or not 0 < len(text) <= _LIMIT_URL:
+        raise ValueError("no URL")
+    if not text.isascii() or not text.isprintable() or " " in text or "\\" in text:
+        raise ValueError("has characters that no URL has")
+    try:
+        url = urlsplit(text)
+        usable = bool(url.hostname) and url.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError("is no URL of a host")
+    if url.scheme != "https" or not text.startswith("https://"):
+        raise ValueError("does not begin with https://")
+    if "@" in url.netloc or "#" in text or ("?" in text and not query):
+        raise ValueError("has a user, a query or a fragment")
+    return text
+
+
+def user_of(claims: Mapping[str, Any], issuer: Issuer) -> User:
+    """
+    The user that verified claims are.
+
+    :raises InvalidToken: they name nobody, or something required is missing.
+    """
+    for name, value in issuer.required:
+        if claims.get(name) != value:
+            raise InvalidToken(f"it has not the required claim {name}")
+    for rule in issuer.claim_rules:
+        rule.confirm(claims)
+    username = issuer.username
+    by_email = isinstance(username, Claim) and username.name == "email"
+    if by_email and claims.get("email_verified", True) is not True:
+        raise InvalidToken("its email is not verified")
+    name = _name(_text(claims, username), username)
+    groups = [_name(each, issuer.groups) for each in _texts(claims, issuer.groups) if each]
+    uid = _text(claims, Claim(issuer.uid) if isinstance(issuer.uid, str) else issuer.uid)
+    extra = {key: _printable(_texts(claims, each), each) for key, each in issuer.extra}
+    extra = {key: values for key, values in extra.items() if values}
+    told = {"username": name, "uid": uid, "groups": groups, "extra": _lists(extra)}
+    for rule in issuer.user_rules:
+        rule.confirm(told)
+    return User(name, with_authenticated(name, groups), uid, extra | _credential(claims))
+
+
+_Source = Claim | Expression | None
+
+
+def _told(source: _Source) -> str:
+    return f"its claim {source.name}" if isinstance(source, Claim) else getattr(source, "field", "")
+
+
+def _value(claims: Mapping[str, Any], source: _Source) -> Any:
+    if isinstance(source, Expression):
+        return source.value(claims)
+    return claims.get(source.name) if source is not None else None
+
+
+def _text(claims: Mapping[str, Any], source: _Source) -> str:
+    if source == Claim(""):
+        return ""
+    value = _value(claims, source)
+    if not isinstance(value, str) or not value:
+        raise InvalidToken(f"{_told(source)} is no text")
+    return value
+
+
+def _texts(claims: Mapping[str, Any], source: _Source) -> list[str]:
+    value = _value(claims, source)
+    value = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise InvalidToken(f"{_told(source)} is neither a text nor a list of them")
+    return value
+
+
+def _name(value: str, source: _Source) -> str:
+    """A user or a group by name, which every hop must be able to forward."""
+    (name,) = _printable([value], source)
+    name = source.prefix + name if isinstance(source, Claim) else name
+    if name != name.strip():
+        raise InvalidToken(f"{_told(source)} has characters that no name has")
+    if name.startswith(_RESERVED):
+        raise InvalidToken(f"{_told(source)} has a name that begins with {_RESERVED}")
+    if _COMPONENT.match(name):
+        raise InvalidToken(f"{_told(source)} has a name that is a poollet's")
+    return name
+
+
+def _printable(values: Sequence[str], source: _Source) -> tuple[str, ...]:
+    if not all(each.isprintable() for each in values):
+        raise InvalidToken(f"{_told(source)} has characters that no name has")
+    return tuple(each for each in values if each)
+
+
+def _lists(extra: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    return {key: list(values) for key, values in extra.items()}
+
+
+def _credential(claims: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Which token it was, for the record; an id of odd characters is not worth a refusal."""
+    told = claims.get("jti")
+    if not isinstance(told, str) or not told.isprintable() or not 0 < len(told) <= _LIMIT_ID:
+        return {}
+    return {CREDENTIAL_ID: (f"JTI={told}",)}

@@ -1,0 +1,3 @@
+"""
+RBAC: rules, policies, the authorizer, and the bootstrap roles.
+"""

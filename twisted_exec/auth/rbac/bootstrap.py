@@ -1,0 +1,325 @@
+"""
+The roles and bindings that exist from the start.
+
+Kubernetes' own where it has them, with its names; those of each
+dialect's poollets; and one for the API server that forwards people to poollets.  Nobody but
+``system:masters`` may open a console until someone binds ``edit`` or ``admin``.
+
+In Kubernetes ``view`` may read the logs of Pods.  Here it may not read those of machines: a container's
+log is what a program chose to write, a console's is what people saw who were logged in there, and
+much of what they typed.  Whoever may open the console sees it anyway, so ``edit`` has it.
+Secrets, as in Kubernetes, are ``edit``'s as well, and not ``view``'s.
+
+Spaces are ``edit``'s to make where they are, as machines are.  Their providers, which name Secrets of any namespace,
+are for who may do everything.
+
+Who sits at which console, and where, is seen by whom it concerns: ``edit``, who may sit there, too.  To
+end the session of somebody else is ``admin``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.auth.groups import (
+    AUTHENTICATED,
+    MASTERS,
+    NODE_BOOTSTRAPPERS,
+    NODE_SERVERS,
+    UNAUTHENTICATED,
+)
+from twisted_exec.auth.rbac.rules import EVERYTHING, Rule
+from twisted_exec.tls.pki.directory import FORWARDING_USER
+
+Object = dict[str, Any]
+
+_GROUP = "rbac.authorization.k8s.io"
+_READ = ("get", "list", "watch")
+_WRITE = ("create", "update", "patch", "delete", "deletecollection")
+CERTIFICATES = "certificates.k8s.io"
+_REQUESTS = "certificatesigningrequests"
+_EVENTS = ("", "events.k8s.io")
+_SESSIONS = ("console.twisted-exec.dev",)
+_SPACES, _INVENTORY = ("space.kubestellar.io",), ("multicluster.x-k8s.io",)
+_HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+_ISSUER = (
+    "/.well-known/openid-configuration",
+    "/.well-known/openid-configuration/",
+    "/openid/v1/jwks",
+    "/openid/v1/jwks/",
+)
+_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*")
+
+
+def _object(kind: str, name: str, **more: Any) -> Object:
+    labels = {"kubernetes.io/bootstrapping": "rbac-defaults", **more.pop("labels", {})}
+    return {
+        "apiVersion": f"{_GROUP}/v1",
+        "kind": kind,
+        "metadata": {"name": name, "labels": labels},
+        **more,
+    }
+
+
+def _role(name: str, *rules: Rule, part_of: str = "") -> Object:
+    labels = {f"{_GROUP}/aggregate-to-{part_of}": "true"} if part_of else {}
+    told = [rule.to_object() for rule in rules]
+    return _object("ClusterRole", name, labels=labels, rules=told)
+
+
+def _gathering(name: str, part_of: str = "") -> Object:
+    """A role that is whatever is labelled as part of it, so that others can add to it."""
+    label = {"matchLabels": {f"{_GROUP}/aggregate-to-{name}": "true"}}
+    role = _role(name, part_of=part_of)
+    return {**role, "aggregationRule": {"clusterRoleSelectors": [label]}}
+
+
+def _binding(name: str, *subjects: tuple[str, str], role: str = "") -> Object:
+    return _object(
+        "ClusterRoleBinding",
+        name,
+        roleRef={"apiGroup": _GROUP, "kind": "ClusterRole", "name": role or name},
+        subjects=[
+            {"apiGroup": _GROUP, "kind": kind, "name": subject} for kind, subject in subjects
+        ],
+    )
+
+
+def _on(resources: str, verbs: tuple[str, ...], groups: tuple[str, ...]) -> Rule:
+    return Rule(verbs, groups, tuple(resources.split()))
+
+
+_CREATE_REVIEWS = (
+    _on("tokenreviews", ("create",), ("authentication.k8s.io",)),
+    _on("subjectaccessreviews", ("create",), ("authorization.k8s.io",)),
+)
+
+_SYSTEM_ROLES = [
+    _role("cluster-admin", *EVERYTHING),
+    _gathering("admin"),
+    _gathering("edit", part_of="admin"),
+    _gathering("view", part_of="edit"),
+    _role(
+        "system:aggregate-to-admin",
+        _on("roles rolebindings", (*_READ, *_WRITE), (_GROUP,)),
+        _on("localsubjectaccessreviews", ("create",), ("authorization.k8s.io",)),
+        _on("consolesessions", ("delete", "deletecollection"), _SESSIONS),
+        part_of="admin",
+    ),
+    _role(
+        "system:basic-user",
+        _on(
+            "selfsubjectaccessreviews selfsubjectrulesreviews",
+            ("create",),
+            ("authorization.k8s.io",),
+        ),
+        _on("selfsubjectreviews", ("create",), ("authentication.k8s.io",)),
+    ),
+    _role("system:discovery", Rule(("get",), non_resource_urls=(*_HEALTH, *_DISCOVERY))),
+    _role("system:public-info-viewer", Rule(("get",), non_resource_urls=_HEALTH)),
+    _role("system:auth-delegator", *_CREATE_REVIEWS),
+    _role("system:service-account-issuer-discovery", Rule(("get",), non_resource_urls=_ISSUER)),
+    _role(
+        "system:node",
+        *_CREATE_REVIEWS,
+        _on("nodes", (*_READ, "create", "update", "patch"), ("",)),
+        _on("nodes/status", ("get", "update", "patch"), ("",)),
+        _on("events", ("create", "update", "patch"), _EVENTS),
+        _on("leases", ("get", "create", "update", "patch", "delete"), ("coordination.k8s.io",)),
+        _on(_REQUESTS, (*_READ, "create"), (CERTIFICATES,)),
+    ),
+    _role("system:node-bootstrapper", _on(_REQUESTS, (*_READ, "create"), (CERTIFICATES,))),
+    *(
+        _role(
+            f"system:{CERTIFICATES}:{_REQUESTS}:{asked}",
+            _on(f"{_REQUESTS}/{asked}", ("create",), (CERTIFICATES,)),
+        )
+        for asked in ("nodeclient", "selfnodeclient")
+    ),
+]
+_POD_ROLES = [
+    _role(
+        "system:aggregate-to-edit:pods",
+        _on("pods", _WRITE, ("",)),
+        # Opening a stream is a create; older servers ask about a WebSocket as a get.
+        _on("pods/attach pods/exec pods/portforward", ("create", "get"), ("",)),
+        part_of="edit",
+    ),
+    _role(
+        "system:aggregate-to-view:pods",
+        _on("pods pods/status", _READ, ("",)),
+        _on("pods/log", ("get",), ("",)),
+        part_of="view",
+    ),
+    # What a kube-apiserver's own certificate may ask of kubelets.
+    _role(
+        "system:kubelet-api-admin",
+        _on("nodes", _READ, ("",)),
+        _on("nodes/proxy nodes/log nodes/stats nodes/metrics", ("*",), ("",)),
+    ),
+]
+"""Of servers whose Pods are those of Nodes; in Kubernetes, too, who may view may read their logs."""
+
+_SYSTEM_BINDINGS = [
+    _binding("cluster-admin", ("Group", MASTERS)),
+    _binding("system:basic-user", ("Group", AUTHENTICATED)),
+    _binding("system:discovery", ("Group", AUTHENTICATED)),
+    _binding("system:service-account-issuer-discovery", ("Group", "system:serviceaccounts")),
+    _binding("system:public-info-viewer", ("Group", AUTHENTICATED), ("Group", UNAUTHENTICATED)),
+    # What of its role a node server has is narrowed by NodeRestriction.
+    _binding("system:node", ("Group", NODE_SERVERS)),
+    _binding(f"system:{CERTIFICATES}:{_REQUESTS}:selfnodeclient", ("Group", NODE_SERVERS)),
+    _binding(f"system:{CERTIFICATES}:{_REQUESTS}:nodeclient", ("Group", NODE_BOOTSTRAPPERS)),
+    _binding("system:node-bootstrapper", ("Group", NODE_BOOTSTRAPPERS)),
+]
+
+
+_BESIDE = {
+    "storage": "volumes volumeclasses volumepools",
+    "networking": "networkinterfaces networks",
+    "ipam": "prefixes",
+}
+"""What a dialect has besides machines, by the beginning of the group's name."""
+
+
+_ROUTING = (
+    "aliasprefixes aliasprefixroutings loadbalancers loadbalancerroutings "
+    "natgateways natgatewayroutings virtualips"
+)
+"""What some dialects have besides in their networking."""
+
+
+def _beside(dialect: Dialect, verbs: tuple[str, ...]) -> tuple[Rule, ...]:
+    if not dialect.domain:
+        return ()
+    found = [
+        _on(resources, verbs, (f"{group}.{dialect.domain}",))
+        for group, resources in _BESIDE.items()
+    ]
+    if dialect.routings:
+        found.append(_on(_ROUTING, verbs, (f"networking.{dialect.domain}",)))
+    return tuple(found)
+
+
+def _editing(dialect: Dialect) -> tuple[Rule, ...]:
+    machines, groups = dialect.workload.plural, (dialect.group,)
+    return (
+        *_beside(dialect, _WRITE),
+        _on(machines, _WRITE, groups),
+        # Opening one is a create; but a kube-apiserver in front asks about a WebSocket as a get.
+        _on(f"{machines}/exec", ("create", "get"), groups),
+        _on(f"{machines}/log", ("get",), groups),
+    )
+
+
+def _viewing(dialect: Dialect) -> tuple[Rule, ...]:
+    machines, pools = dialect.workload.plural, dialect.pool.plural
+    told = f"{machines} {machines}/status {pools} {dialect.workload_class.plural}"
+    return _on(told, _READ, (dialect.group,)), *_beside(dialect, _READ)
+
+
+def _asking_certificates(dialect: Dialect) -> tuple[Rule, ...]:
+    """Rights to ask, for a poollet or for who brings one up; what comes of it the signer says."""
+    groups, requests = (CERTIFICATES,), _REQUESTS
+    return (
+        _on(requests, (*_READ, "create"), groups),
+        _on(f"{requests}/{dialect.pool.kind.lower()}client", ("create",), groups),
+    )
+
+
+def _claiming(dialect: Dialect) -> tuple[Rule, ...]:
+    """What a poollet may read and claim; PoolRestriction says of which objects."""
+    if not dialect.domain:
+        return ()
+    storage, networking = (f"{group}.{dialect.domain}" for group in ("storage", "networking"))
+    return (
+        _on("volumes", (*_READ, "update", "patch"), (storage,)),
+        _on("networkinterfaces", (*_READ, "update", "patch"), (networking,)),
+        _on("networkinterfaces/status", ("get", "update", "patch"), (networking,)),
+        _on(f"networks {_ROUTING}" if dialect.routings else "networks", _READ, (networking,)),
+        _on("prefixes", _READ, (f"ipam.{dialect.domain}",)),
+    )
+
+
+def _poollet_role(dialect: Dialect) -> Object:
+    machines, pools, groups = dialect.workload.plural, dialect.pool.plural, (dialect.group,)
+    return _role(
+        dialect.pool_identity_group,
+        _on(pools, (*_READ, "create", "update", "patch", "delete"), groups),
+        _on(f"{pools}/status {machines}/status", ("get", "update", "patch"), groups),
+        _on(machines, (*_READ, "update", "patch"), groups),
+        _on(f"{machines}/finalizers", ("update",), groups),
+        _on(dialect.workload_class.plural, _READ, groups),
+        _on("events", ("create", "update", "patch"), _EVENTS),
+        _on("leases", (*_READ, "create", "update", "patch"), ("coordination.k8s.io",)),
+        _on("secrets", _READ, ("",)),
+        *_claiming(dialect),
+        *_asking_certificates(dialect),
+        *_CREATE_REVIEWS,
+    )
+
+
+def _proxy_role(dialect: Dialect) -> Object:
+    proxied = f"{dialect.pool.plural}/{dialect.proxy_subresource}"
+    return _role(dialect.proxy_role, _on(proxied, ("create", "get"), (dialect.group,)))
+
+
+def bootstrappers(dialect: Dialect) -> str:
+    """The group of who brings poollets up, as ironcore names it."""
+    return f"system:bootstrappers:{dialect.group.replace('.', '-')}:{dialect.pool.plural}"
+
+
+def bootstrap_objects(
+    dialects: Iterable[Dialect], *, node_pods: bool = False
+) -> tuple[Object, ...]:
+    """
+    ClusterRoles, then ClusterRoleBindings, with names of their own each.
+
+    :param dialects: whose machines, pools and classes they are about.
+    :param node_pods: there are Pods of Nodes as well.
+    """
+    several = tuple(dialects)
+    roles = [
+        *_SYSTEM_ROLES,
+        _role(
+            "system:aggregate-to-edit",
+            *(rule for dialect in several for rule in _editing(dialect)),
+            _on("events", _WRITE, _EVENTS),
+            _on("secrets", (*_READ, *_WRITE), ("",)),
+            _on("serviceaccounts", (*_WRITE, "impersonate"), ("",)),
+            _on("serviceaccounts/token", ("create",), ("",)),
+            _on("consolesessions", _READ, _SESSIONS),
+            _on("spaces", _WRITE, _SPACES),
+            _on("clusterprofiles", _WRITE, _INVENTORY),
+            part_of="edit",
+        ),
+        _role(
+            "system:aggregate-to-view",
+            *(rule for dialect in several for rule in _viewing(dialect)),
+            _on("events", _READ, _EVENTS),
+            _on("namespaces serviceaccounts services", _READ, ("",)),
+            _on(
+                "spaces spaces/status spaceproviderdescs spaceproviderdescs/status", _READ, _SPACES
+            ),
+            _on("clusterprofiles clusterprofiles/status", _READ, _INVENTORY),
+            part_of="view",
+        ),
+    ]
+    roles += _POD_ROLES if node_pods else []
+    bindings = list(_SYSTEM_BINDINGS)
+    for dialect in several:
+        group = dialect.pool_identity_group
+        beginning = f"{group}-bootstrapper"
+        roles += [
+            _poollet_role(dialect),
+            _proxy_role(dialect),
+            _role(beginning, *_asking_certificates(dialect)),
+        ]
+        bindings += [
+            _binding(group, ("Group", group)),
+            _binding(beginning, ("Group", bootstrappers(dialect))),
+            _binding(dialect.proxy_role, ("User", FORWARDING_USER)),
+        ]
+    return (*roles, *bindings)

@@ -1,0 +1,124 @@
+"""
+A command that asks once: in a reactor of its own, and with one line when there is no answer.
+
+Twisted is imported only when there is something to ask.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from twisted_exec.cli.console.program import one_line
+
+if TYPE_CHECKING:
+    from twisted_exec.kube.client import KubeClient
+
+    Ask = Callable[[KubeClient, argparse.Namespace], Awaitable[str]]
+    """Asks an API server as the options say, and returns what to print."""
+
+_INTERRUPTED = 130
+
+Asking = Callable[[Any], Coroutine[Any, Any, int]]
+"""Asks with a reactor, and returns the exit code."""
+
+
+class InputError(Exception):
+    """What was typed cannot be done; the message is one line."""
+
+
+def server_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    command: str,
+    name: str,
+    told: str,
+    ask: Ask,
+) -> argparse.ArgumentParser:
+    """
+    Add a command that asks an API server.  Its options have ``run(options) -> int``, see :func:`run_in_reactor`.
+
+    :param command: what it is part of, such as ``token``, for what goes wrong.
+    :param told: what it is for, in a few words.
+    """
+    from twisted_exec.cli.cluster_options import add_cluster_options
+
+    def run(options: argparse.Namespace) -> int:
+        return run_in_reactor(command, lambda reactor: ask_server(command, ask, options, reactor))
+
+    parser = commands.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
+    parser.set_defaults(run=run, namespace=None)
+    add_cluster_options(parser)
+    return parser
+
+
+async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
+    """
+    Ask an API server, and print its answer or one line that says why there is none.
+
+    :param options: those of :func:`~twisted_exec.cli.cluster_options.add_cluster_options`; who asks finds the
+        reactor in them as well.
+    :return: the exit code.
+    """
+    from twisted_exec.api.status import APIError
+    from twisted_exec.cli.cluster_options import config_of
+    from twisted_exec.kube.client import KubeClient
+    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+    from twisted_exec.tls.errors import TLSConfigError
+
+    options.reactor = reactor
+    try:
+        client = KubeClient(
+            config_of(options),
+            reactor,
+            timeout_seconds=options.request_timeout or 30.0,
+            agent="twisted-exec",
+        )
+    except KubeConfigError as problem:
+        return failed(command, str(problem))
+    try:
+        sys.stdout.write(await ask(client, options))
+    except (InputError, KubeConfigError, TLSConfigError) as problem:
+        return failed(command, str(problem))
+    except APIError as refusal:
+        return failed(command, refusal.message)
+    finally:
+        await client.close()
+    return 0
+
+
+def run_in_reactor(command: str, asking: Asking) -> int:
+    """
+    Run a reactor until there is an answer.
+
+    :param command: what was typed, such as ``iri``, for what goes wrong.
+    :return: the exit code: that of ``asking``, 1 after a line when it has failed, or 130 when
+        somebody interrupts it.
+    """
+    from twisted.internet import reactor
+    from twisted.internet.defer import Deferred
+    from twisted.logger import globalLogBeginner
+    from twisted.python.failure import Failure
+
+    globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
+    codes: list[int] = []
+
+    def crashed(failure: Failure) -> int:
+        told = f"{type(failure.value).__name__}: {failure.getErrorMessage()}"
+        return failed(command, f"internal error: {told}")
+
+    def begin() -> None:
+        answering = Deferred.fromCoroutine(asking(reactor)).addErrback(crashed)
+        answering.addCallback(codes.append)
+        answering.addBoth(lambda _: reactor.stop())
+
+    reactor.callWhenRunning(begin)
+    reactor.run()
+    return codes[0] if codes else _INTERRUPTED
+
+
+def failed(command: str, why: str) -> int:
+    """Tell it in one line on stderr; :return: the exit code, 1."""
+    print(f"twisted-exec {command}: {one_line(why)}", file=sys.stderr)
+    return 1

@@ -1,0 +1,3 @@
+"""
+``kubectl console``: one console session in the user's terminal.
+"""

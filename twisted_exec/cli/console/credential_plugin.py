@@ -1,0 +1,62 @@
+"""
+A credential plugin at a person's terminal, before the console is opened there.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.process import reapAllProcesses
+from twisted.internet.task import deferLater
+
+from twisted_exec.cli.console.session import TIMED_OUT, ConsoleSession
+from twisted_exec.kube.credentials.cache import settled
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+
+
+def run_plugin_in_terminal(
+    config: ClientConfig,
+    reactor: Any,
+    session: ConsoleSession,
+    *,
+    interactive: bool,
+    timeout_seconds: float | None,
+    then: Callable[[float | None], None],
+) -> Deferred[None]:
+    """
+    Ask the plugin of ``config``; whoever opens the console then finds its answer.
+
+    :param session: not yet started; ended by a signal, it ends the asking.
+    :param timeout_seconds: for the whole session.
+    :param then: called with what is left of that.
+    :return: fires when ``then`` was called or the session is over; fails as
+        :func:`~twisted_exec.kube.credentials.cache.settled`.
+    """
+    # The reactor runs without signal handlers of its own.
+    signal.signal(signal.SIGCHLD, lambda *_: reactor.callFromThread(reapAllProcesses))
+    begun = reactor.seconds()
+    asking = settled(config, reactor, interactive=interactive)
+    session.connecting(asking)
+    if timeout_seconds is not None:
+        asking.addTimeout(timeout_seconds, reactor)
+
+    async def asked() -> None:
+        try:
+            await asking
+        except TimeoutError:
+            session.failed(TIMED_OUT)
+        except CancelledError:
+            pass  # the session is over already
+        except KubeConfigError:
+            # Ctrl-C is for the plugin as well, and its end may be noticed before our
+            # own signal, which has come but waits for the reactor's next turn.
+            await deferLater(reactor, 0)
+            raise
+        else:
+            left = timeout_seconds
+            then(None if left is None else max(0.0, left - (reactor.seconds() - begun)))
+
+    return Deferred.fromCoroutine(asked())

@@ -1,0 +1,481 @@
+"""
+``kubectl console NAME``: the serial console of a machine, in this terminal.
+
+kubectl runs the executable ``kubectl-console`` that it finds in ``PATH`` and
+hands over everything after the plugin's name.
+
+Start-up is short on purpose: what a wrong command line needs is imported
+first, Twisted and TLS only when there is something to connect to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import math
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.names import path_segment
+from twisted_exec.cli.cluster_options import add_cluster_options, config_of
+from twisted_exec.cli.console.escape import DEFAULT, Escapes, parse_escape
+from twisted_exec.cli.space.options import add_space_options, requires_space
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
+    from twisted_exec.cli.console.session import Outcome
+    from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+    from twisted_exec.streaming.remotecommand.client import ConsoleClient, ConsoleUser
+    from twisted_exec.wire.stream_options import StreamOptions
+
+_DESCRIPTION = """\
+Open the serial console of a machine in this terminal. Everything typed goes to
+the machine, Ctrl-C too; Ctrl-] leaves, and ~? at the start of a line lists what
+else can be done, such as sending BREAK. One user types at a time; others who open
+the same console look on, and read who it is.
+
+When input is no terminal, it is sent, and the session ends after its end: with
+--linger when the machine was quiet for that many seconds, else when the
+machine's side says so (two seconds of quiet, or the process is done).
+"""
+
+_EPILOG = """\
+Exit code: 0 when the session ended well (also by the escape key and after
+--linger); the process's code when a shell or another process ended; else 1,
+with one line on stderr that says why.
+
+TWISTED_EXEC_LOG=FILE in the environment keeps a log.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    Run the program.
+
+    :param argv: the arguments, without the program's name.
+    :return: the exit code.
+    """
+    # Imports make much garbage and no cycles worth looking for: a tenth of the start.
+    gc.disable()
+    # autobahn's compiled parts parse their C declarations at each start, another
+    # tenth, and a client uses none of them.
+    os.environ.setdefault("AUTOBAHN_USE_NVX", "0")
+    try:
+        open_standard_descriptors()
+        options = parse_options(sys.argv[1:] if argv is None else argv)
+        return conclude(*_run(options))
+    except KeyboardInterrupt:  # before or after the session, which has its own signals
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        return 130
+    except BrokenPipeError:  # --help | head
+        return 1
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(1, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+
+
+def parse_options(argv: Sequence[str]) -> argparse.Namespace:
+    """
+    Read the command line.
+
+    :raises SystemExit: 0 after ``--help``, 1 after one line that says what is wrong.
+    """
+    parser = make_parser()
+    options = parser.parse_args(argv)
+    options.name, options.among = options.machine.name, options.machine.among
+    if options.dialect:
+        options.among = [each for each in options.among if each.name == options.dialect]
+        if not options.among:
+            parser.error(f"dialect {options.dialect} has no {options.machine.kind}")
+    if not options.space and (wrong := requires_space(options)):
+        parser.error(f"{wrong} goes with --space")
+    return options
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """What the command line may hold."""
+    parser = _Parser(
+        prog="kubectl console",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "machine",
+        metavar="NAME",
+        type=_machine,
+        help="the machine; or KIND/NAME, where there are several kinds of them, such as "
+        "instances/NAME",
+    )
+    parser.add_argument(
+        "--dialect",
+        choices=[dialect.name for dialect in DIALECTS],
+        help="whose machine it is, where there are several of that name "
+        "(default: the first that is found)",
+    )
+    parser.add_argument("-n", "--namespace", type=_name, help="instead of the context's")
+    add_session_options(parser)
+    add_space_options(parser)
+    add_cluster_options(parser)
+    return parser
+
+
+def add_session_options(parser: argparse.ArgumentParser) -> None:
+    """Options that :class:`Program` needs, whoever is asked for the console."""
+    parser.add_argument(
+        "--escape",
+        metavar="KEY",
+        type=_escape,
+        default=DEFAULT,
+        help="the control key that leaves, as ^], ctrl-] or C-], or the mark that opens the "
+        "menu at the start of a line, as ~, or both with a comma between (^],~ by default), "
+        "or none; to send that very key, choose another",
+    )
+    parser.add_argument(
+        "--linger",
+        metavar="SECONDS",
+        type=_seconds,
+        help="after the end of input, go on until there was no output for so long",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        help="end the whole session after so long, with exit code 1",
+    )
+    role = parser.add_mutually_exclusive_group()
+    role.add_argument(
+        "--read-only",
+        action="store_true",
+        help="look on: what is typed does not reach the machine, nor does the window's size",
+    )
+    role.add_argument(
+        "--force",
+        action="store_true",
+        help="drive although somebody else does, who looks on from then on and is told by whom",
+    )
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """:param among: what it may be, by the kind that was given."""
+
+    name: str
+    kind: str = ""
+    among: Sequence[Dialect] = DIALECTS
+
+
+def _machine(text: str) -> _Machine:
+    """A name, alone or as ``kubectl get -o name`` writes it, with its kind and group."""
+    kind, _, name = text.partition("/")
+    among = [dialect for dialect in DIALECTS if _is_kind(kind, dialect)] if name else []
+    return _Machine(_name(name), kind, among) if among else _Machine(_name(text))
+
+
+def _is_kind(kind: str, dialect: Dialect) -> bool:
+    """It is called so: ``machines``, ``machine.GROUP`` or ``machines.VERSION.GROUP``."""
+    word, _, group = kind.partition(".")
+    if word not in (dialect.noun, dialect.workload.plural):
+        return False
+    return group in ("", dialect.group, f"{dialect.version}.{dialect.group}")
+
+
+def _name(text: str) -> str:
+    wrong = path_segment(text) if text else ["it is empty"]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"{text!r} is no name: {wrong[0]}")
+    return text
+
+
+def _escape(text: str) -> Escapes | None:
+    try:
+        return parse_escape(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    # Longer than a year is a slip, and infinity no number of seconds.
+    if not 0 <= seconds <= 366 * 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
+
+
+def open_standard_descriptors() -> None:
+    """
+    A closed one would be given to the first socket that is opened.
+
+    Found that way by scripts that run ``kubectl console x <&-``.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number is this one
+
+
+def _run(options: argparse.Namespace) -> tuple[Outcome, bool]:
+    """The outcome, and whether the terminal's cursor is inside a line."""
+    from twisted_exec.cli.console.session import Outcome
+    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+
+    try:
+        config = config_of(options)
+    except KubeConfigError as error:
+        return Outcome(1, str(error)), False
+    return _Console(options, config).run()
+
+
+def conclude(outcome: Outcome, mid_line: bool) -> int:
+    """Say the last words and give the exit code."""
+    if mid_line and os.isatty(2) and os.isatty(1):
+        _say("")
+    if outcome.line:
+        _say(one_line(outcome.line))
+    if outcome.signal:
+        from twisted_exec.cli.console.terminal import die_of
+
+        die_of(outcome.signal)
+    return outcome.exit_code
+
+
+def _say(line: str) -> None:
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:  # nobody reads
+        pass
+
+
+def one_line(text: str) -> str:
+    """What a server says, safe for a terminal: one line without control characters."""
+    words = " ".join(text.split())
+    return "".join(char if char.isprintable() else "?" for char in words)
+
+
+class Program:
+    """
+    One run: the terminal, the signals and the reactor around a session.
+
+    :param options: those of :func:`add_session_options`, and ``name``.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+
+    @property
+    def subject(self) -> str:
+        """Whose console it is, for the person at the terminal."""
+        return str(self._options.name)
+
+    def attempt(
+        self, user: ConsoleUser, reactor: Any, asked: StreamOptions
+    ) -> Deferred[ConsoleClient]:
+        """
+        Open the console; fires with its stream.
+
+        :param user: told of everything that comes.
+        """
+        raise NotImplementedError
+
+    def explain(self, error: BaseException) -> str:
+        """The one line for a session that could not be opened."""
+        return explain(error)
+
+    def run(self) -> tuple[Outcome, bool]:
+        from twisted_exec.cli.console.modes import Modes
+        from twisted_exec.cli.console.session import ConsoleSession
+        from twisted_exec.cli.console.terminal import Signals, Terminal, nonblocking
+        from twisted_exec.program.start import use_monotonic_clock
+
+        _start_log()
+        reactor, modes = _reactor(), Modes()
+        use_monotonic_clock(reactor)
+        call = reactor.callFromThread
+        with (
+            Terminal(0) as terminal,
+            nonblocking(0, os.O_RDONLY) as source,
+            nonblocking(1, os.O_WRONLY) as sink,
+        ):
+            self._terminal = terminal
+            self._session = session = ConsoleSession(
+                reactor,
+                interactive=terminal.is_terminal,
+                size=terminal.size,
+                escapes=self._options.escape,
+                read_only=self._options.read_only,
+                say=self._say,
+                suspend=lambda: os.kill(os.getpid(), signal.SIGTSTP),
+                linger_seconds=self._options.linger,
+                greet=self._greet,
+                watch=modes.feed if os.isatty(1) else lambda _: None,
+            )
+            outcomes: list[Outcome] = []
+            session.finished.addCallback(outcomes.append)
+            session.finished.addBoth(lambda _: reactor.stop())
+            with Signals(
+                terminal,
+                resized=lambda: call(session.window_changed),
+                deadly=lambda number: call(session.interrupted, number),
+            ):
+                reactor.callWhenRunning(self._begin, source, sink)
+                gc.enable()
+                try:
+                    reactor.run(installSignalHandlers=False)
+                finally:
+                    terminal.restore()  # while signals still restore it, too
+                    with suppress(OSError):  # a terminal that is gone or stuck
+                        os.write(sink, modes.undo())
+        return outcomes[0], session.mid_line
+
+    def _begin(self, source: int, sink: int) -> None:
+        self._open(source, sink, self._options.timeout)
+
+    def _open(self, source: int, sink: int, timeout: float | None) -> None:
+        from twisted_exec.cli.console.stdio import Input, Output
+        from twisted_exec.wire.stream_options import CONSOLE
+
+        reactor, session, options = _reactor(), self._session, self._options
+        self._terminal.make_raw()
+        session.start(
+            Input(source, session.typed, session.input_ended, reactor),
+            Output(sink, session.output_lost, reactor),
+            timeout_seconds=timeout,
+        )
+        asked = replace(CONSOLE, read_only=options.read_only, force=options.force)
+        attempt = self.attempt(session, reactor, asked)
+        session.connecting(attempt)
+        attempt.addErrback(self._refused)
+
+    def _refused(self, failure: Any) -> None:
+        self._session.failed(self.explain(failure.value))
+
+    def _greet(self) -> None:
+        if self._terminal.is_terminal and os.isatty(2):
+            escapes = self._options.escape
+            keys = f" {escapes}." if escapes is not None else ""
+            os.write(2, f"Connected to {self.subject}.{keys}\r\n".encode())
+
+    def _say(self, lines: str) -> None:
+        """Beside the machine's output, on a terminal that is raw."""
+        if os.isatty(2):
+            start = "\n" if self._session.mid_line else ""
+            os.write(2, f"{start}{lines}\n".replace("\n", "\r\n").encode())
+
+
+class _Console(Program):
+    """A run whose console is asked of an API server."""
+
+    def __init__(self, options: argparse.Namespace, config: ClientConfig) -> None:
+        super().__init__(options)
+        self._config = config
+
+    @property
+    def subject(self) -> str:
+        """See :attr:`Program.subject`."""
+        options = self._options
+        if not options.space:
+            return str(options.name)
+        as_whom = ", with the space's own credentials" if options.space_credentials else ""
+        return f"{options.name} in space {options.space}{as_whom}"
+
+    def _begin(self, source: int, sink: int) -> None:
+        if not self._config.needs_plugin:
+            self._open(source, sink, self._options.timeout)
+            return
+        from twisted_exec.cli.console.credential_plugin import run_plugin_in_terminal
+
+        # The terminal is not raw yet: the plugin may ask the person for a password.
+        run_plugin_in_terminal(
+            self._config,
+            _reactor(),
+            self._session,
+            interactive=self._terminal.is_terminal,
+            timeout_seconds=self._options.timeout,
+            then=lambda timeout: self._open(source, sink, timeout),
+        ).addErrback(self._refused)
+
+    def attempt(
+        self, user: ConsoleUser, reactor: Any, asked: StreamOptions
+    ) -> Deferred[ConsoleClient]:
+        """See :meth:`Program.attempt`."""
+        from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS, open_console
+
+        def opened(config: ClientConfig, agent: str = AGENT) -> Deferred[ConsoleClient]:
+            return open_console(
+                config,
+                config.namespace,
+                self._options.name,
+                user,
+                reactor,
+                timeout_seconds=self._options.request_timeout or TIMEOUT_SECONDS,
+                asked=asked,
+                among=self._options.among,
+                agent=agent,
+            )
+
+        if not self._options.space:
+            return opened(self._config)
+        from twisted_exec.cli.space.console import visit
+
+        visiting = visit(self._config, self._options, reactor)
+        return visiting.addCallback(lambda found: opened(found.config, found.agent))
+
+
+def explain(error: BaseException) -> str:
+    """The one line for a session that could not be opened."""
+    from twisted_exec.api.status import APIError
+    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+
+    if isinstance(error, APIError):
+        return _explain_refusal(error)
+    if isinstance(error, KubeConfigError):
+        return str(error)
+    return f"internal error: {type(error).__name__}: {error}"
+
+
+def _explain_refusal(error: Any) -> str:
+    kind, group, name = (error.details.get(key) or "" for key in ("kind", "group", "name"))
+    if error.reason == "NotFound" and kind and name:
+        singular = str(kind).removesuffix("s")
+        qualified = f"{kind}.{group}" if group else kind
+        return str(error.message).replace(f'{qualified} "{name}"', f'{singular} "{name}"')
+    if error.reason == "Forbidden":
+        return f"forbidden: {error.message}"
+    if error.reason == "Unauthorized":
+        return f"the server does not accept these credentials: {error.message}"
+    if error.retry_after_seconds:
+        return f"{error.message}; try again in {error.retry_after_seconds} s"
+    return str(error.message)
+
+
+def _reactor() -> Any:
+    """The reactor; its interfaces do not tell mypy half of what it can."""
+    from twisted.internet import reactor
+
+    return reactor
+
+
+def _start_log() -> None:
+    """Tracebacks are not for users; a file gets them when one is asked for."""
+    from twisted.logger import globalLogBeginner, textFileLogObserver
+
+    observers = []
+    path = os.environ.get("TWISTED_EXEC_LOG")
+    if path:
+        observers.append(textFileLogObserver(open(path, "a", encoding="utf-8")))  # noqa: SIM115
+    globalLogBeginner.beginLoggingTo(observers, redirectStandardIO=False, discardBuffer=True)

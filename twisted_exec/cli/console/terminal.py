@@ -1,0 +1,206 @@
+"""
+The user's terminal: raw while a console is open, itself again whatever happens.
+
+Three things outlive a program that dies carelessly: the terminal's modes, the
+``O_NONBLOCK`` flag (it belongs to the open file that the shell shares with us),
+and a stopped terminal.  So
+
+* the modes are saved before the first change and put back by
+  :meth:`Terminal.restore`, which is safe to call at any time, also from a
+  signal handler, from a background process, and on a terminal that is gone;
+* :func:`nonblocking` opens the terminal a second time, so that the flag is
+  never set on the shell's own; only where that is not possible (a pipe, a
+  terminal that belongs to someone else) it is set and put back;
+* :class:`Signals` puts the terminal back before the program stops (SIGTSTP)
+  and makes it raw again after it continued (SIGCONT), also after a SIGSTOP.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import stat
+import struct
+import termios
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from twisted_exec.wire.remotecommand.messages import TerminalSize
+
+DEADLY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+_Handler = Callable[[int, FrameType | None], None]
+
+
+class Terminal:
+    """
+    The terminal behind a descriptor, if it is one.
+
+    A context manager: leaving it restores the terminal.
+
+    :param fd: usually 0.  Where it is no terminal, nothing here does anything.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.is_terminal = os.isatty(fd)
+        self.raw = False
+        self._saved = termios.tcgetattr(fd) if self.is_terminal else None
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
+
+    def make_raw(self) -> None:
+        """
+        Every key goes to the machine, none to this program.
+
+        What was typed before is kept.
+        """
+        if self._saved is None:
+            return
+        self.raw = True
+        with _ignoring_hangup():
+            tty.setraw(self.fd, termios.TCSADRAIN)
+
+    def restore(self) -> None:
+        """The modes as they were."""
+        if self._saved is None or not self.raw:
+            return
+        # From the background tcsetattr would stop us, raw terminal and all.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+        try:
+            with _ignoring_hangup():
+                # Not TCSADRAIN: it waits for ever on a terminal that nobody reads.
+                termios.tcsetattr(self.fd, termios.TCSANOW, self._saved)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        self.raw = False  # last: a signal's handler may come in between and restore, too
+
+    def size(self) -> TerminalSize | None:
+        """The size now; ``None`` without a terminal or where it does not know."""
+        if self._saved is None:
+            return None
+        try:
+            told = fcntl.ioctl(self.fd, termios.TIOCGWINSZ, bytes(8))
+        except OSError:
+            return None
+        rows, columns, _, _ = struct.unpack("HHHH", told)
+        return TerminalSize(columns, rows) if columns and rows else None
+
+
+@contextmanager
+def _ignoring_hangup() -> Iterator[None]:
+    """A terminal whose window was closed has no modes to restore."""
+    try:
+        yield
+    except termios.error:
+        pass
+
+
+@contextmanager
+def nonblocking(fd: int, flags: int) -> Iterator[int]:
+    """
+    A descriptor for the same file that does not block.
+
+    :param flags: ``os.O_RDONLY`` or ``os.O_WRONLY``, for opening a terminal again.
+    :return: yields ``fd`` itself for files and pipes; the flag is put back after.
+    """
+    if os.isatty(fd):
+        try:
+            own = os.open(f"/proc/self/fd/{fd}", flags | os.O_NOCTTY | os.O_NONBLOCK)
+        except OSError:
+            own = -1
+        if own >= 0:
+            try:
+                yield own
+            finally:
+                os.close(own)
+            return
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        yield fd
+        return
+    before = os.get_blocking(fd)
+    os.set_blocking(fd, False)
+    try:
+        yield fd
+    finally:
+        os.set_blocking(fd, before)
+
+
+class Signals:
+    """
+    What signals mean while a console is open.  A context manager.
+
+    :param resized: called in the signal's handler: hand over to the reactor's
+        thread there.
+    :param deadly: called so for the first of :data:`DEADLY`, with its number.
+        A second one does not wait for anybody: the terminal is restored and
+        the program dies.
+    """
+
+    def __init__(
+        self, terminal: Terminal, resized: Callable[[], None], deadly: Callable[[int], None]
+    ) -> None:
+        self._terminal = terminal
+        self._resized = resized
+        self._deadly = deadly
+        self._before: dict[int, _Handler | int | None] = {}
+        self._raw_when_stopped = False
+
+    def __enter__(self) -> Signals:
+        self._set(signal.SIGWINCH, lambda *_: self._resized())
+        if self._terminal.is_terminal:
+            self._set(signal.SIGTSTP, self._stop)
+            self._set(signal.SIGCONT, self._continue)
+        for number in DEADLY:
+            # nohup and background jobs of plain shells ignore some on purpose.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._set(number, self._die)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before if before is not None else signal.SIG_DFL)
+
+    def _set(self, number: int, handler: _Handler) -> None:
+        self._before.setdefault(number, signal.getsignal(number))
+        signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._raw_when_stopped = self._terminal.raw
+        self._terminal.restore()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(
+            os.getpid(), signal.SIGTSTP
+        )  # returns when continued, or when nobody could continue us
+        signal.signal(signal.SIGTSTP, self._stop)
+        self._continue(number, frame)
+
+    def _continue(self, number: int, frame: FrameType | None) -> None:
+        # After a SIGSTOP nobody could restore first, and the shell has put its own modes back.
+        if self._raw_when_stopped or self._terminal.raw:
+            self._raw_when_stopped = False
+            self._terminal.make_raw()
+            self._resized()
+
+    def _die(self, number: int, frame: FrameType | None) -> None:
+        for each in DEADLY:
+            if each in self._before:
+                signal.signal(each, self._die_now)
+        self._deadly(number)
+
+    def _die_now(self, number: int, frame: FrameType | None) -> None:
+        self._terminal.restore()
+        die_of(number)
+
+
+def die_of(number: int) -> None:
+    """End this process by a signal, so that a shell sees what it was."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

@@ -1,0 +1,3 @@
+"""
+``twisted-exec iri``: commands that call a machine runtime directly.
+"""

@@ -1,0 +1,302 @@
+"""
+``twisted-exec iri``: a machine runtime, asked directly.
+
+For whoever operates a runtime and has no cluster at hand, or does not believe it: what
+``irictl-machine`` and ``orictl-machine`` are to ironcore and onmetal, for all revisions of the
+interface.  Only users who may use the runtime's socket, or have a certificate for it, can.
+
+Twisted and gRPC are imported only when there is something to ask.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from twisted_exec.cli.command import failed, run_in_reactor
+from twisted_exec.cli.iri import exec, log
+from twisted_exec.cli.iri.options import NoRuntimeError, Place, add_runtime_options, place
+from twisted_exec.cli.iri.output import FORMATS
+
+if TYPE_CHECKING:
+    from twisted_exec.iri.client import IRIClient
+
+_LARGEST_FILE_BYTES = 4 << 20
+
+Ask = Callable[["IRIClient", argparse.Namespace], Awaitable[str]]
+"""One command: what it asks, and what it prints."""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``iri`` to a program's commands.  Its options have ``run(options) -> int``."""
+    parser = subparsers.add_parser(
+        "iri",
+        help="ask a machine runtime directly",
+        description="Ask a machine runtime directly, by the machine runtime interface.",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    _output(_command(commands, "version", "name and version of the runtime", _version))
+    _output(_command(commands, "status", "the classes that it offers", _status))
+
+    listed = _output(_command(commands, "list", "its machines", _list))
+    listed.add_argument(
+        "-l",
+        "--selector",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        type=_pair,
+        help="only machines with this label; may be repeated",
+    )
+    got = _output(_command(commands, "get", "one machine", _get))
+    got.add_argument("id", metavar="ID", help="the runtime's id of the machine")
+
+    happened = _output(_command(commands, "events", "what happened to machines", _events))
+    happened.add_argument("id", metavar="ID", nargs="?", default="", help="only to this machine")
+
+    exec.register(commands)
+    logged = _command(commands, "log", "what the console of a machine printed", log.log)
+    log.add_log_options(logged)
+    exec.add_user_option(logged)
+
+    made = _output(_command(commands, "create", "make a machine", _create))
+    made.add_argument(
+        "-f",
+        "--filename",
+        metavar="FILE",
+        required=True,
+        help="the machine as JSON or YAML, as get -o yaml shows one; - reads standard input",
+    )
+    power = _command(commands, "power", "switch a machine on or off", _power)
+    power.add_argument("power", metavar="on|off", choices=("on", "off"), help="what it is to be")
+    power.add_argument("id", metavar="ID", help="the runtime's id of the machine")
+
+    gone = _command(commands, "delete", "end machines, and all that they have", _delete)
+    gone.add_argument("id", metavar="ID", nargs="+", help="the runtime's ids of the machines")
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, told: str, ask: Ask
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
+    parser.set_defaults(run=lambda options: run(ask, options))
+    add_runtime_options(parser)
+    return parser
+
+
+def _output(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("-o", "--output", choices=FORMATS, default="table", help="how to show it")
+    return parser
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def run(ask: Ask, options: argparse.Namespace) -> int:
+    """
+    Ask in a reactor of its own, and print the answer.
+
+    :return: the exit code: 0, or 1 after one line on stderr that says why not.
+    """
+    try:
+        where = place(options)
+    except NoRuntimeError as problem:
+        return _fail(str(problem))
+    return run_in_reactor("iri", lambda reactor: answer(ask, options, where, reactor))
+
+
+async def answer(ask: Ask, options: argparse.Namespace, where: Place, reactor: Any) -> int:
+    """
+    Ask one runtime, and print its answer or one line that says why there is none.
+
+    :return: the exit code.
+    """
+    from twisted_exec.api.status import APIError
+    from twisted_exec.iri.target import TargetError
+
+    try:
+        client = connect(options, where, reactor)
+    except (TargetError, ValueError) as problem:
+        return _fail(str(problem))
+    try:
+        sys.stdout.write(await ask(client, options))
+    except InputError as problem:
+        return _fail(str(problem))
+    except APIError as refusal:
+        return _fail(explain(refusal, client))
+    finally:
+        client.stopService()
+    return 0
+
+
+def connect(options: argparse.Namespace, where: Place, reactor: Any) -> IRIClient:
+    """
+    A client of the runtime that is meant.
+
+    :raises TargetError: it cannot be used as given.
+    """
+    from twisted_exec.iri.client import IRIClient
+    from twisted_exec.iri.target import MutualTLS, TargetError
+
+    files = (options.ca_file, options.cert_file, options.key_file)
+    if any(files[1:]) and not all(files):
+        raise TargetError("--ca-file, --cert-file and --key-file go together")
+    return IRIClient(
+        where.target,
+        reactor,
+        tls=MutualTLS(*files) if all(files) else None,
+        trusted_uids=options.runtime_uid,
+        revision=where.revision,
+        timeout_seconds=options.request_timeout,
+    )
+
+
+def explain(refusal: Any, client: IRIClient) -> str:
+    """The one line for a refusal; it may name where the runtime is, since the user did."""
+    if client.trouble:
+        return f"{client.target}: {client.trouble}"
+    told = str(refusal.message).replace('machines "', 'machine "')
+    if refusal.retry_after_seconds:
+        return f"{told}; try again in {refusal.retry_after_seconds} s"
+    return told
+
+
+def _fail(why: str) -> int:
+    return failed("iri", why)
+
+
+class InputError(Exception):
+    """What the user gave cannot be used; the message says why."""
+
+
+# The commands.
+
+
+async def _version(client: IRIClient, options: argparse.Namespace) -> str:
+    from twisted_exec.cli.iri import output
+    from twisted_exec.iri.protos import machine_pb2 as pb
+
+    found = await client.version(pb.VersionRequest())
+    return output.version(found) if _as_table(options) else _document(found, options)
+
+
+async def _status(client: IRIClient, options: argparse.Namespace) -> str:
+    from twisted_exec.cli.iri import output
+    from twisted_exec.iri.protos import machine_pb2 as pb
+
+    found = await client.status(pb.StatusRequest())
+    if _as_table(options):
+        return output.status(found)
+    return _document(list(found.machine_class_status), options)
+
+
+async def _list(client: IRIClient, options: argparse.Namespace) -> str:
+    from twisted_exec.cli.iri import output
+    from twisted_exec.iri.protos import machine_pb2 as pb
+
+    wanted = pb.MachineFilter(label_selector=dict(options.selector))
+    found = list((await client.list_machines(pb.ListMachinesRequest(filter=wanted))).machines)
+    if _as_table(options):
+        return output.machines(found, time.time())
+    return _document(found, options)
+
+
+async def _get(client: IRIClient, options: argparse.Namespace) -> str:
+    from twisted_exec.api.status import NotFound
+    from twisted_exec.cli.iri import output
+    from twisted_exec.iri.protos import machine_pb2 as pb
+
+    request = pb.ListMachinesRequest(filter=pb.MachineFilter(id=options.id))
+    found = [
+        one
+        for one in (await client.list_machines(request)).machines
+        if one.metadata.id == options.id  # whatever the runtime thinks of filters
+    ]
+    if not found:
+        raise NotFound("machines", options.id)
+    if _as_table(options):
+        return output.machines(found[:1], time.time())
+    return _document(found[0], options)
+
+
+async def _events(client: IRIClient, options: argparse.Namespace) -> str:
+    from twisted_exec.cli.iri import output
+    from twisted_exec.iri.protos import machine_pb2 as pb
+
+    request = pb.ListEventsRequest(filter=pb.EventFilter(id=options.id))
+    found = list((await client.list_events(request)).events)
+    return output.events(found) if _as_table(options) else _document(found, options)
+
+
+async def _create(client: IRIClient, options: argparse.Namespace) -> str:
+    from twisted_exec.cli.iri import output
+    from twisted_exec.iri.protos import machine_pb2 as pb
+
+    request = pb.CreateMachineRequest(machine=_machine(options.filename))
+    made = (await client.create_machine(request)).machine
+    if _as_table(options):
+        return output.machines([made], time.time())
+    return _document(made, options)
+
+
+def _machine(path: str) -> Any:
+    """:raises InputError: there is no machine in the file."""
+    import yaml
+    from google.protobuf.json_format import ParseDict, ParseError
+
+    from twisted_exec.iri.protos import machine_pb2 as pb
+
+    try:
+        if path == "-":
+            text = sys.stdin.read(_LARGEST_FILE_BYTES + 1)
+        else:
+            with open(path, encoding="utf-8") as file:
+                text = file.read(_LARGEST_FILE_BYTES + 1)
+        if len(text) > _LARGEST_FILE_BYTES:
+            raise InputError(f"{path} is larger than {_LARGEST_FILE_BYTES} bytes")
+        told = yaml.safe_load(text)
+        if not isinstance(told, dict):
+            raise InputError(f"{path} holds no machine")
+        return ParseDict(told, pb.Machine())
+    except OSError as problem:
+        raise InputError(f"cannot read {path}: {problem.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as problem:
+        raise InputError(f"{path} is neither JSON nor YAML: {problem}") from None
+    except ParseError as problem:
+        raise InputError(f"{path} holds no machine: {problem}") from None
+
+
+async def _power(client: IRIClient, options: argparse.Namespace) -> str:
+    from twisted_exec.iri.protos import machine_pb2 as pb
+
+    wanted = pb.POWER_ON if options.power == "on" else pb.POWER_OFF
+    request = pb.UpdateMachinePowerRequest(machine_id=options.id, power=wanted)
+    await client.update_machine_power(request)
+    return f"machine {options.id} is to be {options.power}\n"
+
+
+async def _delete(client: IRIClient, options: argparse.Namespace) -> str:
+    from twisted_exec.iri.protos import machine_pb2 as pb
+
+    for machine_id in options.id:
+        await client.delete_machine(pb.DeleteMachineRequest(machine_id=machine_id))
+        sys.stdout.write(f"machine {machine_id} deleted\n")
+    return ""
+
+
+def _as_table(options: argparse.Namespace) -> bool:
+    return bool(options.output == "table")
+
+
+def _document(message: Any, options: argparse.Namespace) -> str:
+    from twisted_exec.cli.iri import output
+
+    return output.document(message, options.output)

@@ -1,0 +1,128 @@
+"""
+``twisted-exec iri log ID``: what the console of a machine printed, as its runtime keeps it.
+
+The URL that the runtime answers is dialled by the same rules as one for a console.  Only runtimes
+of our make keep logs; any other says that it has no such method.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from twisted_exec.api.logs import LogOptions
+
+if TYPE_CHECKING:
+    from twisted_exec.iri.client import IRIClient
+    from twisted_exec.poollet.consoles.dialling import Dialler
+
+_TIMEOUT_SECONDS = 30.0
+
+
+def add_log_options(parser: argparse.ArgumentParser) -> None:
+    """Add them to a command's own."""
+    parser.add_argument("id", metavar="ID", help="the runtime's id of the machine")
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on with what is printed from now on"
+    )
+    parser.add_argument(
+        "--tail", metavar="LINES", type=_count, help="only so many lines of what there is"
+    )
+    parser.add_argument("--timestamps", action="store_true", help="begin each line with its time")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines")
+    return int(text)
+
+
+def asked_of(options: argparse.Namespace) -> LogOptions:
+    """What the options ask for."""
+    return LogOptions(follow=options.follow, timestamps=options.timestamps, tail_lines=options.tail)
+
+
+async def log(client: IRIClient, options: argparse.Namespace) -> str:
+    """Print the log to standard output, as it is."""
+    from twisted.internet import reactor
+
+    from twisted_exec.cli.iri.exec import login
+    from twisted_exec.poollet.consoles.dialling import Dialler
+
+    dialler = Dialler(
+        reactor,
+        runtime_ca=options.ca_file or "",
+        trusted_uids=options.runtime_uid,
+        runtime=str(client.target),
+    )
+    complete = await read_log(
+        client,
+        dialler,
+        options.id,
+        asked_of(options),
+        _print,
+        reactor,
+        login=options.as_user or login(),
+    )
+    if not complete:
+        from twisted_exec.api.status import BadGateway
+
+        raise BadGateway("the log was cut off")
+    return ""
+
+
+def _print(data: bytes) -> None:
+    # A reader that is slow holds this program up, and so the runtime: nothing is kept here.
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+async def read_log(
+    client: IRIClient,
+    dialler: Dialler,
+    machine_id: str,
+    asked: LogOptions,
+    take: Callable[[bytes], None],
+    reactor: Any,
+    *,
+    login: str,
+    timeout_seconds: float = _TIMEOUT_SECONDS,
+) -> bool:
+    """
+    Ask a runtime for the URL of a log, and read it to its end.
+
+    :param take: called with each piece.
+    :return: whether it ended as it should.
+    :raises APIError: the runtime's own words, or 502 when its URL leads nowhere.
+    """
+    from twisted.internet.defer import Deferred
+
+    from twisted_exec.cli.iri.exec import headers_for
+    from twisted_exec.iri.protos import console_pb2
+    from twisted_exec.streaming.http.upgrade_client import (
+        UpgradeRefused,
+        UpgradeRequest,
+        connect_first,
+    )
+    from twisted_exec.streaming.text.download import DOWNLOADS, fetch
+
+    answer = await client.log(console_pb2.LogRequest(machine_id=machine_id), user=login)
+    target = dialler.target(answer.url)
+    query = asked.query()
+    path = target.path + (b"?" + query if query else b"")
+    _, connection = await connect_first(
+        [(target.label, target.endpoint)],
+        clock=reactor,
+        timeout_seconds=timeout_seconds,
+        factory=DOWNLOADS,
+    )
+    head = UpgradeRequest(b"GET", path, target.host, headers_for(login))
+    try:
+        download = await fetch(connection, head, clock=reactor, timeout_seconds=timeout_seconds)
+    except UpgradeRefused as refused:
+        raise refused.as_api_error() from None
+    ended: Deferred[bool] = Deferred(lambda _: download.abort())
+    download.deliver(take, ended.callback)
+    return await ended

@@ -1,0 +1,119 @@
+"""
+Options that say which machine runtime, and in which words it is asked.
+
+Without ``--address`` a runtime is found as the command lines of ironcore and onmetal find
+theirs: by the environment, then by the sockets that their programs make.  Where it was found also
+tells the revision that is likely, until ``--revision`` says otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from twisted_exec.cli.cluster_options import duration
+from twisted_exec.tls.unix import uid_of
+
+ENVIRONMENT: Mapping[str, str] = {
+    "IRI_MACHINE_RUNTIME_ENDPOINT": "ironcore",
+    "ORI_MACHINE_RUNTIME_ENDPOINT": "onmetal",
+}
+"""Variables that hold a gRPC target, in order, and the revision that each hints at."""
+
+SOCKETS: Mapping[str, str] = {
+    "/var/run/iri-machinebroker.sock": "ironcore",
+    "/var/run/iri-machineprovider.sock": "ironcore",
+    "/var/run/ori-machinebroker.sock": "onmetal",
+    "/var/run/ori-virtd.sock": "onmetal",
+    "/var/run/iri-virtd.sock": "spheric",
+}
+"""Sockets of well-known programs, in order, likewise."""
+
+REVISIONS = ("ironcore", "ironcore-0.2", "onmetal", "onmetal-0.1", "spheric")
+"""Those of :mod:`twisted_exec.iri.revisions.registry`, which would take long to import."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a runtime is, and what it speaks."""
+
+    target: str
+    revision: str
+
+
+class NoRuntimeError(ValueError):
+    """No runtime was named, and none is where one might be; the message is for the user."""
+
+
+def add_runtime_options(parser: argparse.ArgumentParser) -> None:
+    """Add them to a command's own."""
+    group = parser.add_argument_group("machine runtime")
+    group.add_argument(
+        "--address",
+        metavar="TARGET",
+        help="unix:///PATH or dns:///HOST:PORT; else of $IRI_MACHINE_RUNTIME_ENDPOINT, "
+        "$ORI_MACHINE_RUNTIME_ENDPOINT, or the first well-known socket that there is",
+    )
+    group.add_argument(
+        "--revision",
+        choices=REVISIONS,
+        metavar="NAME",
+        help=f"what it speaks: {', '.join(REVISIONS)}; else as its place hints, or ironcore",
+    )
+    group.add_argument("--ca-file", metavar="F", help="the CA of the runtime, for TCP and https")
+    group.add_argument("--cert-file", metavar="F", help="our certificate, for TCP")
+    group.add_argument("--key-file", metavar="F", help="its private key")
+    group.add_argument(
+        "--runtime-uid",
+        metavar="UID",
+        type=_user,
+        action="append",
+        default=[],
+        help="a user, by number or name, whose UNIX sockets are trusted besides root's and one's "
+        "own; may be repeated",
+    )
+    group.add_argument(
+        "--request-timeout",
+        metavar="TIME",
+        type=duration,
+        help="for each answer, such as 5s; else as long as the method may take",
+    )
+
+
+def _user(told: str) -> int:
+    try:
+        return uid_of(told)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+
+
+def place(
+    options: argparse.Namespace,
+    environment: Mapping[str, str] = os.environ,
+    sockets: Mapping[str, str] = SOCKETS,
+) -> Place:
+    """
+    The runtime that is meant.
+
+    :raises NoRuntimeError: there is none.
+    """
+    target, hint = options.address or "", REVISIONS[0]
+    if not target:
+        target, hint = _found(environment, sockets)
+    return Place(target, options.revision or hint)
+
+
+def _found(environment: Mapping[str, str], sockets: Mapping[str, str]) -> tuple[str, str]:
+    for variable, revision in ENVIRONMENT.items():
+        if environment.get(variable):
+            return environment[variable], revision
+    for path, revision in sockets.items():
+        if os.path.exists(path):
+            return f"unix://{path}", revision
+    names: Sequence[str] = list(ENVIRONMENT)
+    raise NoRuntimeError(
+        f"which machine runtime? Give --address, or set {names[0]}; "
+        "no well-known socket exists on this host"
+    )

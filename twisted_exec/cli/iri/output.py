@@ -1,0 +1,164 @@
+"""
+What a machine runtime answers, as a person or a script reads it.
+
+A table is for eyes: every text of a runtime is made one line without control characters.
+JSON and YAML are the messages as protobuf's own JSON form has them, in the vocabulary of ironcore's
+revision, but for what is secret: it is replaced by its size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from twisted_exec.api import quantity
+from twisted_exec.api.times import human, timestamp
+from twisted_exec.cli.console.program import one_line
+
+if TYPE_CHECKING:
+    from twisted_exec.iri.protos import machine_pb2 as pb
+    from twisted_exec.iri.protos.event_pb2 import Event
+
+FORMATS = ("table", "json", "yaml")
+
+_NANOSECONDS = 1_000_000_000
+_NO_ZEROS = 10
+_NONE = "<none>"
+_SECRETS = ("ignitionData",)
+_SECRET_MAPS = ("secretData", "encryptionData")
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns as kubectl sets them: three spaces apart, none behind the last."""
+    lines = [list(headings), *([one_line(cell) or _NONE for cell in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    return "".join(
+        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        + "\n"
+        for line in lines
+    )
+
+
+def document(message: Any, form: str) -> str:
+    """
+    A message, or a list of them, as JSON or YAML.
+
+    :param form: ``json`` or ``yaml``.
+    """
+    from google.protobuf.json_format import MessageToDict
+
+    found = (
+        [MessageToDict(one) for one in message]
+        if isinstance(message, list)
+        else MessageToDict(message)
+    )
+    _hide(found)
+    if form == "json":
+        return json.dumps(found, indent=2) + "\n"
+    import yaml
+
+    text: str = yaml.safe_dump(found, sort_keys=False)
+    return text
+
+
+def _hide(found: Any) -> None:
+    """Replace what is secret by its size, in place."""
+    if isinstance(found, list):
+        for one in found:
+            _hide(one)
+    if not isinstance(found, dict):
+        return
+    for key, value in found.items():
+        if key in _SECRETS and isinstance(value, str):
+            found[key] = _sized(value)
+        elif key in _SECRET_MAPS and isinstance(value, dict):
+            found[key] = {name: _sized(told) for name, told in value.items()}
+        else:
+            _hide(value)
+
+
+def _sized(encoded: str) -> str:
+    return f"<{len(encoded.rstrip('=')) * 3 // 4} bytes>"
+
+
+def version(answer: pb.VersionResponse) -> str:
+    return table(["NAME", "VERSION"], [[str(answer.runtime_name), str(answer.runtime_version)]])
+
+
+def status(answer: pb.StatusResponse) -> str:
+    """The classes of a runtime."""
+    rows = []
+    for one in answer.machine_class_status:
+        resources = dict(one.machine_class.capabilities.resources)
+        cpu, memory = resources.pop("cpu", None), resources.pop("memory", None)
+        rows.append(
+            [
+                one.machine_class.name,
+                _NONE if cpu is None else str(cpu),
+                _NONE if memory is None else quantity.binary(memory),
+                ",".join(f"{name}={value}" for name, value in sorted(resources.items())),
+                str(one.quantity),
+            ]
+        )
+    return table(["CLASS", "CPU", "MEMORY", "OTHER", "QUANTITY"], rows)
+
+
+def machines(found: Iterable[pb.Machine], now: float) -> str:
+    """
+    :param now: seconds since the epoch.
+    """
+    rows = [
+        [
+            one.metadata.id,
+            _label(one, "-namespace"),
+            _label(one, "-name"),
+            getattr(one.spec, "class"),
+            state(one.status.state),
+            "Off" if one.spec.power else "On",
+            _age(one.metadata.created_at, now),
+        ]
+        for one in found
+    ]
+    return table(["ID", "NAMESPACE", "NAME", "CLASS", "STATE", "POWER", "AGE"], rows)
+
+
+def events(found: Iterable[Event]) -> str:
+    rows = [
+        [
+            timestamp(one.spec.event_time / _NANOSECONDS) if one.spec.event_time > 0 else _NONE,
+            one.spec.type,
+            one.spec.reason,
+            one.spec.involved_object_meta.id,
+            one.spec.message,
+        ]
+        for one in found
+    ]
+    return table(["TIME", "TYPE", "REASON", "MACHINE", "MESSAGE"], rows)
+
+
+def state(number: int) -> str:
+    """A machine's state, by its name without prefix; one that nobody defined by its number."""
+    from twisted_exec.iri.protos.machine_pb2 import MachineState
+
+    try:
+        name = str(MachineState.Name(number))
+    except ValueError:
+        return str(int(number))
+    return name.removeprefix("MACHINE_").capitalize()
+
+
+def _label(machine: pb.Machine, ending: str) -> str:
+    """
+    What a poollet says of its machine; of the labels' names only the ends are alike.
+
+    ``downward-api`` labels are what users wrote.
+    """
+    for name, value in sorted(machine.metadata.labels.items()):
+        if name.endswith(ending) and not name.startswith("downward-api."):
+            return str(value)
+    return _NONE
+
+
+def _age(nanoseconds: int, now: float) -> str:
+    return human(now - nanoseconds / _NANOSECONDS) if nanoseconds > 0 else _NONE

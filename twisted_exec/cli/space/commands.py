@@ -1,0 +1,227 @@
+"""
+``twisted-exec space``: a Space's API server, for kubectl and whatever else reads kubeconfigs.
+
+Credentials of Spaces are exchanged while they are in use.  So what ``kubeconfig`` writes holds none: whoever
+uses it asks ``exec-credential`` each time, which reads the Space's Secret as the user who typed that.
+
+Waiting until a Space has other credentials than it had.
+
+The Space Manager answers in ``status.rotated``, with what the annotation says; its answer may be that this
+cannot be done, which it says in an Event.  What counts is what the Secrets hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from twisted_exec.api import times
+from twisted_exec.api.spaces import ROTATE, SPACES
+from twisted_exec.cli.cluster_options import duration
+from twisted_exec.cli.command import InputError, server_command
+from twisted_exec.cli.space import credential, kubeconfig
+from twisted_exec.cli.space.options import add_provider, add_viewpoint, viewpoint_of
+
+if TYPE_CHECKING:
+    from twisted_exec.cli.command import Ask
+    from twisted_exec.kube.client import KubeClient
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from twisted_exec.api.kinds.events import EVENTS
+from twisted_exec.api.kinds.secrets import SECRETS
+from twisted_exec.api.spaces import VIEWPOINTS
+from twisted_exec.api.status import APIError, Forbidden
+from twisted_exec.spaces.kubeconfigs import read
+from twisted_exec.spaces.space_view import secret_of
+
+if TYPE_CHECKING:
+    from twisted_exec.kube.interfaces import IKubeClient, Object
+    from twisted_exec.spaces.lookup import Found
+
+
+LOOK_SECONDS = 0.5
+SETTLE_SECONDS = 3.0
+"""For so long the Secrets may be behind the answer, and an Event behind them."""
+CANNOT = "CannotRotate"
+
+
+class Rotation:
+    """
+    One Space that is to have other credentials.
+
+    :param clock: a reactor's time.
+    :param limit_seconds: for how long; ``None`` for ever.
+    """
+
+    def __init__(
+        self, client: IKubeClient, found: Found, clock: Any, limit_seconds: float | None
+    ) -> None:
+        self._client, self._found, self._clock = client, found, clock
+        self._limit = limit_seconds
+        self._before: dict[str, bytes] | None = {}
+        self._answered: float | None = None
+
+    async def note(self) -> None:
+        """What it has now is what it had."""
+        self._before = await _digests(self._client, self._found.space)
+
+    async def wait(self, asked: str) -> str:
+        """
+        Until it has others than were noted.
+
+        :param asked: what the annotation was set to.
+        :return: what to say.
+        :raises InputError: it will not have others, or not in time.
+        """
+        from twisted.internet.task import deferLater
+
+        end = self._clock.seconds() + (self._limit or float("inf"))
+        name = self._found.name
+        while True:
+            space = await self._client.get(SPACES, name.name, name.namespace)
+            if told := await self._look(space, asked):
+                return told
+            if self._clock.seconds() >= end:
+                why = _trouble(space) or (
+                    "kubectl describe tells what its manager did, if there is one"
+                )
+                raise InputError(
+                    f"space {name} has no new credentials after {self._limit:g} s; {why}"
+                )
+            await deferLater(self._clock, LOOK_SECONDS)
+
+    async def _look(self, space: Object, asked: str) -> str:
+        seconds = self._clock.seconds()
+        if self._answered is None and (space.get("status") or {}).get("rotated") == asked:
+            self._answered = seconds
+        now, before = await _digests(self._client, space), self._before
+        if now is None or before is None:
+            is_over = self._answered is not None
+            return (
+                "its manager has answered; who may read its Secrets sees with what"
+                if is_over
+                else ""
+            )
+        if now and all(now.get(each) != digest for each, digest in before.items()):
+            return "has new credentials"
+        if self._answered is not None and seconds >= self._answered + SETTLE_SECONDS:
+            why = await _why(self._client, self._found)
+            raise InputError(f"space {self._found.name} has no new credentials: {why}")
+        return ""
+
+
+def _trouble(space: Object) -> str:
+    """What its first condition that does not hold says; or empty."""
+    for each in (space.get("status") or {}).get("conditions") or ():
+        if each.get("status") != "True" and each.get("message"):
+            return str(each["message"])
+    return ""
+
+
+async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | None:
+    """What tells its kubeconfigs from others, by viewpoint; ``None`` for who may not read them."""
+    digests = {}
+    for viewpoint in VIEWPOINTS:
+        ref, _ = secret_of(space, viewpoint)
+        if ref is not None:
+            try:
+                secret = await client.get(SECRETS.resource, ref.name, ref.namespace)
+            except APIError as refused:
+                if refused.code == Forbidden.code:
+                    return None
+                raise
+            digests[viewpoint] = hashlib.sha256(read(secret)).digest()
+    return digests
+
+
+async def _why(client: IKubeClient, found: Found) -> str:
+    """What the manager's Event says, for who may read it."""
+    selector = f"involvedObject.uid={found.space['metadata'].get('uid', '')}"
+    try:
+        listed = await client.list(EVENTS.resource, found.name.namespace, field_selector=selector)
+    except APIError:
+        listed = {"items": []}
+    for each in listed["items"]:
+        if each.get("reason") == CANNOT and each.get("message"):
+            return str(each["message"])
+    return "its manager has answered that this cannot be done"
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``space`` to a program's commands.  Its options have ``run(options) -> int``."""
+    parser = subparsers.add_parser(
+        "space",
+        help="API servers by the names of their Spaces",
+        description="Reach the API server of a Space, and have its credentials exchanged.",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    told = _command(commands, "kubeconfig", "a kubeconfig that leads to a Space", _kubeconfig)
+    add_viewpoint(told)
+    told.add_argument(
+        "--static",
+        action="store_true",
+        help="with the credentials in it, which are then good as long as they are; without, they "
+        "are asked for with twisted-exec space exec-credential whenever it is used",
+    )
+    told.add_argument("--output", metavar="FILE", help="instead of standard output; mode 0600")
+    told.add_argument("--force", action="store_true", help="replace that file")
+    shown = _command(
+        commands,
+        "exec-credential",
+        "the credentials of a Space, for kubectl and client-go to ask",
+        credential.credential,
+    )
+    add_viewpoint(shown)
+    rotated = _command(commands, "rotate", "have new credentials made for a Space", _rotate)
+    rotated.add_argument("--wait", action="store_true", help="until its Secrets have them")
+    rotated.add_argument(
+        "--timeout",
+        metavar="TIME",
+        type=duration,
+        default="60s",
+        help="for how long, such as 2m (default: %(default)s); 0 means for ever",
+    )
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, told: str, ask: Ask
+) -> argparse.ArgumentParser:
+    parser = server_command(commands, "space", name, told, ask)
+    parser.add_argument("name", metavar="NAME", help="the Space")
+    add_provider(parser)
+    return parser
+
+
+async def _kubeconfig(client: KubeClient, options: argparse.Namespace) -> str:
+    from twisted_exec.spaces.lookup import config_in, find_space
+    from twisted_exec.tls.pki.authority import write_private
+
+    path = options.output
+    if path and os.path.lexists(path) and not options.force:
+        raise InputError(f"{path!r} exists already: give --force to replace it")
+    found = await find_space(client, options.name, options.provider)
+    config = await config_in(client, found.space, viewpoint_of(options))
+    content = kubeconfig.content(config, found.name, options)
+    if not path:
+        return content.decode()
+    write_private(path, content)
+    print(f"space {found.name}: wrote {path}", file=sys.stderr)
+    return ""
+
+
+async def _rotate(client: KubeClient, options: argparse.Namespace) -> str:
+    from twisted_exec.spaces.lookup import find_space
+
+    found = await find_space(client, options.name, options.provider)
+    rotation = Rotation(client, found, options.reactor, options.timeout)
+    if options.wait:
+        await rotation.note()
+    asked = times.precise_timestamp(time.time())
+    patch = {"metadata": {"annotations": {ROTATE: asked}}}
+    await client.patch(SPACES, found.name.name, patch, found.name.namespace)
+    told = await rotation.wait(asked) if options.wait else "asked for new credentials"
+    return f"space {found.name}: {told}\n"

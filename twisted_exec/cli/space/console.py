@@ -1,0 +1,97 @@
+"""
+``kubectl console --space``: where a Space's server is, and as whom one comes there.
+
+As oneself, by default: what may be shown to a server that an object names says
+:mod:`twisted_exec.spaces.user_access`.  With ``--space-credentials`` as the Space's own user, who is the same for
+all: so the server is told, in the ``User-Agent`` that it has in its audit, that it is with these, and who
+the one is who read them.  That is what the client says; who read the Secret is in the audit of the cluster
+that has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from twisted.internet.defer import Deferred
+
+from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
+from twisted_exec.api.status import APIError
+from twisted_exec.cli.space.options import viewpoint_of
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS
+from twisted_exec.kube.credentials.cache import settled
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.kubeconfig.environment import proxy_for
+from twisted_exec.spaces.lookup import Found, config_in, find_space, usable
+from twisted_exec.spaces.user_access import endpoint_in, with_user_credentials
+
+if TYPE_CHECKING:
+    from twisted_exec.kube.interfaces import IKubeClient
+
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True)
+class Visit:
+    """
+    :param config: the Space's server, and as whom one comes.
+    :param agent: what it is told of that.
+    """
+
+    config: ClientConfig
+    agent: str = AGENT
+
+
+def visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) -> Deferred[Visit]:
+    """
+    Find the Space's server.
+
+    :param mine: of the cluster that has the Space.
+    :param options: those of :func:`~twisted_exec.cli.space.options.add_space_options`.
+    :return: fails with ``APIError`` or ``KubeConfigError``.
+    """
+    return Deferred.fromCoroutine(_visit(mine, options, reactor))
+
+
+async def _visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) -> Visit:
+    seconds = options.request_timeout or TIMEOUT_SECONDS
+    hub = KubeClient(mine, reactor, timeout_seconds=seconds, agent=AGENT)
+    try:
+        found = await find_space(hub, options.space, options.provider)
+        viewpoint = viewpoint_of(options)
+        view = usable(found.space, viewpoint)
+        if options.space_credentials:
+            config = await config_in(hub, found.space, viewpoint)
+            return Visit(_named(config, options), user_agent_of(found, await _who(hub)))
+        endpoint = endpoint_in(found.space, view, viewpoint)
+        shown = await settled(mine, reactor)
+        config = with_user_credentials(shown, endpoint, view.label, options.send_token_to or "")
+        if not config.proxy_url:
+            config = replace(config, proxy_url=proxy_for(config.url, os.environ))
+        return Visit(_named(config, options))
+    finally:
+        await hub.close()
+
+
+def _named(config: ClientConfig, options: argparse.Namespace) -> ClientConfig:
+    """The context's namespace is one of another cluster."""
+    return replace(config, namespace=options.namespace or "default")
+
+
+async def _who(hub: IKubeClient) -> str:
+    """Who the cluster that has the Space says we are; empty when it does not."""
+    try:
+        told = await hub.create(SELFSUBJECTREVIEWS.resource, {})
+    except APIError:
+        return ""
+    return str((told.get("status") or {}).get("userInfo", {}).get("username", ""))
+
+
+def user_agent_of(found: Found, user: str) -> str:
+    """What the Space's server is told of who comes as the Space's own user."""
+    who = quote(user[:_LONGEST_NAME], safe="@:.-_+=") or "somebody unknown"
+    return f"{AGENT.removesuffix(')')}; credentials of space {found.name}, used by {who})"

@@ -1,0 +1,122 @@
+"""
+``twisted-exec space exec-credential``: who one is in a Space, as client-go asks a credential plugin.
+
+Source: ``k8s.io/client-go/pkg/apis/clientauthentication``, and ``plugin/pkg/client/auth/exec`` for when it
+asks: at the first request, when ``expirationTimestamp`` has come, and when a server answered 401.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from twisted_exec.api import times
+from twisted_exec.cli.command import InputError
+from twisted_exec.cli.space.options import viewpoint_of
+
+if TYPE_CHECKING:
+    from twisted_exec.kube.client import KubeClient
+    from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+
+INFO = "KUBERNETES_EXEC_INFO"
+KIND = "ExecCredential"
+GROUP = "client.authentication.k8s.io"
+VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
+
+ASK_AGAIN_SECONDS = 300.0
+"""Others than those that are shown may be there for so long before anybody asks."""
+BEFORE_END_SECONDS = 60.0
+SHORTEST_SECONDS = 10.0
+"""Whoever asks runs a process each time: not for each request, even when all of them have ended."""
+
+
+async def credential(client: KubeClient, options: argparse.Namespace) -> str:
+    """
+    What to print: one ``ExecCredential``.
+
+    :param client: of the cluster that has the Space.
+    :raises InputError: it was asked for in a way that cannot be answered.
+    """
+    from twisted_exec.spaces.lookup import config_in, find_space
+
+    asked = asked_for(os.environ)
+    found = await find_space(client, options.name, options.provider)
+    config = await config_in(client, found.space, viewpoint_of(options))
+    check_server(asked, config, str(found.name))
+    return json.dumps(answered(asked["apiVersion"], config, str(found.name), time.time())) + "\n"
+
+
+def asked_for(environ: Mapping[str, str]) -> dict[str, Any]:
+    """
+    What client-go says of whom it asks for, or as much as is needed where nobody says anything.
+
+    :raises InputError: it is none of what is understood.
+    """
+    text = environ.get(INFO, "")
+    if not text:
+        return {"apiVersion": VERSIONS[0], "kind": KIND}
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict) or told.get("kind") != KIND:
+        raise InputError(f"${INFO} is no {KIND}")
+    if told.get("apiVersion") not in VERSIONS:
+        raise InputError(f"${INFO} has none of the apiVersions {' and '.join(VERSIONS)}")
+    return told
+
+
+def check_server(asked: Mapping[str, Any], config: ClientConfig, name: str) -> None:
+    """
+    Whoever asks says for which server: it must be the Space's.
+
+    :raises InputError: it is another, who must not be shown these credentials.
+    """
+    spec = asked.get("spec")
+    cluster = spec.get("cluster") if isinstance(spec, dict) else None
+    server = cluster.get("server") if isinstance(cluster, dict) else None
+    if server and str(server).rstrip("/") != config.server:
+        raise InputError(
+            f"space {name} is at {config.server}, and not at {server}; "
+            "write its kubeconfig anew with twisted-exec space kubeconfig"
+        )
+
+
+def answered(version: str, config: ClientConfig, name: str, now: float) -> dict[str, Any]:
+    """
+    The credentials of a configuration.
+
+    :param now: seconds since the epoch.
+    :raises InputError: they cannot be told like this.
+    """
+    status = {
+        "token": config.token,
+        "clientCertificateData": config.certificate.data.decode("utf-8", "replace"),
+        "clientKeyData": config.key.data.decode("utf-8", "replace"),
+    }
+    status = {key: value for key, value in status.items() if value}
+    if not status:
+        raise InputError(
+            f"space {name} is reached with neither a token nor a certificate; "
+            "take a kubeconfig of its own with twisted-exec space kubeconfig --static"
+        )
+    status["expirationTimestamp"] = times.timestamp(ask_again(config, now))
+    return {"apiVersion": version, "kind": KIND, "status": status}
+
+
+def ask_again(config: ClientConfig, now: float) -> float:
+    """
+    When whoever was told is to ask again, in seconds since the epoch: often enough to hear of others,
+    and before these end.
+    """
+    from twisted_exec.kube.kubeconfig.client_config import expiry_of
+
+    end = expiry_of(config)
+    latest = now + ASK_AGAIN_SECONDS
+    if end is None:
+        return latest
+    return max(min(latest, end - BEFORE_END_SECONDS), now + SHORTEST_SECONDS)

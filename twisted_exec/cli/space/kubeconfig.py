@@ -1,0 +1,132 @@
+"""
+Kubeconfigs that lead to a Space: with its credentials, or with what asks for them.
+
+What asks must find the cluster that has the Space as it was found when the kubeconfig was written, while
+``$KUBECONFIG`` is the very kubeconfig that it is run for: so all of that is written down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from twisted_exec.cli.command import InputError
+
+if TYPE_CHECKING:
+    from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+    from twisted_exec.spaces.interfaces import SpaceName
+
+PROGRAM = "twisted-exec"
+_HINT = "It comes with the Python package twisted-exec: pip install twisted-exec"
+
+_KEPT = ("cluster", "user", "tls_server_name", "server", "as_uid")
+_PATHS = ("certificate_authority", "client_certificate", "client_key")
+_SECRET = ("token", "password")
+
+
+def content(
+    config: ClientConfig,
+    name: SpaceName,
+    options: argparse.Namespace,
+    environ: Mapping[str, str] | None = None,
+) -> bytes:
+    """
+    The kubeconfig.
+
+    :param config: the Space's own, credentials included.
+    :param options: how it was asked for: those of ``space kubeconfig``.
+    :raises InputError: it cannot be written like that.
+    """
+    from twisted_exec.kube.kubeconfig.writer import written
+
+    if options.static:
+        return written(config, str(name))
+    if config.username:
+        raise InputError(
+            f"space {name} is reached with a password, which cannot be asked for; give --static"
+        )
+    return written(asking(config, name, options, environ), str(name))
+
+
+def asking(
+    config: ClientConfig,
+    name: SpaceName,
+    options: argparse.Namespace,
+    environ: Mapping[str, str] | None = None,
+) -> ClientConfig:
+    """The same server, with a plugin that says who we are."""
+    from twisted_exec.kube.kubeconfig.client_config import NEVER, ExecPlugin, Material
+    from twisted_exec.kube.kubeconfig.loader import EXEC_V1
+
+    words = ["space", "exec-credential", name.name, f"--provider={name.provider or name.namespace}"]
+    if options.in_cluster:
+        words.append("--in-cluster")
+    environ = os.environ if environ is None else environ
+    plugin = ExecPlugin(
+        command=_program(),
+        api_version=EXEC_V1,
+        args=(*words, *_hub_words(options, environ)),
+        env=(("KUBECONFIG", _files(options, environ)),),
+        interactive_mode=NEVER,
+        provide_cluster_info=True,
+        install_hint=_HINT,
+    )
+    return replace(config, token="", certificate=Material(), key=Material(), plugin=plugin)
+
+
+def _program() -> str:
+    """This very program: whoever uses the kubeconfig later may have another PATH."""
+    own = os.path.abspath(sys.argv[0])
+    if os.path.basename(own) == PROGRAM and os.access(own, os.X_OK):
+        return own
+    return shutil.which(PROGRAM) or PROGRAM
+
+
+def _files(options: argparse.Namespace, environ: Mapping[str, str]) -> str:
+    """Where the cluster that has the Space is looked for, as a list of files for ``$KUBECONFIG``."""
+    from twisted_exec.kube.kubeconfig.entries import NoKubeConfig
+    from twisted_exec.kube.kubeconfig.loader import file_names
+
+    try:
+        return os.pathsep.join(file_names(options.kubeconfig, environ))
+    except NoKubeConfig:
+        # A service account's, or all is on the command line; never the kubeconfig that this is for.
+        return os.devnull
+
+
+def _hub_words(options: argparse.Namespace, environ: Mapping[str, str]) -> Iterator[str]:
+    """The options that chose the cluster, with what they have left to the files as it is now."""
+    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+    from twisted_exec.kube.kubeconfig.loader import context_name
+
+    for key in _SECRET:
+        if getattr(options, key):
+            raise InputError(
+                f"--{key} would stand in the kubeconfig for all to read; "
+                "put it into a kubeconfig of its own and name that with --kubeconfig"
+            )
+    try:
+        context = context_name(options.kubeconfig, options.context, environ=environ)
+    except KubeConfigError:
+        context = ""
+    if context:
+        yield f"--context={context}"
+    for key in _KEPT:
+        if getattr(options, key):
+            yield f"--{key.replace('_', '-')}={getattr(options, key)}"
+    for key in _PATHS:
+        if getattr(options, key):
+            yield f"--{key.replace('_', '-')}={os.path.abspath(getattr(options, key))}"
+    if options.insecure_skip_tls_verify:
+        yield "--insecure-skip-tls-verify"
+    if options.username:
+        yield f"--username={options.username}"
+    if options.impersonate:
+        yield f"--as={options.impersonate}"
+    for group in options.as_group or ():
+        yield f"--as-group={group}"

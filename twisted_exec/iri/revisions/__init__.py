@@ -1,0 +1,3 @@
+"""
+Wire revisions of the machine runtime interface, translated to and from the current messages.
+"""

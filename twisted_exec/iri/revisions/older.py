@@ -1,0 +1,316 @@
+"""
+ironcore up to v0.2.4, and onmetal-api's ORI: two revisions with the same names as today's.
+
+Both number the machine's spec otherwise, and have the image in it.  Neither can tell:
+
+* an image of a disk, but that of the machine (:mod:`.revisions_disks`);
+* the guest's hostname;
+* the machine's conditions (left out of answers).
+
+onmetal's cannot tell either:
+
+* events, nor a change of a volume: it has no such methods;
+* how a volume is encrypted, nor how large it is (the latter is left out);
+* that a machine is stopped or is being ended: it is told as suspended and as terminated;
+* of a class more than CPU and memory; a class that has more is left out of answers.
+
+Numbers as in ``iri/apis/machine/v1alpha1/api.proto`` of ironcore v0.2.4 and
+``ori/apis/machine/v1alpha1/api.proto`` of onmetal-api.
+
+Disks, as the older revisions of the interface have them.
+
+There a *machine* has an image, and its disks are empty or connected.  Inside, the image is
+that of a disk.  So the machine's image is the disk :data:`IMAGE_DISK`, whose name, and nothing else,
+tells that it is not the user's own: it has no size, no device, and no status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from google.protobuf.message import Message
+
+from twisted_exec.api.status import BadRequest
+from twisted_exec.iri.protos import machine02_pb2, onmetal_pb2
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.revisions.revision import Lose, Translators, make_revision
+
+IMAGE_DISK = "machine-image"
+"""Name of the disk that stands for the image of a machine."""
+
+
+def image_disk(image: str) -> pb.Volume:
+    """The disk that stands for a machine's image."""
+    return pb.Volume(name=IMAGE_DISK, local_disk=pb.LocalDisk(image=pb.ImageSpec(image=image)))
+
+
+def split_image(volumes: Iterable[pb.Volume], lose: Lose) -> tuple[str, list[pb.Volume]]:
+    """
+    The image of the machine (may be empty), and its other disks.
+
+    Where :class:`~.revision.Lose` lets it, a disk with an image that is not the machine's
+    gives the machine its image all the same, and is a disk without one.
+    """
+    image, rest = "", []
+    for volume in volumes:
+        told = volume.local_disk.image.image
+        if volume.name == IMAGE_DISK and told:
+            if volume.local_disk.size_bytes:
+                lose(f"a size of the disk {IMAGE_DISK!r}: it is as large as the image")
+            image = told
+            continue
+        if told:
+            lose(f"an image of the disk {volume.name!r}: only that of a disk {IMAGE_DISK!r}")
+            image = image or told
+        rest.append(volume)
+    return image, rest
+
+
+def join_image(image: str, volumes: Iterable[pb.Volume]) -> list[pb.Volume]:
+    """
+    The disks of a machine that has an image (may be empty).
+
+    :raises BadRequest: one of them has the name that stands for the image.
+    """
+    found = list(volumes)
+    if not image:
+        return found
+    if any(volume.name == IMAGE_DISK for volume in found):
+        raise BadRequest(f"a disk is named {IMAGE_DISK!r}, which stands for the machine's image")
+    return [image_disk(image), *found]
+
+
+SERVICE = "machine.v1alpha1.MachineRuntime"
+
+ONMETAL_STATES: Mapping[int, int] = {
+    pb.MACHINE_STOPPED: onmetal_pb2.MACHINE_SUSPENDED,
+    pb.MACHINE_TERMINATING: onmetal_pb2.MACHINE_TERMINATED,
+}
+
+_MILLIS = 1000
+_MOST_CPUS = 1 << 32
+_MOST_BYTES = (1 << 63) - 1
+
+
+class Older:
+    """
+    Translates machines and volumes.
+
+    :param there: the generated module of what travels.
+    :param states: what a state inside is there, where it is not the same.
+    """
+
+    def __init__(self, there: Any, states: Mapping[int, int]) -> None:
+        self._there, self._states = there, states
+
+    def machine_out(self, machine: pb.Machine, lose: Lose) -> Any:
+        made = self._there.Machine()
+        if machine.HasField("metadata"):
+            made.metadata.CopyFrom(machine.metadata)
+        if machine.HasField("spec"):
+            self._spec_out(machine.spec, made.spec, lose)
+        if machine.HasField("status"):
+            self._status_out(machine.status, made.status)
+        return made
+
+    def machine_in(self, machine: Any) -> pb.Machine:
+        made = pb.Machine()
+        if machine.HasField("metadata"):
+            made.metadata.CopyFrom(machine.metadata)
+        if machine.HasField("spec"):
+            self._spec_in(machine.spec, made.spec)
+        if machine.HasField("status"):
+            self._status_in(machine.status, made.status)
+        return made
+
+    def _spec_out(self, spec: pb.MachineSpec, made: Any, lose: Lose) -> None:
+        made.SetInParent()
+        made.power = spec.power
+        setattr(made, "class", getattr(spec, "class"))
+        made.ignition_data = spec.ignition_data
+        made.network_interfaces.extend(spec.network_interfaces)
+        image, disks = split_image(spec.volumes, lose)
+        if image:
+            made.image.image = image
+        made.volumes.extend([self.volume_out(disk, lose) for disk in disks])
+        if spec.guest_config.hostname:
+            lose("a guest hostname")
+
+    def _spec_in(self, spec: Any, made: pb.MachineSpec) -> None:
+        made.SetInParent()
+        made.power = spec.power
+        setattr(made, "class", getattr(spec, "class"))
+        made.ignition_data = spec.ignition_data
+        made.network_interfaces.extend(spec.network_interfaces)
+        disks = [self.volume_in(disk) for disk in spec.volumes]
+        made.volumes.extend(join_image(spec.image.image, disks))
+
+    def _status_out(self, status: pb.MachineStatus, made: Any) -> None:
+        made.SetInParent()
+        made.observed_generation = status.observed_generation
+        made.state = self._states.get(status.state, status.state)
+        made.image_ref = status.image_ref
+        made.volumes.extend([one for one in status.volumes if one.name != IMAGE_DISK])
+        made.network_interfaces.extend(status.network_interfaces)
+
+    def _status_in(self, status: Any, made: pb.MachineStatus) -> None:
+        made.SetInParent()
+        made.observed_generation = status.observed_generation
+        made.state = status.state
+        made.image_ref = status.image_ref
+        made.volumes.extend(status.volumes)
+        made.network_interfaces.extend(status.network_interfaces)
+
+    def volume_out(self, volume: pb.Volume, lose: Lose) -> Any:
+        made = self._there.Volume(name=volume.name, device=volume.device)
+        if volume.HasField("local_disk"):
+            made.empty_disk.SetInParent()
+            made.empty_disk.size_bytes = volume.local_disk.size_bytes
+        if volume.HasField("connection"):
+            self._connection_out(volume.connection, made.connection, lose)
+        return made
+
+    def volume_in(self, volume: Any) -> pb.Volume:
+        made = pb.Volume(name=volume.name, device=volume.device)
+        if volume.HasField("empty_disk"):
+            made.local_disk.SetInParent()
+            made.local_disk.size_bytes = volume.empty_disk.size_bytes
+        if volume.HasField("connection"):
+            made.connection.SetInParent()
+            # The fields that it has are numbered as ours.
+            made.connection.MergeFromString(volume.connection.SerializeToString())
+        return made
+
+    def _connection_out(self, connection: pb.VolumeConnection, made: Any, lose: Lose) -> None:
+        made.SetInParent()
+        if isinstance(made, pb.VolumeConnection):
+            made.CopyFrom(connection)
+            return
+        if connection.encryption_data:
+            lose("how a volume is encrypted")
+        copy_connection(connection, made)
+
+    # Requests and answers.
+
+    def listed_out(self, answer: pb.ListMachinesResponse, lose: Lose) -> Message:
+        found = [self.machine_out(one, lose) for one in answer.machines]
+        made: Message = self._there.ListMachinesResponse(machines=found)
+        return made
+
+    def listed_in(self, answer: Any, lose: Lose) -> Message:
+        return pb.ListMachinesResponse(machines=[self.machine_in(one) for one in answer.machines])
+
+    def one_out(self, to: type[Message], message: Any, lose: Lose) -> Message:
+        """A request or an answer that is a machine."""
+        if not message.HasField("machine"):
+            return to()
+        return to(machine=self.machine_out(message.machine, lose))
+
+    def one_in(self, to: type[Message], message: Any, lose: Lose) -> Message:
+        if not message.HasField("machine"):
+            return to()
+        return to(machine=self.machine_in(message.machine))
+
+    def disk_out(self, to: type[Message], request: Any, lose: Lose) -> Message:
+        """A request about a volume of a machine."""
+        made: Any = to(machine_id=request.machine_id)
+        if request.HasField("volume"):
+            if request.volume.local_disk.image.image:
+                lose(f"an image of the disk {request.volume.name!r} of a machine that exists")
+            made.volume.CopyFrom(self.volume_out(request.volume, lose))
+        return cast(Message, made)
+
+    def disk_in(self, to: type[Message], request: Any, lose: Lose) -> Message:
+        made: Any = to(machine_id=request.machine_id)
+        if request.HasField("volume"):
+            made.volume.CopyFrom(self.volume_in(request.volume))
+        return cast(Message, made)
+
+    def translators(self) -> Translators:
+        there = self._there
+        found: dict[Any, Any] = {}
+        found[pb.ListMachinesResponse, there.ListMachinesResponse] = self.listed_out
+        found[there.ListMachinesResponse, pb.ListMachinesResponse] = self.listed_in
+        for name, outward, inward in (
+            ("CreateMachineRequest", self.one_out, self.one_in),
+            ("CreateMachineResponse", self.one_out, self.one_in),
+            ("AttachVolumeRequest", self.disk_out, self.disk_in),
+            ("UpdateVolumeRequest", self.disk_out, self.disk_in),
+        ):
+            ours, theirs = getattr(pb, name), getattr(there, name, None)
+            if theirs is not None:
+                found[ours, theirs] = _to(outward, theirs)
+                found[theirs, ours] = _to(inward, ours)
+        return found
+
+
+def copy_connection(connection: Any, made: Any) -> None:
+    """The fields of a volume's connection that every revision has."""
+    made.SetInParent()
+    made.driver, made.handle = connection.driver, connection.handle
+    made.attributes.update(connection.attributes)
+    made.secret_data.update(connection.secret_data)
+
+
+def _to(translate: Any, to: type[Message]) -> Any:
+    return lambda message, lose: translate(to, message, lose)
+
+
+def class_out(one: pb.MachineClass, to: type[Any], lose: Lose) -> list[Any]:
+    """
+    A class with CPUs in thousandths and bytes of memory.
+
+    :return: one, of the type ``to``; none for a class that has more than that.
+    """
+    resources = dict(one.capabilities.resources)
+    cpu, memory = resources.pop("cpu", 0), resources.pop("memory", 0)
+    if resources:
+        lose(f"all resources of the class {one.name!r}")
+        return []
+    told = to(name=one.name)
+    told.capabilities.cpu_millis = min(cpu, _MOST_CPUS) * _MILLIS
+    told.capabilities.memory_bytes = max(0, memory)
+    return [told]
+
+
+def class_in(one: Any, made: pb.MachineClassStatus) -> None:
+    """A part of a CPU counts as one, as in the value of a Kubernetes quantity."""
+    made.machine_class.name = one.name
+    resources = made.machine_class.capabilities.resources
+    resources["cpu"] = -(-one.capabilities.cpu_millis // _MILLIS)
+    resources["memory"] = min(one.capabilities.memory_bytes, _MOST_BYTES)
+
+
+def _status_out(answer: pb.StatusResponse, lose: Lose) -> Message:
+    made = onmetal_pb2.StatusResponse()
+    for one in answer.machine_class_status:
+        for told in class_out(one.machine_class, onmetal_pb2.MachineClass, lose):
+            made.machine_class_status.add(quantity=one.quantity, machine_class=told)
+    return made
+
+
+def _status_in(answer: Any, lose: Lose) -> Message:
+    made = pb.StatusResponse()
+    for one in answer.machine_class_status:
+        class_in(one.machine_class, made.machine_class_status.add(quantity=one.quantity))
+    return made
+
+
+IRONCORE_02 = make_revision(
+    "ironcore-0.2",
+    machine02_pb2.DESCRIPTOR.services_by_name["MachineRuntime"],
+    service=SERVICE,
+    translators=Older(machine02_pb2, {}).translators(),
+)
+
+ONMETAL = make_revision(
+    "onmetal",
+    onmetal_pb2.DESCRIPTOR.services_by_name["MachineRuntime"],
+    service=SERVICE,
+    translators={
+        **Older(onmetal_pb2, ONMETAL_STATES).translators(),
+        (pb.StatusResponse, onmetal_pb2.StatusResponse): _status_out,
+        (onmetal_pb2.StatusResponse, pb.StatusResponse): _status_in,
+    },
+)

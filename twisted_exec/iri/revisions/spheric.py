@@ -1,0 +1,303 @@
+"""
+spheric's ``runtime.v1alpha1.RuntimeService``: instances, their types, disks and subnets.
+
+It cannot tell:
+
+* events, nor a change of a disk: it has no such methods;
+* an image of a disk, but that of the machine (:mod:`.revisions_disks`);
+* the guest's hostname; the conditions of a machine (left out of answers);
+* how a volume is encrypted, nor how large it is (the latter is left out);
+* handles of disks (left out of answers);
+* that a machine is stopped or is being ended: it is told as suspended and as terminated;
+* what a type has: types are found by name, and ``Status`` tells how many of each there may be.
+  CPU and memory, which instances of its *continuous* types take, our machines do not have: a
+  class says what a machine has.  In a request they are left out.
+
+A network interface's subnet travels inside as attributes, under the names
+:data:`SUBNET_ATTRIBUTES`, and the network's UID as the id of the network.  Another attribute it
+cannot tell.  Numbers as in ``iri-api/apis/runtime/v1alpha1/api.proto``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.message import Message
+
+from twisted_exec.api.status import BadRequest
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.protos import spheric_pb2 as there
+from twisted_exec.iri.revisions.older import IMAGE_DISK, copy_connection, join_image, split_image
+from twisted_exec.iri.revisions.revision import Lose, Translators, make_revision, renamed
+
+SUBNET_ATTRIBUTES: Mapping[str, str] = {
+    "network-name": "network_name",
+    "subnet-name": "subnet_name",
+    "subnet-uid": "subnet_uid",
+}
+"""Attributes of a network interface, and the fields of its subnet's metadata."""
+
+CIDRS_ATTRIBUTE = "subnet-cidrs"
+"""The attribute that holds the subnet's prefixes, with commas."""
+
+_STATES: Mapping[int, int] = {
+    pb.MACHINE_STOPPED: there.INSTANCE_SUSPENDED,
+    pb.MACHINE_TERMINATING: there.INSTANCE_TERMINATED,
+}
+
+_METHODS = {
+    "ListInstances": "ListMachines",
+    "CreateInstance": "CreateMachine",
+    "DeleteInstance": "DeleteMachine",
+    "UpdateInstanceAnnotations": "UpdateMachineAnnotations",
+    "UpdateInstancePower": "UpdateMachinePower",
+    "AttachDisk": "AttachVolume",
+    "DetachDisk": "DetachVolume",
+}
+
+RENAMED: Mapping[str, str] = {
+    "VersionRequest": "VersionRequest",
+    "VersionResponse": "VersionResponse",
+    "ListInstancesRequest": "ListMachinesRequest",
+    "DeleteInstanceRequest": "DeleteMachineRequest",
+    "DeleteInstanceResponse": "DeleteMachineResponse",
+    "UpdateInstanceAnnotationsRequest": "UpdateMachineAnnotationsRequest",
+    "UpdateInstanceAnnotationsResponse": "UpdateMachineAnnotationsResponse",
+    "UpdateInstancePowerRequest": "UpdateMachinePowerRequest",
+    "UpdateInstancePowerResponse": "UpdateMachinePowerResponse",
+    "AttachDiskResponse": "AttachVolumeResponse",
+    "DetachDiskRequest": "DetachVolumeRequest",
+    "DetachDiskResponse": "DetachVolumeResponse",
+    "AttachNetworkInterfaceResponse": "AttachNetworkInterfaceResponse",
+    "DetachNetworkInterfaceRequest": "DetachNetworkInterfaceRequest",
+    "DetachNetworkInterfaceResponse": "DetachNetworkInterfaceResponse",
+    "StatusRequest": "StatusRequest",
+    "ExecRequest": "ExecRequest",
+    "ExecResponse": "ExecResponse",
+}
+"""Messages that are the same on the wire, there and inside."""
+
+
+def _instance_out(machine: pb.Machine, lose: Lose) -> there.Instance:
+    made = there.Instance()
+    if machine.HasField("metadata"):
+        made.metadata.CopyFrom(machine.metadata)
+    if machine.HasField("spec"):
+        _spec_out(machine.spec, made.spec, lose)
+    if machine.HasField("status"):
+        _status_out(machine.status, made.status)
+    return made
+
+
+def _instance_in(instance: there.Instance) -> pb.Machine:
+    made = pb.Machine()
+    if instance.HasField("metadata"):
+        made.metadata.CopyFrom(instance.metadata)
+    if instance.HasField("spec"):
+        _spec_in(instance.spec, made.spec)
+    if instance.HasField("status"):
+        _status_in(instance.status, made.status)
+    return made
+
+
+def _spec_out(spec: pb.MachineSpec, made: Any, lose: Lose) -> None:
+    made.SetInParent()
+    made.power = spec.power
+    made.type = getattr(spec, "class")
+    made.ignition_data = spec.ignition_data
+    image, disks = split_image(spec.volumes, lose)
+    if image:
+        made.image.image = image
+    made.disks.extend([_disk_out(disk, lose) for disk in disks])
+    made.network_interfaces.extend([_nic_out(one, lose) for one in spec.network_interfaces])
+    if spec.guest_config.hostname:
+        lose("a guest hostname")
+
+
+def _spec_in(spec: Any, made: pb.MachineSpec) -> None:
+    made.SetInParent()
+    made.power = spec.power
+    setattr(made, "class", spec.type)
+    made.ignition_data = spec.ignition_data
+    made.volumes.extend(join_image(spec.image.image, [_disk_in(disk) for disk in spec.disks]))
+    made.network_interfaces.extend([_nic_in(one) for one in spec.network_interfaces])
+
+
+def _status_out(status: pb.MachineStatus, made: Any) -> None:
+    made.SetInParent()
+    made.observed_generation = status.observed_generation
+    made.state = _STATES.get(status.state, status.state)
+    made.image_ref = status.image_ref
+    for disk in status.volumes:
+        if disk.name != IMAGE_DISK:
+            made.disks.add(name=disk.name, state=disk.state)
+    for nic in status.network_interfaces:
+        made.network_interfaces.add(name=nic.name, handle=nic.handle, state=nic.state)
+
+
+def _status_in(status: Any, made: pb.MachineStatus) -> None:
+    made.SetInParent()
+    made.observed_generation = status.observed_generation
+    made.state = status.state
+    made.image_ref = status.image_ref
+    for disk in status.disks:
+        made.volumes.add(name=disk.name, state=disk.state)
+    for nic in status.network_interfaces:
+        made.network_interfaces.add(name=nic.name, handle=nic.handle, state=nic.state)
+
+
+def _disk_out(volume: pb.Volume, lose: Lose) -> there.Disk:
+    made = there.Disk(name=volume.name, device=volume.device)
+    if volume.HasField("local_disk"):
+        made.empty_disk.SetInParent()
+        made.empty_disk.size_bytes = volume.local_disk.size_bytes
+    if volume.HasField("connection"):
+        if volume.connection.encryption_data:
+            lose("how a volume is encrypted")
+        copy_connection(volume.connection, made.connection)
+    return made
+
+
+def _disk_in(disk: there.Disk) -> pb.Volume:
+    made = pb.Volume(name=disk.name, device=disk.device)
+    if disk.HasField("empty_disk"):
+        made.local_disk.SetInParent()
+        made.local_disk.size_bytes = disk.empty_disk.size_bytes
+    if disk.HasField("connection"):
+        copy_connection(disk.connection, made.connection)
+    return made
+
+
+def _nic_out(nic: pb.NetworkInterface, lose: Lose) -> there.NetworkInterface:
+    made = there.NetworkInterface(name=nic.name, ips=nic.ips)
+    made.subnet_metadata.network_uid = nic.network_id
+    for attribute, value in nic.attributes.items():
+        if attribute in SUBNET_ATTRIBUTES:
+            setattr(made.subnet_metadata, SUBNET_ATTRIBUTES[attribute], value)
+        elif attribute == CIDRS_ATTRIBUTE:
+            made.subnet_cidrs.extend(value.split(","))
+        else:
+            lose(f"the attribute {attribute!r} of the network interface {nic.name!r}")
+    return made
+
+
+def _nic_in(nic: there.NetworkInterface) -> pb.NetworkInterface:
+    subnet = nic.subnet_metadata
+    made = pb.NetworkInterface(name=nic.name, ips=nic.ips, network_id=subnet.network_uid)
+    for attribute, field in SUBNET_ATTRIBUTES.items():
+        value = getattr(subnet, field)
+        if value:
+            made.attributes[attribute] = value
+    if nic.subnet_cidrs:
+        if any("," in cidr for cidr in nic.subnet_cidrs):
+            raise BadRequest(f"a prefix of the network interface {nic.name!r} has a comma")
+        made.attributes[CIDRS_ATTRIBUTE] = ",".join(nic.subnet_cidrs)
+    return made
+
+
+# Requests and answers.
+
+
+def _listed_out(answer: pb.ListMachinesResponse, lose: Lose) -> Message:
+    return there.ListInstancesResponse(
+        instances=[_instance_out(one, lose) for one in answer.machines]
+    )
+
+
+def _listed_in(answer: there.ListInstancesResponse, lose: Lose) -> Message:
+    return pb.ListMachinesResponse(machines=[_instance_in(one) for one in answer.instances])
+
+
+def _one_out(to: type[Message]) -> Any:
+    """Translates a request or an answer that is a machine."""
+
+    def translate(message: Any, lose: Lose) -> Message:
+        if not message.HasField("machine"):
+            return to()
+        return to(instance=_instance_out(message.machine, lose))
+
+    return translate
+
+
+def _one_in(to: type[Message]) -> Any:
+    def translate(message: Any, lose: Lose) -> Message:
+        if not message.HasField("instance"):
+            return to()
+        return to(machine=_instance_in(message.instance))
+
+    return translate
+
+
+def _attach_disk_out(request: pb.AttachVolumeRequest, lose: Lose) -> Message:
+    made = there.AttachDiskRequest(instance_id=request.machine_id)
+    if request.HasField("volume"):
+        if request.volume.local_disk.image.image:
+            lose(f"an image of the disk {request.volume.name!r} of a machine that exists")
+        made.disk.CopyFrom(_disk_out(request.volume, lose))
+    return made
+
+
+def _attach_disk_in(request: there.AttachDiskRequest, lose: Lose) -> Message:
+    made = pb.AttachVolumeRequest(machine_id=request.instance_id)
+    if request.HasField("disk"):
+        made.volume.CopyFrom(_disk_in(request.disk))
+    return made
+
+
+def _attach_nic_out(request: pb.AttachNetworkInterfaceRequest, lose: Lose) -> Message:
+    made = there.AttachNetworkInterfaceRequest(instance_id=request.machine_id)
+    if request.HasField("network_interface"):
+        made.network_interface.CopyFrom(_nic_out(request.network_interface, lose))
+    return made
+
+
+def _attach_nic_in(request: there.AttachNetworkInterfaceRequest, lose: Lose) -> Message:
+    made = pb.AttachNetworkInterfaceRequest(machine_id=request.instance_id)
+    if request.HasField("network_interface"):
+        made.network_interface.CopyFrom(_nic_in(request.network_interface))
+    return made
+
+
+def _quantities_out(answer: pb.StatusResponse, lose: Lose) -> Message:
+    made = there.StatusResponse()
+    for resources in (made.capacity, made.allocatable):
+        resources.SetInParent()
+        for one in answer.machine_class_status:
+            resources.instance_quantities[one.machine_class.name] = one.quantity
+    return made
+
+
+def _quantities_in(answer: there.StatusResponse, lose: Lose) -> Message:
+    made = pb.StatusResponse()
+    for name, quantity in sorted(answer.capacity.instance_quantities.items()):
+        made.machine_class_status.add(quantity=quantity).machine_class.name = name
+    return made
+
+
+def _translators() -> Translators:
+    found: dict[tuple[type[Message], type[Message]], Any] = {
+        (pb.ListMachinesResponse, there.ListInstancesResponse): _listed_out,
+        (there.ListInstancesResponse, pb.ListMachinesResponse): _listed_in,
+        (pb.AttachVolumeRequest, there.AttachDiskRequest): _attach_disk_out,
+        (there.AttachDiskRequest, pb.AttachVolumeRequest): _attach_disk_in,
+        (pb.AttachNetworkInterfaceRequest, there.AttachNetworkInterfaceRequest): _attach_nic_out,
+        (there.AttachNetworkInterfaceRequest, pb.AttachNetworkInterfaceRequest): _attach_nic_in,
+        (pb.StatusResponse, there.StatusResponse): _quantities_out,
+        (there.StatusResponse, pb.StatusResponse): _quantities_in,
+    }
+    for kind in ("Request", "Response"):
+        ours, theirs = getattr(pb, f"CreateMachine{kind}"), getattr(there, f"CreateInstance{kind}")
+        found[ours, theirs], found[theirs, ours] = _one_out(theirs), _one_in(ours)
+    for name, inside in RENAMED.items():
+        ours, theirs = getattr(pb, inside), getattr(there, name)
+        found[ours, theirs], found[theirs, ours] = renamed(theirs), renamed(ours)
+    return found
+
+
+SPHERIC = make_revision(
+    "spheric",
+    there.DESCRIPTOR.services_by_name["RuntimeService"],
+    methods=_METHODS,
+    translators=_translators(),
+)

@@ -1,0 +1,176 @@
+"""
+A UNIX socket that lets only some users through to a private one.
+
+grpcio shows nobody the peer of a UNIX socket.  So its own socket lies in a
+directory that only this process's user may enter, and this gate in front asks the kernel who
+connects (``SO_PEERCRED``) before a byte passes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+from collections.abc import Collection
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IAddress, IListeningPort, IReactorUNIX
+from twisted.internet.protocol import Factory, Protocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.iri.target import TargetError, check_directory
+from twisted_exec.streaming.flow import swap_protocol
+from twisted_exec.streaming.splice import Splice
+from twisted_exec.tls.endpoints import unix_client_endpoint
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.transport import accept_unbuffered
+from twisted_exec.tls.unix import peer_uid, private_directory
+
+_MAX_CONNECTIONS = 256
+_DRAIN_SECONDS = 1.0
+
+
+def prepare_directory(path: str, *, shared: bool) -> None:
+    """
+    Make the directory of a socket if it is missing, and make sure who may enter.
+
+    :param shared: others may enter, because some of them are let through by
+        uid.  Otherwise the directory must be this user's alone (0700).
+    :raises TargetError: it is somebody else's, or open to others.
+    """
+    try:
+        if shared:
+            os.makedirs(path, mode=0o711, exist_ok=True)
+        else:
+            private_directory(path)
+    except TLSConfigError as error:
+        raise TargetError(str(error)) from None
+    except OSError as error:
+        raise TargetError(f"cannot make directory {path}: {error.strerror}") from None
+    check_directory(path, {os.getuid()}, sticky=False)
+
+
+def remove_stale(path: str) -> None:
+    """
+    Remove a socket that its owner left behind.
+
+    :raises TargetError: somebody listens there, or it is no socket.
+    """
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise TargetError(f"{path} exists and is not a socket")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        refused = probe.connect_ex(path) in (errno.ECONNREFUSED, errno.ENOENT)
+    if not refused:
+        raise TargetError(f"{path} is in use by another process")
+    os.unlink(path)
+
+
+class _Door(Protocol):
+    """Stands where the splice's end will stand, if the peer may pass."""
+
+    transport: Any
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def connectionMade(self) -> None:
+        self._gate.arrived(self.transport)
+
+
+class Gate(Factory):
+    """
+    Connects users that may pass to the inner socket.
+
+    :param allowed_uids: who may pass.
+    :param inner: path of the private socket.
+    """
+
+    noisy = False
+    _log = Logger()
+
+    def __init__(self, reactor: Any, inner: str, allowed_uids: Collection[int]) -> None:
+        self._reactor = reactor
+        self._inner = unix_client_endpoint(reactor, inner)
+        self._allowed = frozenset(allowed_uids)
+        self._closed: list[Deferred[None]] = []
+        self.open: set[Splice] = set()
+
+    def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
+        return None if len(self.open) >= _MAX_CONNECTIONS else _Door(self)
+
+    def arrived(self, outer: Any) -> None:
+        """Somebody has connected by this transport."""
+        uid = peer_uid(outer)
+        if uid not in self._allowed:
+            self._log.warn("user {uid} is not allowed to use the runtime", uid=uid)
+            outer.abortConnection()
+            return
+        splice = Splice(self._reactor, lambda _: self._gone(splice), drain_seconds=_DRAIN_SECONDS)
+        self.open.add(splice)
+        swap_protocol(outer, splice.user)
+        splice.user.makeConnection(outer)
+        factory = Factory.forProtocol(lambda: splice.machine)
+        factory.noisy = False
+        connecting = self._inner.connect(factory)
+        connecting.addErrback(self._no_inner, splice)
+
+    def _no_inner(self, failure: Failure, splice: Splice) -> None:
+        self._log.error("the runtime's inner socket: {why}", why=failure.getErrorMessage())
+        splice.user.transport.abortConnection()
+        self._gone(splice)
+
+    def _gone(self, splice: Splice) -> None:
+        self.open.discard(splice)
+        if not self.open:
+            closed, self._closed = self._closed, []
+            for waiter in closed:
+                waiter.callback(None)
+
+    def close(self) -> Deferred[None]:
+        """Cut what is connected; fires when nothing is."""
+        closed: Deferred[None] = Deferred()
+        self._closed.append(closed)
+        for splice in list(self.open):
+            splice.user.transport.abortConnection()
+        if not self.open:
+            self._closed.remove(closed)
+            closed.callback(None)
+        return closed
+
+
+def listen_gate(
+    reactor: IReactorUNIX, path: str, inner: str, allowed_uids: Collection[int]
+) -> tuple[IListeningPort, Gate]:
+    """
+    Listen at ``path``, where nothing is, for ``allowed_uids``.
+
+    :raises CannotListenError: the path is in use.
+    """
+    gate = Gate(reactor, inner, allowed_uids)
+    shared = set(allowed_uids) - {0, os.getuid()}
+    port = reactor.listenUNIX(path, gate, mode=0o666 if shared else 0o600)
+    accept_unbuffered(port)
+    return port, gate
+
+
+async def stop_gate(port: IListeningPort, gate: Gate) -> None:
+    """Done when the path is free again."""
+    await stop_unix_port(port)
+    await gate.close()
+
+
+async def stop_unix_port(port: Any) -> None:
+    """Stop listening at a UNIX socket, also when somebody has removed its file."""
+    path = os.fsdecode(port.getHost().name)
+    with contextlib.suppress(OSError):
+        # Twisted unlinks the file first, and without it would go no further.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+    await maybeDeferred(port.stopListening)

@@ -1,0 +1,3 @@
+"""
+Consoles of machines and Pods, opened through an API server.
+"""

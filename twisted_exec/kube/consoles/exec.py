@@ -1,0 +1,462 @@
+"""
+A machine's console, from the user's side of an API server.
+
+:func:`open_console` gives the session's stream to whoever shows it to a person.
+:class:`ConsoleEndpoint` makes the same an ordinary Twisted endpoint, so that
+any protocol can talk to any machine::
+
+    endpoint = clientFromString(reactor, "console:demo-vm:kubeconfig=admin.kubeconfig")
+    expect = await connectProtocol(endpoint, Expect())
+
+What the protocol writes is typed on the machine's keyboard, what it receives is
+what the machine prints.  ``loseWriteConnection`` tells the end of input,
+``loseConnection`` leaves; the reason of ``connectionLost`` carries the
+session's :class:`~twisted_exec.streaming.interfaces.Ending`.
+
+Which dialects an API server speaks: whose machines with a console it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone, ConnectionLost, NoProtocol
+from twisted.internet.interfaces import (
+    IAddress,
+    IConsumer,
+    IProtocol,
+    IProtocolFactory,
+    IPushProducer,
+    IStreamClientEndpoint,
+    ITransport,
+)
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.dialects import DIALECTS, Dialect, by_name
+from twisted_exec.api.status import APIError, BadGateway, Forbidden, GatewayTimeout, NotFound
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.credentials.cache import renewed, settled
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.kube.transport.connection import (
+    endpoint,
+    explain_refusal,
+    host_header,
+    identity_headers,
+)
+from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
+from twisted_exec.streaming.remotecommand.client import (
+    ATTEMPTS,
+    ConsoleClient,
+    ConsoleUser,
+    connect,
+)
+from twisted_exec.wire.remotecommand.messages import Break, Ending, TerminalSize
+from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
+
+
+async def served_dialects(client: KubeClient, among: Iterable[Dialect]) -> Sequence[Dialect]:
+    """
+    Ask discovery, as kubectl does.
+
+    :param among: those of interest.
+    :return: those of them whose consoles the server has, in the server's order of groups.
+    :raises APIError: it cannot be asked.
+    """
+    wanted = list(among)
+    found = []
+    for group in await client.groups():
+        here = [dialect for dialect in wanted if dialect.group == group]
+        for version in dict.fromkeys(dialect.version for dialect in here):
+            names = await _resources(client, group, version)
+            found += [
+                dialect
+                for dialect in here
+                if dialect.version == version and f"{dialect.workload.plural}/exec" in names
+            ]
+    return found
+
+
+async def _resources(client: KubeClient, group: str, version: str) -> Sequence[str]:
+    try:
+        return await client.resources(group, version)
+    except APIError as error:
+        if error.code == 404:  # the group is there, in other versions
+            return ()
+        raise
+
+
+AGENT = "kubectl-console (twisted-exec)"
+
+TIMEOUT_SECONDS = 30.0
+"""For connecting, and again for the answer: the hops behind have limits of their own."""
+
+
+def open_console(
+    config: ClientConfig,
+    namespace: str,
+    name: str,
+    user: ConsoleUser,
+    reactor: Any,
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    server: IStreamClientEndpoint | None = None,
+    protocols: Sequence[str] = ATTEMPTS,
+    asked: StreamOptions = CONSOLE,
+    among: Sequence[Dialect] = DIALECTS,
+    agent: str = AGENT,
+) -> Deferred[ConsoleClient]:
+    """
+    Open the console of one machine.
+
+    :param user: told of everything that comes, beginning with ``attached``.
+    :param server: the endpoint, instead of the one that ``config`` names.
+    :param protocols: tried in this order, see
+        :func:`~twisted_exec.streaming.remotecommand.client.connect`.
+    :param asked: what the request asks for; with ``read_only`` nothing that is written
+        reaches the machine.
+    :param among: what the machine may be.  The first is tried at once; when the server refuses
+        it or has it not, those that the server speaks are tried, in its order.
+    :param agent: the ``User-Agent``, which the server's audit records name; ASCII.
+    :return: fires with the stream once it is attached.  Fails with an
+        :class:`~twisted_exec.api.status.APIError`: the server's own words, or 502
+        or 504 that name the server when it cannot be reached; with
+        :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` when the
+        credentials cannot be had.  Cancelling closes the connection.
+    """
+
+    async def opened(shown: ClientConfig, dialect: Dialect) -> ConsoleClient:
+        head = _head(shown, dialect.workload.path(namespace, name, "exec"), asked, agent)
+        try:
+            return await connect(
+                server or endpoint(shown, reactor, timeout_seconds=timeout_seconds),
+                head,
+                user,
+                clock=reactor,
+                timeout_seconds=timeout_seconds,
+                protocols=protocols,
+            )
+        except (BadGateway, GatewayTimeout) as error:
+            # These two types are made on this side; the server's own 502 is a plain APIError.
+            raise type(error)(f"cannot reach {config.server}: {error.message}") from None
+
+    async def shown_again(dialect: Dialect) -> ConsoleClient:
+        shown = await settled(config, reactor)
+        try:
+            return await opened(shown, dialect)
+        except APIError as refused:
+            other = await renewed(config, reactor, shown) if refused.code == 401 else None
+            if other is None:
+                raise
+        return await opened(other, dialect)
+
+    async def found() -> ConsoleClient:
+        first, *others = among
+        try:
+            return await shown_again(first)
+        except APIError as error:
+            refused = error
+        served: Sequence[Dialect] = ()
+        if others and refused.code in (Forbidden.code, NotFound.code):
+            served = await _served(config, reactor, among, timeout_seconds, server)
+        for dialect in served:
+            if dialect == first:
+                continue
+            try:
+                return await shown_again(dialect)
+            except APIError as error:
+                if first not in served and refused.code in (Forbidden.code, NotFound.code):
+                    refused, first = error, dialect
+        if refused.code == NotFound.code and not refused.details.get("name"):
+            # Perhaps it is the kind that is not there; the server's own words do not say which.
+            here = await _served(config, reactor, DIALECTS, timeout_seconds, server)
+            if first not in here:
+                raise _no_such_kind(config.server, first, here)
+        raise explain_refusal(refused, config)
+
+    return Deferred.fromCoroutine(found())
+
+
+def _no_such_kind(server: str, wanted: Dialect, served: Sequence[Dialect]) -> APIError:
+    there = ", ".join(dialect.workload.qualified for dialect in served)
+    hint = f"it has {there}" if there else "is it the right cluster?"
+    message = f"{server} has no {wanted.workload.qualified}; {hint}"
+    return APIError(message, code=NotFound.code, reason=NotFound.reason)
+
+
+async def _served(
+    config: ClientConfig,
+    reactor: Any,
+    among: Sequence[Dialect],
+    timeout_seconds: float,
+    server: IStreamClientEndpoint | None,
+) -> Sequence[Dialect]:
+    """Those that the server speaks; none when it does not say."""
+    # Here, because most consoles are opened without asking, and start sooner so.
+    from twisted_exec.kube.client import KubeClient
+
+    client = KubeClient(config, reactor, timeout_seconds=timeout_seconds, server=server)
+    try:
+        return await served_dialects(client, among)
+    except APIError:
+        return ()
+    finally:
+        await client.close()
+
+
+def _head(config: ClientConfig, where: str, asked: StreamOptions, agent: str) -> UpgradeRequest:
+    path = config.url.path + where
+    headers = [(b"User-Agent", agent.encode("ascii")), *identity_headers(config)]
+    target = path.encode("ascii") + b"?" + asked.query()
+    return UpgradeRequest(b"GET", target, host_header(config), headers)
+
+
+@implementer(IAddress)
+@dataclass(frozen=True)
+class ConsoleAddress:
+    """Which console."""
+
+    server: str
+    namespace: str
+    name: str
+
+
+class ConsoleDone(ConnectionDone):
+    """The session ended well.  :ivar ending: why; ``None`` when this side left."""
+
+    def __init__(self, ending: Ending | None = None) -> None:
+        super().__init__(_told(ending) if ending is not None else "left")
+        self.ending = ending
+
+
+class ConsoleLost(ConnectionLost):
+    """The session did not end well.  :ivar ending: why; ``None`` when it just broke."""
+
+    def __init__(self, ending: Ending | None, reason: str) -> None:
+        super().__init__(_told(ending) if ending is not None else reason)
+        self.ending = ending
+
+
+def _told(ending: Ending) -> str:
+    return f"{ending.reason}: {ending.message}" if ending.message else ending.reason
+
+
+@implementer(IStreamClientEndpoint)
+class ConsoleEndpoint:
+    """
+    A machine's console as an endpoint.
+
+    ``connect`` fails as :func:`open_console` does.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        namespace: str,
+        name: str,
+        reactor: Any,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        server: IStreamClientEndpoint | None = None,
+        among: Sequence[Dialect] = DIALECTS,
+    ) -> None:
+        self._config, self._among = config, among
+        self._address = ConsoleAddress(config.server, namespace, name)
+        self._reactor = reactor
+        self._timeout_seconds = timeout_seconds
+        self._server = server
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """See :meth:`~twisted.internet.interfaces.IStreamClientEndpoint.connect`."""
+        user = _ProtocolUser(protocolFactory, self._address)
+        protocolFactory.doStart()
+        opening = open_console(
+            self._config,
+            self._address.namespace,
+            self._address.name,
+            user,
+            self._reactor,
+            timeout_seconds=self._timeout_seconds,
+            server=self._server,
+            among=self._among,
+        )
+
+        def opened(_: object) -> IProtocol:
+            if user.protocol is None:
+                raise NoProtocol()
+            protocol: IProtocol = user.protocol
+            return protocol
+
+        def failed(failure: Failure) -> Failure:
+            protocolFactory.doStop()
+            return failure
+
+        return opening.addCallback(opened).addErrback(failed)
+
+
+class _ProtocolUser:
+    """Makes a Twisted protocol the user of a console."""
+
+    protocol: Any = None
+
+    def __init__(self, factory: IProtocolFactory, address: ConsoleAddress) -> None:
+        self._factory, self._address = factory, address
+        self._ending: Ending | None = None
+        self.transport: _ConsoleTransport | None = None
+
+    def attached(self, stream: ConsoleClient) -> None:
+        self.protocol = self._factory.buildProtocol(self._address)
+        if self.protocol is None:
+            stream.abort()
+            return
+        self.transport = _ConsoleTransport(stream, self._address)
+        self.protocol.makeConnection(self.transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.protocol.dataReceived(data)
+
+    def ended(self, ending: Ending) -> None:
+        self._ending = ending
+
+    def detached(self, reason: str) -> None:
+        if self.protocol is None or self.transport is None:
+            return
+        left, ending = self.transport.disconnecting, self._ending
+        self.transport.connected = False
+        well = left if ending is None else ending.ok
+        why = ConsoleDone(ending) if well else ConsoleLost(ending, reason)
+        self.protocol.connectionLost(Failure(why))
+        self._factory.doStop()
+
+
+@implementer(ITransport, IConsumer, IPushProducer)
+class _ConsoleTransport:
+    """A console's stream, as a protocol sees it."""
+
+    def __init__(self, stream: ConsoleClient, address: ConsoleAddress) -> None:
+        self._stream, self._address = stream, address
+        self.connected = True
+        self.disconnecting = False
+
+    def write(self, data: bytes) -> None:
+        """Type on the machine's keyboard."""
+        if self.connected and not self.disconnecting:
+            self._stream.write(data)
+
+    def writeSequence(self, data: Any) -> None:
+        self.write(b"".join(data))
+
+    def window_changed(self, size: TerminalSize) -> None:
+        """Tell the machine the size of a terminal."""
+        self._stream.resize(size)
+
+    def send_break(self, milliseconds: int = 250) -> None:
+        """
+        Send BREAK on the machine's line, behind what was written.
+
+        :param milliseconds: 1 to 5000.
+        """
+        if self.connected and not self.disconnecting:
+            self._stream.wish(Break(milliseconds))
+
+    def loseWriteConnection(self) -> None:
+        """
+        There is no more input; output goes on until the machine's end ends the session.
+
+        On a protocol that cannot tell (v4) this does nothing: output goes on.
+        """
+        if self.connected and self._stream.can_half_close:
+            self._stream.end_input()
+
+    def loseConnection(self) -> None:
+        """Leave; what was written is sent first."""
+        if self.connected and not self.disconnecting:
+            self.disconnecting = True
+            self._stream.leave()
+
+    def abortConnection(self) -> None:
+        """Leave at once."""
+        if self.connected:
+            self.disconnecting = True
+            self._stream.abort()
+
+    def getPeer(self) -> ConsoleAddress:
+        return self._address
+
+    def getHost(self) -> IAddress:
+        return self._stream.transport.getHost()  # type: ignore[no-any-return]
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        if not self.connected:
+            producer.stopProducing()
+            return
+        if not streaming:
+            raise ValueError("only streaming producers: wrap a pull producer")
+        self._stream.registerProducer(producer, streaming)
+
+    def unregisterProducer(self) -> None:
+        self._stream.unregisterProducer()
+
+    def pauseProducing(self) -> None:
+        if self.connected:
+            self._stream.pause_output()
+
+    def resumeProducing(self) -> None:
+        if self.connected:
+            self._stream.resume_output()
+
+    def stopProducing(self) -> None:
+        self.loseConnection()
+
+
+def parse_console(
+    reactor: Any,
+    name: str = "",
+    namespace: str | None = None,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    timeout: str = str(TIMEOUT_SECONDS),
+    dialect: str = "",
+) -> IStreamClientEndpoint:
+    """
+    ``console:NAME:namespace=NS:kubeconfig=FILE:context=CONTEXT:timeout=SECONDS:dialect=DIALECT``
+
+    The kubeconfig is read at each ``connect``, so renewed credentials are used.
+
+    :raises ValueError: no name, no number of seconds, or a dialect that there is not.
+    """
+    if not name:
+        raise ValueError("console: needs the name of a machine, as in console:demo-vm")
+    among = (by_name(dialect),) if dialect else DIALECTS
+    return _FromKubeconfig(reactor, name, namespace, kubeconfig, context, float(timeout), among)
+
+
+@implementer(IStreamClientEndpoint)
+@dataclass(frozen=True)
+class _FromKubeconfig:
+    reactor: Any
+    name: str
+    namespace: str | None
+    kubeconfig: str | None
+    context: str | None
+    timeout_seconds: float
+    among: Sequence[Dialect]
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        async def connected() -> IProtocol:
+            config = load(self.kubeconfig, self.context)
+            console = ConsoleEndpoint(
+                config,
+                self.namespace or config.namespace,
+                self.name,
+                self.reactor,
+                timeout_seconds=self.timeout_seconds,
+                among=self.among,
+            )
+            return await console.connect(protocolFactory)
+
+        return Deferred.fromCoroutine(connected())

@@ -1,0 +1,157 @@
+"""
+Configurations as they are to be shown to a server: with whatever plugins had to say.
+
+A plugin is asked when a request needs it, once for all who wait; what it said is good
+until it expires or a server does not accept it.  Kept in memory only, as by
+client-go, and found again by whoever has an equal configuration.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+
+from twisted_exec.kube.credentials.plugin import Credential, run_plugin
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation, Material
+
+_KEPT = 64
+
+
+def settled(
+    config: ClientConfig, reactor: Any, *, interactive: bool = False
+) -> Deferred[ClientConfig]:
+    """
+    The configuration with a credential in place of its plugin.
+
+    :param interactive: as of :func:`~twisted_exec.kube.credentials.plugin.run_plugin`.
+    :return: fires at once when there is no plugin to ask; fails with
+        :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`.
+    """
+    if not config.needs_plugin:
+        return succeed(config)
+    told = _plugins.of(config, reactor).credential(interactive=interactive)
+    return told.addCallback(lambda credential: _with(config, credential))
+
+
+def renewed(
+    config: ClientConfig, reactor: Any, refused: ClientConfig
+) -> Deferred[ClientConfig | None]:
+    """
+    A server answered 401: ask the plugin once more.
+
+    :param refused: what :func:`settled` gave, and was shown to the server.
+    :return: fires with what to try instead, ``None`` when there is nothing else.
+    """
+    if not config.needs_plugin:
+        return succeed(None)
+    asking = _plugins.of(config, reactor).renewed(
+        lambda credential: _with(config, credential) == refused
+    )
+
+    def other(credential: Credential) -> ClientConfig | None:
+        found = _with(config, credential)
+        return None if found == refused else found
+
+    return asking.addCallback(other)
+
+
+def _with(config: ClientConfig, credential: Credential) -> ClientConfig:
+    return replace(
+        config,
+        plugin=None,
+        token=credential.token,
+        certificate=Material(data=credential.certificate),
+        key=Material(data=credential.key),
+    )
+
+
+class PluginCredentials:
+    """
+    What one plugin has to say of one server.
+
+    :param now: the time of day, aware: it is what credentials expire by.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        reactor: Any,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._config, self._reactor, self._now = config, reactor, now
+        self._held: Credential | None = None
+        self._running: Deferred[Credential] | None = None
+        self._waiting: list[Deferred[Credential]] = []
+
+    def credential(self, *, interactive: bool = False) -> Deferred[Credential]:
+        """
+        The credential, from the plugin if none is held that is still good.
+
+        Cancelling kills the plugin when nobody else waits for it.
+        """
+        held = self._held
+        if held is not None and (held.expires is None or self._now() < held.expires):
+            return succeed(held)
+        waiting: Deferred[Credential] = Deferred(self._gave_up)
+        self._waiting.append(waiting)
+        if self._running is None:
+            self._run(interactive)
+        return waiting
+
+    def renewed(self, is_refused: Callable[[Credential], bool]) -> Deferred[Credential]:
+        """As :meth:`credential`, but not one that a server has refused."""
+        if self._held is not None and is_refused(self._held):
+            self._held = None
+        return self.credential()
+
+    def _run(self, interactive: bool) -> None:
+        assert self._config.plugin is not None
+        self._running = asking = run_plugin(
+            self._config.plugin, self._config, self._reactor, interactive=interactive
+        )
+        asking.addCallbacks(self._told, self._failed)
+
+    def _told(self, credential: Credential) -> None:
+        self._held, self._running = credential, None
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.callback(credential)
+
+    def _failed(self, failure: Failure) -> None:
+        self._running = None
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.errback(failure)
+
+    def _gave_up(self, waiting: Deferred[Credential]) -> None:
+        self._waiting.remove(waiting)
+        if not self._waiting and self._running is not None:
+            self._running.cancel()
+
+
+class _Plugins:
+    """The plugins of this process; the least recently asked are forgotten."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Any, PluginCredentials] = OrderedDict()
+
+    def of(self, config: ClientConfig, reactor: Any) -> PluginCredentials:
+        # Whom to act as, and where, is nothing that a plugin is told.
+        asked = replace(config, namespace="", impersonate=Impersonation(), source="")
+        key = (asked, id(reactor))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = PluginCredentials(asked, reactor)
+            if len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return found
+
+
+_plugins = _Plugins()

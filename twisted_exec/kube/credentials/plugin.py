@@ -1,0 +1,246 @@
+"""
+Credential plugins: programs that know who we are (``exec`` of a kubeconfig's user).
+
+The program is told on ``KUBERNETES_EXEC_INFO`` what for, talks to the person on
+standard error (and on standard input, when there is a person), and prints an
+``ExecCredential``: a token, a client certificate, or both, and when they expire.
+Source: ``k8s.io/client-go/plugin/pkg/client/auth/exec``.
+
+It is somebody else's program: what it prints and the time that it takes are bounded.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessDone
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
+
+from twisted_exec.kube.kubeconfig.client_config import (
+    ALWAYS,
+    NEVER,
+    ClientConfig,
+    ExecPlugin,
+    KubeConfigError,
+)
+
+PLUGIN_SECONDS = 60.0
+INTERACTIVE_SECONDS = 600.0
+"""With a person at the terminal, who may have to find their phone first."""
+
+MAX_OUTPUT_BYTES = 1 << 20
+
+_KIND = "ExecCredential"
+
+
+@dataclass(frozen=True)
+class Credential:
+    """
+    Who a plugin says we are: a token, a certificate with its key (PEM), or both.
+
+    :param expires: aware; ``None`` when it does not say, and then never.
+    """
+
+    token: str = field(default="", repr=False)
+    certificate: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
+    expires: datetime | None = None
+
+
+def run_plugin(
+    plugin: ExecPlugin, config: ClientConfig, reactor: Any, *, interactive: bool = False
+) -> Deferred[Credential]:
+    """
+    Ask a plugin.
+
+    :param config: what it may be told of the server.
+    :param interactive: standard input is a terminal, with a person at it, and
+        nobody else reads there meanwhile.
+    :return: fires with its answer; fails with :class:`KubeConfigError` in words for
+        that person: the plugin is not there, has failed, or answered nonsense.
+        Cancelling kills it.
+    """
+
+    async def ran() -> Credential:
+        talks = interactive and plugin.interactive_mode != NEVER
+        if plugin.interactive_mode == ALWAYS and not talks:
+            raise _failed(plugin, "needs a terminal as standard input, and there is none")
+        environment = {
+            **os.environ,
+            **dict(plugin.env),
+            "KUBERNETES_EXEC_INFO": json.dumps(exec_info(plugin, config, talks)),
+        }
+        run = _Run(plugin, reactor, INTERACTIVE_SECONDS if talks else PLUGIN_SECONDS)
+        _spawn(run, environment, talks, reactor)
+        return parse_credential(plugin, await run.printed)
+
+    return Deferred.fromCoroutine(ran())
+
+
+def exec_info(plugin: ExecPlugin, config: ClientConfig, interactive: bool) -> dict[str, Any]:
+    """
+    What a plugin is told.
+
+    :raises KubeConfigError: the CA cannot be read.
+    """
+    spec: dict[str, Any] = {"interactive": interactive}
+    if plugin.provide_cluster_info:
+        cluster: dict[str, Any] = {
+            "server": config.server,
+            "tls-server-name": config.tls_server_name,
+            "insecure-skip-tls-verify": config.insecure_skip_tls_verify,
+            "certificate-authority-data": base64.b64encode(config.ca.read()).decode("ascii"),
+            "proxy-url": config.proxy_url,
+        }
+        spec["cluster"] = {key: value for key, value in cluster.items() if value}
+        if plugin.cluster_config:
+            spec["cluster"]["config"] = json.loads(plugin.cluster_config)
+    return {"kind": _KIND, "apiVersion": plugin.api_version, "spec": spec}
+
+
+def _spawn(run: _Run, environment: Mapping[str, str], talks: bool, reactor: Any) -> None:
+    plugin = run.plugin
+    path = shutil.which(plugin.command)
+    if path is None:
+        hint = f": {' '.join(plugin.install_hint.split())}" if plugin.install_hint else ""
+        raise _failed(plugin, f"is not there, or is no program{hint}")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    try:
+        reactor.spawnProcess(
+            run,
+            path,
+            [plugin.command, *plugin.args],
+            env=environment,
+            # Its standard error is ours: that is where it asks for passwords.
+            childFDs={0: 0 if talks else nothing, 1: "r", 2: 2},
+        )
+    except OSError as problem:
+        raise _failed(plugin, f"cannot be started: {problem.strerror}") from None
+    finally:
+        os.close(nothing)
+
+
+class _Run(ProcessProtocol):
+    """
+    One run.
+
+    :ivar printed: fires with its standard output when it has ended well.
+    """
+
+    def __init__(self, plugin: ExecPlugin, reactor: Any, seconds: float) -> None:
+        self.plugin = plugin
+        self.printed: Deferred[bytes] = Deferred(lambda _: self._kill())
+        self._output = b""
+        self._reactor, self._seconds = reactor, seconds
+        self._limit: IDelayedCall | None = None
+
+    def connectionMade(self) -> None:
+        """Called by Twisted when it runs."""
+        self._limit = self._reactor.callLater(self._seconds, self._too_slow)
+
+    def outReceived(self, data: bytes) -> None:
+        """Called by Twisted."""
+        self._output += data
+        if len(self._output) > MAX_OUTPUT_BYTES:
+            self._give_up(f"prints more than {MAX_OUTPUT_BYTES >> 20} MiB")
+
+    def processEnded(self, reason: Failure) -> None:
+        """Called by Twisted when it has ended and closed its output."""
+        self._disarm()
+        if self.printed.called:
+            return
+        if reason.check(ProcessDone):
+            self.printed.callback(self._output)
+            return
+        value: Any = reason.value
+        how = f"exit code {value.exitCode}" if value.signal is None else f"signal {value.signal}"
+        self.printed.errback(_failed(self.plugin, f"failed with {how}"))
+
+    def _too_slow(self) -> None:
+        self._limit = None
+        self._give_up(f"did not answer within {self._seconds:g} s")
+
+    def _give_up(self, why: str) -> None:
+        self._output = b""
+        self._kill()
+        if not self.printed.called:
+            self.printed.errback(_failed(self.plugin, why))
+
+    def _kill(self) -> None:
+        self._disarm()
+        transport: Any = self.transport
+        # Its children may hold its output open, and must not hold us.
+        transport.loseConnection()
+        if transport.pid is not None:
+            transport.signalProcess("KILL")
+
+    def _disarm(self) -> None:
+        limit, self._limit = self._limit, None
+        if limit is not None:
+            limit.cancel()
+
+
+def parse_credential(plugin: ExecPlugin, output: bytes) -> Credential:
+    """
+    What a plugin printed.
+
+    :raises KubeConfigError: it is no credential; the message shows nothing of it.
+    """
+    try:
+        told = json.loads(output)
+    except (ValueError, RecursionError):
+        raise _failed(plugin, "did not print JSON") from None
+    if not isinstance(told, dict) or told.get("kind") != _KIND:
+        raise _failed(plugin, f"did not print an {_KIND}")
+    if told.get("apiVersion") != plugin.api_version:
+        raise _failed(plugin, f"did not answer in the apiVersion {plugin.api_version}")
+    status = told.get("status")
+    if not isinstance(status, dict):
+        raise _failed(plugin, "answered without a status")
+    keys = ("token", "clientCertificateData", "clientKeyData", "expirationTimestamp")
+    found = {key: status.get(key) or "" for key in keys}
+    if not all(isinstance(value, str) for value in found.values()):
+        raise _failed(plugin, "answered with something other than strings")
+    token, certificate, key, expires = (found[key] for key in keys)
+    if bool(certificate) != bool(key):
+        raise _failed(plugin, "answered only one of clientCertificateData and clientKeyData")
+    if not token and not certificate:
+        raise _failed(plugin, "answered neither a token nor a client certificate")
+    return Credential(
+        token,
+        _encoded(plugin, certificate),
+        _encoded(plugin, key),
+        _moment(plugin, expires) if expires else None,
+    )
+
+
+def _encoded(plugin: ExecPlugin, text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise _failed(plugin, "answered what is no text") from None
+
+
+def _moment(plugin: ExecPlugin, text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+        moment.timestamp()
+    except (ValueError, OverflowError):
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise _failed(plugin, "answered an expirationTimestamp that is not RFC 3339")
+    return moment
+
+
+def _failed(plugin: ExecPlugin, what: str) -> KubeConfigError:
+    return KubeConfigError(f"the credential plugin {plugin.command} {what}")

@@ -1,0 +1,246 @@
+"""
+A certificate that a program gets from its API server, and keeps good.
+
+Key and request are made anew each time; the answer is installed once it fits, where those who use
+it find it.  It is renewed well before it ends.  What is asked for, and as whom, those say who
+ask: :mod:`.serving_certificate`, and a poollet's client certificate.
+
+As kubelets do it: ``k8s.io/client-go/util/certificate``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from cryptography import x509
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS
+from twisted_exec.api.kinds.certificates import (
+    DENIED,
+    DIGITAL_SIGNATURE,
+    FAILED,
+    certificate_of,
+    condition_of,
+)
+from twisted_exec.api.status import APIError, Forbidden, NotFound
+from twisted_exec.kube.informers.reflector import Backoff
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.program.tasks import Running
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import read_file
+from twisted_exec.tls.pki.authority import Issued, write_private
+
+LOOK_SECONDS = 3600.0
+"""How often it is looked whether the certificate is still good, at least."""
+DENIED_SECONDS = 900.0
+_RENEW_FIRST, _RENEW_LAST = 0.7, 0.9
+"""The part of its life after which a certificate is renewed, somewhere in between."""
+
+
+class SignedCertificate(Running, ABC):
+    """
+    Certificate and key in a directory, kept good.
+
+    :param directory: where the files are; made when it is missing.
+    :param stem: what the files are called, but for ``.crt`` and ``.key``.
+    :param name: whom it names, its common name; :meth:`request` may find another by then.
+    :param group: likewise, its organization.
+    :param label: what requests' names begin with.
+    :param now: seconds since the epoch.
+    :cvar what: what it is called, such as ``serving certificate``.
+    :cvar purpose: what its requests are called.
+    :cvar usage: what it is for, besides signatures.
+    """
+
+    _log = Logger()
+    what = ""
+    purpose = ""
+    usage = ""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        *,
+        directory: str,
+        stem: str,
+        name: str,
+        group: str,
+        label: str,
+        now: Callable[[], float],
+        signer: str,
+    ) -> None:
+        self._clock, self._now = clock, now
+        self._directory, self._signer = directory, signer
+        self._name, self._group, self._label = name, group, label
+        self.certificate = os.path.join(directory, f"{stem}.crt")
+        self.key = os.path.join(directory, f"{stem}.key")
+        self._part = random.uniform(_RENEW_FIRST, _RENEW_LAST)
+        self.problem = ""
+        """Why there is no certificate that anyone trusts, or empty."""
+
+    @abstractmethod
+    def request(self) -> Issued:
+        """A new key, and a request (PKCS #10) in place of a certificate."""
+
+    @abstractmethod
+    def shortcoming(self, found: x509.Certificate) -> str:
+        """What a certificate lacks that one needs; empty for nothing."""
+
+    @abstractmethod
+    def asking(self) -> IKubeClient:
+        """As whom to ask."""
+
+    def explained(self, problem: APIError) -> str:
+        """What to tell of an answer that is none."""
+        return problem.message
+
+    def make_directory(self) -> None:
+        """
+        :raises TLSConfigError: it cannot be made.
+        """
+        try:
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        except OSError as problem:
+            raise TLSConfigError(f"cannot make {self._directory!r}: {problem.strerror}") from None
+
+    def run(self) -> None:
+        """Ask when need be, until :meth:`stop`."""
+        self._begin(self._run())
+
+    async def _run(self) -> None:
+        backoff = Backoff(longest_seconds=60.0)
+        while True:
+            left = self._good_for()
+            if left > 0:
+                await deferLater(self._clock, min(left, LOOK_SECONDS))
+                continue
+            try:
+                await self._renew()
+                backoff.reset()
+            except Forbidden as refused:
+                self._tell(refused.message)
+                await deferLater(self._clock, DENIED_SECONDS)
+            except APIError as problem:
+                self._tell(self.explained(problem))
+                await deferLater(self._clock, backoff.pause())
+            except (TLSConfigError, KubeConfigError) as problem:
+                self._tell(str(problem))
+                await deferLater(self._clock, backoff.pause())
+
+    def found(self) -> x509.Certificate | None:
+        """The certificate that is there, if it is of use and the key beside it is its own."""
+        try:
+            found = pem.certificates(read_file(self.certificate), self.certificate)[0]
+            key = pem.private_key(read_file(self.key), self.key)
+        except TLSConfigError:
+            return None
+        if key.public_key() != found.public_key() or found.issuer == found.subject:
+            return None
+        return None if self.shortcoming(found) else found
+
+    def _good_for(self) -> float:
+        """For how many seconds the certificate need not be renewed."""
+        found = self.found()
+        if found is None:
+            return 0.0
+        begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+        due = begin + (end - begin) * self._part
+        return due.timestamp() - self._now()
+
+    async def _renew(self) -> None:
+        made = self.request()
+        digest = hashlib.sha256(made.certificate_pem).hexdigest()[:12]
+        request: Object = {
+            "metadata": {"name": f"{self._label[:200]}-{self.purpose}-{digest}"},
+            "spec": {
+                "request": base64.b64encode(made.certificate_pem).decode("ascii"),
+                "signerName": self._signer,
+                "usages": [DIGITAL_SIGNATURE, self.usage],
+            },
+        }
+        client = self.asking()
+        await client.create(CERTIFICATESIGNINGREQUESTS.resource, request)
+        name = request["metadata"]["name"]
+        self._log.info("asked {signer} for a certificate: {csr}", signer=self._signer, csr=name)
+        certificate = await self._signed(client, name)
+        self.install(self._fitting(certificate, made))
+        self._log.info("certificate of {csr} installed", csr=name)
+        self.problem = ""
+
+    async def _signed(self, client: IKubeClient, name: str) -> bytes:
+        """
+        The certificate, when somebody signed it.
+
+        :raises Forbidden: somebody said no.
+        :raises NotFound: nobody said anything, for so long that the request was dropped.
+        """
+        backoff = Backoff(longest_seconds=15.0)
+        resource = CERTIFICATESIGNINGREQUESTS.resource
+        while True:
+            try:
+                found = await client.get(resource, name)
+            except APIError as error:
+                if error.code == NotFound.code:
+                    raise
+                self._tell(error.message)
+            else:
+                if certificate := certificate_of(found):
+                    return base64.b64decode(certificate)
+                self._decided(found, name)
+            await deferLater(self._clock, backoff.pause())
+
+    def _decided(self, request: Object, name: str) -> None:
+        for kind in (DENIED, FAILED):
+            condition = condition_of(request, kind)
+            if condition is not None:
+                why = condition.get("message") or condition.get("reason") or kind
+                raise Forbidden(f"certificate signing request {name}: {kind}: {why}")
+        self._tell(
+            f"certificate signing request {name} waits for approval (kubectl certificate approve)"
+        )
+
+    def _fitting(self, certificate: bytes, made: Issued) -> Issued:
+        """
+        Certificate and key together.
+
+        :raises TLSConfigError: what was signed is not what was asked for.
+        """
+        found = pem.certificates(certificate, "the signed certificate")[0]
+        if found.public_key() != pem.private_key(made.key_pem, "our key").public_key():
+            raise TLSConfigError("the signed certificate is another key's")
+        if lacks := self.shortcoming(found):
+            raise TLSConfigError(f"the signed certificate does not name {lacks}")
+        if found.not_valid_after_utc <= datetime.fromtimestamp(self._now(), UTC):
+            raise TLSConfigError("the signed certificate has ended already")
+        return Issued(certificate, made.key_pem)
+
+    def install(self, issued: Issued) -> None:
+        """
+        Put what was signed where it is used.
+
+        :raises TLSConfigError: it cannot be written.
+        """
+        # Whoever looks in between keeps the pair that it has, see tls.files.
+        write_private(self.key, issued.key_pem)
+        write_private(self.certificate, issued.certificate_pem)
+
+    def _tell(self, problem: str) -> None:
+        if problem != self.problem:
+            self._log.warn("no {what} yet: {why}", what=self.what, why=problem)
+        self.problem = problem
+
+    def _crashed(self, failure: Failure) -> None:
+        self.problem = "keeping the certificate failed; see the log"
+        self._log.failure("keeping the {what} failed", failure, what=self.what)

@@ -1,0 +1,344 @@
+"""
+A reflector: a local copy of one resource, kept current by list and watch.
+
+Level-triggered: what counts is the copy; events only say when to look.  A
+watch that ends is resumed from the last ``resourceVersion`` seen, one that
+fails is resumed after a pause that doubles with jitter, and when the server no
+longer knows that version the list is fetched again and the differences are
+told.  Whatever was missed meanwhile therefore arrives as its sum.  Source of
+the rules: ``k8s.io/client-go/tools/cache/reflector.go``.
+
+A server that comes back with an older state of its store, such as a backup, tells a watch nothing until it has
+got to the version that the watch is resumed from.  So after each failure it is asked for its version, and what
+is there is listed anew when that has gone back.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import Interface, implementer
+
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import APIError, Expired
+from twisted_exec.kube.interfaces import IKubeClient, Object
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
+
+# A server that ends every watch at once, or finds the version that it just gave
+# too old, must not make us spin.
+SHORT_WATCH_SECONDS = 1.0
+
+NOBODY = "metadata.name=-"
+"""Selects nothing, as that is no name: the answer is a version."""
+
+Key = tuple[str, str]
+"""Namespace (empty for cluster-scoped objects) and name."""
+
+Change = Callable[[Object | None, Object | None], None]
+"""Called with the object before and after; ``None`` for not there."""
+
+
+class IStore(Interface):
+    """Read access to a local copy."""
+
+    def get(name: str, namespace: str = "") -> Object | None:
+        """The object as last seen, not to be changed; ``None`` when there is none."""
+
+
+def key_of(obj: Object) -> Key:
+    """Namespace and name of an object."""
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+class Backoff:
+    """
+    Pauses that double up to a limit, each between half and all of itself.
+
+    :param rng: gives ``random()``; the jitter keeps many clients apart.
+    """
+
+    def __init__(
+        self,
+        first_seconds: float = FIRST_PAUSE_SECONDS,
+        longest_seconds: float = LONGEST_PAUSE_SECONDS,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._first = self._next = first_seconds
+        self._longest = longest_seconds
+        self._random = rng or random.Random()
+
+    def reset(self) -> None:
+        """It worked: the next pause is the first again."""
+        self._next = self._first
+
+    def pause(self) -> float:
+        """How many seconds to wait now."""
+        seconds, self._next = self._next, min(self._next * 2, self._longest)
+        return seconds * (0.5 + self._random.random() / 2)
+
+
+@implementer(IStore)
+class Reflector:
+    """
+    The objects of ``resource``, as the API server last told.
+
+    :param of: whose they are, for the log of a program that follows several clusters.
+    :param on_change: told of each difference, in order.  An object that was
+        deleted and made anew in between is told as two changes.  What it
+        raises is logged; the copy goes on.
+    :param trim: what is kept of an object that arrives, which it may change in place: many
+        large objects of which little is read need not fill the memory.
+    :param max_objects: when a watch tells of more, they are listed anew, for lists have limits: of a server
+        that is not trusted.
+    """
+
+    def __init__(
+        self,
+        client: IKubeClient,
+        resource: Resource,
+        clock: IReactorTime,
+        *,
+        namespace: str = "",
+        field_selector: str = "",
+        label_selector: str = "",
+        of: str = "",
+        on_change: Change | None = None,
+        trim: Callable[[Object], Object] | None = None,
+        max_objects: int | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.resource, self._max_objects = resource, max_objects
+        self._what = " ".join(
+            filter(
+                None,
+                [
+                    resource.qualified,
+                    f"({label_selector})" if label_selector else "",
+                    f"of {of}" if of else "",
+                ],
+            )
+        )
+        self.synced = False
+        """The copy was complete at least once."""
+        self.problem = ""
+        """Why the copy is not current, or empty."""
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._selectors = {"field_selector": field_selector, "label_selector": label_selector}
+        self._on_change, self._trim = on_change, trim
+        self._backoff = Backoff(rng=rng)
+        self._objects: dict[Key, Object] = {}
+        self._version = ""
+        self._interrupted = False
+        self._listed = 0.0
+        self._settling: IDelayedCall | None = None
+        self._running: Deferred[None] | None = None
+        self._stopped = False
+        self._waiting: list[Deferred[None]] = []
+
+    _log = Logger()
+
+    def start(self) -> None:
+        """List, then watch, until :meth:`stop`."""
+        if self._running is None:
+            self._stopped = False
+            self._running = Deferred.fromCoroutine(self._run()).addErrback(self._ended)
+
+    def stop(self) -> Deferred[None]:
+        """Cancel what is under way; fires when nothing is left.  The copy stays readable."""
+        running, self._running = self._running, None
+        if running is None:
+            return succeed(None)
+        # A cancelled attempt to connect fails as if the server were down.
+        self._stopped = True
+        running.cancel()
+        return running
+
+    def _ended(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self.problem = "the reflector failed; see the log"
+            self._log.failure("{what}: the reflector failed", failure, what=self._what)
+
+    def forget(self) -> None:
+        """
+        Whoever is asked next is another server: what was copied is listed anew before it counts again,
+        and the differences are told.  To be called again when :meth:`stop` is done, if it was running.
+        """
+        self._version, self.synced = "", False
+
+    def when_synced(self) -> Deferred[None]:
+        """Fires when the first list has arrived."""
+        if self.synced:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred(lambda d: self._waiting.remove(d))
+        self._waiting.append(waiting)
+        return waiting
+
+    def get(self, name: str, namespace: str = "") -> Object | None:
+        """See :meth:`IStore.get`."""
+        return self._objects.get((namespace, name))
+
+    def __iter__(self) -> Iterator[Object]:
+        return iter(list(self._objects.values()))
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    async def _run(self) -> None:
+        while not self._stopped:
+            try:
+                if self._version and self._interrupted:
+                    await self._look_for_older()
+                if not self._version:
+                    await self._list()
+                self._interrupted = False
+                await self._watch_once()
+            except Expired as expired:
+                self._version = ""
+                if not self._stopped and self._clock.seconds() - self._listed < SHORT_WATCH_SECONDS:
+                    await self._pause(expired.message, 0)
+            except APIError as refused:
+                if self._stopped:
+                    return
+                self._interrupted = True
+                await self._pause(refused.message, refused.retry_after_seconds or 0)
+            except CancelledError:
+                raise
+            except Exception:
+                if self._stopped:
+                    raise
+                # A bug, or an object that nobody foresaw: the next may be another.
+                self._log.failure("{resource}: following failed", resource=self.resource.qualified)
+                self._version = ""  # what came with it was not taken in
+                await self._pause("following failed; see the log", LONGEST_PAUSE_SECONDS)
+
+    async def _list(self) -> None:
+        # Whoever answers lists need not know of trimming, unless it is asked for.
+        keep = {} if self._trim is None else {"trim": self._trim}
+        asked: dict[str, Any] = {**self._selectors, **keep}
+        listed = await self._client.list(self.resource, self._namespace, **asked)
+        self._replace({key_of(obj): obj for obj in listed["items"]})
+        self._version = str(listed["metadata"].get("resourceVersion") or "0")
+        self._listed = self._clock.seconds()
+        self.problem = ""
+        if not self.synced:
+            self.synced = True
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                each.callback(None)
+
+    async def _look_for_older(self) -> None:
+        """Forget the version if the server has gone back behind it."""
+        fields = self._selectors["field_selector"]
+        if "metadata.name=" not in fields:  # who may list only by name is to ask by that
+            fields = ",".join(filter(None, [fields, NOBODY]))
+        selectors: dict[str, Any] = {**self._selectors, "field_selector": fields}
+        listed = await self._client.list(self.resource, self._namespace, **selectors)
+        version = str(listed["metadata"].get("resourceVersion") or "")
+        if _is_older(version, self._version):
+            told = "{what}: the API server has gone back from version {before} to {now}"
+            self._log.warn(told, what=self._what, before=self._version, now=version)
+            self._version = ""
+
+    async def _watch_once(self) -> None:
+        begun = self._clock.seconds()
+        try:
+            await self._client.watch(
+                self.resource,
+                self._event,
+                self._namespace,
+                resource_version=self._version,
+                on_open=self._opened,
+                **self._selectors,
+            )
+        finally:
+            settling, self._settling = self._settling, None
+            if settling is not None and settling.active():
+                settling.cancel()
+        if self._clock.seconds() - begun < SHORT_WATCH_SECONDS:
+            await self._pause("the API server ends watches at once", 0)
+        else:
+            self._current()
+
+    def _opened(self) -> None:
+        """Nothing may ever come; a watch that holds for a moment is proof enough."""
+        self._settling = self._clock.callLater(SHORT_WATCH_SECONDS, self._current)
+
+    def _current(self) -> None:
+        if self.problem:
+            self._log.info("{what}: current again", what=self._what)
+        self.problem = ""
+        self._backoff.reset()
+
+    async def _pause(self, why: str, at_least_seconds: float) -> None:
+        if why != self.problem:
+            self._log.warn("{what}: {why}", what=self._what, why=why)
+        self.problem = why
+        seconds = max(self._backoff.pause(), min(at_least_seconds, LONGEST_PAUSE_SECONDS))
+        await deferLater(self._clock, seconds)
+
+    def _event(self, kind: str, obj: Object) -> None:
+        version = obj["metadata"].get("resourceVersion")
+        if version:
+            self._version = str(version)
+        self._current()
+        if kind in ("ADDED", "MODIFIED"):
+            self._check_room(obj)
+            self._put(obj if self._trim is None else self._trim(obj))
+        elif kind == "DELETED":
+            self._drop(key_of(obj))
+
+    def _check_room(self, obj: Object) -> None:
+        full = self._max_objects is not None and len(self._objects) >= self._max_objects
+        if full and key_of(obj) not in self._objects:
+            raise Expired(f"more than {self._max_objects} objects came")
+
+    def _replace(self, objects: dict[Key, Object]) -> None:
+        for key in [key for key in self._objects if key not in objects]:
+            self._drop(key)
+        for obj in objects.values():
+            self._put(obj)
+
+    def _put(self, obj: Object) -> None:
+        key = key_of(obj)
+        before = self._objects.get(key)
+        if before is not None and _uid(before) != _uid(obj):
+            self._drop(key)
+            before = None
+        self._objects[key] = obj
+        if before is None or before != obj:
+            self._tell(before, obj)
+
+    def _drop(self, key: Key) -> None:
+        before = self._objects.pop(key, None)
+        if before is not None:
+            self._tell(before, None)
+
+    def _tell(self, before: Object | None, after: Object | None) -> None:
+        if self._on_change is None:
+            return
+        try:
+            self._on_change(before, after)
+        except Exception:
+            # The listener's bug is not the copy's: logged whole, once, here.
+            self._log.failure("a listener of {what} failed", what=self._what)
+
+
+def _uid(obj: Object) -> Any:
+    return obj["metadata"].get("uid")
+
+
+def _is_older(version: str, than: str) -> bool:
+    """Versions are numbers that grow, wherever they are numbers."""
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)

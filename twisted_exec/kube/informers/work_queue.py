@@ -1,0 +1,170 @@
+"""
+Work by keys: one worker for each key at a time, so many at once, and a pause that grows where it fails.
+
+Who works for several clusters has a queue for each, so that one that is dead keeps no other waiting.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError
+from twisted_exec.kube.informers.reflector import Backoff
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 60.0
+MAX_WORKERS = 8
+SLICE = 50
+"""Pieces of work that are begun without a pause for others."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass
+class _Work:
+    """What is known about one key; it is forgotten when its work went well."""
+
+    backoff: Backoff = field(
+        default_factory=lambda: Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+    )
+    busy: bool = False
+    running: Deferred[None] | None = None
+    """What is to be cancelled at the end; there is none yet while the worker begins."""
+    again: bool = False
+    """There is something new since the worker began."""
+    timer: IDelayedCall | None = None
+    failures: int = 0
+
+
+class WorkQueue(Generic[K]):
+    """
+    Keys to be looked at.
+
+    :param work: looks at one; what it fails with, it is asked again for.
+    :param told: called with each failure and how many there were for that key in a row.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        work: Callable[[K], Awaitable[None]],
+        clock: IReactorTime,
+        told: Callable[[K, APIError, int], None] = lambda *_: None,
+    ) -> None:
+        self._do, self._clock, self._told = work, clock, told
+        self._work: dict[K, _Work] = {}
+        self._waiting: deque[tuple[K, _Work]] = deque()
+        self._at_work = 0
+        self._next_turn: IDelayedCall | None = None
+        self._is_beginning = self._stopped = False
+
+    def __len__(self) -> int:
+        return len(self._work)
+
+    def add(self, key: K) -> None:
+        """
+        Look at a key, soon; once for all who say so before.
+
+        Where it failed lately its pause goes on: whatever changes that often is no reason to hurry.
+        """
+        if self._stopped:
+            return
+        work = self._work.setdefault(key, _Work())
+        if work.busy:
+            work.again = True
+        elif work.timer is None:
+            self._begin(key, work)
+
+    def hurry(self, key: K) -> None:
+        """
+        Look at a key now, although it failed lately: somebody has changed what made it fail, and waits.
+        """
+        work = self._work.get(key)
+        if work is not None and work.timer is not None and not self._stopped:
+            work.backoff.reset()
+            work.timer.reset(0.0)
+        else:
+            self.add(key)
+
+    def stop(self) -> Deferred[None]:
+        """Cancel all work; fires when none is left."""
+        self._stopped = True
+        self._waiting.clear()
+        calls = [self._next_turn, *(work.timer for work in self._work.values())]
+        for call in calls:
+            if call is not None and call.active():
+                call.cancel()
+        ending = [work.running for work in self._work.values() if work.running is not None]
+        for running in ending:
+            running.cancel()
+        done: Deferred[None] = DeferredList(ending).addCallback(lambda _: None)
+        return done
+
+    def _begin(self, key: K, work: _Work) -> None:
+        work.timer, work.again, work.busy = None, False, True
+        self._waiting.append((key, work))
+        if self._next_turn is None:
+            self._begin_some()
+
+    def _begin_some(self) -> None:
+        """
+        Give out the slots that are free.
+
+        Work that is over at once gives its slot back in here: one after another, never one within another, and after
+        so many everybody else in the reactor has a turn.
+        """
+        self._next_turn = None
+        if self._is_beginning:
+            return
+        self._is_beginning, begun = True, 0
+        while self._waiting and self._at_work < MAX_WORKERS and begun < SLICE:
+            key, work = self._waiting.popleft()
+            self._at_work += 1
+            begun += 1
+            done = Deferred.fromCoroutine(self._one(key))
+            work.running = done
+            done.addBoth(self._ended, key, work)
+        self._is_beginning = False
+        if begun == SLICE and self._waiting:
+            self._next_turn = self._clock.callLater(0, self._begin_some)
+
+    async def _one(self, key: K) -> None:
+        await self._do(key)
+
+    def _ended(self, result: object, key: K, work: _Work) -> None:
+        work.running, work.busy = None, False
+        self._at_work -= 1
+        if self._stopped:
+            return
+        self._settle(key, work, result)
+        if self._waiting and self._next_turn is None:
+            self._begin_some()
+
+    def _settle(self, key: K, work: _Work, result: object) -> None:
+        if isinstance(result, Failure):
+            self._failed(key, work, result)
+        elif work.again:
+            work.timer = self._clock.callLater(0, self._begin, key, work)
+            work.failures = 0
+            work.backoff.reset()
+        else:
+            del self._work[key]
+
+    def _failed(self, key: K, work: _Work, failure: Failure) -> None:
+        if failure.check(CancelledError):
+            return
+        work.failures += 1
+        if isinstance(failure.value, APIError):
+            self._told(key, failure.value, work.failures)
+        else:
+            self._log.failure("work on {key} failed", failure, key=key)
+        work.timer = self._clock.callLater(work.backoff.pause(), self._begin, key, work)

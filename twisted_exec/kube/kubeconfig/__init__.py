@@ -1,0 +1,3 @@
+"""
+Kubeconfig files: load, reload and write them; the resulting ClientConfig.
+"""

@@ -1,0 +1,291 @@
+"""
+The files of a kubeconfig, and their entries as they are found by name.
+
+What is wrong is told in one line that names the file, the entry and the key.
+
+The text of a kubeconfig, read: as its owner's file, or as data that somebody else has written.
+
+Of what others wrote the work is bounded before it is done.  A few hundred bytes of YAML can stand for gigabytes,
+by aliases; a few thousand can be nested until nobody can read them; and a quarter of a megabyte of commas is
+seconds of work, in which nothing else happens here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import yaml
+
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, Material, read_file
+from twisted_exec.program.config_file import first_line
+
+MAX_VALUES = 5_000
+"""Keys and values of YAML that others wrote: fifty clusters, with their users, have a quarter of that."""
+MAX_DEPTH = 32
+
+_BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Refused(ValueError):
+    """It may well be YAML, and is not read all the same; one line, which says why."""
+
+
+class _Loader(_BaseLoader):  # type: ignore[misc]
+    """What is neither truth nor nothing is text: of numbers a kubeconfig has none, and long ones cost."""
+
+
+_NO_TEXT = ("bool", "null")
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag.endswith(_NO_TEXT)]
+    for first, resolvers in _BaseLoader.yaml_implicit_resolvers.items()
+}
+
+
+def own(content: bytes) -> Any:
+    """
+    A file's document.
+
+    :raises ValueError: and ``yaml.YAMLError``, ``RecursionError``, ``OverflowError``: it is none.
+    """
+    found = _json(content)
+    return yaml.safe_load(content) if found is None else found
+
+
+def others(content: bytes) -> Any:
+    """
+    The document of what somebody else wrote, with bounds; raises as :func:`own`.
+    """
+    found = _json(content)
+    if found is not None:
+        return found
+    _check(content)
+    return yaml.load(content, _Loader)
+
+
+def _json(content: bytes) -> Any:
+    """JSON is YAML, and read a hundred times as fast: what programs write is JSON."""
+    if content.startswith(b"{"):
+        try:
+            return json.loads(content)
+        except ValueError:
+            pass  # a mapping as YAML writes it on one line begins like this, too
+    return None
+
+
+def _check(content: bytes) -> None:
+    """:raises Refused: it would be more work than a kubeconfig is worth."""
+    depth = values = 0
+    for event in yaml.parse(content, _Loader):
+        if isinstance(event, yaml.AliasEvent):
+            raise Refused("it has aliases (*), which are not taken from here; write them out")
+        if getattr(event, "tag", None) is not None:
+            raise Refused("it has tags (!), which are not taken from here; leave them out")
+        values += isinstance(event, yaml.NodeEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if values > MAX_VALUES:
+            raise Refused(f"it has more than {MAX_VALUES} keys and values")
+        if depth > MAX_DEPTH:
+            raise Refused(f"it is nested more than {MAX_DEPTH} deep")
+
+
+_T = TypeVar("_T")
+
+
+class NoKubeConfig(KubeConfigError):
+    """No file exists where one was looked for."""
+
+
+def file_names(path: str | None, environ: Mapping[str, str]) -> list[str]:
+    """
+    The files that :func:`load` reads, absolute.
+
+    :raises NoKubeConfig: none exists.
+    """
+    if path:
+        return [os.path.abspath(path)]
+    listed = [name for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    if not listed:
+        home = environ.get("HOME") or os.path.expanduser("~")
+        listed = [os.path.join(home, ".kube", "config")]
+    found = [os.path.abspath(name) for name in dict.fromkeys(listed) if os.path.exists(name)]
+    if not found:
+        raise NoKubeConfig(
+            f"no kubeconfig: {os.pathsep.join(listed)} does not exist; "
+            "set KUBECONFIG or give --kubeconfig"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cluster, user or context, and the file that holds it."""
+
+    kind: str
+    name: str
+    file: str
+    value: Mapping[str, Any]
+    where: str = ""
+
+    def fail(self, problem: str) -> KubeConfigError:
+        return KubeConfigError(f'{self.file}: {self.kind} "{self.name}": {self.where}{problem}')
+
+    def get(self, key: str, kind: type[_T], default: _T) -> _T:
+        """The value of ``key``, which must be of ``kind`` when it is there."""
+        value = self.value.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, kind):
+            raise self.fail(f"{key} must be a {_TYPE_NAMES[kind]}")
+        return value
+
+    def text(self, key: str) -> str:
+        value = self.get(key, str, "")
+        # Also half a surrogate pair, which no path and no header can hold.
+        if not value.isprintable():
+            raise self.fail(f"{key} holds a character that cannot be printed")
+        return value
+
+    def path(self, key: str) -> str:
+        """A path, relative to the file that holds it."""
+        name = self.text(key)
+        if not name:
+            return ""
+        whole = os.path.join(os.path.dirname(self.file), os.path.expanduser(name))
+        return os.path.normpath(whole)
+
+    def material(self, key: str) -> Material:
+        """``KEY-data`` (base64) or the file ``KEY``, which must be readable now."""
+        encoded = self.get(f"{key}-data", str, "")
+        if encoded:
+            try:
+                return Material(data=base64.b64decode("".join(encoded.split()), validate=True))
+            except (binascii.Error, ValueError):
+                raise self.fail(f"{key}-data is not base64") from None
+        path = self.path(key)
+        if path:
+            self.check_readable(key, path)
+        return Material(path=path)
+
+    def check_readable(self, key: str, path: str) -> None:
+        try:
+            read_file(path)
+        except KubeConfigError as error:
+            raise self.fail(f"{key}: {error}") from None
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of strings, each as :meth:`text`."""
+        return tuple(
+            replace(self, value={f"{key}[{number}]": item}).text(f"{key}[{number}]")
+            for number, item in enumerate(self.get(key, list, []))
+        )
+
+    def inner(self, key: str, value: Any) -> Entry:
+        """A mapping inside this one, whose problems are told as ``key``'s."""
+        if not isinstance(value, dict):
+            raise self.fail(f"{key} must be a mapping")
+        return Entry(self.kind, self.name, self.file, value, f"{self.where}{key}: ")
+
+
+_TYPE_NAMES: dict[type, str] = {str: "string", bool: "boolean", list: "list", dict: "mapping"}
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    name: str
+    document: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, name: str) -> ConfigFile:
+        return cls._of(name, read_file(name), own)
+
+    @classmethod
+    def parse(cls, name: str, content: bytes) -> ConfigFile:
+        """
+        The same of data that others may have written: with bounds, so that it is not much work.
+
+        :raises KubeConfigError: it is no kubeconfig.
+        """
+        return cls._of(name, content, others)
+
+    @classmethod
+    def _of(cls, name: str, content: bytes, read: Callable[[bytes], Any]) -> ConfigFile:
+        try:
+            document = read(content)
+        except Refused as error:
+            raise KubeConfigError(f"{name}: {error}") from None
+        except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+            raise KubeConfigError(f"{name}: not YAML: {first_line(error)}") from None
+        if document is None:
+            document = {}
+        if not isinstance(document, dict):
+            raise KubeConfigError(f"{name}: not a kubeconfig: a mapping is expected")
+        kind = document.get("kind", "Config")
+        if kind != "Config":
+            told = kind[:64] if isinstance(kind, str) else "no text"
+            raise KubeConfigError(f"{name}: not a kubeconfig: its kind is {told}")
+        return cls(name, document)
+
+    def entries(self, section: str, noun: str) -> list[Entry]:
+        """All entries of ``clusters``, ``users`` or ``contexts``."""
+        listed = self.document.get(section) or []
+        if not isinstance(listed, list):
+            raise KubeConfigError(f"{self.name}: {section} must be a list")
+        entries: dict[str, Entry] = {}
+        for number, item in enumerate(listed):
+            if not isinstance(item, dict) or not isinstance(item.get("name"), str):
+                raise KubeConfigError(f"{self.name}: {section}[{number}] has no name")
+            value = item.get(noun) or {}
+            if not isinstance(value, dict):
+                raise KubeConfigError(f"{self.name}: {section}[{number}].{noun} must be a mapping")
+            if item["name"] in entries:
+                raise KubeConfigError(f'{self.name}: {section} names "{item["name"]}" twice')
+            entries[item["name"]] = Entry(noun, item["name"], self.name, value)
+        return list(entries.values())
+
+
+class ConfigFiles:
+    """The merged files, first definition first."""
+
+    def __init__(self, files: Sequence[ConfigFile]) -> None:
+        self._files = files
+        self.names = os.pathsep.join(file.name for file in files) or "command line"
+
+    @property
+    def are_empty(self) -> bool:
+        """Nothing is said in any of them."""
+        keys = ("clusters", "users", "contexts", "current-context")
+        return not any(file.document.get(key) for file in self._files for key in keys)
+
+    def context(self, name: str, needed: bool) -> Entry:
+        """
+        The context to use.
+
+        :param name: empty means the current one.
+        :param needed: without one nothing can be reached.
+        """
+        for file in self._files:
+            told = file.document.get("current-context")
+            if isinstance(told, str):
+                name = name or told
+        if name:
+            return self.find("contexts", "context", name)
+        if needed:
+            raise KubeConfigError(
+                f"{self.names}: no current-context is set; choose one with --context"
+            )
+        return Entry("context", "", self.names, {})
+
+    def find(self, section: str, noun: str, name: str, wanted_by: str = "") -> Entry:
+        for file in self._files:
+            for entry in file.entries(section, noun):
+                if entry.name == name:
+                    return entry
+        why = f" (of {wanted_by})" if wanted_by else ""
+        raise KubeConfigError(f'{self.names}: no {noun} "{name}"{why}')

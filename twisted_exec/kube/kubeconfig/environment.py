@@ -1,0 +1,113 @@
+"""
+What the environment says when the files do not: a pod's service account, and proxies.
+
+Sources: ``k8s.io/client-go/rest.InClusterConfig``, and for proxies
+``golang.org/x/net/http/httpproxy``, by which every Go client goes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, is_loopback
+
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where the kubelet mounts a pod's token, CA and namespace."""
+
+_PROXY_SCHEMES = ("http", "https", "socks5")
+_PORTS = {"https": 443, "http": 80}
+_MAX_NAME_BYTES = 253
+
+
+def in_cluster(environ: Mapping[str, str], directory: str) -> dict[str, Any] | None:
+    """
+    A kubeconfig's document for the pod that this runs in; ``None`` outside of pods.
+
+    The token's file is named, not read: it is renewed every hour.
+
+    :param directory: the service account's, :data:`SERVICE_ACCOUNT`.
+    """
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
+    token, ca = os.path.join(directory, "token"), os.path.join(directory, "ca.crt")
+    if not host or not port or not os.path.isfile(token):
+        return None
+    cluster = {"server": f"https://{f'[{host}]' if ':' in host else host}:{port}"}
+    if os.path.exists(ca):
+        cluster["certificate-authority"] = ca
+    context = {"cluster": "cluster", "user": "user", "namespace": _namespace(environ, directory)}
+    return {
+        "clusters": [{"name": "cluster", "cluster": cluster}],
+        "users": [{"name": "user", "user": {"tokenFile": token}}],
+        "contexts": [{"name": "in-cluster", "context": context}],
+        "current-context": "in-cluster",
+    }
+
+
+def _namespace(environ: Mapping[str, str], directory: str) -> str:
+    if environ.get("POD_NAMESPACE"):
+        return environ["POD_NAMESPACE"]
+    try:
+        with open(os.path.join(directory, "namespace"), encoding="utf-8") as file:
+            return file.read(_MAX_NAME_BYTES).strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def proxy_for(url: SplitResult, environ: Mapping[str, str]) -> str:
+    """
+    The proxy by which ``HTTPS_PROXY`` and its companions reach ``url``, or empty.
+
+    This machine is reached without one, whatever they say.
+
+    :raises KubeConfigError: what they say is no URL of a proxy.
+    """
+    name = f"{url.scheme}_proxy"
+    told = (environ.get(name.upper()) or environ.get(name) or "").strip()
+    if not told or is_loopback(url) or _is_excepted(url, environ):
+        return ""
+    return checked_proxy(
+        told if "://" in told else f"http://{told}",
+        lambda problem: KubeConfigError(f"{name.upper()} in the environment {problem}"),
+    )
+
+
+def checked_proxy(told: str, fail: Callable[[str], Exception]) -> str:
+    """
+    A proxy's URL as it was told, or ``fail(problem)`` raised; the problem does not show it.
+    """
+    try:
+        url = urlsplit(told)
+        usable = url.scheme in _PROXY_SCHEMES and bool(url.hostname) and url.port != 0
+    except ValueError:
+        usable = False
+    if not (usable and told.isascii() and told.isprintable() and " " not in told):
+        raise fail("is not an http://, https:// or socks5:// URL of a host")
+    return told
+
+
+def _is_excepted(url: SplitResult, environ: Mapping[str, str]) -> bool:
+    listed = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
+    return any(_matches(url, item.strip().lower()) for item in listed.split(","))
+
+
+def _matches(url: SplitResult, pattern: str) -> bool:
+    """One of ``*``, an address, a network, or a name with its subdomains; perhaps with a port."""
+    host = (url.hostname or "").removesuffix(".")
+    if pattern == "*":
+        return True
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(pattern, strict=False)
+    except ValueError:
+        pass
+    name, colon, port = pattern.rpartition(":")
+    if colon and port.isdigit():
+        if int(port) != (url.port or _PORTS[url.scheme]):
+            return False
+        pattern = name
+    bare = pattern.removeprefix("*").removeprefix(".").removeprefix("[").removesuffix("]")
+    exact = bare == pattern or pattern.startswith("[")
+    return bool(bare) and (host.endswith(f".{bare}") or (exact and host == bare))

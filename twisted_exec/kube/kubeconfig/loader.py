@@ -1,0 +1,434 @@
+"""
+Kubeconfig files: where an API server is, and who we are to it.
+
+Merging follows ``k8s.io/client-go/tools/clientcmd``: of several files the
+first that defines a name wins, whole; ``current-context`` comes from the first
+that sets it; a relative path is relative to the file that holds it; and what
+stands on a command line goes before what stands in a file.  What is not supported
+is refused when it would be used, never ignored: a client that quietly drops a
+credential or a proxy reaches the wrong place as the wrong user.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from twisted_exec.kube.kubeconfig.client_config import (
+    ALWAYS,
+    IF_AVAILABLE,
+    NEVER,
+    ClientConfig,
+    ExecPlugin,
+    Impersonation,
+    KubeConfigError,
+    Material,
+)
+from twisted_exec.kube.kubeconfig.entries import (
+    ConfigFile,
+    ConfigFiles,
+    Entry,
+    NoKubeConfig,
+    file_names,
+)
+from twisted_exec.kube.kubeconfig.environment import (
+    SERVICE_ACCOUNT,
+    checked_proxy,
+    in_cluster,
+    proxy_for,
+)
+
+__all__ = [
+    "ClientConfig",
+    "KubeConfigError",
+    "Material",
+    "Overrides",
+    "check_inline",
+    "check_server",
+    "context_name",
+    "file_names",
+    "load",
+    "load_inline",
+]
+
+EXEC_V1, EXEC_V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
+EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+"""The name under which a cluster keeps what its credential plugins want to know."""
+
+MAX_INLINE_BYTES = 256 << 10
+"""Ten times what the largest chains of certificates need; YAML of more would take seconds to read."""
+
+_OUTSIDE = {
+    "certificate-authority": "certificate-authority-data",
+    "client-certificate": "client-certificate-data",
+    "client-key": "client-key-data",
+    "tokenFile": "token",
+    "exec": "a token or a certificate",
+    "auth-provider": "a token or a certificate",
+}
+"""What leads out of a kubeconfig, and what is to be used where nothing may."""
+
+_INSTEAD_OF_PROVIDER = {
+    "gcp": "the credential plugin gke-gcloud-auth-plugin",
+    "azure": "the credential plugin kubelogin",
+    "oidc": "the credential plugin kubectl-oidc_login",
+}
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """
+    What goes before the files, as kubectl's options of these names; ``None`` and empty do not.
+
+    Paths are relative to the working directory.
+
+    :param cluster: name of an entry, as is ``user``.
+    :param impersonate: each part that is there goes before the file's.
+    """
+
+    cluster: str | None = None
+    user: str | None = None
+    namespace: str | None = None
+    server: str | None = None
+    certificate_authority: str | None = None
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+    token: str | None = field(default=None, repr=False)
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    impersonate: Impersonation = Impersonation()
+
+    def on_cluster(self, entry: Entry) -> Entry:
+        """
+        A cluster as this command line wants it.
+
+        How the server is trusted is one thing: a CA or ``insecure`` replaces all of it,
+        another server does not inherit a name to verify.
+        """
+        value = dict(entry.value)
+        if self.insecure_skip_tls_verify or self.certificate_authority:
+            for key in ("certificate-authority", "certificate-authority-data"):
+                value.pop(key, None)
+            value["insecure-skip-tls-verify"] = self.insecure_skip_tls_verify
+            _put(value, "certificate-authority", _absolute(self.certificate_authority))
+        if self.server:
+            value["server"] = self.server
+            value.pop("tls-server-name", None)
+        _put(value, "tls-server-name", self.tls_server_name)
+        return _changed(entry, value)
+
+    def on_user(self, entry: Entry) -> Entry:
+        """A user as this command line wants it: another token replaces the file's, too."""
+        value = dict(entry.value)
+        if self.token:
+            value.pop("tokenFile", None)
+        for path, key in (
+            (self.client_certificate, "client-certificate"),
+            (self.client_key, "client-key"),
+        ):
+            if path:
+                value.pop(f"{key}-data", None)
+                value[key] = _absolute(path)
+        _put(value, "token", self.token)
+        _put(value, "username", self.username)
+        _put(value, "password", self.password)
+        _put(value, "as", self.impersonate.user)
+        _put(value, "as-uid", self.impersonate.uid)
+        _put(value, "as-groups", list(self.impersonate.groups))
+        return _changed(entry, value)
+
+
+def _changed(entry: Entry, value: dict[str, Any]) -> Entry:
+    """What is wrong with it may be the command line's fault then, not the file's."""
+    if value == entry.value:
+        return entry
+    return replace(entry, value=value, where="with the options given: ")
+
+
+def _put(value: dict[str, Any], key: str, told: Any) -> None:
+    if told:
+        value[key] = told
+
+
+def _absolute(path: str | None) -> str | None:
+    return os.path.abspath(path) if path else None
+
+
+def load(
+    path: str | None = None,
+    context: str | None = None,
+    *,
+    overrides: Overrides | None = None,
+    environ: Mapping[str, str] | None = None,
+    service_account: str = SERVICE_ACCOUNT,
+) -> ClientConfig:
+    """
+    The configuration that kubectl would use.
+
+    :param path: one file, as ``--kubeconfig`` names it; else ``$KUBECONFIG``
+        (a list, missing files are skipped), else ``~/.kube/config``; else, in a pod,
+        its service account.
+    :param context: instead of ``current-context``.
+    :param overrides: what goes before all of that.
+    :param service_account: the directory that a pod's credentials are mounted at.
+    :raises KubeConfigError: no file, not readable, or not usable.
+    """
+    environ = os.environ if environ is None else environ
+    overrides = overrides or Overrides()
+    files = _files(path, overrides, environ, service_account)
+    config = _assemble(files, context or "", overrides)
+    if not config.proxy_url:
+        config = replace(config, proxy_url=proxy_for(config.url, environ))
+    return config
+
+
+def context_name(
+    path: str | None = None, context: str | None = None, *, environ: Mapping[str, str] | None = None
+) -> str:
+    """
+    The context that :func:`load` would use, by its name; empty where none is named.
+
+    :raises KubeConfigError: no file, or none that can be read.
+    """
+    if context:
+        return context
+    names = file_names(path, os.environ if environ is None else environ)
+    return ConfigFiles([ConfigFile.read(name) for name in names]).context("", False).name
+
+
+def load_inline(
+    content: bytes,
+    source: str,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+) -> ClientConfig:
+    """
+    The configuration of a kubeconfig that is data and no file, such as one out of a Secret.
+
+    Whoever may write such data need not be anybody on this machine.  So what would make this process
+    run a program, or open a file, is refused before anything is looked at.
+
+    :param content: YAML or JSON, 256 KiB or less.
+    :param source: what to name in messages in place of a file, such as ``secret a/b``.
+    :param context: instead of ``current-context``.
+    :raises KubeConfigError: it cannot be used.
+    """
+    file = check_inline(content, source)
+    config = _assemble(ConfigFiles([file]), context or "", Overrides())
+    if config.proxy_url:
+        return config
+    return replace(
+        config, proxy_url=proxy_for(config.url, os.environ if environ is None else environ)
+    )
+
+
+def check_inline(content: bytes, source: str) -> ConfigFile:
+    """
+    The file that a kubeconfig would be, which leads nowhere outside of itself; whichever context is used.
+
+    Parameters are as of :func:`load_inline`.
+
+    :raises KubeConfigError: it is too large, no kubeconfig, or names a file or a program.
+    """
+    if len(content) > MAX_INLINE_BYTES:
+        raise KubeConfigError(
+            f"{source}: the kubeconfig is larger than {MAX_INLINE_BYTES >> 10} KiB"
+        )
+    file = ConfigFile.parse(source, content)
+    if not content.strip():
+        raise KubeConfigError(f"{source}: the kubeconfig is empty")
+    for section, noun in (("clusters", "cluster"), ("users", "user")):
+        for entry in file.entries(section, noun):
+            _refuse_outside(entry)
+    return file
+
+
+def _refuse_outside(entry: Entry) -> None:
+    for key, instead in _OUTSIDE.items():
+        if entry.value.get(key):
+            raise entry.fail(f"{key} is not taken from here; use {instead}")
+
+
+def _files(
+    path: str | None, overrides: Overrides, environ: Mapping[str, str], service_account: str
+) -> ConfigFiles:
+    try:
+        files = ConfigFiles([ConfigFile.read(name) for name in file_names(path, environ)])
+        if path or not files.are_empty or overrides.server:
+            return files
+        missing = KubeConfigError(f"{files.names}: nothing is configured there")
+    except NoKubeConfig as error:
+        if overrides.server:
+            return ConfigFiles([])
+        missing = error
+    document = in_cluster(environ, service_account)
+    if document is None:
+        raise missing
+    return ConfigFiles([ConfigFile(service_account, document)])
+
+
+def _assemble(files: ConfigFiles, context_name: str, overrides: Overrides) -> ClientConfig:
+    context = files.context(context_name, not (overrides.cluster or overrides.server))
+    cluster_name = overrides.cluster or context.text("cluster")
+    user_name = overrides.user or context.text("user")
+    wanted_by = f'context "{context.name}"' if context.name else ""
+    cluster = Entry("cluster", "", context.file, {})
+    if cluster_name:
+        cluster = files.find("clusters", "cluster", cluster_name, wanted_by)
+    elif not overrides.server:
+        raise context.fail("no cluster is named")
+    user = Entry("user", "", context.file, {})
+    if user_name:
+        user = files.find("users", "user", user_name, wanted_by)
+    cluster, user = overrides.on_cluster(cluster), overrides.on_user(user)
+    config = _with_user(_with_cluster(cluster, context), user, cluster)
+    if overrides.namespace:
+        config = replace(config, namespace=overrides.namespace)
+    if config.has_credentials and config.in_the_clear:
+        raise cluster.fail("credentials would travel in the clear; use an https:// server")
+    return config
+
+
+def _with_cluster(cluster: Entry, context: Entry) -> ClientConfig:
+    server = cluster.text("server").rstrip("/")
+    check_server(server, cluster.fail)
+    ca = cluster.material("certificate-authority")
+    insecure = cluster.get("insecure-skip-tls-verify", bool, False)
+    if ca and insecure:
+        raise cluster.fail("insecure-skip-tls-verify cannot go with a certificate-authority")
+    named = f' (context "{context.name}")' if context.name else ""
+    return ClientConfig(
+        server=server,
+        namespace=context.text("namespace") or "default",
+        ca=ca,
+        tls_server_name=cluster.text("tls-server-name"),
+        insecure_skip_tls_verify=insecure,
+        proxy_url=_proxy(cluster),
+        source=f"{context.file}{named}",
+    )
+
+
+def _proxy(cluster: Entry) -> str:
+    told = cluster.text("proxy-url")
+    if not told:
+        return ""
+    return checked_proxy(told, lambda problem: cluster.fail(f"proxy-url {problem}"))
+
+
+def _with_user(config: ClientConfig, user: Entry, cluster: Entry) -> ClientConfig:
+    _refuse_provider(user)
+    certificate = user.material("client-certificate")
+    key = user.material("client-key")
+    if bool(certificate) != bool(key):
+        missing = "client-key" if certificate else "client-certificate"
+        raise user.fail(f"{missing} is missing")
+    token, token_file = user.text("token"), user.path("tokenFile")
+    if token_file and not token:  # which is good for as long as the file is not there
+        user.check_readable("tokenFile", token_file)
+    username = user.text("username")
+    if username and (token or token_file):
+        raise user.fail("username cannot go with a token")
+    return replace(
+        config,
+        certificate=certificate,
+        key=key,
+        token=token,
+        token_file=token_file,
+        username=username,
+        password=user.text("password"),
+        plugin=_plugin(user, cluster),
+        impersonate=_impersonation(user),
+    )
+
+
+def _refuse_provider(user: Entry) -> None:
+    if not user.value.get("auth-provider"):
+        return
+    provider = user.inner("auth-provider", user.value["auth-provider"]).text("name")
+    instead = _INSTEAD_OF_PROVIDER.get(provider, "a credential plugin")
+    raise user.fail(f"auth-provider is not supported; use {instead} (exec), or a token")
+
+
+def _impersonation(user: Entry) -> Impersonation:
+    told = user.inner("as-user-extra", user.value.get("as-user-extra") or {})
+    found = Impersonation(
+        user.text("as"),
+        user.text("as-uid"),
+        user.texts("as-groups"),
+        tuple((key, told.texts(key)) for key in sorted(told.value, key=str)),
+    )
+    if not found and (found.uid or found.groups or found.extra):
+        raise user.fail("as is missing: as-uid, as-groups and as-user-extra go with it")
+    if not all(isinstance(key, str) and key and key.isprintable() for key in told.value):
+        raise told.fail("a key is not a printable string")
+    return found
+
+
+def _plugin(user: Entry, cluster: Entry) -> ExecPlugin | None:
+    if user.value.get("exec") is None:
+        return None
+    told = user.inner("exec", user.value["exec"])
+    command, version = told.text("command"), told.text("apiVersion")
+    if not command:
+        raise told.fail("command is missing")
+    if version not in (EXEC_V1, EXEC_V1BETA1):
+        raise told.fail(f'apiVersion "{version}" is neither {EXEC_V1} nor {EXEC_V1BETA1}')
+    mode = told.text("interactiveMode") or (IF_AVAILABLE if version == EXEC_V1BETA1 else "")
+    if mode not in (NEVER, IF_AVAILABLE, ALWAYS):
+        raise told.fail(f"interactiveMode must be {NEVER}, {IF_AVAILABLE} or {ALWAYS}")
+    return ExecPlugin(
+        # Only a name alone is looked for in PATH.
+        command=told.path("command") if os.sep in command else command,
+        api_version=version,
+        args=told.texts("args"),
+        env=_environment(told),
+        interactive_mode=mode,
+        provide_cluster_info=told.get("provideClusterInfo", bool, False),
+        cluster_config=_plugin_config(cluster),
+        install_hint=told.get("installHint", str, ""),
+    )
+
+
+def _environment(told: Entry) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for number, item in enumerate(told.get("env", list, [])):
+        entry = told.inner(f"env[{number}]", item)
+        name, value = entry.text("name"), entry.get("value", str, "")
+        if not name or "=" in name or "\0" in value:
+            raise entry.fail("is no variable of an environment")
+        pairs.append((name, value))
+    return tuple(pairs)
+
+
+def _plugin_config(cluster: Entry) -> str:
+    for number, item in enumerate(cluster.get("extensions", list, [])):
+        entry = cluster.inner(f"extensions[{number}]", item)
+        if entry.value.get("name") == EXEC_EXTENSION:
+            try:
+                return json.dumps(entry.value.get("extension"), sort_keys=True, allow_nan=False)
+            except (TypeError, ValueError, RecursionError):
+                raise entry.fail("extension cannot be told as JSON") from None
+    return ""
+
+
+def check_server(server: str, fail: Callable[[str], Exception]) -> None:
+    """
+    Raise ``fail(problem)`` unless ``server`` is an ``http`` or ``https`` URL of a host.
+    """
+    try:
+        url = urlsplit(server)
+        usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        usable = usable and server.isascii() and " " not in server
+    except ValueError:
+        usable = False
+    if not usable:
+        raise fail(f'server "{server}" is not an https:// URL' if server else "no server is given")
+    if url.username or url.password or url.query or url.fragment:
+        raise fail("server must not hold a user, a query or a fragment")

@@ -1,0 +1,117 @@
+"""
+A kubeconfig that is followed: read again when one of its files changes, or one that it names.
+
+Credentials are renewed by replacing the file; a program that holds sessions for
+others is not restarted for that.  What cannot be read, such as a file that is
+being written, or a certificate whose key is still the old one's, changes nothing: the last good
+configuration stays in use, whole, and the log says so once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+from twisted.logger import Logger
+
+from twisted_exec.kube.kubeconfig.client_config import Material
+from twisted_exec.kube.kubeconfig.loader import ClientConfig, KubeConfigError, file_names, load
+from twisted_exec.kube.transport.connection import auth_headers, tls
+
+
+class ReloadingFiles:
+    """The files that a configuration names, as they last made sense together."""
+
+    _log = Logger()
+
+    def __init__(self) -> None:
+        self._stamp: object = None
+        self._good: ClientConfig | None = None
+
+    def current(self, config: ClientConfig) -> ClientConfig:
+        """
+        The configuration with what its files hold in place of their names.
+
+        Of files that never made sense the names stay: whoever uses them says what is wrong.
+        """
+        stamp = (config, [each.stamp() for each in _named(config)])
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._good = _read(config)
+            except KubeConfigError as error:
+                if self._good is None:
+                    self._stamp = None  # nothing to keep: look again each time
+                    return config
+                self._log.warn("keeping the credentials from before: {error}", error=str(error))
+        return config if self._good is None else self._good
+
+
+def _named(config: ClientConfig) -> tuple[Material, ...]:
+    return config.ca, config.certificate, config.key, Material(path=config.token_file)
+
+
+def _read(config: ClientConfig) -> ClientConfig:
+    """
+    :raises KubeConfigError: a file cannot be used, or the key is not the certificate's.
+    """
+    ca, certificate, key = (
+        Material(data=each.read()) for each in (config.ca, config.certificate, config.key)
+    )
+    found = replace(config, ca=ca, certificate=certificate, key=key)
+    if found.url.scheme == "https":
+        tls(found)
+    if config.token_file:
+        told = auth_headers(replace(config, token=""))
+        # The file still goes before it: a token is read each time, and this one while it cannot be.
+        found = replace(found, token=told[0][1].removeprefix(b"Bearer ").decode("ascii"))
+    return found
+
+
+class ReloadingConfig:
+    """
+    The configuration that kubectl would use now.
+
+    Parameters and errors are those of :func:`~twisted_exec.kube.kubeconfig.loader.load`.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        path: str | None = None,
+        context: str | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._path, self._context = path, context
+        self._environ = dict(os.environ if environ is None else environ)
+        self._files = ReloadingFiles()
+        self._stamp = self._stamps()
+        self._config = load(path, context, environ=self._environ)
+
+    def current(self) -> ClientConfig:
+        """The configuration as its files are now, or as they last made sense."""
+        stamp = self._stamps()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._config = load(self._path, self._context, environ=self._environ)
+            except KubeConfigError as error:
+                self._log.warn(
+                    "the kubeconfig has changed and cannot be used, the old one stays: {error}",
+                    error=str(error),
+                )
+        return self._files.current(self._config)
+
+    def _stamps(self) -> list[tuple[str, int, int, int]]:
+        """One per file; a file that is gone has none."""
+        stamps = []
+        try:
+            for name in file_names(self._path, self._environ):
+                told = os.stat(name)
+                stamps.append((name, told.st_ino, told.st_mtime_ns, told.st_size))
+        except (OSError, KubeConfigError):
+            pass  # loading says it better
+        return stamps

@@ -1,0 +1,103 @@
+"""
+A kubeconfig as text: the other way round from :mod:`.kubeconfig`.
+
+Of one cluster, one user and one context, whatever else was in what a configuration was read from: what
+is handed on holds the credentials of the one who is meant, and nobody else's.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from twisted_exec.kube.kubeconfig.client_config import (
+    ClientConfig,
+    ExecPlugin,
+    Impersonation,
+    Material,
+)
+from twisted_exec.kube.kubeconfig.loader import EXEC_EXTENSION
+
+
+def written(config: ClientConfig, name: str) -> bytes:
+    """
+    The kubeconfig that says this and no more.
+
+    PEM that lies in files is read and becomes data; a token's file stays one, as tokens are renewed in place.
+
+    :param name: of its cluster, user and context.
+    :raises KubeConfigError: a file cannot be read.
+    """
+    context = {"cluster": name, "user": name}
+    if config.namespace != "default":
+        context["namespace"] = config.namespace
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": _cluster(config)}],
+        "users": [{"name": name, "user": _user(config)}],
+        "contexts": [{"name": name, "context": context}],
+        "current-context": name,
+    }
+    # JSON is YAML, and needs no library to be written safely.
+    return json.dumps(document, indent=2).encode() + b"\n"
+
+
+def _cluster(config: ClientConfig) -> dict[str, Any]:
+    cluster = {
+        "server": config.server,
+        "certificate-authority-data": _data(config.ca),
+        "tls-server-name": config.tls_server_name,
+        "insecure-skip-tls-verify": config.insecure_skip_tls_verify,
+        "proxy-url": config.proxy_url,
+    }
+    if config.plugin is not None and config.plugin.cluster_config:
+        told = {"name": EXEC_EXTENSION, "extension": json.loads(config.plugin.cluster_config)}
+        cluster["extensions"] = [told]
+    return _without_empty(cluster)
+
+
+def _user(config: ClientConfig) -> dict[str, Any]:
+    user = {
+        "client-certificate-data": _data(config.certificate),
+        "client-key-data": _data(config.key),
+        "token": config.token,
+        "tokenFile": config.token_file,
+        "username": config.username,
+        "password": config.password,
+        **_acting(config.impersonate),
+    }
+    if config.plugin is not None:
+        user["exec"] = _exec(config.plugin)
+    return _without_empty(user)
+
+
+def _acting(told: Impersonation) -> dict[str, Any]:
+    return {
+        "as": told.user,
+        "as-uid": told.uid,
+        "as-groups": list(told.groups),
+        "as-user-extra": {key: list(values) for key, values in told.extra},
+    }
+
+
+def _exec(plugin: ExecPlugin) -> dict[str, Any]:
+    told = {
+        "apiVersion": plugin.api_version,
+        "command": plugin.command,
+        "args": list(plugin.args),
+        "env": [{"name": name, "value": value} for name, value in plugin.env],
+        "interactiveMode": plugin.interactive_mode,
+        "provideClusterInfo": plugin.provide_cluster_info,
+        "installHint": plugin.install_hint,
+    }
+    return _without_empty(told)
+
+
+def _data(material: Material) -> str:
+    return base64.b64encode(material.read()).decode("ascii")
+
+
+def _without_empty(told: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in told.items() if value}

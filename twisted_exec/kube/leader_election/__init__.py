@@ -1,0 +1,3 @@
+"""
+Leader election by Lease, and services that run only on the leader.
+"""

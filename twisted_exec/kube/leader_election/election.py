@@ -1,0 +1,359 @@
+"""
+Who of several programs acts for all: leader election by Lease.
+
+As client-go has it (``k8s.io/client-go/tools/leaderelection/leaderelection.go``): whoever writes
+their name into one Lease leads, and writes again every few seconds; the API server's optimistic
+concurrency lets one writer of two win.  The others look at the Lease now and then, and take it when
+nobody has written it for as long as it says.
+
+Clocks of different hosts are never compared.  The times within a Lease are for people: each candidate
+counts by its own steady clock from when it *saw* the Lease change.  A leader counts from before it
+*asked* for its last renewal that was granted, and stops acting well before that is so long ago that
+others may take over (10 of 15 s), whether or not its requests have been answered.  So no two lead at
+once by any clock that counts seconds.  A process that was stopped for longer may still finish what
+it was about when it goes on: whoever leads writes under resourceVersions, as if others could too.
+
+A leader that stops says so in the Lease, and need not be waited for.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet import defer
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.kinds import LEASES
+from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.api.times import precise_timestamp
+from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases, Object
+
+_JITTER = 1.2
+"""Followers look after 1 to 2.2 times the pause, so that they do not all look at once."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """
+    client-go's defaults.
+
+    :param lease_seconds: after which a Lease that nobody renews is anyone's.
+    :param renew_seconds: after which a leader that cannot renew it leads no longer.
+    :param retry_seconds: between two attempts.
+    """
+
+    lease_seconds: int = 15
+    renew_seconds: float = 10.0
+    retry_seconds: float = 2.0
+
+
+def holder_of(lease: Object) -> str:
+    """Who holds it; empty for nobody."""
+    return str(lease.get("spec", {}).get("holderIdentity") or "")
+
+
+class Sight:
+    """
+    What one candidate has seen of the Lease, and since when by its own clock.
+
+    :param terms: for a Lease that does not say how long it is good.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._spec: Object | None = None
+        self._seen = 0.0
+
+    def saw(self, lease: Object, now: float) -> None:
+        """This is how it is now; what counts is when that changed."""
+        spec = lease.get("spec", {})
+        if spec != self._spec:
+            self._spec, self._seen = copy.deepcopy(spec), now
+
+    def is_free_for(self, identity: str, now: float) -> bool:
+        """Whether somebody may take it: nobody has it, or has renewed it, or it is theirs."""
+        spec = self._spec or {}
+        if spec.get("holderIdentity") in (None, "", identity):
+            return True
+        seconds = spec.get("leaseDurationSeconds")
+        if not isinstance(seconds, int):
+            seconds = self._terms.lease_seconds
+        return now >= self._seen + seconds
+
+
+def claimed(lease: Object | None, identity: str, terms: Terms, moment: float) -> Object:
+    """
+    The spec with which somebody takes the Lease, or goes on holding it.
+
+    :param moment: seconds since the epoch, for people.
+    """
+    told = precise_timestamp(moment)
+    spec: Object = {
+        "holderIdentity": identity,
+        "leaseDurationSeconds": terms.lease_seconds,
+        "acquireTime": told,
+        "renewTime": told,
+        "leaseTransitions": 0,
+    }
+    if lease is not None:
+        before = lease.get("spec", {})
+        spec["leaseTransitions"] = before.get("leaseTransitions") or 0
+        if before.get("holderIdentity") == identity:
+            spec["acquireTime"] = before.get("acquireTime") or told
+        else:
+            spec["leaseTransitions"] += 1
+    return spec
+
+
+def released(lease: Object, moment: float) -> Object:
+    """The spec with which a leader lets it go: anyone may have it at once."""
+    told = precise_timestamp(moment)
+    return {
+        "holderIdentity": "",
+        "leaseDurationSeconds": 1,
+        "acquireTime": told,
+        "renewTime": told,
+        "leaseTransitions": lease.get("spec", {}).get("leaseTransitions") or 0,
+    }
+
+
+class Election(Service):
+    """
+    One candidate.
+
+    :param identity: what it is called; no two may be called the same.
+    :param clock: counts seconds; never set, see :func:`~twisted_exec.program.start.use_monotonic_clock`.
+    :param now: seconds since the epoch.
+    :param chance: from 0 to 1, anew each time.
+    :ivar leading: it leads.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        leases: ILeases,
+        identity: str,
+        leader: ILeader,
+        clock: IReactorTime,
+        now: Callable[[], float],
+        *,
+        terms: Terms | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._leases, self.identity, self._leader = leases, identity, leader
+        self._clock, self._now, self._chance = clock, now, chance
+        self._terms = terms or Terms()
+        self._sight = Sight(self._terms)
+        self.leading = False
+        self._held: Object | None = None  # as we wrote it last
+        self._asking: Deferred[None] | None = None
+        self._leaving: Deferred[None] | None = None
+        self._next: IDelayedCall | None = None
+        self._end: IDelayedCall | None = None
+        self._told = ""
+
+    def startService(self) -> None:
+        """Stand for election."""
+        super().startService()
+        self._try()
+
+    def stopService(self) -> Deferred[None]:
+        """Lead no longer, and say so.  Fires when that is done, or cannot be."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        _cancel(self._next)
+        self._depose("it stops")
+        if self._leaving is not None:
+            await _fired_with(self._leaving)
+        if self._asking is not None:
+            await self._answered(self._asking)
+        if self._held is not None:
+            await self._release(self._held)
+
+    async def _answered(self, asking: Deferred[None]) -> None:
+        """What is asked for now may be granted, and then has to be released; for that long only."""
+        late = self._clock.callLater(self._terms.retry_seconds, asking.cancel)
+        await _fired_with(asking)
+        _cancel(late)
+
+    async def _release(self, held: Object) -> None:
+        self._held = None
+        letting_go = {**held, "spec": released(held, self._now())}
+        writing: Deferred[Object] = self._leases.update(letting_go)
+        writing.addTimeout(self._terms.retry_seconds, self._clock)
+        try:
+            await writing
+        except Exception as error:  # whatever it is: others wait until the lease is over
+            self._log.info("the lease is not released: {why}", why=str(error))
+
+    def heard(self, lease: Object) -> None:
+        """
+        Somebody tells that the Lease has changed, who need not: one that is let go is asked for
+        at once.
+        """
+        if self.running and not self.leading and not holder_of(lease):
+            self._try()
+
+    def _try(self) -> None:
+        _cancel(self._next)
+        if self._asking is not None or self._leaving is not None:
+            return  # comes back when that is over
+        asking = Deferred.fromCoroutine(self._ask())
+        self._asking = asking
+        asking.addTimeout(self._terms.renew_seconds / 2, self._clock)
+        asking.addErrback(self._failed).addBoth(self._asked)
+
+    async def _ask(self) -> None:
+        began = self._clock.seconds()
+        if self.leading and self._held is not None:
+            try:
+                self._granted(await self._write(self._held), began)
+                return
+            except APIError as error:
+                # Whoever has changed it, it may still be ours.
+                if error.code not in (Conflict.code, NotFound.code):
+                    raise
+        lease = await self._get()
+        if self.leading and (lease is None or holder_of(lease) != self.identity):
+            self._depose("another has its lease")
+        elif lease is None or self._may_take(lease):
+            self._granted(await self._write(lease), began)
+
+    def _may_take(self, lease: Object) -> bool:
+        now = self._clock.seconds()
+        self._sight.saw(lease, now)
+        return self._sight.is_free_for(self.identity, now)
+
+    async def _get(self) -> Object | None:
+        try:
+            lease: Object = await self._leases.get()
+        except APIError as error:
+            if error.code != NotFound.code:
+                raise
+            return None
+        return lease
+
+    async def _write(self, lease: Object | None) -> Object:
+        spec = claimed(lease, self.identity, self._terms, self._now())
+        stored: Object
+        if lease is None:
+            stored = await self._leases.create(spec)
+        else:
+            stored = await self._leases.update({**lease, "spec": spec})
+        return stored
+
+    def _granted(self, stored: Object, began: float) -> None:
+        self._held, self._told = stored, ""
+        seconds = began + self._terms.renew_seconds - self._clock.seconds()
+        if not self.running or self._leaving is not None or seconds <= 0:
+            return  # it came too late
+        _cancel(self._end)
+        self._end = self._clock.callLater(seconds, self._depose, "its lease could not be renewed")
+        if not self.leading:
+            self.leading = True
+            self._log.info("{identity} leads", identity=self.identity)
+            self._leader.elected()
+
+    def _failed(self, failure: Failure) -> None:
+        if failure.check(defer.CancelledError) or _code(failure) == Conflict.code:
+            return  # it stops; or another was faster
+        late = failure.check(defer.TimeoutError)
+        told = "no answer in time" if late else failure.getErrorMessage()
+        if not late and not failure.check(APIError):
+            self._log.failure("asking for the lease failed", failure)
+        elif told != self._told:
+            self._log.warn("the lease cannot be had: {why}", why=told)
+        self._told = told
+
+    def _asked(self, _: object) -> None:
+        self._asking = None
+        self._later()
+
+    def _later(self) -> None:
+        if self.running and self._leaving is None:
+            _cancel(self._next)
+            wide = 1.0 if self.leading else 1.0 + _JITTER * self._chance()
+            self._next = self._clock.callLater(self._terms.retry_seconds * wide, self._try)
+
+    def _depose(self, why: str) -> None:
+        _cancel(self._end)
+        if not self.leading:
+            return
+        self.leading = False
+        if self.running:
+            self._held = None  # it is read anew
+        self._log.info("{identity} leads no longer: {why}", identity=self.identity, why=why)
+        self._leaving = self._leader.deposed()
+        self._leaving.addBoth(self._left)
+
+    def _left(self, result: object) -> None:
+        self._leaving = None
+        if isinstance(result, Failure):
+            self._log.failure("what the leader did did not end well", result)
+        if self._asking is None:
+            self._later()
+
+
+@implementer(ILeases)
+class ClientLeases:
+    """A Lease of an API server, through a client."""
+
+    def __init__(self, client: IKubeClient, namespace: str, name: str) -> None:
+        self._client, self._namespace, self._name = client, namespace, name
+
+    def get(self) -> Deferred[Object]:
+        """As :meth:`ILeases.get`."""
+        return self._client.get(LEASES.resource, self._name, self._namespace)
+
+    def create(self, spec: Object) -> Deferred[Object]:
+        """As :meth:`ILeases.create`."""
+        lease = new_lease(self._namespace, self._name, spec)
+        return self._client.create(LEASES.resource, lease, self._namespace)
+
+    def update(self, lease: Object) -> Deferred[Object]:
+        """As :meth:`ILeases.update`."""
+        return self._client.update(LEASES.resource, lease, self._namespace)
+
+
+def new_lease(namespace: str, name: str, spec: Object) -> Object:
+    """A whole Lease."""
+    return {
+        "apiVersion": LEASES.resource.api_version,
+        "kind": LEASES.resource.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def _code(failure: Failure) -> int:
+    """Of an API server's answer; 0 for anything else.  What is sent over a wire has no type."""
+    return failure.value.code if isinstance(failure.value, APIError) else 0
+
+
+def _cancel(call: IDelayedCall | None) -> None:
+    if call is not None and call.active():
+        call.cancel()
+
+
+def _fired_with(other: Deferred[None]) -> Deferred[None]:
+    """Fires when another does, whose result stays its own."""
+    fired: Deferred[None] = Deferred()
+
+    def tell(result: Any) -> Any:
+        fired.callback(None)
+        return result
+
+    other.addBoth(tell)
+    return fired

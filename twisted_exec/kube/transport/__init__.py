@@ -1,0 +1,3 @@
+"""
+HTTP requests and connections to one API server: TLS, proxies, limits.
+"""

@@ -1,0 +1,273 @@
+"""
+From a kubeconfig to a connection: endpoint and headers of one API server.
+
+Shared by the client and by the console client, so that both reach the same
+server as the same user.  Nothing is cached here: PEM and token files are read
+when a connection is made or a request is sent, so renewed credentials are
+picked up without a restart.  What a plugin says must be in the configuration
+already, see :mod:`.credentials`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.status import APIError, Unauthorized
+from twisted_exec.kube.kubeconfig.client_config import (
+    ClientConfig,
+    Impersonation,
+    KubeConfigError,
+    read_file,
+)
+from twisted_exec.kube.transport.proxy import Proxy, proxied
+from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.endpoints import client_endpoint, client_endpoint_over
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.pem import validity_problem
+
+DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+def host_and_port(config: ClientConfig) -> tuple[str, int]:
+    """Where to connect: without brackets, the scheme's port when none is given."""
+    url = config.url
+    return url.hostname or "", url.port or DEFAULT_PORTS[url.scheme]
+
+
+def host_header(config: ClientConfig) -> bytes:
+    """The ``Host`` header (IPv6 addresses in brackets)."""
+    return config.url.netloc.encode("ascii")
+
+
+class Connecting(Protocol):
+    """Makes an endpoint of an API server, as :func:`endpoint` does."""
+
+    def __call__(
+        self, config: ClientConfig, reactor: Any, *, timeout_seconds: float
+    ) -> IStreamClientEndpoint:
+        """See :func:`endpoint`."""
+
+
+def endpoint(
+    config: ClientConfig,
+    reactor: Any,
+    *,
+    timeout_seconds: float = 10.0,
+    offered: Sequence[bytes] = (b"http/1.1",),
+) -> IStreamClientEndpoint:
+    """
+    The API server as an endpoint.
+
+    :param offered: what may be spoken above TLS (ALPN), the preferred first.
+
+    ``connect()`` fires after the server was verified; it fails with
+    :class:`KubeConfigError` when a PEM file cannot be used, with
+    :class:`~twisted_exec.kube.transport.proxy.ProxyError` when a proxy does not lead there, with
+    the errors of :func:`twisted_exec.tls.endpoints.client_endpoint` otherwise.
+    """
+    return _ServerEndpoint(config, reactor, timeout_seconds, offered)
+
+
+@implementer(IStreamClientEndpoint)
+@dataclass(frozen=True)
+class _ServerEndpoint:
+    config: ClientConfig
+    reactor: Any
+    timeout_seconds: float
+    offered: Sequence[bytes]
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        return _cancellable(Deferred.fromCoroutine(self._connect(protocolFactory)))
+
+    async def _connect(self, factory: IProtocolFactory) -> IProtocol:
+        # Each request's connection would be two lines in the log.
+        factory.noisy = False  # type: ignore[attr-defined]
+        protocol: IProtocol = await self._underlying().connect(factory)
+        return protocol
+
+    def _underlying(self) -> IStreamClientEndpoint:
+        config, seconds = self.config, self.timeout_seconds
+        host, port = host_and_port(config)
+        own: ClientTLS | None = None
+        if config.url.scheme == "https":
+            own = tls(config, self.offered)
+        elif config.has_credentials and config.in_the_clear:
+            raise KubeConfigError(f"{config.server}: credentials would travel in the clear")
+        if not config.proxy_url:
+            return client_endpoint(self.reactor, host, port, own, timeout_seconds=seconds)
+        proxy = Proxy.parse(config.proxy_url)
+        tunnel = proxied(
+            client_endpoint(
+                self.reactor,
+                proxy.host,
+                proxy.port,
+                _proxy_tls(config, proxy),
+                timeout_seconds=seconds,
+            ),
+            proxy,
+            host,
+            port,
+        )
+        peer = f"{config.url.netloc} behind {proxy}"
+        return client_endpoint_over(self.reactor, tunnel, own, peer, timeout_seconds=seconds)
+
+
+def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
+    """
+    The same, but a cancelled attempt fails with CancelledError.
+
+    Twisted's endpoints then fail in words of their own: whoever cancelled would
+    take the server for down, and try again.
+    """
+
+    def cancel(told: Deferred[IProtocol]) -> None:
+        told.errback(CancelledError())
+        connecting.cancel()
+
+    told: Deferred[IProtocol] = Deferred(cancel)
+
+    def connected(protocol: Any) -> None:
+        if told.called:
+            protocol.transport.abortConnection()
+        else:
+            told.callback(protocol)
+
+    def failed(failure: Failure) -> None:
+        if not told.called:
+            told.errback(failure)
+
+    connecting.addCallbacks(connected, failed)
+    return told
+
+
+def tls(config: ClientConfig, offered: Sequence[bytes] = (b"http/1.1",)) -> ClientTLS:
+    """
+    The verified TLS client of ``config``, from the PEM as it is now.
+
+    :param offered: as of :func:`endpoint`.
+    :raises KubeConfigError: a file is missing, or is not the PEM it should be.
+    """
+    host, _ = host_and_port(config)
+    try:
+        return ClientTLS(
+            config.tls_server_name or host,
+            ca_pem=config.ca.read() if config.ca else None,
+            certificate_pem=config.certificate.read(),
+            key_pem=config.key.read(),
+            insecure_skip_verify=config.insecure_skip_tls_verify,
+            alpn=offered,
+        )
+    except TLSConfigError as error:
+        raise KubeConfigError(f"{config.source or config.server}: {error}") from None
+
+
+def _proxy_tls(config: ClientConfig, proxy: Proxy) -> ClientTLS | None:
+    """A proxy is believed as the server is, by its own name; our certificate is not for it."""
+    if proxy.scheme != "https":
+        return None
+    try:
+        return ClientTLS(
+            proxy.host,
+            ca_pem=config.ca.read() if config.ca else None,
+            insecure_skip_verify=config.insecure_skip_tls_verify,
+        )
+    except TLSConfigError as error:
+        raise KubeConfigError(f"{config.source or config.server}: {proxy}: {error}") from None
+
+
+def explain_refusal(refused: APIError, config: ClientConfig) -> APIError:
+    """
+    An answer of the server, with what we know about it: a certificate that it takes no more.
+
+    :return: ``refused`` itself; of a 401 its message may say more.
+    """
+    if refused.code == Unauthorized.code and (problem := _certificate_problem(config)):
+        refused.message = f"{refused.message} ({problem})"
+    return refused
+
+
+def _certificate_problem(config: ClientConfig) -> str:
+    try:
+        content = config.certificate.read()
+    except KubeConfigError:
+        return ""
+    return validity_problem(content, "our certificate")
+
+
+def connection_stamp(config: ClientConfig) -> Hashable:
+    """
+    Changes when connections must: those that are open lead elsewhere, or hold an old identity.
+    """
+    files = (config.ca, config.certificate, config.key)
+    return (
+        config.server,
+        config.proxy_url,
+        config.tls_server_name,
+        config.insecure_skip_tls_verify,
+        files,
+        tuple(each.stamp() for each in files),
+    )
+
+
+def identity_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
+    """
+    Who we are, and as whom we act.
+
+    :raises KubeConfigError: as :func:`auth_headers`.
+    """
+    return [*auth_headers(config), *impersonation_headers(config.impersonate)]
+
+
+def impersonation_headers(asked: Impersonation) -> list[tuple[bytes, bytes]]:
+    """The ``Impersonate-`` headers; none when we act as ourselves."""
+    if not asked:
+        return []
+    headers = [(b"Impersonate-User", asked.user.encode())]
+    headers += [(b"Impersonate-Group", group.encode()) for group in asked.groups]
+    if asked.uid:
+        headers.append((b"Impersonate-Uid", asked.uid.encode()))
+    for key, values in asked.extra:
+        name = b"Impersonate-Extra-" + quote(key.lower(), safe="").encode("ascii")
+        headers += [(name, value.encode()) for value in values]
+    return headers
+
+
+def auth_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
+    """
+    The ``Authorization`` header, or nothing when a certificate says who we are.
+
+    A token file wins over a token and is read each time: tokens are renewed in
+    place.  While it cannot be read, the token counts, if there is one.
+
+    :raises KubeConfigError: the token file cannot be read, or holds no token.
+    """
+    if config.token_file:
+        try:
+            return [(b"Authorization", b"Bearer " + _token(read_file(config.token_file), config))]
+        except KubeConfigError:
+            if not config.token:
+                raise
+    if config.token:
+        return [(b"Authorization", b"Bearer " + _token(config.token.encode(), config))]
+    if config.username:
+        pair = f"{config.username}:{config.password}".encode()
+        return [(b"Authorization", b"Basic " + base64.b64encode(pair))]
+    return []
+
+
+def _token(raw: bytes, config: ClientConfig) -> bytes:
+    token = raw.strip()
+    # Anything but printable ASCII would let a file inject headers.
+    if not token or any(byte <= 0x20 or byte >= 0x7F for byte in token):
+        where = config.token_file or config.source or config.server
+        raise KubeConfigError(f"{where}: holds no token of printable ASCII characters")
+    return token

@@ -1,0 +1,475 @@
+"""
+One HTTP request to one API server, bounded in time and size.
+
+Three things stock Agent and treq leave open are closed here.  The deadline
+covers the whole exchange, not only the response's head.  An exchange that is
+given up aborts its connection: TLS's orderly close waits for a peer that may
+be dead.  And a pooled connection that the server had just closed is tried
+once more, when repeating does no harm.
+
+A request that is answered 401 was not begun.  So when a credential plugin then has
+something else to show, any request is sent once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from treq.client import HTTPClient
+from twisted.internet import error
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
+from twisted.internet.interfaces import IConsumer, IStreamClientEndpoint
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from twisted.web.client import (
+    URI,
+    Agent,
+    HTTPConnectionPool,
+    RequestTransmissionFailed,
+    ResponseDone,
+    ResponseFailed,
+    ResponseNeverReceived,
+)
+from twisted.web.http import PotentialDataLoss
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
+from zope.interface import implementer
+
+from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
+from twisted_exec.kube.credentials.cache import renewed, settled
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.transport.connection import connection_stamp, endpoint, identity_headers
+from twisted_exec.kube.transport.limits import Head
+
+T = TypeVar("T")
+
+USER_AGENT = "twisted-exec"
+
+# Below the idle time of any server we know (kube-apiserver 90 s and more, ours
+# 60 s), so that the server rarely closes a connection just as we use it.
+IDLE_SECONDS = 30
+
+Answer = tuple[int, Mapping[str, str], bytes]
+"""Code, the headers of :data:`_TOLD`, body."""
+
+_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, AssertionError)
+"""What Twisted's parser of answers ends with, besides errors of its own."""
+
+_TOLD = ("retry-after", "content-type", "cache-control")
+
+
+@dataclass(frozen=True)
+class Request:
+    """
+    What to ask.
+
+    :param target: path and query, percent-encoded.
+    :param repeatable: asking twice does no harm.
+    """
+
+    method: str
+    target: str
+    body: bytes = field(default=b"", repr=False)
+    content_type: str = "application/json"
+    repeatable: bool = False
+
+
+class HTTPTransport:
+    """
+    Sends requests to the server of ``config``.
+
+    Connections persist and are shared; when the configuration or a PEM file
+    changes, new requests use new connections and the old ones close as they
+    become idle.
+
+    :param renew: the configuration as it is now, asked for each request.
+    :param agent: the program, as its ``User-Agent`` names it.
+    :param peer: what the server is, for errors.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        reactor: Any,
+        *,
+        connect_seconds: float = 10.0,
+        server: IStreamClientEndpoint | None = None,
+        renew: Callable[[], ClientConfig] | None = None,
+        agent: str = USER_AGENT,
+        peer: str = "the API server",
+    ) -> None:
+        self.config, self._peer = config, peer
+        self._agent = agent.encode("ascii")
+        self._shown = config  # with what plugins said
+        self._renew = renew
+        self._reactor = reactor
+        self._connect_seconds, self._given_server = connect_seconds, server
+        self._server = self._endpoint()
+        self._pool = self._new_pool()
+        self._stamp = connection_stamp(config)
+
+    def _endpoint(self) -> IStreamClientEndpoint:
+        return self._given_server or endpoint(
+            self._shown, self._reactor, timeout_seconds=self._connect_seconds
+        )
+
+    def close(self) -> Deferred[None]:
+        """Close idle connections; fires when they are closed."""
+        # Who gives up waiting must not cancel what closes: nobody would hear of that.
+        closed: Deferred[None] = Deferred()
+        closing = self._pool.closeCachedConnections()
+        closing.addBoth(lambda _: None if closed.called else closed.callback(None))
+        return closed
+
+    async def collect(
+        self, request: Request, *, timeout_seconds: float, limit_bytes: int
+    ) -> Answer:
+        """
+        The whole answer.
+
+        :raises BadGateway: no connection, a broken one, or a body above ``limit_bytes``.
+        :raises GatewayTimeout: no complete answer in time.
+        """
+
+        def exchange() -> Deferred[Answer]:
+            once = Deferred.fromCoroutine(self._collect_twice(request, limit_bytes))
+            return once.addTimeout(timeout_seconds, self._reactor)
+
+        return await self._answered(exchange, request)
+
+    async def stream(
+        self,
+        request: Request,
+        receive: Callable[[bytes], None],
+        *,
+        begun: Callable[[], None],
+        head_seconds: float,
+        total_seconds: float,
+        limit_bytes: int,
+    ) -> Answer:
+        """
+        Deliver the body of a 200 to ``receive``, chunk by chunk, until it ends.
+
+        ``begun`` is called first, when the head has arrived.
+
+        Any other answer is collected and returned, as :meth:`collect` does;
+        after a stream the returned body is empty.  Errors are those of
+        :meth:`collect`; an exception of ``receive`` ends the stream and is raised.
+        """
+
+        def exchange() -> Deferred[Answer]:
+            once = Deferred.fromCoroutine(
+                self._stream(request, receive, begun, head_seconds, limit_bytes)
+            )
+            return once.addTimeout(total_seconds, self._reactor)
+
+        return await self._answered(exchange, request)
+
+    async def _answered(self, exchange: Callable[[], Deferred[Answer]], request: Request) -> Answer:
+        """Time limits are for exchanges; that of a plugin is its own."""
+        asking = Deferred.fromCoroutine(self._shown_again(exchange))
+        return await self._translated(asking, request)
+
+    async def _shown_again(self, exchange: Callable[[], Deferred[Answer]]) -> Answer:
+        config = self._current()
+        shown = await settled(config, self._reactor)
+        self._follow(shown)
+        answer = await exchange()
+        if answer[0] != 401:
+            return answer
+        other = await renewed(config, self._reactor, shown)
+        if other is None:
+            return answer
+        self._follow(other)
+        return await exchange()
+
+    async def _collect_twice(self, request: Request, limit_bytes: int) -> Answer:
+        try:
+            return await self._collect(request, limit_bytes)
+        except (ResponseNeverReceived, RequestTransmissionFailed):
+            if not request.repeatable:
+                raise
+        return await self._collect(request, limit_bytes)
+
+    async def _collect(self, request: Request, limit_bytes: int) -> Answer:
+        use = _Use(self._pool)
+        response = await self._send(request, use)
+        return await _collected(response, limit_bytes, use)
+
+    async def _stream(
+        self,
+        request: Request,
+        receive: Callable[[bytes], None],
+        begun: Callable[[], None],
+        head_seconds: float,
+        limit_bytes: int,
+    ) -> Answer:
+        # A stream's connection is not shared: it ends with the stream.
+        use = _Use(HTTPConnectionPool(self._reactor, persistent=False))
+        head = self._send(request, use)
+        response = await head.addTimeout(head_seconds, self._reactor)
+        if response.code != 200:
+            return await _collected(response, limit_bytes, use)
+        begun()
+        body = _Body(receive, use.abort)
+        response.deliverBody(body)
+        await body.done
+        return response.code, {}, b""
+
+    def _send(self, request: Request, use: _Use) -> Deferred[Any]:
+        headers = Headers({b"User-Agent": [self._agent], b"Accept": [b"application/json"]})
+        for name, value in identity_headers(self._shown):
+            headers.addRawHeader(name, value)
+        if request.body:
+            headers.setRawHeaders(b"Content-Type", [request.content_type.encode("ascii")])
+        client = HTTPClient(
+            Agent.usingEndpointFactory(self._reactor, _Fixed(self._server), use),
+            data_to_body_producer=_Bytes,
+        )
+        sent: Deferred[Any] = client.request(
+            request.method,
+            self._shown.server + request.target,
+            headers=headers,
+            data=request.body or None,
+            allow_redirects=False,
+            unbuffered=True,
+            reactor=self._reactor,
+        )
+        return sent.addBoth(use.answered).addErrback(self._refused, use)
+
+    def _refused(self, failure: Failure, use: _Use) -> Failure:
+        if use.problem:
+            return Failure(BadGateway(f"{self._peer} {self.config.server}: {use.problem}"))
+        return _plain_cancellation(failure)
+
+    def _new_pool(self) -> HTTPConnectionPool:
+        pool = HTTPConnectionPool(self._reactor, persistent=True)
+        pool.maxPersistentPerHost = 8
+        pool.cachedConnectionTimeout = IDLE_SECONDS
+        # Retrying is ours: the pool hides which connection is in use when it retries.
+        pool.retryAutomatically = False
+        return pool
+
+    def _current(self) -> ClientConfig:
+        if self._renew is not None:
+            self.config = self._renew()
+        return self.config
+
+    def _follow(self, shown: ClientConfig) -> None:
+        """Connections of an old configuration or identity serve no new request."""
+        self._shown = shown
+        stamp = connection_stamp(shown)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        self._server = self._endpoint()
+        self._pool.closeCachedConnections()
+        self._pool = self._new_pool()
+
+    async def _translated(self, exchange: Deferred[Answer], request: Request) -> Answer:
+        """Whatever keeps an answer from arriving is one of two API errors."""
+        try:
+            return await exchange
+        except (APIError, CancelledError):
+            raise
+        except (error.TimeoutError, TimeoutError):
+            raise GatewayTimeout(
+                f"{self._peer} {self.config.server} did not answer "
+                f"{request.method} {_path_only(request.target)} in time"
+            ) from None
+        except _Misuse as wrapped:
+            raise wrapped.cause from None
+        except Exception as failed:
+            # Connecting and TLS fail in as many types as there are libraries;
+            # to the caller all of them mean that the server cannot be reached.
+            raise BadGateway(
+                f"cannot reach {self._peer} {self.config.server}: {_why(failed)}"
+            ) from None
+
+
+def _plain_cancellation(failure: Failure) -> Failure:
+    """Twisted wraps a cancellation as a response that never came."""
+    reasons = getattr(failure.value, "reasons", [])
+    return next((reason for reason in reasons if reason.check(CancelledError)), failure)
+
+
+def _path_only(target: str) -> str:
+    return target.partition("?")[0]
+
+
+def _why(failed: BaseException) -> str:
+    """One line; wrapped reasons are unwrapped."""
+    if isinstance(failed, (ResponseFailed, RequestTransmissionFailed)):
+        return _why_no_answer(failed.reasons[0].value) if failed.reasons else "no answer"
+    if isinstance(failed, KubeConfigError):
+        return str(failed)
+    if isinstance(failed, (error.ConnectionDone, error.ConnectionLost)):
+        return "connection lost"
+    return (str(failed).splitlines() or [type(failed).__name__])[0]
+
+
+def _why_no_answer(failed: BaseException) -> str:
+    """
+    The same of a server that was asked already.
+
+    What cannot be read as HTTP is not quoted: it was shown credentials, and whoever chose the server may be
+    nobody who is to read what it says.
+    """
+    if isinstance(failed, _UNREADABLE) or type(failed).__module__.startswith("twisted.web."):
+        return "what it answers is no HTTP"
+    return _why(failed)
+
+
+async def _collected(response: Any, limit_bytes: int, use: _Use) -> Answer:
+    collector = _Collector(limit_bytes)
+    body = _Body(collector.add, use.abort)
+    response.deliverBody(body)
+    try:
+        await body.done
+    except _Misuse as wrapped:
+        raise wrapped.cause from None
+    headers = {name: (response.headers.getRawHeaders(name) or [""])[0] for name in _TOLD}
+    return response.code, headers, b"".join(collector.chunks)
+
+
+class _Misuse(Exception):
+    """The receiver of a body raised ``cause``."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class _Collector:
+    def __init__(self, limit_bytes: int) -> None:
+        self.chunks: list[bytes] = []
+        self._left = limit_bytes
+        self._limit = limit_bytes
+
+    def add(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left < 0:
+            raise BadGateway(f"the server's answer is larger than {self._limit} bytes")
+        self.chunks.append(data)
+
+
+class _Body(Protocol):
+    """
+    Gives a response's body to ``receive``.
+
+    ``done`` fires at its end; cancelling it, or an exception of ``receive``,
+    aborts the connection.
+    """
+
+    def __init__(self, receive: Callable[[bytes], None], abort: Callable[[], object]) -> None:
+        self._receive = receive
+        self._abort = abort
+        self.done: Deferred[None] = Deferred(lambda _: self._give_up(Failure(CancelledError())))
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.done.called:
+            return
+        try:
+            self._receive(data)
+        except Exception as cause:
+            # Raised into the HTTP parser it would be a broken response; the
+            # one who waits for the body must see it as it is.
+            self._give_up(Failure(_Misuse(cause)))
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if reason.check(ResponseDone, PotentialDataLoss):
+            self._settle(None)
+        else:
+            self._settle(reason)
+
+    def _give_up(self, why: Failure) -> None:
+        self._settle(why)  # before the abort, whose connectionLost would tell less
+        self._abort()
+
+    def _settle(self, outcome: Failure | None) -> None:
+        if self.done.called:
+            return
+        if outcome is None:
+            self.done.callback(None)
+        else:
+            self.done.errback(outcome)
+
+
+class _Use:
+    """
+    One exchange's use of a pool: remembers its connection, to abort it.
+
+    Stands in for the pool where Agent wants one.
+    """
+
+    def __init__(self, pool: HTTPConnectionPool) -> None:
+        self._pool = pool
+        self.persistent = pool.persistent
+        self._protocol: Any = None
+        self._head: Head | None = None
+        self.problem = ""
+
+    def getConnection(self, key: object, endpoint: IStreamClientEndpoint) -> Deferred[Any]:
+        connecting: Deferred[Any] = self._pool.getConnection(key, endpoint)
+        return connecting.addCallback(self._connected)
+
+    def _connected(self, protocol: Any) -> Any:
+        self._protocol = protocol
+        self._head = Head(protocol, self._refuse)
+        protocol.dataReceived = self._head.received
+        return protocol
+
+    def _refuse(self, problem: str) -> None:
+        self.problem = problem
+        self.abort()
+
+    def answered(self, response: T) -> T:
+        """The head has come, or never will."""
+        if self._head is not None:
+            self._head.is_complete = True
+            self._protocol.__dict__.pop("dataReceived", None)
+        return response
+
+    def abort(self) -> None:
+        """End the connection now, without waiting for the peer."""
+        if self._protocol is not None:
+            transport = self._protocol.transport
+            self._protocol.abort()
+            # Which only closes, and that waits for the peer to have sent everything.
+            if transport is not None:
+                transport.abortConnection()
+
+
+@implementer(IAgentEndpointFactory)
+class _Fixed:
+    """Every URL leads to the one server that this transport is for."""
+
+    def __init__(self, server: IStreamClientEndpoint) -> None:
+        self._server = server
+
+    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
+        return self._server
+
+
+@implementer(IBodyProducer)
+class _Bytes:
+    """A body that is in memory already: written at once, without a Cooperator."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self.length = len(body)
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        consumer.write(self._body)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """Everything is written already."""
+
+    def resumeProducing(self) -> None:
+        """Everything is written already."""
+
+    def stopProducing(self) -> None:
+        """Everything is written already."""

@@ -1,0 +1,256 @@
+"""
+The way through a proxy: HTTP ``CONNECT`` in the clear or over TLS, and SOCKS 5.
+
+Both are a short dialogue, after which the connection is the server's: whatever
+layer comes next, TLS as a rule, is put in the dialogue's place, so nothing of the
+proxy remains between the two.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from typing import Any
+from typing import Protocol as Typing
+from urllib.parse import unquote, urlsplit
+
+import h11
+from twisted.internet import error
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.streaming.flow import swap_protocol
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.socks5 import Socks5Client, Socks5Refused
+
+MAX_HEAD_BYTES = 64 << 10
+
+_PORTS = {"http": 80, "https": 443, "socks5": 1080}
+
+
+class ProxyError(Exception):
+    """A proxy does not lead to the server.  The message names it, without its password."""
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """
+    A proxy; ``str()`` of it shows no password.
+
+    :param scheme: ``http``, ``https`` or ``socks5``.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    username: str = ""
+    password: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, url: str) -> Proxy:
+        """From a ``proxy-url`` that was checked."""
+        told = urlsplit(url)
+        return cls(
+            told.scheme,
+            told.hostname or "",
+            told.port or _PORTS[told.scheme],
+            unquote(told.username or ""),
+            unquote(told.password or ""),
+        )
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"the proxy {self.scheme}://{host}:{self.port}"
+
+
+def proxied(
+    way: IStreamClientEndpoint, proxy: Proxy, host: str, port: int
+) -> IStreamClientEndpoint:
+    """
+    A server behind a proxy as an endpoint.
+
+    :param way: to the proxy, its TLS included.
+    :param host: name or address of the server; names are for the proxy to resolve.
+    :return: its ``connect`` has no time limit of its own and fails with
+        :class:`ProxyError`; cancelling closes the connection.
+    """
+    return _Proxied(way, proxy, host, port)
+
+
+class _Dialogue(Typing):
+    """
+    What is said to a proxy; without I/O.  :class:`Socks5Client` is one.
+
+    ``receive`` raises :class:`Socks5Refused`, :class:`_Refused` or
+    :class:`RemoteProtocolError`.
+    """
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def trailing(self) -> bytes: ...
+    def greeting(self) -> bytes: ...
+    def receive(self, data: bytes) -> bytes: ...
+
+
+class _Refused(Exception):
+    """An HTTP proxy's refusal; the message says why."""
+
+
+class _Connect:
+    """``CONNECT host:port``."""
+
+    def __init__(self, proxy: Proxy, host: str, port: int) -> None:
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+        name = host if host.isascii() else host.encode("idna").decode("ascii")
+        self._target = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+        self._login = b""
+        if proxy.username or proxy.password:
+            pair = f"{proxy.username}:{proxy.password}".encode()
+            self._login = b"Basic " + base64.b64encode(pair)
+        self.done = False
+
+    @property
+    def trailing(self) -> bytes:
+        return bytes(self._http.trailing_data[0])
+
+    def greeting(self) -> bytes:
+        headers = [("Host", self._target), ("User-Agent", "twisted-exec")]
+        if self._login:
+            headers.append(("Proxy-Authorization", self._login.decode("ascii")))
+        request = h11.Request(method="CONNECT", target=self._target, headers=headers)
+        return (self._http.send(request) or b"") + (self._http.send(h11.EndOfMessage()) or b"")
+
+    def receive(self, data: bytes) -> bytes:
+        try:
+            self._http.receive_data(data)
+            event = self._http.next_event()
+            while isinstance(event, h11.InformationalResponse):
+                event = self._http.next_event()
+        except h11.RemoteProtocolError:
+            raise RemoteProtocolError("the proxy does not speak HTTP") from None
+        if isinstance(event, h11.Response):
+            if not 200 <= event.status_code < 300:
+                raise _Refused(self._words(event))
+            self.done = True
+        return b""
+
+    def _words(self, refusal: h11.Response) -> str:
+        if refusal.status_code == 407:
+            if self._login:
+                return "the proxy does not accept the user name and password"
+            return "the proxy wants a user name and password"
+        reason = refusal.reason.decode("latin-1")[:200]
+        reason = "".join(mark if mark.isprintable() else " " for mark in reason).strip()
+        return f"the proxy says: {refusal.status_code} {reason}".rstrip()
+
+
+@implementer(IStreamClientEndpoint)
+@dataclass(frozen=True)
+class _Proxied:
+    way: IStreamClientEndpoint
+    proxy: Proxy
+    host: str
+    port: int
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        return Deferred.fromCoroutine(self._connect(protocolFactory))
+
+    async def _connect(self, factory: IProtocolFactory) -> IProtocol:
+        try:
+            tunnels = _Tunnels(self._dialogue(), factory)
+        except ValueError as problem:
+            raise ProxyError(f"{self.proxy}: {problem}") from None
+        tunnel: Any = None
+        try:
+            tunnel = await self.way.connect(tunnels)
+            protocol: IProtocol = await tunnel.opened
+        except BaseException as problem:
+            # Whatever it was, also cancelling: nobody else knows this connection.
+            if tunnel is not None and tunnel.transport is not None:
+                tunnel.transport.abortConnection()
+            if isinstance(problem, CancelledError | error.ConnectingCancelledError):
+                raise CancelledError from None
+            if not isinstance(problem, Exception) or isinstance(problem, error.NoProtocol):
+                raise
+            raise ProxyError(_told(self.proxy, problem)) from None
+        return protocol
+
+    def _dialogue(self) -> _Dialogue:
+        proxy = self.proxy
+        if proxy.scheme == "socks5":
+            return Socks5Client(self.host, self.port, proxy.username, proxy.password)
+        return _Connect(proxy, self.host, self.port)
+
+
+def _told(proxy: Proxy, problem: Exception) -> str:
+    """One line, whoever raised it."""
+    if isinstance(problem, _Refused | Socks5Refused | RemoteProtocolError):
+        return str(problem).replace("the proxy", str(proxy), 1)
+    if isinstance(problem, error.ConnectionRefusedError):
+        return f"{proxy}: connection refused"
+    if isinstance(problem, error.DNSLookupError):
+        return f"{proxy}: its name is not known"
+    if isinstance(problem, error.ConnectionDone | error.ConnectionLost):
+        return f"{proxy} closed the connection"
+    lines = str(problem).splitlines()
+    return f"{proxy}: {lines[0] if lines else type(problem).__name__}"
+
+
+class _Tunnels(Factory):
+    noisy = False
+
+    def __init__(self, dialogue: _Dialogue, factory: IProtocolFactory) -> None:
+        self._dialogue, self._factory = dialogue, factory
+
+    def buildProtocol(self, addr: Any) -> _Tunnel:
+        return _Tunnel(self._dialogue, self._factory, addr)
+
+
+class _Tunnel(Protocol):
+    """
+    Holds the dialogue, then makes way.
+
+    :ivar opened: fires with the protocol that has taken its place.
+    """
+
+    transport: Any
+
+    def __init__(self, dialogue: _Dialogue, factory: IProtocolFactory, address: Any) -> None:
+        self._dialogue, self._factory, self._address = dialogue, factory, address
+        self.opened: Deferred[IProtocol] = Deferred()
+
+    def connectionMade(self) -> None:
+        self.transport.write(self._dialogue.greeting())
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.opened.called:
+            return
+        try:
+            answer = self._dialogue.receive(data)
+        except Exception as problem:
+            self.opened.errback(problem)
+            return
+        if answer:
+            self.transport.write(answer)
+        if self._dialogue.done:
+            self._make_way(self._dialogue.trailing)
+
+    def _make_way(self, early: bytes) -> None:
+        protocol = self._factory.buildProtocol(self._address)
+        if protocol is None:
+            self.opened.errback(error.NoProtocol())
+            return
+        transport = self.transport
+        swap_protocol(transport, protocol)
+        protocol.makeConnection(transport)
+        if early:
+            protocol.dataReceived(early)
+        self.opened.callback(protocol)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if not self.opened.called:
+            self.opened.errback(reason)

@@ -1,0 +1,73 @@
+"""
+What ends sessions from this side, besides who opened them: their Pod is gone, or their leaf is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending, Subject
+from twisted_exec.streaming.sessions.registry import Sessions, concerned
+
+
+def pod_ending(before: Object | None, after: Object | None) -> Ending | None:
+    """
+    Why the sessions of a Pod end with this change, or ``None``.
+
+    One that is only being deleted still runs, and whoever is in it may stay until it ends.
+
+    :param after: ``None`` when it is gone, or on no Node of ours any more.
+    """
+    if before is None:
+        return None
+    if after is not None and after["metadata"]["uid"] == before["metadata"]["uid"]:
+        return None
+    return Ending(MACHINE_DELETED, f'pod "{before["metadata"]["name"]}" was deleted')
+
+
+class Endings:
+    """
+    Ends the sessions whose Pod in the root is gone, and those whose Node stands for no leaf any
+    more, or for another one.
+    """
+
+    def __init__(self, sessions: Sessions, root_pods: IRootPods, leaves: ILeaves) -> None:
+        self._sessions, self._root_pods, self._leaves = sessions, root_pods, leaves
+        self._leaf_of: dict[str, ILeaf] = {}
+        self._ends: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        """Follow both, until :meth:`stop`."""
+        self._leaf_of = self._known()
+        self._ends = [
+            self._root_pods.follow(self._pod_changed),
+            self._leaves.follow(self._leaves_changed),
+        ]
+
+    def stop(self) -> None:
+        """Follow them no more."""
+        ends, self._ends = self._ends, []
+        for end in ends:
+            end()
+
+    def _known(self) -> dict[str, ILeaf]:
+        return {name: self._leaves.get(node.leaf) for name, node in self._leaves.nodes().items()}
+
+    def _pod_changed(self, before: Object | None, after: Object | None) -> None:
+        ending = pod_ending(before, after)
+        if ending is not None and before is not None:
+            self._sessions.end(concerned(before["metadata"]["uid"], ending), ending)
+
+    def _leaves_changed(self) -> None:
+        before, self._leaf_of = self._leaf_of, self._known()
+        for node, leaf in before.items():
+            if self._leaf_of.get(node) is not leaf:
+                why = f": {leaf.gone}" if leaf.gone else ""
+                told = f'node "{node}" does not stand for leaf "{leaf.name}" now{why}'
+                self._sessions.end(_on(node), Ending(POOL_DELETED, told))
+
+
+def _on(node: str) -> Callable[[Subject], bool]:
+    return lambda subject: subject.pool == node

@@ -1,0 +1,95 @@
+"""
+``/pods`` and ``/runningpods``: which Pods there are, as a kubelet tells it.
+
+``/pods`` are those that the root wants on the Node, whole, with whatever their specs hold: who reads them
+reads values of environment variables, too, and needs the right to a Node's ``pods`` or ``proxy``.
+``/runningpods`` are those of which something runs in the leaf, with no more than a container runtime
+knows: names and images.  Both tell the root's names.
+
+Source: ``getPods``, ``getRunningPods`` and ``encodePods`` of ``pkg/kubelet/server/server.go``, and
+``ToAPIPod`` of ``pkg/kubelet/container/runtime.go`` of Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.interfaces import LeafPod
+from twisted_exec.nodeserver.kubelet_api.hop import Hop
+from twisted_exec.nodeserver.kubelet_api.routes import Route
+from twisted_exec.nodeserver.ownership import STATUSES
+from twisted_exec.streaming.http.site import Request, respond_json
+
+_OF_THE_ITEM = ("apiVersion", "kind")  # a list's items have none
+
+
+def listed(pods: Iterable[Object]) -> dict[str, Any]:
+    """A ``PodList``, by namespace and name."""
+    items = [{key: value for key, value in pod.items() if key not in _OF_THE_ITEM} for pod in pods]
+    items.sort(key=lambda pod: (pod["metadata"]["namespace"], pod["metadata"]["name"]))
+    return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
+
+
+def running(pod: LeafPod) -> Object | None:
+    """What runs of a Pod, as a runtime knows it; ``None`` where nothing does."""
+    theirs = pod.pod or {}
+    status, spec = theirs.get("status") or {}, theirs.get("spec") or {}
+    names = {
+        each.get("name")
+        for kind in STATUSES
+        for each in status.get(kind) or ()
+        if "running" in (each.get("state") or {})
+    }
+    containers = [
+        {"name": each["name"], "image": each.get("image", ""), "resources": {}}
+        for kind in CONTAINER_LISTS
+        for each in spec.get(kind) or ()
+        if each.get("name") in names
+    ]
+    if not containers:
+        return None
+    metadata = {key: pod.root["metadata"][key] for key in ("name", "namespace", "uid")}
+    return {"metadata": metadata, "spec": {"containers": containers}, "status": {}}
+
+
+class PodLists:
+    """What answers both."""
+
+    def __init__(self, hop: Hop) -> None:
+        self._hop = hop
+
+    async def pods(self, request: Request, names: Mapping[str, str]) -> None:
+        """Those on the Node that is asked about, or on all of ours."""
+        node = await self._hop.admit(request)
+        if not self._hop.root_pods.synced:
+            raise ServiceUnavailable("the root's Pods are not known yet", retry_after_seconds=1)
+        respond_json(request, 200, listed(self._hop.root_pods.on([node] if node else [])))
+
+    async def running(self, request: Request, names: Mapping[str, str]) -> None:
+        """Those of them that run."""
+        node = await self._hop.admit(request)
+        leaves = [self._hop.leaves.of_node(node)] if node else self._hop.leaves.all()
+        for leaf in leaves:
+            if not leaf.synced:
+                why = leaf.problem or "they were not read yet"
+                raise ServiceUnavailable(f'the Pods of leaf "{leaf.name}" are not known: {why}')
+        found = [
+            running(pod)
+            for leaf in leaves
+            for pod in leaf.pods()
+            if node in ("", pod.root["spec"]["nodeName"])
+        ]
+        respond_json(request, 200, listed(pod for pod in found if pod is not None))
+
+
+def pod_routes(hop: Hop) -> list[Route]:
+    """``/pods`` and ``/runningpods``."""
+    pages = PodLists(hop)
+    return [
+        Route(("GET",), "/pods", pages.pods),
+        Route(("GET",), "/runningpods", pages.running),
+    ]

@@ -1,0 +1,115 @@
+"""
+The figures of ``/metrics/resource`` in Prometheus' text format: names, help, units and times as of a
+kubelet.
+
+Each sample has the time of the leaf's own measurement, so that a reader who makes rates divides by the
+time that went by there, and not here.
+
+Source: ``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from twisted_exec.nodeserver.kubelet_api.counters import NANOSECONDS, Counted
+from twisted_exec.nodeserver.kubelet_api.usage import LeafUsage
+from twisted_exec.observe.metrics import metrics_text
+
+_CONTAINER = ("container", "pod", "namespace")
+_POD = ("pod", "namespace")
+
+
+def exposition(node: str, usage: LeafUsage) -> bytes:
+    """
+    :param node: which one's; empty for all of ours, of which none is told then.
+    """
+    registry: Any = _Families(node, usage)  # all that is asked of it is ``collect``
+    return metrics_text(registry)
+
+
+@dataclass(frozen=True)
+class _Families:
+    node: str
+    usage: LeafUsage
+
+    def collect(self) -> Iterable[Metric]:
+        """All of them, in a kubelet's order: by name."""
+        yield from self._containers()
+        yield from self._nodes()
+        yield from self._pods()
+        yield _gauge(
+            "resource_scrape_error",
+            "1 if there was an error while getting container metrics, 0 otherwise",
+            (),
+            [([], 1.0 if self.usage.problem else 0.0, None)],
+        )
+
+    def _containers(self) -> Iterable[Metric]:
+        found = [
+            ([name, *_names(pod.root)], counted)
+            for pod in self.usage.pods
+            for name, counted in pod.containers.items()
+        ]
+        if not found:
+            return
+        yield from _used("container", _CONTAINER, found)
+        yield _gauge(
+            "container_start_time_seconds",
+            "Start time of the container since unix epoch in seconds",
+            _CONTAINER,
+            [(labels, counted.started / NANOSECONDS, None) for labels, counted in found],
+        )
+
+    def _nodes(self) -> Iterable[Metric]:
+        counted = self.usage.nodes.get(self.node)
+        if counted is not None:
+            yield from _used("node", (), [([], counted)])
+
+    def _pods(self) -> Iterable[Metric]:
+        found = [(_names(pod.root), pod.whole) for pod in self.usage.pods]
+        if found:
+            yield from _used("pod", _POD, found)
+
+
+_Value = tuple[list[str], float, float | None]
+"""Labels, value and time of one sample."""
+
+
+def _names(root: Any) -> list[str]:
+    return [root["metadata"]["name"], root["metadata"]["namespace"]]
+
+
+def _used(
+    what: str, labels: tuple[str, ...], found: Sequence[tuple[list[str], Counted]]
+) -> Iterable[Metric]:
+    """Processor time and memory of one kind of thing."""
+    cpu = CounterMetricFamily(
+        f"{what}_cpu_usage_seconds",
+        f"[STABLE] Cumulative cpu time consumed by the {what} in core-seconds",
+        labels=labels,
+    )
+    for values, counted in found:
+        cpu.add_metric(values, counted.core_nanoseconds / NANOSECONDS, timestamp=_time(counted))
+    yield cpu
+    yield _gauge(
+        f"{what}_memory_working_set_bytes",
+        f"Current working set of the {what} in bytes",
+        labels,
+        [(values, counted.sample.memory_bytes, _time(counted)) for values, counted in found],
+    )
+
+
+def _time(counted: Counted) -> float:
+    return counted.sample.at / NANOSECONDS
+
+
+def _gauge(name: str, told: str, labels: tuple[str, ...], values: Iterable[_Value]) -> Metric:
+    family = GaugeMetricFamily(name, f"[STABLE] {told}", labels=labels)
+    for each, value, time in values:
+        family.add_metric(each, value, timestamp=time)
+    return family

@@ -1,0 +1,260 @@
+"""
+``/run``: a command without a terminal and without input, and what it printed.
+
+The oldest way to run something in a container: one request, one answer.  A kubelet runs the command to its
+end and answers its output, errors behind it; a command that fails is a 500 that tells how.  Here the leaf's
+API server is asked to exec it, so the leaf decides as for any other, and the command ends for us when
+whoever asked leaves.  What is kept of its output is bounded, for it must be whole before it is answered.
+
+Sources: ``getRun`` of ``pkg/kubelet/server/server.go``, ``RunInContainer`` of ``pkg/kubelet/kuberuntime`` and
+``ExecSync`` of ``k8s.io/cri-client`` (the words of a command that fails).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import parse_qs
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from twisted_exec.api.status import APIError, BadGateway, BadRequest, InternalError
+from twisted_exec.nodeserver.kubelet_api.hop import Hop
+from twisted_exec.nodeserver.kubelet_api.query import run_query
+from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
+from twisted_exec.nodeserver.kubelet_api.streams import ANSWER_SECONDS
+from twisted_exec.nodeserver.kubelet_api.upstream import find, to_leaf
+from twisted_exec.streaming.http.outcomes import naming, outcome
+from twisted_exec.streaming.http.site import Request, respond
+from twisted_exec.streaming.http.upgrade_client import (
+    Upgraded,
+    UpgradeRefused,
+    UpgradeRequest,
+    ask,
+    connect_first,
+)
+from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.interfaces import Ending, Location
+from twisted_exec.streaming.remotecommand.carrier import ClientCarrier
+from twisted_exec.streaming.remotecommand.carriers import over
+from twisted_exec.streaming.remotecommand.negotiation import (
+    OVER_SPDY,
+    Attempt,
+    OtherProtocol,
+    of_the_protocol,
+)
+from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.wire.channel import V4, V5, Channel
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.remotecommand.messages import STATUS_LIMIT_BYTES, decode_ending
+
+MAX_OUTPUT_BYTES = 4 << 20
+"""Of output and errors together; a kubelet's runtime gives up at 16 MiB."""
+
+CONNECT_SECONDS = 5.0
+LINGER_SECONDS = 1.0
+"""How long the leaf may take to close, behind the last byte."""
+
+_WAYS = (V5, OVER_SPDY, V4)
+_STREAMS = frozenset({Channel.ERROR, Channel.STDOUT, Channel.STDERR})
+
+
+def run_routes(hop: Hop) -> list[Route]:
+    """``/run``, with and without the Pod's UID."""
+
+    async def answer(request: Request, names: Mapping[str, str]) -> None:
+        try:
+            await _run(hop, request)
+        except APIError as error:
+            raise naming(error, request.subject) from None
+
+    return list(of_pod("run", answer, ("POST",), "run", plain=True))
+
+
+async def _run(hop: Hop, request: Request) -> None:
+    try:
+        location = await _locate(hop, request)
+    except BaseException as problem:
+        hop.sessions.refused(request.subject, *outcome(problem))
+        raise
+    session = hop.sessions.open(location.subject)
+    command = Command(hop.clock)
+    try:
+        await command.start(location)
+        session.carry(command.end, command.cut, lambda: (0, command.printed_bytes))
+        ending = await command.over
+    except BaseException as problem:
+        command.cut()
+        _record(session, command, problem)
+        raise
+    session.over("backend closed", bytes_to_user=command.printed_bytes)
+    if not ending.ok:
+        raise InternalError(_told(location, command, ending))
+    respond(request, 200, command.output, "text/plain; charset=utf-8")
+
+
+def _record(session: Session, command: Command, problem: BaseException) -> None:
+    code, reason = outcome(problem)
+    session.over(reason, code=code, bytes_to_user=command.printed_bytes)
+
+
+async def _locate(hop: Hop, request: Request) -> Location:
+    wanted, pod = await find(hop, request)
+    if is_upgrade(request):
+        raise BadRequest("what is run has no stream; ask for exec")
+    query = run_query(request.uri.partition(b"?")[2], wanted.container)
+    return await to_leaf(hop, request.subject, pod, "exec", query)
+
+
+def _told(location: Location, command: Command, ending: Ending) -> str:
+    """A kubelet's words."""
+    if ending.exit_code is None:
+        return ending.message or ending.reason
+    words = parse_qs(location.path.partition(b"?")[2], keep_blank_values=True)[b"command"]
+    told = b" ".join(words).decode("utf-8", "replace")
+    errors = command.errors.decode("utf-8", "replace")
+    return f"command '{told}' exited with {ending.exit_code}: {errors}"
+
+
+class Command:
+    """
+    A command that runs in a leaf.
+
+    :ivar over: fires with how it ended; fails with an :class:`APIError` when that is not known.
+        Cancelling it leaves the command alone.
+    """
+
+    _carrier: ClientCarrier
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self.over: Deferred[Ending] = Deferred(lambda _: self.cut())
+        self._output, self._errors = bytearray(), bytearray()
+        self._status, self._upgraded = b"", False
+
+    @property
+    def output(self) -> bytes:
+        """What it printed, errors behind all else."""
+        return bytes(self._output + self._errors)
+
+    @property
+    def errors(self) -> bytes:
+        return bytes(self._errors)
+
+    @property
+    def printed_bytes(self) -> int:
+        return len(self._output) + len(self._errors)
+
+    async def start(self, location: Location) -> None:
+        """
+        Ask for it.
+
+        :raises APIError: the leaf refuses, or is not there.
+        """
+        refused: APIError = BadGateway("the leaf speaks no protocol that is known here")
+        for way in _WAYS:
+            attempt = Attempt.over(way)
+            try:
+                upgraded = await self._ask(location, attempt)
+                chosen = attempt.chosen(upgraded)
+            except UpgradeRefused as answer:
+                error = answer.as_api_error()
+                refused = location.refusal(error) if location.refusal else error
+                if not of_the_protocol(answer):
+                    raise refused from None
+            except OtherProtocol as problem:
+                refused = BadGateway(str(problem))
+            else:
+                self._begin(upgraded, way, chosen)
+                return
+        raise refused
+
+    async def _ask(self, location: Location, attempt: Attempt) -> Upgraded:
+        label, connection = await connect_first(
+            location.endpoints, clock=self._clock, timeout_seconds=CONNECT_SECONDS
+        )
+        audit_id = (b"Audit-Id", location.subject.session.encode("ascii"))
+        head = UpgradeRequest(b"GET", location.path, location.host, [*location.headers, audit_id])
+        try:
+            return await ask(
+                connection, attempt.head(head), clock=self._clock, timeout_seconds=ANSWER_SECONDS
+            )
+        except APIError as error:
+            told = f"{label}: {error.message}"
+            raise APIError(told, code=error.code, reason=error.reason) from None
+
+    def _begin(self, upgraded: Upgraded, way: str, protocol: str) -> None:
+        self._carrier, holder = over(
+            way,
+            protocol,
+            self,
+            clock=self._clock,
+            open_seconds=ANSWER_SECONDS,
+            linger_seconds=LINGER_SECONDS,
+            channels=_STREAMS,
+        )
+        self._upgraded = True
+        upgraded.hand_over(holder)
+
+    def end(self, ending: Ending) -> None:
+        """The session is to end: the answer says why."""
+        self._fail(InternalError(ending.message or ending.reason))
+
+    def cut(self) -> None:
+        """Leave it."""
+        if self._upgraded:
+            self._carrier.abort()
+
+    # CarrierUser
+
+    def connected(self) -> None:
+        """It is the channels that count."""
+
+    def opened(self) -> None:
+        """It runs."""
+
+    def received(self, channel: Channel, data: bytes) -> None:
+        if channel is Channel.ERROR:
+            self._status += data
+            if len(self._status) > STATUS_LIMIT_BYTES:
+                self._fail(BadGateway("the command's status is too large"))
+        elif channel in _STREAMS:
+            if self.printed_bytes + len(data) > MAX_OUTPUT_BYTES:
+                limit = MAX_OUTPUT_BYTES >> 20
+                self._fail(InternalError(f"the command printed more than {limit} MiB; use exec"))
+            else:
+                (self._output if channel is Channel.STDOUT else self._errors).extend(data)
+
+    def ended(self, channel: Channel) -> None:
+        """Its status, and the connection's end, tell the same."""
+
+    def pong_received(self) -> None:
+        """Nobody asked."""
+
+    def failing(self, reason: str) -> None:
+        self._fail(BadGateway(f"the leaf broke the protocol: {reason}"))
+
+    def close_received(self) -> None:
+        self._finish("the leaf closed the connection before the command's status")
+        self._carrier.close()
+        self._carrier.hang_up()
+
+    def lost(self, reason: str) -> None:
+        self._upgraded = False
+        self._finish(f"{reason} before the command's status")
+
+    def _finish(self, otherwise: str) -> None:
+        if self.over.called:
+            return
+        if not self._status:
+            self._fail(BadGateway(otherwise))
+            return
+        try:
+            self.over.callback(decode_ending(self._status, self._carrier.protocol))
+        except RemoteProtocolError as problem:
+            self._fail(BadGateway(f"the command's status cannot be read: {problem}"))
+
+    def _fail(self, error: APIError) -> None:
+        if not self.over.called:
+            self.over.errback(error)
+        self.cut()

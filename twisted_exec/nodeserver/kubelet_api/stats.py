@@ -1,0 +1,113 @@
+"""
+``/stats/summary`` and ``/metrics/resource``: what Pods and Nodes use, as a kubelet tells it.
+
+Both say the same (:mod:`.usage`), once as JSON and once as Prometheus reads it.  What a leaf does not
+tell (file systems, networks, swap) is left out, as a kubelet does that cannot tell it.  Where
+figures of containers cannot be had at all, ``resource_scrape_error`` is 1 and the answer is an answer
+still: whoever scrapes has other Nodes to go on with.
+
+Several Nodes may have one address.  Asked without a name, all their Pods are told of, and no Node;
+``/metrics/resource/NODE`` is one by itself, for metrics-server's annotation
+``metrics.k8s.io/resource-metrics-path``.
+
+Sources: ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/kubelet/server/stats/handler.go`` and
+``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twisted_exec.api.times import timestamp
+from twisted_exec.nodeserver.kubelet_api.counters import NANOSECONDS, Counted
+from twisted_exec.nodeserver.kubelet_api.gate import subresources_of, verb_of
+from twisted_exec.nodeserver.kubelet_api.hop import Hop
+from twisted_exec.nodeserver.kubelet_api.resource_metrics import exposition
+from twisted_exec.nodeserver.kubelet_api.routes import Route
+from twisted_exec.nodeserver.kubelet_api.usage import LeafUsage, PodUsage, Usage
+from twisted_exec.observe.metrics import CONTENT_TYPE
+from twisted_exec.streaming.http.site import Request, respond, respond_json
+
+
+def summary(node: str, usage: LeafUsage) -> dict[str, Any]:
+    """
+    The ``Summary``.
+
+    :param node: which one's; empty for all of ours.
+    """
+    counted = usage.nodes.get(node)
+    about: dict[str, Any] = {
+        "nodeName": node,
+        "startTime": _moment(counted.started) if counted else None,
+    }
+    if counted is not None:
+        about |= _figures(counted)
+    return {"node": about, "pods": [_pod(each) for each in usage.pods]}
+
+
+def _pod(pod: PodUsage) -> dict[str, Any]:
+    metadata = pod.root["metadata"]
+    return {
+        "podRef": {key: metadata[key] for key in ("name", "namespace", "uid")},
+        "startTime": _moment(pod.whole.started),
+        "containers": [
+            {"name": name, "startTime": _moment(counted.started), **_figures(counted)}
+            for name, counted in pod.containers.items()
+        ],
+        **_figures(pod.whole),
+    }
+
+
+def _figures(counted: Counted) -> dict[str, Any]:
+    time = _moment(counted.sample.at)
+    return {
+        "cpu": {
+            "time": time,
+            "usageNanoCores": counted.sample.nanocores,
+            "usageCoreNanoSeconds": counted.core_nanoseconds,
+        },
+        "memory": {"time": time, "workingSetBytes": counted.sample.memory_bytes},
+    }
+
+
+def _moment(nanoseconds: int) -> str:
+    return timestamp(nanoseconds / NANOSECONDS)
+
+
+class UsagePages:
+    """What answers both."""
+
+    def __init__(self, hop: Hop) -> None:
+        self._hop, self._usage = hop, Usage(hop.leaves, hop.clock)
+
+    async def summary(self, request: Request, names: Mapping[str, str]) -> None:
+        """``only_cpu_and_memory`` changes nothing: there is nothing else."""
+        node = await self._hop.admit(request)
+        respond_json(request, 200, summary(node, await self._usage.of(node)))
+
+    async def metrics(self, request: Request, names: Mapping[str, str]) -> None:
+        """Of the Node that is asked about."""
+        await self._metrics(request, await self._hop.admit(request))
+
+    async def metrics_of(self, request: Request, names: Mapping[str, str]) -> None:
+        """Of the Node that the path names."""
+        node = names["node"]
+        user = await self._hop.gate.who(request)
+        verb = verb_of(request.method, "")
+        await self._hop.gate.may(user, node, subresources_of(request.path), verb)
+        await self._metrics(request, node)
+
+    async def _metrics(self, request: Request, node: str) -> None:
+        text = exposition(node, await self._usage.of(node))
+        respond(request, 200, text, CONTENT_TYPE)
+
+
+def stats_routes(hop: Hop) -> list[Route]:
+    """``/stats/summary`` (a kubelet takes POST there, too) and ``/metrics/resource``."""
+    pages = UsagePages(hop)
+    return [
+        Route(("GET", "POST"), "/stats/summary", pages.summary),
+        Route(("GET",), "/metrics/resource", pages.metrics),
+        Route(("GET",), "/metrics/resource/{node}", pages.metrics_of),
+    ]

@@ -1,0 +1,102 @@
+"""
+Where exec, attach and port-forward go: to the same subresource of the Pod in its leaf.
+
+A leaf's API server takes in the very upgrades that a kubelet does.  So the handshake is handed
+through and the bytes are spliced: which protocol is spoken, the end of input, terminal sizes, exit codes and
+pings are between the root's client and the leaf.  Only where a leaf does not speak what a client does
+(:mod:`twisted_exec.streaming.remotecommand.translate`) is anything read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import parse_qs
+
+from twisted.internet.defer import Deferred
+from twisted.web.iweb import IRequest
+from zope.interface import implementer
+
+from twisted_exec.nodeserver.kubelet_api.hop import HOP, Hop
+from twisted_exec.nodeserver.kubelet_api.query import (
+    Wanted,
+    attach_query,
+    exec_query,
+    forward_query,
+)
+from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
+from twisted_exec.nodeserver.kubelet_api.upstream import find, to_leaf
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.interfaces import IStreamLocator, Location
+from twisted_exec.streaming.proxy import Proxy, require_upgrade
+from twisted_exec.streaming.remotecommand.translate import requested_channels
+from twisted_exec.streaming.remotecommand.tunnel import tunnelled
+from twisted_exec.wire.channel import Channel
+from twisted_exec.wire.stream_options import StreamOptions
+from twisted_exec.wire.upgrade import WEBSOCKET
+
+ANSWER_SECONDS = 30.0
+"""A leaf's API server asks its kubelet, and that its runtime, before it answers."""
+
+LEAVE_SECONDS = 1.0
+"""How long a leaf may take to close its side, once the root's client is gone."""
+
+
+@implementer(IStreamLocator)
+@dataclass(frozen=True)
+class PodLocator:
+    """Finds the stream of a Pod in its leaf."""
+
+    hop: Hop
+
+    def locate(self, request: IRequest) -> Deferred[Location]:
+        """See :meth:`IStreamLocator.locate`."""
+        return Deferred.fromCoroutine(self._locate(cast(Request, request)))
+
+    async def _locate(self, request: Request) -> Location:
+        wanted, pod = await find(self.hop, request)
+        query = _query(request, wanted)
+        streams = None if wanted.what == "portForward" else _streams(query)
+        return await to_leaf(
+            self.hop, request.subject, pod, request.subject.subresource, query, streams
+        )
+
+
+def _query(request: Request, wanted: Wanted) -> bytes:
+    upgrade = require_upgrade(request)
+    raw = request.uri.partition(b"?")[2]
+    if wanted.what == "exec":
+        return exec_query(raw, wanted.container)
+    if wanted.what == "attach":
+        return attach_query(raw, wanted.container)
+    needs_ports = upgrade == WEBSOCKET and not tunnelled(request)
+    return forward_query(raw, needs_ports=needs_ports)
+
+
+def _streams(query: bytes) -> Collection[Channel]:
+    """Those that the leaf waits for, by what it is asked."""
+    return requested_channels(StreamOptions.of(parse_qs(query)))
+
+
+def stream_routes(hop: Hop) -> list[Route]:
+    """The routes of a kubelet that open a stream, but for ``run``."""
+    proxy = Proxy(
+        PodLocator(hop),
+        hop=HOP,
+        sessions=hop.sessions,
+        clock=hop.clock,
+        answer_seconds=ANSWER_SECONDS,
+        leave_seconds=LEAVE_SECONDS,
+        credential_headers=hop.gate.credential_headers,
+    )
+
+    async def answer(request: Request, names: object) -> None:
+        await proxy.handle(request)
+
+    methods = ("GET", "POST")
+    return [
+        *of_pod("exec", answer, methods, "exec"),
+        *of_pod("attach", answer, methods, "attach"),
+        *of_pod("portForward", answer, methods, "portforward", container=False),
+    ]

@@ -1,0 +1,172 @@
+"""
+From a request to the Pod in its leaf: who may, which Pod, and what a leaf's no means.
+
+The order keeps secrets: whoever may not use a Node learns nothing about its Pods, not even that
+there are none.  Only the root's own word counts for which Pod and which containers there are; the leaf
+is asked for what is ours there.
+
+What a leaf refuses is of two kinds.  What it says about the request (no such container, too many
+requests) is the user's to know, as it is, for a kubelet would say the same.  What it says about *us*
+is not: a 401 would tell the root's API server that it is not known here, and send whoever reads it to mend
+the wrong credentials.  That is a 502, and says what is to be mended, and where.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+
+from twisted.logger import Logger
+
+from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    Forbidden,
+    NotFound,
+    ServiceUnavailable,
+    Unauthorized,
+    one_line,
+)
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.transport.connection import endpoint
+from twisted_exec.kube.upstream import Way, sharing
+from twisted_exec.nodeserver.interfaces import ILeaf, LeafPod
+from twisted_exec.nodeserver.kubelet_api.gate import PROXY, verb_of
+from twisted_exec.nodeserver.kubelet_api.hop import Hop
+from twisted_exec.nodeserver.kubelet_api.query import Wanted, path
+from twisted_exec.streaming.http.routes import split_path
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.interfaces import Location, Subject
+from twisted_exec.wire.channel import Channel
+
+_ABOUT_US = re.compile(r'\bUser "[^"]*" cannot \w+ ')
+"""
+What an authorizer's no says, and no admission plugin's (``ForbiddenMessage`` of
+``k8s.io/apiserver/pkg/endpoints/handlers/responsewriters``).
+"""
+
+_RULES = (
+    "it needs get on pods and pods/log, and create and get on pods/exec, pods/attach and"
+    " pods/portforward there"
+)
+
+_log = Logger()
+
+
+async def find(hop: Hop, request: Request) -> tuple[Wanted, LeafPod]:
+    """
+    The Pod in its leaf that a request is for; what is learned on the way goes into its subject.
+
+    :raises Unauthorized: nobody whom we know asks.
+    :raises Forbidden: they may not use that Node.
+    :raises NotFound: there is no such Pod or container in the root, or none of ours in the leaf.
+    :raises APIError: that cannot be found out.
+    """
+    wanted = Wanted.of(split_path(request.path))
+    user = await hop.gate.who(request)
+    root = await _root_pod(hop, wanted)
+    node = str(root["spec"]["nodeName"]) if root else ""
+    uid = str(root["metadata"]["uid"]) if root else ""
+    request.subject = replace(request.subject, user=user.name, pool=node, uid=uid)
+    was_seen = hop.root_pods.by_uid(uid) is not None
+    verb = verb_of(request.method, request.subject.subresource)
+    await hop.gate.may(user, node, PROXY, verb)
+    if root is None or (wanted.uid and wanted.uid != uid):
+        raise NotFound("pods", wanted.pod)
+    _check_container(root, wanted)
+    leaf = hop.leaves.of_node(node)
+    try:
+        found = await leaf.pod(root)
+    except APIError as error:
+        raise refused(error, leaf) from None
+    is_gone = was_seen and hop.root_pods.by_uid(uid) is None
+    if is_gone or hop.leaves.of_node(node) is not leaf:
+        # Meanwhile: whatever ended its sessions has not found this one.
+        raise NotFound("pods", wanted.pod)
+    return wanted, found
+
+
+async def to_leaf(
+    hop: Hop,
+    subject: Subject,
+    pod: LeafPod,
+    subresource: str,
+    query: bytes,
+    streams: Collection[Channel] | None = None,
+    *,
+    shares: bool = False,
+) -> Location:
+    """
+    Where a subresource of a leaf's Pod is, as whom the leaf knows us now.
+
+    :param query: in an API server's words.
+    :param shares: it is to be downloaded, over a connection that others may use at the same time.
+    :raises APIError: our credentials for that leaf cannot be used.
+    """
+    leaf = pod.leaf
+    connecting = sharing(hop.shared) if shares else endpoint
+    way = Way(leaf.config, f'leaf "{leaf.name}"', hop.clock, connecting=connecting)
+    try:
+        location = await way.to(
+            subject, path(pod.namespace, pod.name, subresource), query=query, streams=streams
+        )
+    except KubeConfigError as error:
+        _log.warn("no credentials for leaf {leaf}: {why}", leaf=leaf.name, why=str(error))
+        raise ServiceUnavailable(
+            f'the credentials for leaf "{leaf.name}" cannot be used; the node server\'s log says why'
+        ) from None
+    return replace(location, whole=True, ends_here=True, refusal=lambda error: refused(error, leaf))
+
+
+def refused(error: APIError, leaf: ILeaf) -> APIError:
+    """What a leaf's no means to whoever asked us: the same, unless it is about our credentials."""
+    if error.code == Unauthorized.code:
+        _log.warn(
+            "leaf {leaf} does not accept our credentials{whose}", leaf=leaf.name, whose=_whose(leaf)
+        )
+        return BadGateway(
+            f'leaf "{leaf.name}" does not accept this node server\'s credentials: renew those that it'
+            " is registered with; the node server's log says where they are from"
+        )
+    if error.code == Forbidden.code and _ABOUT_US.search(error.message):
+        told = one_line(error.message)
+        return BadGateway(f'leaf "{leaf.name}" does not let this node server in: {told}; {_RULES}')
+    return error
+
+
+def _whose(leaf: ILeaf) -> str:
+    """
+    Where the credentials are from; whoever is to renew them looks there.
+
+    For the log: where files lie on this host is nothing for the root's users.
+    """
+    try:
+        return f" ({leaf.config().source})"
+    except APIError:
+        return ""
+
+
+async def _root_pod(hop: Hop, wanted: Wanted) -> Object | None:
+    """The Pod with that UID, however new it is; else the one that has the name now."""
+    for uid in dict.fromkeys((wanted.uid, "")):
+        try:
+            return await hop.root_pods.get(wanted.namespace, wanted.pod, uid)
+        except NotFound:
+            continue
+    return None
+
+
+def _check_container(root: Object, wanted: Wanted) -> None:
+    """
+    :raises NotFound: the Pod has no such container, of any kind.
+    """
+    if not wanted.container:
+        return
+    known = [each["name"] for kind in CONTAINER_LISTS for each in root["spec"].get(kind) or ()]
+    if wanted.container not in known:
+        raise NotFound(
+            "pods", wanted.pod, message=f'container not found ("{one_line(wanted.container)}")'
+        )

@@ -1,0 +1,269 @@
+"""
+What the Pods on our Nodes use, as their leaves tell it.
+
+A leaf is asked what ``kubectl top`` asks: ``metrics.k8s.io``, for which reading rights suffice.  Nobody
+here asks a leaf's kubelets: who may do that may run commands on them as well.  Only Pods that are ours are
+told of, under the names that they have in the root.
+
+Scrapers come every few seconds, and for each Node: a leaf is asked once for all who come within a
+moment, and for no longer than they wait.  One that has no such API, or does not answer, is told of
+without figures, in one line of the log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.internet.defer import Deferred, TimeoutError, gatherResults
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from twisted_exec.api.quantity import parse
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import APIError, GatewayTimeout, ServiceUnavailable
+from twisted_exec.api.times import nanoseconds
+from twisted_exec.auth.cache import AnswerCache
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode, LeafPod
+from twisted_exec.nodeserver.kubelet_api.counters import NANOSECONDS, Counted, Counts, Sample
+from twisted_exec.nodeserver.objects import named, texts
+
+KEEP_SECONDS = 5.0
+"""So long an answer of a leaf counts; its own are made every 15 seconds, usually."""
+
+ANSWER_SECONDS = 8.0
+"""So long a leaf is waited for: metrics-server waits 10 s for us."""
+
+POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
+NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", namespaced=False)
+
+_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?")
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class PodUsage:
+    """
+    A Pod of the root and what it uses.
+
+    :param containers: by name, the running ones of which the leaf tells.
+    """
+
+    root: Object
+    whole: Counted
+    containers: Mapping[str, Counted]
+
+    @property
+    def node(self) -> str:
+        """The root's Node that it is on."""
+        return str(self.root["spec"]["nodeName"])
+
+
+@dataclass(frozen=True)
+class LeafUsage:
+    """
+    What one leaf told.
+
+    :param nodes: by the name of the root's Node.
+    :param problem: why there is nothing of its Pods, or empty.
+    """
+
+    pods: tuple[PodUsage, ...] = ()
+    nodes: Mapping[str, Counted] = field(default_factory=dict)
+    problem: str = ""
+
+
+class Usage:
+    """
+    :param leaves: those whose Nodes are ours.
+    """
+
+    _log = Logger()
+
+    def __init__(self, leaves: ILeaves, clock: IReactorTime) -> None:
+        self._leaves, self._clock = leaves, clock
+        self._told: AnswerCache[LeafUsage] = AnswerCache(clock, lambda _: KEEP_SECONDS)
+        self._counts: dict[str, Counts] = {}
+        self._problems: dict[str, str] = {}
+
+    async def of(self, node: str = "") -> LeafUsage:
+        """
+        What is used on a Node of ours, or on all of them.
+
+        :raises NotFound: it is none of ours.
+        """
+        leaves = [self._leaves.of_node(node)] if node else self._leaves.all()
+        self._forget()
+        asked = [self._told.get(leaf.name.encode(), _asking(self._read, leaf)) for leaf in leaves]
+        told: list[LeafUsage] = await gatherResults(asked, consumeErrors=True)
+        return LeafUsage(
+            tuple(pod for one in told for pod in one.pods if node in ("", pod.node)),
+            {name: used for one in told for name, used in one.nodes.items() if node in ("", name)},
+            "; ".join(one.problem for one in told if one.problem),
+        )
+
+    def _forget(self) -> None:
+        known = {leaf.name for leaf in self._leaves.all()}
+        for kept in (self._counts, self._problems):
+            for name in kept.keys() - known:
+                del kept[name]
+
+    async def _read(self, leaf: ILeaf) -> LeafUsage:
+        """Never fails."""
+        try:
+            if not leaf.synced:  # else nothing that it tells would be of a Pod of ours
+                raise ServiceUnavailable(leaf.problem or "its Pods are not known yet")
+            pods = await self._listed(leaf, POD_METRICS)
+        except APIError as error:
+            self._tell(leaf, error.message)
+            return LeafUsage(problem=f'leaf "{leaf.name}": {error.message}')
+        nodes, problem = [], ""
+        try:
+            nodes = await self._listed(leaf, NODE_METRICS)
+        except APIError as error:
+            problem = error.message  # Pods can be told of without
+        self._tell(leaf, problem)
+        counting = _Counting(leaf, self._counts.setdefault(leaf.name, Counts()))
+        told = LeafUsage(tuple(counting.pods(pods)), dict(counting.nodes(nodes)))
+        counting.over()
+        return told
+
+    async def _listed(self, leaf: ILeaf, resource: Resource) -> list[Object]:
+        asking: Deferred[Object] = leaf.client.list(resource)
+        try:
+            listed = await asking.addTimeout(ANSWER_SECONDS / 2, self._clock)
+        except TimeoutError:
+            raise GatewayTimeout(f"it did not tell {resource.qualified} in time") from None
+        items: list[Object] = listed["items"]
+        return items
+
+    def _tell(self, leaf: ILeaf, problem: str) -> None:
+        before = self._problems.get(leaf.name, "")
+        self._problems[leaf.name] = problem
+        if problem and problem != before:
+            self._log.warn(
+                "no figures of leaf {leaf}, which are asked of its metrics.k8s.io: {why}",
+                leaf=leaf.name,
+                why=problem,
+            )
+        elif before and not problem:
+            self._log.info("figures of leaf {leaf} can be had again", leaf=leaf.name)
+
+
+def _asking(read: Any, leaf: ILeaf) -> Any:
+    return lambda: read(leaf)
+
+
+class _Counting:
+    """One reading of a leaf."""
+
+    def __init__(self, leaf: ILeaf, counts: Counts) -> None:
+        self._leaf, self._counts = leaf, counts
+        self._seen: set[Hashable] = set()
+
+    def pods(self, metrics: Iterable[Object]) -> Iterable[PodUsage]:
+        """Those of ours of which the leaf tells."""
+        ours = {(pod.namespace, pod.name): pod for pod in self._leaf.pods()}
+        for told in metrics:
+            metadata = told["metadata"]
+            pod = ours.get((metadata.get("namespace", ""), metadata["name"]))
+            usage = None if pod is None else self._pod(pod, told)
+            if usage is not None:
+                yield usage
+
+    def _pod(self, pod: LeafPod, told: Object) -> PodUsage | None:
+        uid = pod.root["metadata"]["uid"]
+        started = _starts(pod.pod or {})
+        containers = {}
+        samples = []
+        for each in named(told.get("containers")):
+            sample = _sample(told, each.get("usage"))
+            if sample is not None:
+                name = str(each["name"])
+                samples.append(sample)
+                containers[name] = self._take((uid, name), sample, started.get(name, 0))
+        if not samples:
+            return None
+        return PodUsage(pod.root, self._take((uid,), _sum(samples)), containers)
+
+    def nodes(self, metrics: Iterable[Object]) -> Iterable[tuple[str, Counted]]:
+        """The root's Nodes, each as all the leaf's nodes together that it stands for."""
+        known = list(metrics)
+        for node in self._leaf.nodes:
+            theirs = [one for one in known if _stands_for(node, one)]
+            told = [_sample(one, one.get("usage")) for one in theirs]
+            samples = [sample for sample in told if sample is not None]
+            if samples:
+                yield node.name, self._take(("node", node.name), _sum(samples))
+
+    def _take(self, key: Hashable, sample: Sample, since: int = 0) -> Counted:
+        self._seen.add(key)
+        return self._counts.take(key, sample, since)
+
+    def over(self) -> None:
+        """What the leaf does not tell of any more is not counted any more."""
+        self._counts.keep(self._seen)
+
+
+def _stands_for(node: LeafNode, metrics: Object) -> bool:
+    metadata = metrics["metadata"]
+    if node.leaf_nodes:
+        return metadata["name"] in node.leaf_nodes
+    labels = texts(metadata.get("labels"))
+    return all(labels.get(key) == value for key, value in node.selector.items())
+
+
+def _sum(samples: list[Sample]) -> Sample:
+    return Sample(
+        at=max(each.at for each in samples),
+        window=min(each.window for each in samples),
+        nanocores=sum(each.nanocores for each in samples),
+        memory_bytes=sum(each.memory_bytes for each in samples),
+    )
+
+
+def _sample(told: Object, usage: Any) -> Sample | None:
+    """What a leaf tells, or ``None`` where that is not what it should be."""
+    try:
+        sample = Sample(
+            at=nanoseconds(told["timestamp"]),
+            window=duration(told["window"]),
+            nanocores=int(parse(usage["cpu"]) * NANOSECONDS),
+            memory_bytes=int(parse(usage["memory"])),
+        )
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+        return None
+    figures = (sample.at, sample.window, sample.nanocores, sample.memory_bytes)
+    return sample if all(0 <= figure <= _LARGEST for figure in figures) else None
+
+
+def duration(text: str) -> int:
+    """
+    A duration as Go writes it, ``1m15.5s``, in nanoseconds.
+
+    :raises ValueError: it is none, or is none of hours, minutes and seconds.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None or not text:
+        raise ValueError(f"{text!r} is no duration")
+    hours, minutes, seconds = found.groups(default="0")
+    whole, _, fraction = seconds.partition(".")
+    told = (int(hours) * 60 + int(minutes)) * 60 + int(whole)
+    return told * NANOSECONDS + int(fraction.ljust(9, "0") or 0)
+
+
+def _starts(pod: Object) -> Mapping[str, int]:
+    """When the running containers of a Pod were started, by their names."""
+    status = pod.get("status") or {}
+    told = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    found = {}
+    for each in told:
+        running = (each.get("state") or {}).get("running") or {}
+        try:
+            found[str(each["name"])] = nanoseconds(running["startedAt"])
+        except (AttributeError, KeyError, TypeError, ValueError):
+            continue
+    return found

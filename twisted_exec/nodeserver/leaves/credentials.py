@@ -1,0 +1,257 @@
+"""
+Who we are in a leaf, wherever that is told: a file, a Secret of the root, an object of the root, a Space.
+
+A file is as on any machine, with everything that a kubeconfig can say.  What comes out of the root
+is data and nothing else (:func:`~twisted_exec.kube.kubeconfig.loader.load_inline`).  All of them may be
+replaced at any time: what can be used counts for the next request, what cannot leaves the last that
+could in force, and the log says so once.  A Secret that is taken away takes the credentials along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+
+from twisted_exec.api.kinds.secrets import SECRETS, value_of
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.kubeconfig.loader import load_inline
+from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
+from twisted_exec.nodeserver.leaves.spec import (
+    Kubeconfig,
+    KubeconfigData,
+    KubeconfigFile,
+    KubeconfigSecret,
+    KubeconfigSpace,
+)
+
+LOOK_SECONDS = 1.0
+"""A file that cannot be used is looked at again after this long, however many ask."""
+
+
+class Credentials:
+    """
+    The configuration of one leaf, as of now.
+
+    :ivar problem: why there is none, or empty.
+    :ivar gone: why there will be none any more, or empty.
+    """
+
+    problem = ""
+    gone = ""
+
+    def __init__(self) -> None:
+        self._changed: Callable[[], None] = lambda: None
+
+    def current(self) -> ClientConfig:
+        """
+        The configuration to use for the next request.
+
+        :raises ServiceUnavailable: there is none that could be used; the message says why.
+        """
+        raise ServiceUnavailable(self.problem)
+
+    def start(self, changed: Callable[[], None]) -> None:
+        """Follow it; ``changed`` is called when trying again is worth it."""
+        self._changed = changed
+
+    def stop(self) -> Deferred[None]:
+        """Fires when nothing is under way any more; what is known can still be used."""
+        return succeed(None)
+
+    def reread(self, refused: ClientConfig) -> Deferred[bool]:
+        """See :data:`~twisted_exec.kube.late_client.Reread`."""
+        return succeed(False)
+
+
+class FileCredentials(Credentials):
+    """A kubeconfig file, of any form; files that it names are followed, too."""
+
+    def __init__(self, told: KubeconfigFile, clock: Any) -> None:
+        super().__init__()
+        self._told, self._clock = told, clock
+        self._followed: ReloadingConfig | None = None
+        self._next_look = 0.0
+        self._open()
+
+    def current(self) -> ClientConfig:
+        """See :meth:`Credentials.current`."""
+        if self._followed is None and self._clock.seconds() >= self._next_look:
+            self._open()
+        if self._followed is None:
+            raise ServiceUnavailable(self.problem)
+        return self._followed.current()
+
+    def _open(self) -> None:
+        self._next_look = self._clock.seconds() + LOOK_SECONDS
+        try:
+            self._followed = ReloadingConfig(self._told.path, self._told.context or None)
+            self.problem = ""
+        except KubeConfigError as error:
+            self.problem = str(error)
+
+
+class DataCredentials(Credentials):
+    """
+    A kubeconfig that was told as data and does not change; another is other credentials.
+
+    :param before: of the same leaf; they stay in force when this one cannot be used, unless there
+        is none at all any more.
+    """
+
+    _log = Logger()
+
+    def __init__(self, told: KubeconfigData, before: Credentials | None = None) -> None:
+        super().__init__()
+        self.problem, self._config = told.problem, None
+        if not self.problem:
+            self._config, self.problem = _read(told.content, told.source)
+        if self._config is None and told.given and isinstance(before, DataCredentials):
+            self._keep(before)
+
+    def _keep(self, before: DataCredentials) -> None:
+        if before._config is not None:
+            self._log.warn("keeping the credentials from before: {why}", why=self.problem)
+            self._config, self.problem = before._config, ""
+
+    def current(self) -> ClientConfig:
+        """See :meth:`Credentials.current`."""
+        if self._config is None:
+            raise ServiceUnavailable(self.problem)
+        return self._config
+
+
+class SecretCredentials(Credentials):
+    """
+    A kubeconfig in a Secret of the root, which is followed by its name alone.
+
+    :param client: of the root; may ``get``, ``list`` and ``watch`` this one Secret.
+    """
+
+    _log = Logger()
+
+    def __init__(self, told: KubeconfigSecret, client: IKubeClient, clock: Any) -> None:
+        super().__init__()
+        self._told = told
+        self._config: ClientConfig | None = None
+        self._wrong = ""
+        self._reflector = Reflector(
+            client,
+            SECRETS.resource,
+            clock,
+            namespace=told.namespace,
+            field_selector=f"metadata.name={told.name}",
+            on_change=self._read,
+        )
+
+    @property
+    def problem(self) -> str:  # type: ignore[override]
+        if self._config is not None:
+            return ""
+        if self._reflector.problem and not self._reflector.synced:
+            return f"{self._told} cannot be read: {self._reflector.problem}"
+        if not self._reflector.synced:
+            return f"{self._told} was not read yet"
+        return self._wrong or f"{self._told} does not exist; make it, with {self._key_told}"
+
+    @property
+    def _key_told(self) -> str:
+        return f'the leaf\'s kubeconfig under the key "{self._told.key}"'
+
+    def current(self) -> ClientConfig:
+        """See :meth:`Credentials.current`."""
+        if self._config is None:
+            raise ServiceUnavailable(self.problem)
+        return self._config
+
+    def start(self, changed: Callable[[], None]) -> None:
+        """See :meth:`Credentials.start`."""
+        super().start(changed)
+        self._reflector.start()
+
+    def stop(self) -> Deferred[None]:
+        """See :meth:`Credentials.stop`."""
+        return self._reflector.stop()
+
+    def _read(self, _: Object | None, secret: Object | None) -> None:
+        if secret is None:
+            self._config, self._wrong = None, ""
+        else:
+            self._take(value_of(secret, self._told.key))
+        self._changed()
+
+    def _take(self, content: bytes | None) -> None:
+        if content is None:
+            found, wrong = None, f"{self._told} does not have {self._key_told}"
+        else:
+            found, wrong = _read(content, str(self._told), self._told.context)
+        if found is not None:
+            self._config = found
+        elif self._config is not None and wrong != self._wrong:
+            self._log.warn("keeping the credentials from before: {why}", why=wrong)
+        self._wrong = wrong
+
+
+class SpaceCredentials(Credentials):
+    """Those of a Space, which its client keeps."""
+
+    def __init__(self, told: KubeconfigSpace) -> None:
+        super().__init__()
+        self._told = told
+
+    @property
+    def problem(self) -> str:  # type: ignore[override]
+        return str(self._told.space.problem)
+
+    @property
+    def gone(self) -> str:  # type: ignore[override]
+        return self._told.gone
+
+    def current(self) -> ClientConfig:
+        """See :meth:`Credentials.current`."""
+        return self._told.space.config()
+
+    def start(self, changed: Callable[[], None]) -> None:
+        """See :meth:`Credentials.start`."""
+        super().start(changed)
+        self._told.follow(changed)
+
+    def stop(self) -> Deferred[None]:
+        """See :meth:`Credentials.stop`."""
+        self._told.follow(lambda: None)
+        return succeed(None)
+
+    def reread(self, refused: ClientConfig) -> Deferred[bool]:
+        """See :meth:`Credentials.reread`."""
+        return self._told.space.reread(refused)
+
+
+def _read(content: bytes, source: str, context: str = "") -> tuple[ClientConfig | None, str]:
+    """A configuration, or why there is none."""
+    try:
+        return load_inline(content, source, context or None), ""
+    except KubeConfigError as error:
+        return None, str(error)
+
+
+def credentials(
+    told: Kubeconfig, root: IKubeClient, clock: Any, before: Credentials | None = None
+) -> Credentials:
+    """
+    What a leaf's kubeconfig says now.
+
+    :param root: client of the root, where Secrets are.
+    :param before: what was used for this leaf so far.
+    """
+    if isinstance(told, KubeconfigFile):
+        return FileCredentials(told, clock)
+    if isinstance(told, KubeconfigSecret):
+        return SecretCredentials(told, root, clock)
+    if isinstance(told, KubeconfigSpace):
+        return SpaceCredentials(told)
+    return DataCredentials(told, before)

@@ -1,0 +1,313 @@
+"""
+The file that names leaf clusters (``--leaves FILE``).
+
+::
+
+    leaves:
+    - name: one
+      kubeconfig: {file: one.kubeconfig, context: admin}
+    - name: two
+      kubeconfig: {secret: {namespace: leaves, name: two, key: kubeconfig}}
+      nodes:
+      - name: two-gpu
+        selector: {gpu: "yes"}     # of the leaf's nodes that it stands for
+        labels: {zone: b}
+        taints: [{key: leaf, value: two, effect: NoSchedule}]
+      namespaces: {shop: shop-eu}  # the leaf's by the root's
+      namespace_prefix: root-      # of all others
+      pods: owned                  # or same-name, or machines
+      kosmos: false
+
+Everything is checked when it is read, and what nobody knows is refused.  The file is read again when
+it changes; one that cannot be used leaves the leaves as they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api import names
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.interfaces import LeafNode
+from twisted_exec.nodeserver.leaves.names import Names
+from twisted_exec.nodeserver.leaves.spec import (
+    CLUSTER,
+    NODE,
+    PARTY,
+    SECRET_KEY,
+    ISource,
+    Kubeconfig,
+    KubeconfigFile,
+    KubeconfigSecret,
+    LeafSpec,
+)
+from twisted_exec.nodeserver.ownership import OWNED, POLICIES
+from twisted_exec.program.config_file import ConfigError, Reader, read_yaml
+
+LOOK_SECONDS = 2.0
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_Rule = Callable[[str], list[str]]
+
+
+def load(path: str) -> Sequence[LeafSpec]:
+    """
+    Read a file.
+
+    :raises ConfigError: it cannot be read, is not YAML, or says what cannot be meant; the message is
+        one line that says where, and what would help.
+    """
+    return parse(read_yaml(path), path)
+
+
+def parse(document: object, path: str) -> Sequence[LeafSpec]:
+    """
+    Read a document.
+
+    :param path: of the file, absolute: paths in it are relative to its directory.
+    :raises ConfigError: as :func:`load`.
+    """
+    reader = Reader(document, path)
+    entries = reader.take("leaves", list, [])
+    reader.done()
+    specs = [_leaf(each, f"{path}: leaves[{at}]", path) for at, each in enumerate(entries)]
+    _check_once(path, "leaf", [spec.name for spec in specs])
+    _check_once(path, "node", [node.name for spec in specs for node in spec.nodes])
+    return specs
+
+
+def _check_once(path: str, what: str, told: list[str]) -> None:
+    seen: set[str] = set()
+    for name in told:
+        if name in seen:
+            raise ConfigError(f"{path}: {what} {name!r} is there more than once; rename one")
+        seen.add(name)
+
+
+def _leaf(entry: object, where: str, path: str) -> LeafSpec:
+    reader = Reader(entry, where)
+    name = _checked(reader, "name", names.dns_subdomain)
+    reader.where, reader.name = f"{where} ({name})", name
+    spec = LeafSpec(
+        name,
+        # Not its number: a leaf that moves to another place in the file is still the same.
+        f"{path}: leaf {name}",
+        _kubeconfig(reader, path),
+        _nodes(reader, name),
+        _names(reader),
+        reader.choice("pods", POLICIES, OWNED),
+        reader.take("kosmos", bool, False),
+    )
+    reader.done()
+    return spec
+
+
+def _checked(reader: Reader, key: str, rule: _Rule, default: str | None = None) -> str:
+    value = str(reader.take(key, str, default))
+    wrong = rule(value) if value != default else []
+    if wrong:
+        raise reader.error(f"{key}: {value!r}: {wrong[0]}")
+    return value
+
+
+def _kubeconfig(reader: Reader, path: str) -> Kubeconfig:
+    inner = Reader(reader.take("kubeconfig", dict), f"{reader.where}: kubeconfig")
+    context, told = inner.take("context", str, ""), inner.take("file", str, "")
+    entry = inner.take("secret", dict, {})
+    if bool(told) == bool(entry):
+        raise inner.error("give either file: PATH or secret: {namespace: ..., name: ...}")
+    inner.done()
+    if told:
+        whole = os.path.join(os.path.dirname(path), os.path.expanduser(told))
+        return KubeconfigFile(os.path.normpath(whole), context)
+    secret = Reader(entry, f"{inner.where}: secret")
+    found = KubeconfigSecret(
+        _checked(secret, "namespace", names.dns_label),
+        _checked(secret, "name", names.dns_subdomain),
+        secret.take("key", str, SECRET_KEY),
+        context,
+    )
+    secret.done()
+    return found
+
+
+def _nodes(reader: Reader, leaf: str) -> tuple[LeafNode, ...]:
+    entries = reader.take("nodes", list, [{"name": leaf}])
+    if not entries:
+        raise reader.error("nodes is empty; leave it out for one node with the leaf's name")
+    return tuple(
+        _node(each, f"{reader.where}: nodes[{at}]", leaf) for at, each in enumerate(entries)
+    )
+
+
+def _node(entry: object, where: str, leaf: str) -> LeafNode:
+    reader = Reader(entry, where)
+    name = _checked(reader, "name", names.dns_subdomain)
+    leaf_nodes = tuple(reader.take("leaf_nodes", list, []))
+    for each in leaf_nodes:
+        wrong = names.dns_subdomain(each) if isinstance(each, str) else ["must be a string"]
+        if wrong:
+            raise reader.error(f"leaf_nodes: {each!r}: {wrong[0]}")
+    selector = _labels(reader, "selector")
+    if leaf_nodes and selector:
+        raise reader.error("give leaf_nodes or selector, not both")
+    mode = CLUSTER
+    if leaf_nodes or selector:
+        mode = NODE if leaf_nodes == (name,) else PARTY
+    node = LeafNode(
+        name,
+        leaf,
+        mode,
+        leaf_nodes,
+        selector,
+        _labels(reader, "labels"),
+        _annotations(reader),
+        tuple(
+            _taint(each, f"{where}: taints[{at}]")
+            for at, each in enumerate(reader.take("taints", list, []))
+        ),
+    )
+    reader.done()
+    return node
+
+
+def _labels(reader: Reader, key: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in reader.take(key, dict, {}).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise reader.error(f'{key}: {name!r}: {value!r} must be a string; write "{value}"')
+        wrong = names.qualified_name(name) or names.label_value(value)
+        if wrong:
+            raise reader.error(f"{key}: {name}={value!r}: {wrong[0]}")
+        found[name] = value
+    return found
+
+
+def _annotations(reader: Reader) -> dict[str, str]:
+    found: dict[str, str] = reader.take("annotations", dict, {})
+    for name, value in found.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise reader.error(
+                f'annotations: {name!r}: {value!r} must be a string; write "{value}"'
+            )
+        if wrong := names.qualified_name(name):
+            raise reader.error(f"annotations: {name!r}: {wrong[0]}")
+    return found
+
+
+def _taint(entry: object, where: str) -> Object:
+    reader = Reader(entry, where)
+    taint = {
+        "key": _checked(reader, "key", names.qualified_name),
+        "value": _checked(reader, "value", names.label_value, ""),
+        "effect": reader.choice("effect", _EFFECTS, _EFFECTS[0]),
+    }
+    reader.done()
+    return taint
+
+
+def _names(reader: Reader) -> Names:
+    told = reader.take("namespaces", dict, {})
+    for root, leaf in told.items():
+        for each in (root, leaf):
+            wrong = names.dns_label(each) if isinstance(each, str) else ["must be a string"]
+            if wrong:
+                raise reader.error(f"namespaces: {each!r}: {wrong[0]}")
+    twice = sorted(each for each in set(told.values()) if list(told.values()).count(each) > 1)
+    if twice:
+        raise reader.error(
+            f"namespaces: two lead to {twice[0]!r}; each must have one of its own in the leaf"
+        )
+    return Names(
+        dict(told),
+        _checked(reader, "namespace_prefix", _prefix, ""),
+        _checked(reader, "name_prefix", _prefix, ""),
+    )
+
+
+def _prefix(value: str) -> list[str]:
+    """What a DNS label can begin with, and goes on."""
+    if len(value) > 40:
+        return ["must be no more than 40 characters"]
+    return names.dns_label(f"{value}x")
+
+
+@implementer(ISource)
+class LeafFile:
+    """
+    The leaves of a file, read again when it changes.
+
+    :param path: absolute.
+    :raises ConfigError: it cannot be used to begin with.
+    """
+
+    _log = Logger()
+
+    def __init__(self, path: str, clock: Any) -> None:
+        self._path, self._clock = path, clock
+        self._stamp = self._look()
+        self._specs = load(path)
+        self._complained = ""
+        self._looking: LoopingCall | None = None
+        self._notify: Callable[[], None] = lambda: None
+
+    synced = True
+
+    @property
+    def problem(self) -> str:
+        """Why what the file says now does not count, or empty."""
+        return self._complained
+
+    def specs(self) -> Sequence[LeafSpec]:
+        """See :meth:`ISource.specs`."""
+        return self._specs
+
+    def start(self, changed: Callable[[], None]) -> None:
+        """See :meth:`ISource.start`."""
+        self._notify = changed
+        self._looking = LoopingCall(self._read_again)
+        self._looking.clock = self._clock
+        self._looking.start(LOOK_SECONDS, now=False).addErrback(self._failed)
+
+    def stop(self) -> Deferred[None]:
+        """See :meth:`ISource.stop`."""
+        if self._looking is not None and self._looking.running:
+            self._looking.stop()
+        return succeed(None)
+
+    def _read_again(self) -> None:
+        stamp = self._look()
+        if stamp == self._stamp:
+            return
+        # Stamped before it is read: what is written meanwhile shows next time.
+        self._stamp = stamp
+        try:
+            specs = load(self._path)
+        except ConfigError as error:
+            if str(error) != self._complained:
+                self._complained = str(error)
+                self._log.warn("keeping the leaf clusters from before: {why}", why=str(error))
+            return
+        self._complained = ""
+        self._log.info(
+            "read {path} again: {count} leaf clusters", path=self._path, count=len(specs)
+        )
+        self._specs = specs
+        self._notify()
+
+    def _look(self) -> tuple[int, int, int]:
+        try:
+            told = os.stat(self._path)
+        except OSError:
+            return (0, 0, 0)
+        return (told.st_ino, told.st_mtime_ns, told.st_size)
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure("{path} is not looked at any more", failure, path=self._path)

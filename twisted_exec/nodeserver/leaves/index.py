@@ -1,0 +1,200 @@
+"""
+The registry: all leaf clusters that any source tells of, by name and by the Nodes that stand for
+them.
+
+Sources say what there is to be, as values; the registry makes leaves of them, has them become what
+is told anew, and lets go of those that nobody tells any more.  Everything happens in the reactor's
+thread and at once, so nobody ever sees a half of a change.
+
+A name and a Node belong to whoever had them first.  A second leaf of the same name is not taken; a
+second leaf that claims a Node is, without that Node.  Both are told once, by the log and by
+:attr:`Leaves.problems`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twisted_exec.api.status import NotFound
+from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode
+from twisted_exec.nodeserver.leaves.leaf import Leaf
+from twisted_exec.nodeserver.leaves.spec import ISource, LeafSpec
+from twisted_exec.program.tasks import Stopping
+
+MAX_LEAVES = 10_000
+
+
+@implementer(ILeaves)
+class Leaves:
+    """
+    :param sources: the first counts for more, where nobody was first.
+    :param make: makes a leaf of its spec, not started.
+    :ivar problems: what is told twice and was not taken, one line each.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, sources: Sequence[ISource], make: Callable[[LeafSpec], Leaf], clock: Any
+    ) -> None:
+        self._sources, self._make, self._clock = sources, make, clock
+        self._leaves: dict[str, Leaf] = {}
+        self._nodes: dict[str, LeafNode] = {}
+        self.problems: Sequence[str] = ()
+        self._followers = Followers("the leaf clusters")
+        self._looking: IDelayedCall | None = None
+        self._stopping = Stopping()
+        self._was_synced = False
+        self._running = False
+
+    @property
+    def synced(self) -> bool:
+        """See :class:`ILeaves`."""
+        return self._was_synced
+
+    def start(self) -> None:
+        """Follow the sources, and their leaves, until :meth:`stop`."""
+        self._running = True
+        for source in self._sources:
+            source.start(self._changed)
+        self._look()
+
+    def stop(self) -> Deferred[Any]:
+        """Let go of everything; fires when nothing is under way any more, never fails."""
+        self._running = False
+        if self._looking is not None and self._looking.active():
+            self._looking.cancel()
+        for ending in [*(source.stop() for source in self._sources), *self._all_stopped()]:
+            self._stopping.add(ending)
+        return self._stopping.over()
+
+    def _all_stopped(self) -> Iterator[Deferred[Any]]:
+        for leaf in self._leaves.values():
+            yield leaf.stop()
+
+    def all(self) -> Sequence[ILeaf]:
+        """See :meth:`ILeaves.all`."""
+        return list(self._leaves.values())
+
+    def get(self, name: str) -> ILeaf:
+        """See :meth:`ILeaves.get`."""
+        leaf = self._leaves.get(name)
+        if leaf is None:
+            raise NotFound("leaves", name, message=f'there is no leaf cluster "{name}"')
+        return leaf
+
+    def of_node(self, node: str) -> ILeaf:
+        """See :meth:`ILeaves.of_node`."""
+        known = self._nodes.get(node)
+        if known is None:
+            raise NotFound("nodes", node, message=f'node "{node}" stands for no leaf cluster here')
+        return self._leaves[known.leaf]
+
+    def nodes(self) -> Mapping[str, LeafNode]:
+        """See :meth:`ILeaves.nodes`; another mapping after each change, never the same changed."""
+        return self._nodes
+
+    def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """See :meth:`ILeaves.follow`."""
+        return self._followers.add(changed)
+
+    def _changed(self) -> None:
+        """A source that is read tells of each leaf; all of them are looked at once."""
+        if self._running and (self._looking is None or not self._looking.active()):
+            self._looking = self._clock.callLater(0, self._look)
+
+    def _look(self) -> None:
+        chosen, problems = self._chosen()
+        self._tell(problems)
+        changed = False
+        for name in [name for name in self._leaves if name not in chosen]:
+            self._let_go(name)
+            changed = True
+        for spec in chosen.values():
+            changed = self._take(spec) or changed
+        self._nodes = {node.name: node for spec in chosen.values() for node in spec.nodes}
+        synced = all(source.synced for source in self._sources)
+        changed = changed or synced != self._was_synced
+        self._was_synced = synced
+        if changed:
+            self._followers.tell()
+
+    def _take(self, spec: LeafSpec) -> bool:
+        """Answers whether anything is other than before."""
+        leaf = self._leaves.get(spec.name)
+        if leaf is not None and leaf.spec == spec:
+            return False
+        if leaf is not None and leaf.spec.origin == spec.origin:
+            leaf.become(spec)
+            return True
+        if leaf is not None:
+            self._let_go(spec.name)
+        self._leaves[spec.name] = leaf = self._make(spec)
+        leaf.start()
+        self._log.info(
+            "leaf cluster {name}: taken up ({origin})", name=spec.name, origin=spec.origin
+        )
+        return True
+
+    def _let_go(self, name: str) -> None:
+        leaf = self._leaves.pop(name)
+        self._log.info("leaf cluster {name}: let go ({origin})", name=name, origin=leaf.spec.origin)
+        self._stopping.add(leaf.stop())
+
+    def _told(self) -> list[LeafSpec]:
+        """What all sources tell, those that are here already first."""
+        specs = [spec for source in self._sources for spec in source.specs()]
+        here = {(name, leaf.spec.origin) for name, leaf in self._leaves.items()}
+        return sorted(specs, key=lambda spec: (spec.name, spec.origin) not in here)
+
+    def _chosen(self) -> tuple[dict[str, LeafSpec], list[str]]:
+        chosen: dict[str, LeafSpec] = {}
+        owners: dict[str, str] = {}
+        problems: list[str] = []
+        specs = self._told()
+        # A Node that a leaf has is not taken from it by another that was here before, either.
+        told = {(spec.name, node.name) for spec in specs for node in spec.nodes}
+        for node in self._nodes.values():
+            if (node.leaf, node.name) in told:
+                owners[node.name] = node.leaf
+        for spec in specs:
+            other = chosen.get(spec.name)
+            if other is not None:
+                problems.append(
+                    f"{spec.origin}: there is a leaf cluster {spec.name!r} already, of "
+                    f"{other.origin}; give it another name"
+                )
+            elif len(chosen) == MAX_LEAVES:
+                problems.append(f"{spec.origin}: there are {MAX_LEAVES} leaf clusters already")
+            else:
+                chosen[spec.name] = _without_taken(spec, owners, problems)
+        return chosen, problems
+
+    def _tell(self, problems: list[str]) -> None:
+        for problem in problems:
+            if problem not in self.problems:
+                self._log.warn("{problem}", problem=problem)
+        self.problems = problems
+
+
+def _without_taken(spec: LeafSpec, owners: dict[str, str], problems: list[str]) -> LeafSpec:
+    """The spec without the Nodes that are another's; notes whose those are that it keeps."""
+    kept = []
+    for node in spec.nodes:
+        owner = owners.setdefault(node.name, spec.name)
+        if owner == spec.name:
+            kept.append(node)
+        else:
+            problems.append(
+                f"{spec.origin}: node {node.name!r} stands for leaf cluster {owner!r} already; "
+                "give it another name"
+            )
+    return spec if len(kept) == len(spec.nodes) else replace(spec, nodes=tuple(kept))

@@ -1,0 +1,349 @@
+"""
+One leaf cluster: who we are there, its Pods of ours, and whether it can be reached.
+
+The Pods of ours are followed, trimmed to what is read of them, so that finding one is a look into a
+dictionary.  What the copy has not got yet, or may not have any more since the leaf cannot be
+followed, is asked of the leaf itself.  The very copy tells whether the leaf can be reached: no
+request is made for that alone, and a leaf that is dead keeps nobody waiting but who asks for its
+Pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.interfaces import IDelayedCall
+from zope.interface import implementer
+
+from twisted_exec.api.kinds.pods.machine_pods import PODS
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    GatewayTimeout,
+    NotFound,
+    ServiceUnavailable,
+)
+from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.kube.informers.reflector import Key, Reflector, key_of
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.late_client import REFUSAL_CODES, LateClient, MakeKubeClient, named
+from twisted_exec.nodeserver.interfaces import ILeaf, IRootPods, LeafNode, LeafPod
+from twisted_exec.nodeserver.leaves.credentials import Credentials, credentials
+from twisted_exec.nodeserver.leaves.spec import LeafSpec
+from twisted_exec.nodeserver.objects import Shared
+from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, MACHINES, Ours, trimmed
+from twisted_exec.program.tasks import Stopping
+
+ASK_SECONDS = 5.0
+"""For so long a leaf may be asked for one Pod: a user waits, and so does the root."""
+
+PATIENCE_SECONDS = 1.0
+"""For so long there may be no credentials at the start before the log says so."""
+
+
+@dataclass(frozen=True)
+class LeafContext:
+    """
+    What every leaf needs.
+
+    :param root: client of the root.
+    :param roots: the Pods there.
+    :param make_client: makes clients of leaves.
+    :param root_name: what the root is called in its leaves.
+    """
+
+    root: IKubeClient
+    roots: IRootPods
+    clock: Any
+    make_client: MakeKubeClient
+    root_name: str = DEFAULT_ROOT
+
+
+@implementer(ILeaf)
+class Leaf:
+    """
+    A leaf as a :class:`~twisted_exec.nodeserver.leaves.spec.LeafSpec` says it, followed from
+    :meth:`start` on.
+    """
+
+    def __init__(self, spec: LeafSpec, around: LeafContext) -> None:
+        self._around, self.spec = around, spec
+        self.name, self._label = spec.name, f'leaf cluster "{spec.name}"'
+        self._credentials = self._new_credentials()
+        self.client = LateClient(
+            self._label,
+            self.config,
+            around.make_client,
+            moved=self._moved,
+            reread=lambda refused: self._credentials.reread(refused),
+        )
+        self._ours = self._rule()
+        self._by_uid: dict[str, set[Key]] = {}
+        self._followers = Followers(f"leaf cluster {spec.name}")
+        self._stopping = Stopping()
+        self._resuming: set[Reflector] = set()
+        self._moving: IDelayedCall | None = None
+        self._late: IDelayedCall | None = None
+        self._running = False
+        self._copies = self._new_copies()
+
+    @property
+    def nodes(self) -> Sequence[LeafNode]:
+        """See :class:`ILeaf`."""
+        return self.spec.nodes
+
+    @property
+    def machines(self) -> bool:
+        """See :class:`ILeaf`."""
+        return self.spec.policy == MACHINES
+
+    @property
+    def synced(self) -> bool:
+        """See :class:`ILeaf`."""
+        return all(copy.synced for copy in self._copies)
+
+    @property
+    def problem(self) -> str:
+        """See :class:`ILeaf`."""
+        told = self._credentials.problem
+        told = told or next((copy.problem for copy in self._copies if copy.problem), "")
+        return told or ("" if self.synced else "its Pods were not read yet")
+
+    @property
+    def gone(self) -> str:
+        """See :class:`ILeaf`."""
+        return self._credentials.gone
+
+    def config(self) -> ClientConfig:
+        """See :meth:`ILeaf.config`."""
+        return self._credentials.current()
+
+    def namespace(self, root: str) -> str:
+        """See :meth:`ILeaf.namespace`; raises ``NotFound`` when it would be another's."""
+        return self._ours.names.namespace(root)
+
+    def names(self, root: Object) -> tuple[str, str]:
+        """See :meth:`ILeaf.names`; raises as :meth:`namespace`."""
+        return self._ours.names.leaf(root)
+
+    def root_names(self, namespace: str, name: str) -> tuple[str, str] | None:
+        """See :meth:`ILeaf.root_names`."""
+        return self._ours.names.root(namespace, name)
+
+    def marks(self, root: Object) -> Object:
+        """See :meth:`ILeaf.marks`."""
+        return self._ours.marks(root)
+
+    def start(self) -> None:
+        """Follow the leaf, and its credentials, until :meth:`stop`."""
+        self._running = True
+        self._credentials.start(self._try_again)
+        if self._credentials.problem:
+            # A Secret takes a moment to be read, and is no trouble until then.
+            self._late = self._around.clock.callLater(PATIENCE_SECONDS, self._start_copies)
+        else:
+            self._start_copies()
+
+    def _start_copies(self) -> None:
+        for copy in self._copies:
+            copy.start()
+
+    def stop(self) -> Deferred[Any]:
+        """Fires when nothing is under way any more; never fails."""
+        self._running = False
+        for call in (self._moving, self._late):
+            if call is not None and call.active():
+                call.cancel()
+        self._stopping.add(self._credentials.stop())
+        for copy in self._copies:
+            self._stopping.add(copy.stop())
+        self._stopping.add(self.client.close())
+        return self._stopping.over()
+
+    def become(self, spec: LeafSpec) -> None:
+        """
+        Be as another spec of the same name and origin says from now on.
+
+        Whoever talks to the leaf goes on; new credentials count for the next request.
+        """
+        before, self.spec = self.spec, spec
+        if spec.kubeconfig != before.kubeconfig:
+            self._stopping.add(self._credentials.stop())
+            self._credentials = self._new_credentials(self._credentials)
+            if self._running:
+                self._credentials.start(self._try_again)
+                self._try_again()
+        ours = self._rule()
+        if ours != self._ours:
+            self._ours = ours
+            self._begin_anew()
+
+    def pod(self, root: Object) -> Deferred[LeafPod]:
+        """See :meth:`ILeaf.pod`."""
+        return Deferred.fromCoroutine(self._pod(root))
+
+    async def _pod(self, root: Object) -> LeafPod:
+        namespace, name = self.names(root)
+        found = self._seen(root)
+        if found is not None:
+            namespace, name = key_of(found)
+        if found is None or self.problem:
+            found = await self._asked(root, namespace, name)
+        return LeafPod(self, namespace, name, root, found)
+
+    def pods(self) -> Iterable[LeafPod]:
+        """See :meth:`ILeaf.pods`."""
+        nodes = [node.name for node in self.nodes]
+        # Asked for no Node, the root's Pods would be those of all Nodes.
+        for root in self._around.roots.on(nodes) if nodes else ():
+            pod = self._seen(root)
+            if pod is not None:
+                yield LeafPod(self, *key_of(pod), root, pod)
+
+    def strays(self) -> Iterable[Object]:
+        """See :meth:`ILeaf.strays`; none while either side is not known whole."""
+        if not self._around.roots.synced or not self.synced:
+            return
+        for uid, keys in list(self._by_uid.items()):
+            if self._around.roots.by_uid(uid) is None:
+                for namespace, name in sorted(keys):
+                    pod = self._at(namespace, name)
+                    if pod is not None:
+                        yield pod
+
+    def follow(self, changed: Callable[[str], None]) -> Callable[[], None]:
+        """See :meth:`ILeaf.follow`."""
+        return self._followers.add(changed)
+
+    def _rule(self) -> Ours:
+        spec = self.spec
+        return Ours(self._around.root_name, spec.policy, spec.kosmos, spec.names)
+
+    def _new_credentials(self, before: Credentials | None = None) -> Credentials:
+        around = self._around
+        return credentials(self.spec.kubeconfig, around.root, around.clock, before)
+
+    def _new_copies(self) -> list[Reflector]:
+        shared = Shared()
+        return [
+            Reflector(
+                self.client,
+                PODS.resource,
+                self._around.clock,
+                label_selector=selector,
+                of=self._label,
+                on_change=self._changed,
+                trim=lambda pod: trimmed(pod, shared),
+            )
+            for selector in self._ours.selectors
+        ]
+
+    def _moved(self) -> None:
+        """Another server is another history: nothing that was copied says anything of it."""
+        # Not in the midst of the request that found it out.
+        self._moving = self._around.clock.callLater(0, self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        for copy in self._copies:
+            self._stopping.add(copy.stop())
+        self._by_uid.clear()
+        self._copies = self._new_copies()
+        if self._running:
+            for copy in self._copies:
+                copy.start()
+
+    def _try_again(self) -> None:
+        """There are other credentials: what failed need not wait for its pause to be over."""
+        for copy in self._copies:
+            if (copy.problem or not copy.synced) and copy not in self._resuming:
+                self._resuming.add(copy)
+                self._stopping.add(copy.stop().addCallback(self._resume, copy))
+
+    def _resume(self, _: object, copy: Reflector) -> None:
+        self._resuming.discard(copy)
+        if self._running and copy in self._copies:
+            copy.start()
+
+    def _at(self, namespace: str, name: str) -> Object | None:
+        for copy in self._copies:
+            found = copy.get(name, namespace)
+            if found is not None:
+                return found
+        return None
+
+    def _seen(self, root: Object) -> Object | None:
+        """The Pod behind one of the root in our copy; of several, the one that has its name."""
+        try:
+            expected = self.names(root)
+        except NotFound:
+            return None
+        others = self._by_uid.get(root["metadata"].get("uid", ""), ())
+        for namespace, name in (expected, *sorted(others)):
+            pod = self._at(namespace, name)
+            if pod is not None and self._ours.is_for(pod, root):
+                return pod
+        return None
+
+    async def _asked(self, root: Object, namespace: str, name: str) -> Object:
+        asking = self.client.get(PODS.resource, name, namespace)
+        try:
+            pod = trimmed(await asking.addTimeout(ASK_SECONDS, self._around.clock))
+        except TimeoutError:
+            raise GatewayTimeout(
+                f'{self._label} did not tell of pod "{namespace}/{name}" within '
+                f"{ASK_SECONDS:g} seconds"
+            ) from None
+        except APIError as refused:
+            if refused.code == NotFound.code:
+                raise self._none(root, "has no such pod") from None
+            raise self._told(refused) from None
+        if not self._ours.is_for(pod, root):
+            raise self._none(root, "has a pod of that name, but it was not made for this one")
+        return pod
+
+    def _told(self, refused: APIError) -> APIError:
+        """
+        What the root's users are told.
+
+        Who asked us did nothing wrong when it is we whom the leaf does not know, or let; and where our
+        credentials lie is for whoever reads the log.
+        """
+        log = "the node server's log says why"
+        if refused.code in REFUSAL_CODES:
+            return BadGateway(f"{self._label} refuses this node server; {log}")
+        if self._credentials.problem:
+            told = f'there are no credentials for leaf cluster "{self.name}"; {log}'
+            return ServiceUnavailable(told)
+        return named(refused, self._label)
+
+    def _none(self, root: Object, why: str) -> NotFound:
+        metadata = root["metadata"]
+        told = f'"{metadata.get("namespace", "")}/{metadata["name"]}"'
+        message = f'pod {told} is not there: leaf cluster "{self.name}" {why}'
+        return NotFound("pods", metadata["name"], message=message)
+
+    def _changed(self, before: Object | None, after: Object | None) -> None:
+        uids = {self._noted(pod) for pod in (before, after) if pod is not None}
+        for uid in uids - {""}:
+            self._followers.tell(uid)
+
+    def _noted(self, pod: Object) -> str:
+        """Keep the index; answers the UID of the root's Pod that a Pod is for, if that is known."""
+        key, owner = key_of(pod), self._ours.owner(pod)
+        if not owner:
+            back = self._ours.names.root(*key)
+            root = self._around.roots.seen(*back) if back is not None else None
+            return str(root["metadata"].get("uid", "")) if root is not None else ""
+        now = self._at(*key)
+        keys = self._by_uid.setdefault(owner, set())
+        if now is not None and self._ours.owner(now) == owner:
+            keys.add(key)
+        else:
+            keys.discard(key)
+        if not keys:
+            del self._by_uid[owner]
+        return owner

@@ -1,0 +1,100 @@
+"""
+The registry as a program has it: sources, leaves and the root's Pods, started and stopped together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList
+
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.kube.late_client import MakeKubeClient, kube_client_factory
+from twisted_exec.nodeserver import PROGRAM
+from twisted_exec.nodeserver.leaves.file import LeafFile
+from twisted_exec.nodeserver.leaves.index import Leaves
+from twisted_exec.nodeserver.leaves.kosmos import Clusters
+from twisted_exec.nodeserver.leaves.leaf import Leaf, LeafContext
+from twisted_exec.nodeserver.leaves.spaces import SpaceChoice, SpaceLeaves, space_client
+from twisted_exec.nodeserver.leaves.spec import ISource, LeafSpec
+from twisted_exec.nodeserver.ownership import DEFAULT_ROOT
+from twisted_exec.nodeserver.root_pods import RootPods
+
+
+@dataclass(frozen=True)
+class RegistrySettings:
+    """
+    :param leaves: path of the file that names leaves, absolute; empty for none.
+    :param kosmos: leaves are those of Kosmos's Clusters, too.
+    :param spaces: which Spaces are leaves, too; ``None`` for none.
+    :param root_name: what the root is called in its leaves, a label's value.
+    """
+
+    leaves: str = ""
+    kosmos: bool = False
+    root_name: str = DEFAULT_ROOT
+    spaces: SpaceChoice | None = None
+
+
+class Registry:
+    """
+    Which leaf has which Pod.
+
+    :param client: of the root.
+    :param make_client: makes clients of leaves; real ones unless said otherwise.
+    :ivar leaves: see :class:`~twisted_exec.nodeserver.interfaces.ILeaves`.
+    :ivar roots: see :class:`~twisted_exec.nodeserver.interfaces.IRootPods`.
+    :raises ConfigError: the file cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: RegistrySettings,
+        client: IKubeClient,
+        reactor: Any,
+        make_client: MakeKubeClient | None = None,
+    ) -> None:
+        self._file = LeafFile(settings.leaves, reactor) if settings.leaves else None
+        self._clusters = Clusters(client, reactor) if settings.kosmos else None
+        make_client = make_client or kube_client_factory(reactor, PROGRAM)
+        self._spaces: SpaceLeaves | None = None
+        if settings.spaces is not None:
+            followed = space_client(settings.spaces, client, reactor, make_client)
+            self._spaces = SpaceLeaves(followed, settings.spaces)
+        found = (self._file, self._clusters, self._spaces)
+        sources: list[ISource] = [each for each in found if each is not None]
+        self.roots = RootPods(client, reactor)
+        around = LeafContext(
+            client,
+            self.roots,
+            reactor,
+            make_client,
+            settings.root_name,
+        )
+
+        def make(spec: LeafSpec) -> Leaf:
+            return Leaf(spec, around)
+
+        self.leaves = Leaves(sources, make, reactor)
+
+    @property
+    def synced(self) -> bool:
+        """The sources and the root's Pods were all read at least once."""
+        return self.leaves.synced and self.roots.synced
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong now with sources and the root's Pods, one line each; leaves tell their own."""
+        parts = (self._file, self._clusters, self._spaces, self.roots)
+        told = [each.problem for each in parts if each is not None]
+        return [each for each in told if each] + list(self.leaves.problems)
+
+    def start(self) -> None:
+        """Begin to follow everything."""
+        self.leaves.start()
+        self.roots.start(self.leaves)
+
+    def stop(self) -> Deferred[Any]:
+        """Fires when nothing is under way any more; never fails."""
+        return DeferredList([self.roots.stop(), self.leaves.stop()])

@@ -1,0 +1,190 @@
+"""
+Leaves out of Spaces: each that can be reached, of the providers and with the labels that were chosen.
+
+A leaf, and the one Node that stands for it, is called as its Space is, or as the Space's label
+:data:`~twisted_exec.api.spaces.LEAF_LABEL` says: so two Spaces of one name need not be in each other's way.
+From its engagement to its end a Space is one leaf, whatever credentials it has meanwhile; one that ends
+and comes back is another, so that nobody takes one server for the other.  One that is there and cannot be
+reached is a leaf with a problem, for its Node is to stay, and what runs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twisted_exec.api import names, spaces
+from twisted_exec.api.selectors import LabelSelector
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.kube.late_client import MakeKubeClient
+from twisted_exec.nodeserver import PROGRAM
+from twisted_exec.nodeserver.interfaces import LeafNode
+from twisted_exec.nodeserver.leaves.spec import (
+    CLUSTER,
+    ISource,
+    KubeconfigData,
+    KubeconfigSpace,
+    LeafSpec,
+)
+from twisted_exec.nodeserver.ownership import OWNED, POLICIES
+from twisted_exec.spaces.client import SpaceClient
+from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener, SpaceName
+
+SPACE_ANNOTATION = spaces.SPACE_LABEL
+"""Annotation of a Node: the Space that it stands for, as ``PROVIDER/NAME``."""
+
+
+@dataclass(frozen=True)
+class SpaceChoice:
+    """
+    :param providers: those whose Spaces are leaves; none means all, and imported Spaces as well.
+    :param selector: what their labels must fulfil.
+    :param viewpoint: one of :data:`~twisted_exec.api.spaces.VIEWPOINTS`.
+    :param policy: of the Pods of those whose labels do not say, see
+        :class:`~twisted_exec.nodeserver.ownership.Ours`.
+    """
+
+    providers: tuple[str, ...]
+    selector: LabelSelector
+    viewpoint: str = spaces.EXTERNAL
+    policy: str = OWNED
+
+
+def space_client(
+    choice: SpaceChoice, client: IKubeClient, reactor: Any, make_client: MakeKubeClient
+) -> SpaceClient:
+    """
+    Who follows the Spaces.
+
+    :param client: of the root, which has them.
+    """
+    return SpaceClient(
+        client,
+        reactor,
+        viewpoint=choice.viewpoint,
+        namespaces=[spaces.namespace_of(each) for each in choice.providers],
+        agent=PROGRAM,
+        make_client=make_client,
+    )
+
+
+@implementer(ISource, ISpaceListener)
+class SpaceLeaves:
+    """
+    :param client: follows the Spaces; started and stopped from here.
+    """
+
+    _log = Logger()
+
+    def __init__(self, client: SpaceClient, choice: SpaceChoice) -> None:
+        self._client, self._choice = client, choice
+        self._there: dict[ISpaceConnection, tuple[KubeconfigSpace, str]] = {}
+        self._engagements = 0
+        self._complaints: dict[SpaceName, str] = {}
+        self._notify: Callable[[], None] = lambda: None
+        self._unfollow: Callable[[], None] = lambda: None
+
+    @property
+    def synced(self) -> bool:
+        """See :class:`ISource`."""
+        return self._client.synced
+
+    @property
+    def problem(self) -> str:
+        """Why they are not known as they are now, or what of one cannot be meant; or empty."""
+        return self._client.problem or next(iter(self._complaints.values()), "")
+
+    def specs(self) -> Sequence[LeafSpec]:
+        """See :meth:`ISource.specs`."""
+        before, self._complaints = self._complaints, {}
+        found = [self._spec(space.name, space.labels, *told) for space, told in self._there.items()]
+        for one in self._client.waiting():
+            if one.credentials:
+                told = KubeconfigData(
+                    b"", f"space {one.name}", f"space {one.name}: {one.why}", False
+                )
+                found.append(self._spec(one.name, one.labels, told, f"space {one.name}, waiting"))
+        for name, complaint in self._complaints.items():
+            if complaint != before.get(name):
+                self._log.warn("{complaint}", complaint=complaint)
+        return [each for each in found if each is not None]
+
+    def start(self, changed: Callable[[], None]) -> None:
+        """See :meth:`ISource.start`."""
+        self._notify = changed
+        self._unfollow = self._client.follow(self)
+        self._client.startService()
+        self._client.when_synced().addCallbacks(self._known, lambda _: None)
+
+    def _known(self, _: object) -> None:
+        self._notify()
+        if not self.specs():
+            # A name that was misspelt looks just like this.
+            of = ", ".join(self._choice.providers)
+            self._log.info(
+                "no Space{of} is a leaf cluster yet; each that appears becomes one",
+                of=f" of provider {of}" if of else "",
+            )
+
+    def stop(self) -> Deferred[Any]:
+        """See :meth:`ISource.stop`."""
+        self._unfollow()
+        return maybeDeferred(self._client.stopService)
+
+    def engaged(self, space: ISpaceConnection) -> None:
+        """See :meth:`ISpaceListener.engaged`."""
+        self._engagements += 1
+        origin = f"{space.name}, since engagement {self._engagements}"
+        self._there[space] = KubeconfigSpace(space), f"space {origin}"
+        self._notify()
+
+    def changed(self, space: ISpaceConnection) -> None:
+        """See :meth:`ISpaceListener.changed`."""
+        self._there[space][0].changed()
+        self._notify()
+
+    def waiting_changed(self) -> None:
+        """See :meth:`ISpaceListener.waiting_changed`."""
+        self._notify()
+
+    def disengaged(self, space: ISpaceConnection, reason: str) -> None:
+        """See :meth:`ISpaceListener.disengaged`."""
+        kubeconfig, _ = self._there.pop(space)
+        kubeconfig.gone = reason
+        self._notify()
+
+    def _spec(
+        self,
+        space: SpaceName,
+        labels: Mapping[str, str],
+        kubeconfig: KubeconfigSpace | KubeconfigData,
+        origin: str,
+    ) -> LeafSpec | None:
+        if not self._choice.selector.matches(labels):
+            return None
+        if self._choice.providers and space.provider not in self._choice.providers:
+            return None  # an imported one, in a provider's namespace
+        if complaint := _complaint(space, labels):
+            self._complaints[space] = complaint
+            return None
+        name = labels.get(spaces.LEAF_LABEL) or space.name
+        node = LeafNode(name, name, CLUSTER, annotations={SPACE_ANNOTATION: str(space)})
+        policy = labels.get(spaces.PODS_LABEL) or self._choice.policy
+        return LeafSpec(name, origin, kubeconfig, (node,), policy=policy)
+
+
+def _complaint(space: SpaceName, labels: Mapping[str, str]) -> str:
+    """What of a Space's labels cannot be meant, or empty."""
+    name = labels.get(spaces.LEAF_LABEL) or space.name
+    for problem in names.dns_subdomain(name):
+        return f'space "{space}": label {spaces.LEAF_LABEL}: {name!r}: {problem}'
+    policy = labels.get(spaces.PODS_LABEL, "")
+    if policy and policy not in POLICIES:
+        known = ", ".join(POLICIES)
+        return f'space "{space}": label {spaces.PODS_LABEL}: {policy!r} is none of {known}'
+    return ""

@@ -1,0 +1,296 @@
+"""
+Machines of API servers of ours, shown as Pods of the root.
+
+A leaf of that kind (``pods: machines``) runs no Pods of the root; it has machines, of which those whose owners
+say so (label ``console.twisted-exec.dev/exposed: "true"``) get a Pod in the root, so that an ordinary cluster
+reaches their consoles with ``kubectl attach``, ``exec`` and ``logs``.  Nothing is ever written to the leaf: a Pod of
+the root that is deleted is made again, and no machine is any the worse for it.  A Pod of that
+name that somebody else has made is left as it is, and leads to no machine.
+
+What a machine looks like as a Pod of the root, and what to do about that Pod: pure.
+
+The Pod shows the machine, and is nothing else: it has none of the machine's labels, for a controller of
+the root must not take it for one of its own; it tolerates whatever its Node is said to have; and whoever
+deletes it deletes a picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.logger import Logger
+
+from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL, PODS
+from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
+from twisted_exec.kube.informers.reflector import Key, Reflector, key_of
+from twisted_exec.kube.informers.work_queue import WorkQueue
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode
+from twisted_exec.nodeserver.nodes.plan import KEPT_BY, LEAF
+from twisted_exec.nodeserver.ownership import MACHINE, MACHINE_UID
+from twisted_exec.nodeserver.syncer.status import desired_status, is_told
+from twisted_exec.program.tasks import Stopping
+
+_OF_CONTAINER = ("name", "image", "stdin", "tty")
+_NO_IMAGE = "none"
+
+
+@dataclass(frozen=True)
+class Create:
+    """The root has no Pod for a machine."""
+
+
+@dataclass(frozen=True)
+class Delete:
+    """The root's Pod shows what is no more, or is to be made anew."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tell:
+    """The machine is in another state than the root says."""
+
+    status: Object
+
+
+Step = Create | Delete | Tell | None
+
+
+def plan(machine: Object | None, node: str, there: Object | None) -> Step:
+    """
+    The next step; each changes what is planned from.
+
+    :param machine: the leaf's Pod that shows it; ``None`` when nothing is to be shown.
+    :param node: the Node of the root that it is to be on.
+    :param there: the root's Pod that was made for one; ``None`` for none that was.
+    """
+    if there is None:
+        return Create() if machine is not None else None
+    if machine is None or not _shows(there, machine, node):
+        return Delete()
+    status = desired_status(there, machine)
+    return None if is_told(there, status) else Tell(status)
+
+
+def _shows(there: Object, machine: Object, node: str) -> bool:
+    metadata = there["metadata"]
+    told = metadata.get("annotations") or {}
+    return (
+        not metadata.get("deletionTimestamp")
+        and told.get(MACHINE_UID) == machine["metadata"]["uid"]
+        and there["spec"].get("nodeName") == node
+    )
+
+
+def node_for(machine: Object, nodes: tuple[LeafNode, ...]) -> str:
+    """The Node of the root that a machine is on; empty for none that stands for its pool."""
+    pool = machine["spec"].get("nodeName", "")
+    for node in nodes:
+        if pool in node.leaf_nodes:
+            return node.name
+    return next((node.name for node in nodes if not node.leaf_nodes and not node.selector), "")
+
+
+def form(machine: Object, key: Key, node: str, leaf: str, keeper: str) -> Object:
+    """
+    The Pod to make.
+
+    :param key: its namespace and name in the root.
+    :param keeper: whose it is, as of Nodes.
+    """
+    containers = [
+        {"image": _NO_IMAGE, **{name: each[name] for name in _OF_CONTAINER if each.get(name)}}
+        for each in machine["spec"].get("containers") or []
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": key[0],
+            "name": key[1],
+            "labels": {MACHINE: "true"},
+            "annotations": {
+                LEAF: leaf,
+                KEPT_BY: keeper,
+                MACHINE_UID: machine["metadata"]["uid"],
+            },
+        },
+        "spec": {
+            "nodeName": node,
+            "containers": containers,
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 0,
+            "tolerations": [{"operator": "Exists"}],
+        },
+    }
+
+
+class Mirror(Service):
+    """
+    Keeps the root's Pods of machines.
+
+    :param client: of the root.
+    :param keeper: whose Pods they are: all replicas' together, as of Nodes.
+    """
+
+    _log = Logger()
+
+    def __init__(self, client: IKubeClient, leaves: ILeaves, clock: Any, keeper: str) -> None:
+        self._client, self._leaves, self._clock, self._keeper = client, leaves, clock, keeper
+        self._machines: dict[str, tuple[ILeaf, Reflector]] = {}
+        self._queue: WorkQueue[Key] = WorkQueue(self._look, clock, self._failed)
+        self._stopping = Stopping()
+        self._unfollow: Callable[[], None] = lambda: None
+        self._pods = Reflector(
+            client,
+            PODS.resource,
+            clock,
+            label_selector=f"{MACHINE}=true",
+            on_change=lambda before, after: self._add(after or before),
+        )
+
+    def startService(self) -> None:
+        """Begin."""
+        super().startService()
+        self._unfollow = self._leaves.follow(self._leaves_changed)
+        # Before the Pods: those of machines that are not asked about yet are not without one.
+        self._leaves_changed()
+        self._pods.when_synced().addCallback(lambda _: self._all())
+        self._pods.start()
+
+    def stopService(self) -> Deferred[Any]:
+        """Fires when nothing is under way any more; the Pods stay."""
+        super().stopService()
+        self._unfollow()
+        for name in list(self._machines):
+            self._end(name)
+        ending = [self._stopping.over(), self._pods.stop(), self._queue.stop()]
+        return DeferredList(ending, consumeErrors=True)
+
+    def _leaves_changed(self) -> None:
+        leaves = {leaf.name: leaf for leaf in self._leaves.all() if leaf.machines}
+        for name, (leaf, _) in list(self._machines.items()):
+            if leaves.get(name) is not leaf:
+                self._end(name)
+        for name, leaf in leaves.items():
+            if name not in self._machines:
+                self._begin(name, leaf)
+        self._all()
+
+    def _begin(self, name: str, leaf: ILeaf) -> None:
+        copy = Reflector(
+            leaf.client,
+            PODS.resource,
+            self._clock,
+            label_selector=f"{EXPOSED_LABEL}=true",
+            of=f'leaf cluster "{name}"',
+            on_change=lambda before, after: self._machine_changed(leaf, after or before),
+        )
+        self._machines[name] = leaf, copy
+        copy.when_synced().addCallback(lambda _: self._all())
+        copy.start()
+
+    def _end(self, name: str) -> None:
+        self._stopping.add(self._machines.pop(name)[1].stop())
+
+    def _machine_changed(self, leaf: ILeaf, pod: Object | None) -> None:
+        key = leaf.root_names(*key_of(pod)) if pod is not None else None
+        if key is not None:
+            self._queue.add(key)
+
+    def _add(self, pod: Object | None) -> None:
+        if pod is not None:
+            self._queue.add(key_of(pod))
+
+    def _all(self) -> None:
+        """Something was read whole: what went before that is told by nothing else."""
+        if not self.running:
+            return
+        for leaf, copy in list(self._machines.values()):
+            for pod in copy:
+                self._machine_changed(leaf, pod)
+        for pod in self._pods:
+            self._add(pod)
+
+    @property
+    def _is_known(self) -> bool:
+        """What there is in the root, and which leaves there are."""
+        return bool(self._leaves.synced and self._pods.synced)
+
+    def _failed(self, key: Key, refused: APIError, failures: int) -> None:
+        if failures == 1:
+            self._log.warn(
+                "the machine {namespace}/{name} has no pod in the root: {why}",
+                namespace=key[0],
+                name=key[1],
+                why=refused.message,
+            )
+
+    async def _look(self, key: Key) -> None:
+        if not self._is_known:
+            return  # all are looked at then
+        there = self._pods.get(key[1], key[0])
+        if there is not None and not self._is_ours(there):
+            return
+        leaf, machine = self._wanted(key)
+        if there is not None and machine is None and not self._is_read(there):
+            return
+        node = node_for(machine, tuple(leaf.nodes)) if machine and leaf else ""
+        step = plan(machine if node else None, node, there)
+        if isinstance(step, Create):
+            assert machine is not None and leaf is not None
+            await self._create(form(machine, key, node, leaf.name, self._keeper))
+        elif there is not None and step is not None:
+            await self._change(there, step)
+
+    def _is_ours(self, pod: Object) -> bool:
+        return (pod["metadata"].get("annotations") or {}).get(KEPT_BY) == self._keeper
+
+    def _wanted(self, key: Key) -> tuple[ILeaf | None, Object | None]:
+        """The machine that a Pod is to show, and its leaf."""
+        for leaf, copy in self._machines.values():
+            found = self._machine(leaf, copy, key)
+            if found is not None:
+                return leaf, found
+        return None, None
+
+    def _is_read(self, there: Object) -> bool:
+        """What a Pod shows would be known: its leaf was read, or is none of ours any more."""
+        name = there["metadata"]["annotations"].get(LEAF, "")
+        return name not in self._machines or self._machines[name][1].synced
+
+    def _machine(self, leaf: ILeaf, copy: Reflector, key: Key) -> Object | None:
+        try:
+            namespace, name = leaf.names({"metadata": {"namespace": key[0], "name": key[1]}})
+        except NotFound:
+            return None
+        return copy.get(name, namespace)
+
+    async def _create(self, pod: Object) -> None:
+        namespace, name = key_of(pod)
+        try:
+            await self._client.create(PODS.resource, pod, namespace)
+        except AlreadyExists:
+            # Ours that the copy has not got yet is no failure.
+            found = await self._client.get(PODS.resource, name, namespace)
+            if not self._is_ours(found):
+                raise
+
+    async def _change(self, there: Object, step: Step) -> None:
+        namespace, name = key_of(there)
+        uid = there["metadata"]["uid"]
+        try:
+            if isinstance(step, Tell):
+                patch = {"metadata": {"uid": uid}, "status": step.status}
+                await self._client.patch(
+                    PODS.resource, name, patch, namespace, subresource="status"
+                )
+            else:
+                await self._client.delete(PODS.resource, name, namespace, uid=uid, grace_seconds=0)
+        except (NotFound, Conflict):
+            pass  # it is gone, or another: the copy will say so

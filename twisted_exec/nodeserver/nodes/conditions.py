@@ -1,0 +1,110 @@
+"""
+What a Node says of itself: whether it is ready, and whether a console can be opened on it.
+
+A kubelet is ready or not; whoever stands between two clusters has more that may fail, so each part
+of the way has a condition of its own and ``ExecReady`` is what they come to.  What is not known
+(nobody has looked yet, or the root may not be asked) is Unknown and never True.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twisted_exec.api.conditions import Told
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.nodes.leaf_nodes import is_ready, pressures
+
+READY = "Ready"
+EXEC_READY = "ExecReady"
+ROOT_REACHES = "RootReachesNodeServer"
+PREFERRED = "AddressPreferred"
+LEAF_READY = "LeafReady"
+LEAF_EXEC = "LeafExecAllowed"
+OURS = (READY, EXEC_READY, ROOT_REACHES, PREFERRED, LEAF_READY, LEAF_EXEC)
+
+NOT_PROBED = "NotProbedYet"
+UNPROBED: Told = ("Unknown", NOT_PROBED, "nobody has looked yet")
+"""Not told where there is a condition of that type already: a restart of ours changes nothing."""
+
+ALWAYS, LEAF, EXEC = "always", "leaf", "exec"
+POLICIES = (ALWAYS, LEAF, EXEC)
+LEAF_GRACE_SECONDS = 40.0
+"""For so long a leaf may be silent before its Nodes are not ready, as kubelets may."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """
+    What was found out about the way of one Node.
+
+    :param root: from the root to us.
+    :param leaf: from us to the leaf's API server.
+    :param allowed: whether we may open streams there.
+    :param not_chosen: of :func:`~twisted_exec.nodeserver.nodes.addresses.not_chosen`.
+    :param silent_seconds: since the leaf answered last; 0 while it does.
+    """
+
+    root: Told = UNPROBED
+    leaf: Told = UNPROBED
+    allowed: Told = UNPROBED
+    not_chosen: str = ""
+    silent_seconds: float = 0.0
+
+
+def conditions(seen: Seen, nodes: Sequence[Object] | None, ready_when: str) -> dict[str, Told]:
+    """
+    All conditions of a Node, by type.
+
+    :param nodes: the leaf's that it stands for; ``None`` when they are not known.
+    :param ready_when: one of :data:`POLICIES`.
+    """
+    preferred = address_preferred(seen)
+    opens = _exec_ready(seen, preferred)
+    return {
+        READY: _ready(seen, opens, nodes or (), ready_when),
+        EXEC_READY: opens,
+        ROOT_REACHES: seen.root,
+        PREFERRED: preferred,
+        LEAF_READY: seen.leaf,
+        LEAF_EXEC: seen.allowed,
+        **(pressures(nodes) if nodes is not None else {}),
+    }
+
+
+def address_preferred(seen: Seen) -> Told:
+    """Whether the root dials us: by what it was told to prefer, unless it did already."""
+    if seen.root[0] == "True":
+        return ("True", "RootDialsUs", "")
+    if seen.not_chosen:
+        return ("False", "AnotherAddressFirst", seen.not_chosen)
+    return ("True", "FirstByPreference", "")
+
+
+def _exec_ready(seen: Seen, preferred: Told) -> Told:
+    parts = (seen.root, seen.leaf, seen.allowed)
+    # Behind a leaf that does not answer nothing else is known; of two that fail that is the cause.
+    for status, reason, message in (seen.root, seen.leaf, seen.allowed, preferred):
+        if status == "False":
+            return (status, reason, message)
+    for status, reason, message in parts:
+        if status != "True":
+            return ("Unknown", reason, message)
+    return ("True", "ProbeSucceeded", "the root reaches us, and the leaf lets us open streams")
+
+
+def _ready(seen: Seen, opens: Told, nodes: Sequence[Object], ready_when: str) -> Told:
+    if ready_when == ALWAYS:
+        return ("True", "NodeServerRuns", "the node server runs; the leaf is not asked")
+    status, reason, message = seen.leaf
+    if reason == NOT_PROBED or (status == "False" and seen.silent_seconds < LEAF_GRACE_SECONDS):
+        return ("Unknown", NOT_PROBED, message)
+    if status != "True":
+        return ("False", reason, message)
+    if nodes and not any(map(is_ready, nodes)):
+        return ("False", "LeafNodesNotReady", f"none of the leaf's {len(nodes)} nodes is ready")
+    if ready_when == EXEC and opens[0] == "False":
+        return opens
+    return ("True", "LeafReady", "the leaf's API server is ready")

@@ -1,0 +1,217 @@
+"""
+The Nodes of the root: each leaf has its own, which say where we are and what works.
+
+Each Node has a worker (:mod:`.kept_node`), each leaf somebody who follows it (:mod:`.leaf_watch`).  Here
+is decided which there are, and what becomes of a Node whose leaf is gone: it is deleted when that
+has been so for a minute, by the mark that it bears and not by what its name should have been.
+
+One replica does this (:mod:`.leading`).  When it stops it leaves Nodes as they are: another one renews
+their Leases, and if there is none the root's own controller says after 40 seconds that nobody does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.logger import Logger
+
+from twisted_exec.api.kinds.nodes import NODES
+from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.recorder import Recorder
+from twisted_exec.nodeserver import PROGRAM
+from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves
+from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
+from twisted_exec.nodeserver.nodes.addresses import Address, addresses_of, is_virtual, root_family
+from twisted_exec.nodeserver.nodes.plan import FULL, LEAF, orphans
+from twisted_exec.nodeserver.nodes.probe import LeafProbe, RootProbe
+from twisted_exec.nodeserver.nodes.probe_loop import AT_ONCE, LeafWatch, ProbeOf, Repeated
+from twisted_exec.nodeserver.nodes.worker import BEAT_SECONDS, Around, NodeWorker, PublishedEndpoint
+from twisted_exec.program.tasks import Stopping
+
+GRACE_SECONDS = 60.0
+"""A Node whose leaf is gone is kept for so long: registries are read anew, too."""
+WRITERS = 16
+"""Nodes that are written at once."""
+
+
+class NodeController(Service):
+    """
+    Keeps the Nodes of all leaves.
+
+    :param client: of the root.
+    :param now: seconds since the epoch.
+    :param root: asks the root to reach us.
+    :ivar kept: the Nodes that are kept, by name.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: IKubeClient,
+        leaves: ILeaves,
+        face: PublishedEndpoint,
+        clock: Any,
+        now: Callable[[], float],
+        *,
+        root: RootProbe,
+        probe_of: ProbeOf = LeafProbe,
+    ) -> None:
+        self._client, self._leaves, self._face = client, leaves, face
+        self._clock, self._probe_of = clock, probe_of
+        self._probing = DeferredSemaphore(AT_ONCE)
+        writing = DeferredSemaphore(WRITERS)
+        self.recorder = Recorder(
+            client, clock, about=NODES.resource, component=PROGRAM, host=face.keeper, now=now
+        )
+        self.nodes = Reflector(
+            client, NODES.resource, clock, trim=trim_root_node, on_change=self._node_changed
+        )
+        self._watches: dict[str, LeafWatch] = {}
+        self.kept: dict[str, NodeWorker] = {}
+        self._gone: dict[str, float] = {}
+        self._stopping = Stopping()
+        self._family: int | None = None
+        self._around = Around(
+            client,
+            clock,
+            now,
+            face,
+            root,
+            writing,
+            self._probing,
+            self.nodes.get,
+            self._watches.__getitem__,
+            self._root_family,
+            self.record,
+        )
+        self._removing = Repeated(self._remove, clock, writing, BEAT_SECONDS)
+        self._unfollow: Callable[[], None] = lambda: None
+
+    def startService(self) -> None:
+        """Follow leaves and Nodes, and begin."""
+        super().startService()
+        self.nodes.start()
+        self._unfollow = self._leaves.follow(self._leaves_changed)
+        self._removing.start()
+        self.nodes.when_synced().addCallbacks(lambda _: self._leaves_changed(), lambda _: None)
+
+    def stopService(self) -> Deferred[None]:
+        """Leave all Nodes as they are; fires when nothing is under way."""
+        super().stopService()
+        self._unfollow()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        ending: list[Deferred[Any]] = [
+            self._stopping.over(),
+            self._removing.stop(),
+            self.nodes.stop(),
+            self.recorder.stop(),
+        ]
+        ending += [kept.stop() for kept in self.kept.values()]
+        ending += [watch.stop() for watch in self._watches.values()]
+        self.kept.clear()
+        self._watches.clear()
+        for each in ending:
+            await each
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Nodes that cannot be kept, and why."""
+        return {name: kept.problem for name, kept in self.kept.items() if kept.problem}
+
+    def _leaves_changed(self) -> None:
+        if not self.running or not self.nodes.synced:
+            return
+        leaves = {leaf.name: leaf for leaf in self._leaves.all()}
+        nodes = {name: node for name, node in self._leaves.nodes().items() if node.leaf in leaves}
+        for name, kept in list(self.kept.items()):
+            if nodes.get(name) != kept.node:
+                self._stopping.add(self.kept.pop(name).stop())
+        for name, watch in list(self._watches.items()):
+            if leaves.get(name) is not watch.leaf or watch.leaf.machines != watch.machines:
+                self._stopping.add(self._watches.pop(name).stop())
+        for name, leaf in leaves.items():
+            if name not in self._watches:
+                self._watch(name, leaf)
+        for name, node in nodes.items():
+            if name not in self.kept:
+                self.kept[name] = kept = NodeWorker(self._around, node)
+                kept.start()
+
+    def _watch(self, name: str, leaf: ILeaf) -> None:
+        def changed() -> None:
+            for kept in self.kept.values():
+                if kept.node.leaf == name:
+                    kept.poke()
+
+        self._watches[name] = watch = LeafWatch(
+            leaf, self._clock, self._probing, changed, self._probe_of
+        )
+        watch.start()
+
+    def _node_changed(self, before: Object | None, after: Object | None) -> None:
+        if _addresses(before) != _addresses(after):
+            self._family = None
+        changed: Object = after if after is not None else before or {}
+        kept = self.kept.get(changed["metadata"]["name"])
+        if kept is not None:
+            kept.poke()
+
+    def _root_family(self) -> int:
+        if self._family is None:
+            self._family = root_family(self.nodes)
+        return self._family
+
+    async def _remove(self) -> None:
+        """Delete Nodes of ours that no leaf has, when that has been so for a while."""
+        if self._face.upkeep != FULL or not (self.nodes.synced and self._leaves.synced):
+            return
+        found = {
+            str(node["metadata"]["uid"]): node
+            for node in orphans(self.nodes, self._leaves.nodes(), self._face.keeper)
+        }
+        now = self._clock.seconds()
+        self._gone = {uid: self._gone.get(uid, now) for uid in found}
+        for uid, since in self._gone.items():
+            if now - since >= GRACE_SECONDS:
+                await self._delete(found[uid])
+
+    async def _delete(self, node: Object) -> None:
+        name = node["metadata"]["name"]
+        try:
+            await self._client.delete(NODES.resource, name, uid=node["metadata"]["uid"])
+        except APIError as error:
+            if error.code not in (NotFound.code, Conflict.code):
+                self._log.warn("node {name} is not removed: {why}", name=name, why=error.message)
+            return
+        leaf = (node["metadata"].get("annotations") or {}).get(LEAF, "")
+        self._log.info('node {name} is removed: leaf "{leaf}" is gone', name=name, leaf=leaf)
+        told = f'removed, because leaf "{leaf}" does not have this node any more'
+        self.record(node, "Normal", "NodeRemoved", told)
+
+    def record(self, node: Object, type: str, reason: str, message: str) -> None:
+        """Tell of a Node, as kubelets do: ``kubectl describe`` looks for its name as UID."""
+        metadata = {**node["metadata"], "uid": node["metadata"]["name"]}
+        self.recorder.record({"metadata": metadata}, type, reason, message)
+
+
+def _addresses(node: Object | None) -> list[Address]:
+    return addresses_of(node) if node is not None else []
+
+
+def trim_root_node(node: Object) -> Object:
+    """A Node of the root; of one that is none of ours, only what is asked of it."""
+    annotations = node["metadata"].get("annotations") or {}
+    status = node.get("status") or {}
+    if is_virtual(node) or LEAF in annotations or KOSMOS_LEAF in annotations:
+        status.pop("images", None)
+        return node
+    node["metadata"].pop("managedFields", None)
+    return {"metadata": node["metadata"], "status": {"addresses": status.get("addresses") or []}}

@@ -1,0 +1,197 @@
+"""
+What a leaf's nodes amount to, seen from the root: one Node for all, some or one of them.
+
+Nodes are :func:`trimmed` when they arrive; everything else here relies on that.  Pure.
+
+Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from twisted_exec.api import quantity
+from twisted_exec.api.conditions import Told
+from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.api.names import label_value, qualified_name
+from twisted_exec.api.status import one_line
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.interfaces import LeafNode
+from twisted_exec.nodeserver.objects import mapping, texts
+
+NETWORK_UNAVAILABLE = "NetworkUnavailable"
+PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", NETWORK_UNAVAILABLE)
+"""Conditions of a kubelet besides Ready."""
+_MAX_LISTED = 64
+"""Addresses, conditions and amounts of one node that are looked at."""
+_MAX_TEXT = 253
+_OWN_INFO = ("operatingSystem", "architecture", "osImage", "kernelVersion")
+_INFO = (
+    *_OWN_INFO,
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "machineID",
+    "systemUUID",
+    "bootID",
+)
+
+
+def trimmed(node: Object) -> Object:
+    """
+    A leaf's node without what is not read here, for a leaf may have thousands; and in the form that
+    it should have, for a leaf may be anyone's, and what it says ends in the root.
+
+    Neither versions nor times are kept, so that a node that only lives on is the same as before.
+    """
+    metadata, status = node["metadata"], mapping(node.get("status"))
+    kept = {key: str(metadata.get(key, "")) for key in ("name", "uid")}
+    return {
+        "metadata": {**kept, "labels": texts(metadata.get("labels"))},
+        "spec": {"unschedulable": mapping(node.get("spec")).get("unschedulable") is True},
+        "status": {
+            "addresses": _addresses(status.get("addresses")),
+            "capacity": _amounts(status.get("capacity")),
+            "allocatable": _amounts(status.get("allocatable")),
+            "conditions": [
+                {"type": one["type"], "status": one["status"]}
+                for one in map(texts, _listed(status.get("conditions")))
+                if "type" in one and one.get("status") in ("True", "False", "Unknown")
+            ],
+            "nodeInfo": {
+                key: one_line(value)[:_MAX_TEXT]
+                for key, value in texts(status.get("nodeInfo")).items()
+                if key in _INFO
+            },
+        },
+    }
+
+
+def _listed(told: object) -> list[Any]:
+    return told[:_MAX_LISTED] if isinstance(told, list) else []
+
+
+def _addresses(told: object) -> list[Object]:
+    found = map(texts, _listed(told))
+    return [
+        {"type": one["type"], "address": one["address"]}
+        for one in found
+        if one.get("type") in ADDRESS_TYPES
+        and one.get("address", "").isprintable()
+        and 0 < len(one.get("address", "")) <= _MAX_TEXT
+    ]
+
+
+def _amounts(told: object) -> dict[str, str]:
+    """A root refuses a whole status for one amount that is none, or a name that is no name."""
+    found = {}
+    for key, given in list(mapping(told).items())[:_MAX_LISTED]:
+        if isinstance(given, (str, int, float)) and not qualified_name(key):
+            try:
+                if quantity.parse(given) >= 0:
+                    found[key] = str(given)
+            except ValueError:
+                continue  # of a leaf of another make; what it means nobody can tell
+    return found
+
+
+def stood_for(node: LeafNode, nodes: Iterable[Object]) -> list[Object]:
+    """Those of the leaf's nodes that a Node of the root stands for, by name."""
+
+    def is_one(each: Object) -> bool:
+        metadata = each["metadata"]
+        if node.leaf_nodes:
+            return metadata["name"] in node.leaf_nodes
+        labels = metadata["labels"]
+        return all(labels.get(key) == value for key, value in node.selector.items())
+
+    return sorted(filter(is_one, nodes), key=lambda each: str(each["metadata"]["name"]))
+
+
+def condition(node: Object, type: str) -> str:
+    """``True``, ``False`` or ``Unknown``; empty when the node does not say."""
+    listed = node["status"]["conditions"]
+    return next((str(one["status"]) for one in listed if one["type"] == type), "")
+
+
+def is_ready(node: Object) -> bool:
+    """It runs Pods."""
+    return condition(node, "Ready") == "True"
+
+
+def capacity(nodes: Iterable[Object]) -> dict[str, str]:
+    """What they have in all."""
+    return _summed(node["status"]["capacity"] for node in nodes)
+
+
+def allocatable(nodes: Iterable[Object]) -> dict[str, str]:
+    """What Pods may have of it: of those that are ready and take Pods."""
+    taking = (node for node in nodes if is_ready(node) and not node["spec"]["unschedulable"])
+    return _summed(node["status"]["allocatable"] for node in taking)
+
+
+def _summed(listed: Iterable[Object]) -> dict[str, str]:
+    sums: dict[str, Decimal] = {}
+    for amounts in listed:
+        for key, told in amounts.items():
+            sums[key] = sums.get(key, Decimal(0)) + quantity.parse(told)
+    return {key: _written(amount) for key, amount in sorted(sums.items())}
+
+
+def _written(amount: Decimal) -> str:
+    if amount == amount.to_integral_value():
+        return quantity.binary(int(amount))
+    return f"{int(amount * 1000)}m"
+
+
+def pressures(nodes: Sequence[Object]) -> dict[str, Told]:
+    """
+    A pressure holds when it holds for all of them: as long as one is free of it, Pods find room.
+
+    What none of them says is denied: a root's controllers set what nobody says to Unknown once
+    they have heard nothing for a while, and nobody would take that back.
+    """
+    told: dict[str, Told] = {}
+    for type in PRESSURES:
+        found = {condition(node, type) for node in nodes} - {""}
+        if found:
+            status = "False" if "False" in found else "True" if found == {"True"} else "Unknown"
+            reason = f"Leaf{type}" if status == "True" else f"LeafHasNo{type}"
+            told[type] = (status, reason, "")
+        elif type != NETWORK_UNAVAILABLE:
+            told[type] = ("False", "NotReported", "the leaf's nodes do not say")
+    return told
+
+
+def labels(node: LeafNode, info: Mapping[str, str]) -> dict[str, str]:
+    """
+    Those that every kubelet gives its Node, and Pods choose by.
+
+    :param info: of :func:`node_info`.
+    """
+    told = {}
+    if not label_value(node.name):  # which may be longer than a label
+        told["kubernetes.io/hostname"] = node.name
+    for key, label in (("operatingSystem", "os"), ("architecture", "arch")):
+        if info.get(key) and not label_value(info[key]):
+            told[f"kubernetes.io/{label}"] = info[key]
+    return told
+
+
+def node_info(node: LeafNode, nodes: Sequence[Object], version: str) -> dict[str, str]:
+    """
+    ``status.nodeInfo``: of the one node that a Node is, else what all agree on.
+
+    :param version: of the leaf's API server; empty while it is not known.
+    """
+    infos = [each["status"]["nodeInfo"] for each in nodes]
+    if node.mode == "node" and len(infos) == 1:
+        return {key: infos[0].get(key, "") for key in _INFO}
+    told = {}
+    for key in _OWN_INFO:
+        values = {info.get(key, "") for info in infos}
+        told[key] = values.pop() if len(values) == 1 else ""
+    if version:
+        told["kubeletVersion"] = version
+    return told

@@ -1,0 +1,241 @@
+"""
+The form that a Pod of the root takes in a leaf, and what of the root it needs there.
+
+Pure.  What the root has decided is left out, for the leaf decides it for itself: on which node (but where
+a Node of the root stands for that very node), by which scheduler, priority and affinity, as which
+ServiceAccount.  A token of the root's is worth nothing there, and one of the leaf's is for nobody in the
+root: so there is none.  What the user has written otherwise stays as it is.
+
+What Kosmos leaves out is the model: ``pkg/utils/podutils/pod.go`` (``FitPod``).
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
+from twisted_exec.api.kinds.secrets import SECRETS
+from twisted_exec.api.resource import Resource
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.interfaces import LeafNode
+from twisted_exec.nodeserver.ownership import PREFIX
+
+OWN_LABELS = f"{PREFIX}labels"
+"""Annotation of a leaf's Pod: the labels that it has from the root, with commas."""
+
+APPLIED = f"{PREFIX}applied"
+"""Likewise: a digest of what was taken from the root.  Whatever a leaf makes of that is its business."""
+
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+
+_TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_MIRROR = "kubernetes.io/config.mirror"
+_NOT_HERE = frozenset({"kube-system"})
+_DECIDED_THERE = (
+    "nodeName",
+    "nodeSelector",
+    "affinity",
+    "topologySpreadConstraints",
+    "schedulerName",
+    "schedulingGates",
+    "priority",
+    "priorityClassName",
+    "preemptionPolicy",
+    "overhead",
+    "serviceAccount",
+    "serviceAccountName",
+    "readinessGates",
+    "ephemeralContainers",
+)
+_LONGEST_NAME = 253
+_LONGEST_HOST_NAME = 63
+_IN_EVERY_NAMESPACE = (CONFIG_MAPS, "kube-root-ca.crt")
+
+
+@dataclass(frozen=True, order=True)
+class Reference:
+    """A ConfigMap or a Secret, in the namespace of who names it."""
+
+    resource: Resource
+    name: str
+
+
+def is_excluded(root: Object) -> bool:
+    """
+    A Pod that belongs to its Node rather than to a leaf: DaemonSets run agents of a node, which a leaf
+    has of its own, and so has it what is in ``kube-system``.
+    """
+    metadata = root["metadata"]
+    owners = metadata.get("ownerReferences") or []
+    return (
+        metadata.get("namespace") in _NOT_HERE
+        or _MIRROR in (metadata.get("annotations") or {})
+        or any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
+    )
+
+
+def renamed_in_leaf(root: Object) -> str:
+    """The name in the leaf of a Pod whose own is taken there; always the same one."""
+    metadata = root["metadata"]
+    mark = "-" + str(metadata["uid"])[:8]
+    return str(metadata["name"])[: _LONGEST_NAME - len(mark)] + mark
+
+
+def leaf_form(root: Object, node: LeafNode, marks: Object, namespace: str, name: str) -> Object:
+    """
+    What to create in the leaf.
+
+    :param marks: see :meth:`.ILeaf.marks`.
+    """
+    spec = copy.deepcopy(root["spec"])
+    for key in _DECIDED_THERE:
+        spec.pop(key, None)
+    _without_token(spec)
+    _placed(spec, node)
+    if (
+        name != root["metadata"]["name"]
+        and not spec.get("hostname")
+        and not spec.get("hostNetwork")
+    ):
+        spec["hostname"] = _host_name(root["metadata"]["name"])
+    metadata = {"namespace": namespace, "name": name, **desired_metadata(root, marks)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def desired_metadata(root: Object, marks: Object) -> Object:
+    """The labels and annotations that are to be there; others may be as well."""
+    metadata = root["metadata"]
+    labels = dict(metadata.get("labels") or {})
+    annotations = dict(metadata.get("annotations") or {})
+    annotations.pop(_LAST_APPLIED, None)
+    annotations |= marks["annotations"]
+    taken = json.dumps([labels, annotations, sorted(images(root).items())], sort_keys=True)
+    annotations |= {
+        OWN_LABELS: ",".join(sorted(labels)),
+        APPLIED: hashlib.sha256(taken.encode()).hexdigest()[:16],
+    }
+    return {"labels": {**labels, **marks["labels"]}, "annotations": annotations}
+
+
+def images(pod: Object) -> dict[str, str]:
+    """Those that may become others, by the names of their containers."""
+    lists = (pod["spec"].get(key) or [] for key in ("initContainers", "containers"))
+    return {each["name"]: each.get("image", "") for each in chain.from_iterable(lists)}
+
+
+def _host_name(name: str) -> str:
+    return str(name)[:_LONGEST_HOST_NAME].replace(".", "-").strip("-")
+
+
+def _placed(spec: Object, node: LeafNode) -> None:
+    """As far as the Node of the root says where."""
+    if node.mode == "node":
+        spec["nodeName"] = node.leaf_nodes[0] if node.leaf_nodes else node.name
+    elif node.leaf_nodes:
+        terms = [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [each]}]}
+            for each in node.leaf_nodes
+        ]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        spec["affinity"] = {"nodeAffinity": required}
+    elif node.selector:
+        spec["nodeSelector"] = dict(node.selector)
+    of_node = {taint.get("key") for taint in node.taints}
+    kept = [each for each in spec.pop("tolerations", None) or [] if _tolerates(each, of_node)]
+    if kept:
+        spec["tolerations"] = kept
+
+
+def _tolerates(toleration: Mapping[str, Any], of_node: set[Any]) -> bool:
+    """Whether a toleration is about more than the Node of the root."""
+    return not toleration.get("key") or toleration["key"] not in of_node
+
+
+def _without_token(spec: Object) -> None:
+    spec["automountServiceAccountToken"] = False
+    gone = set()
+    for container in _containers(spec):
+        gone |= _unmounted(container)
+    still = {mount["name"] for container in _containers(spec) for mount in _mounts(container)}
+    volumes = [
+        _told_no_token(volume)
+        for volume in spec.pop("volumes", None) or []
+        if volume["name"] in still or volume["name"] not in gone
+    ]
+    if volumes:
+        spec["volumes"] = volumes
+
+
+def _unmounted(container: Object) -> set[str]:
+    """Take the mounts of tokens away; the volumes that they were of."""
+    kept = [mount for mount in _mounts(container) if mount.get("mountPath") != _TOKEN_PATH]
+    gone = {mount["name"] for mount in _mounts(container)} - {mount["name"] for mount in kept}
+    if "volumeMounts" in container:
+        container["volumeMounts"] = kept
+    return gone
+
+
+def ephemeral_form(container: Object) -> Object:
+    """An ephemeral container as it is to be in the leaf."""
+    form = copy.deepcopy(container)
+    _unmounted(form)
+    return form
+
+
+def _told_no_token(volume: Object) -> Object:
+    """A volume of several sources without that of a token; empty when there was nothing else."""
+    sources = (volume.get("projected") or {}).get("sources")
+    if not sources or not any("serviceAccountToken" in each for each in sources):
+        return volume
+    left = [each for each in sources if "serviceAccountToken" not in each]
+    if not left:
+        return {"name": volume["name"], "emptyDir": {}}
+    return {**volume, "projected": {**volume["projected"], "sources": left}}
+
+
+def _containers(spec: Object) -> Iterator[Object]:
+    for key in CONTAINER_LISTS:
+        yield from spec.get(key) or []
+
+
+def _mounts(container: Object) -> list[Object]:
+    return container.get("volumeMounts") or []
+
+
+def references(root: Object) -> frozenset[Reference]:
+    """The ConfigMaps and Secrets that a Pod names, as it is to be in a leaf."""
+    spec = copy.deepcopy(root["spec"])
+    _without_token(spec)
+    found = [Reference(resource, name) for resource, name in _named(spec) if name]
+    return frozenset(each for each in found if (each.resource, each.name) != _IN_EVERY_NAMESPACE)
+
+
+def _named(spec: Object) -> Iterator[tuple[Resource, str]]:
+    secret = SECRETS.resource
+    for each in spec.get("imagePullSecrets") or []:
+        yield secret, each.get("name", "")
+    for volume in spec.get("volumes") or []:
+        yield CONFIG_MAPS, (volume.get("configMap") or {}).get("name", "")
+        yield secret, (volume.get("secret") or {}).get("secretName", "")
+        yield from _of_sources((volume.get("projected") or {}).get("sources") or [])
+    for container in _containers(spec):
+        for source in container.get("envFrom") or []:
+            yield CONFIG_MAPS, (source.get("configMapRef") or {}).get("name", "")
+            yield secret, (source.get("secretRef") or {}).get("name", "")
+        for variable in container.get("env") or []:
+            source = variable.get("valueFrom") or {}
+            yield CONFIG_MAPS, (source.get("configMapKeyRef") or {}).get("name", "")
+            yield secret, (source.get("secretKeyRef") or {}).get("name", "")
+
+
+def _of_sources(sources: Iterable[Object]) -> Iterator[tuple[Resource, str]]:
+    for source in sources:
+        yield CONFIG_MAPS, (source.get("configMap") or {}).get("name", "")
+        yield SECRETS.resource, (source.get("secret") or {}).get("name", "")

@@ -1,0 +1,293 @@
+"""
+The Pods of one leaf, kept as the root has them, and the root's as the leaf has them.
+
+Whatever changes on either side only says *look at this Pod*; what to do is planned anew each time
+(:mod:`.sync_plan`) of what both sides have, so nothing depends on which event came first, got lost, or
+came to another program of this kind that is no more.  A Pod that is as it should be costs no request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.logger import Logger
+
+from twisted_exec.api.kinds.pods.machine_pods import PODS
+from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.api.times import timestamp
+from twisted_exec.kube.informers.work_queue import WorkQueue
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods
+from twisted_exec.nodeserver.ownership import NAME, NAMESPACE
+from twisted_exec.nodeserver.syncer import plan as plans
+from twisted_exec.nodeserver.syncer.form import Reference, is_excluded, references
+from twisted_exec.nodeserver.syncer.objects import Copies, RootObjects, make_namespace
+from twisted_exec.nodeserver.syncer.pod_worker import PodWorker, uid_of_root
+
+POD, OBJECTS = "pod", "objects"
+Key = tuple[str, str]
+"""``pod`` and a UID of the root, or ``objects`` and a namespace of the root."""
+
+WARN_AFTER_FAILURES = 3
+"""Failures in a row that a user is told of: what passes by itself is nobody's business."""
+
+Tell = Callable[[Object, str, str], None]
+"""Called with a Pod of the root, a reason and a message."""
+
+
+@dataclass
+class Around:
+    """
+    What the work on every leaf needs.
+
+    :param client: of the root.
+    :param now: seconds since the epoch.
+    """
+
+    client: IKubeClient
+    leaves: ILeaves
+    roots: IRootPods
+    originals: RootObjects
+    clock: Any
+    tell: Tell = lambda *_: None
+    now: Callable[[], float] = time.time
+
+
+@dataclass(frozen=True)
+class _Written:
+    """
+    :param status: as it was wanted, ``answer`` as the root has made it.
+    :param version: of the root's Pod before.
+    """
+
+    status: Object
+    answer: Any
+    version: str
+
+
+class LeafWorker:
+    """
+    Keeps one leaf.
+
+    :param leaf: provides :class:`ILeaf`.
+    :ivar unswept: something was not looked at when it was told, or nothing was so far.
+    """
+
+    _log = Logger()
+
+    def __init__(self, leaf: ILeaf, around: Around) -> None:
+        self.leaf, self._around, self.unswept = leaf, around, True
+        self._labels = leaf.marks({"metadata": {"uid": "", "name": "", "namespace": ""}})["labels"]
+        self.queue: WorkQueue[Key] = WorkQueue(self._look, around.clock, self._failed)
+        self._copies = Copies(
+            leaf.client,
+            around.originals,
+            around.clock,
+            self._labels,
+            self.objects_changed,
+            f'leaf cluster "{leaf.name}"',
+            leaf.name,
+            lambda: {each.name for each in around.leaves.all()},
+        )
+        self._written: dict[str, _Written] = {}
+        self._unfollow: Callable[[], None] = lambda: None
+        self._uses: dict[str, str] = {}  # the root's namespaces by UID of Pods with references
+
+    def start(self) -> None:
+        """Begin; nothing is done before both sides are known whole."""
+        self._unfollow = self.leaf.follow(self.look_at)
+        self._copies.start()
+
+    def stop(self) -> Deferred[Any]:
+        """Fires when nothing is under way any more; what is in the leaf stays as it is."""
+        self._unfollow()
+        return DeferredList([self.queue.stop(), self._copies.stop()])
+
+    def look_at(self, uid: str) -> None:
+        """Something is new about a Pod of the root, on either side."""
+        self.queue.add((POD, uid))
+
+    def objects_changed(self, namespace: str) -> None:
+        """ConfigMaps or Secrets of a namespace of the root are others, or who names them."""
+        self.queue.add((OBJECTS, namespace))
+
+    @property
+    def is_known(self) -> bool:
+        """Both sides were read whole."""
+        return bool(self.leaf.synced and self._around.roots.synced)
+
+    def sweep(self) -> Iterator[None]:
+        """Look at everything, whatever was told; one step for each Pod, so that others get a word in."""
+        self.unswept = False
+        for root in self._roots():
+            self.look_at(root["metadata"]["uid"])
+            if references(root):
+                self.objects_changed(root["metadata"]["namespace"])
+            yield
+        for pod in list(self.leaf.strays()):
+            self.look_at(uid_of_root(pod))
+            yield
+        for namespace in self.used() | self._copies.sources():
+            self.objects_changed(namespace)
+
+    def used(self) -> set[str]:
+        """The root's namespaces of which objects are needed, or were."""
+        return set(self._uses.values())
+
+    def _roots(self) -> Iterable[Object]:
+        # An empty choice is all Nodes.
+        names = [node.name for node in self.leaf.nodes]
+        return list(self._around.roots.on(names)) if names else ()
+
+    def _failed(self, key: Key, refused: APIError, failures: int) -> None:
+        if failures != WARN_AFTER_FAILURES:
+            return
+        self._log.warn(
+            "leaf cluster {leaf}: {kind} {what}: {why}",
+            leaf=self.leaf.name,
+            kind=key[0],
+            what=key[1],
+            why=refused.message,
+        )
+        root = self._around.roots.by_uid(key[1]) if key[0] == POD else None
+        if root is not None:
+            self._around.tell(
+                root, "LeafRefused", f'leaf cluster "{self.leaf.name}": {refused.message}'
+            )
+
+    async def _look(self, key: Key) -> None:
+        if not self.is_known:
+            self.unswept = True
+            return
+        kind, what = key
+        if kind == POD:
+            await self._pod(what)
+        else:
+            await self._objects(what)
+
+    # One Pod.
+
+    async def _pod(self, uid: str) -> None:
+        root = self._around.roots.by_uid(uid)
+        if root is None:
+            await self._gone(uid)
+            return
+        node = self._around.leaves.nodes().get(root["spec"].get("nodeName", ""))
+        if node is None or node.leaf != self.leaf.name:
+            return
+        work = PodWorker(self, root, node)
+        for step in plans.plan(root, await work.find(), work.marks, self.leaf.name, self._moment()):
+            await work.do(step)
+
+    def _moment(self) -> str:
+        return timestamp(self._around.now())
+
+    async def _gone(self, uid: str) -> None:
+        """A Pod is in the root no more; what there is of it in the leaf goes as well."""
+        self._written.pop(uid, None)
+        namespace = self._uses.pop(uid, None)
+        if namespace is not None:
+            self.objects_changed(namespace)
+        for pod in [each for each in self.leaf.strays() if uid_of_root(each) == uid]:
+            if plans.is_created_by_syncer(pod) and not await self._is_elsewhere(pod, uid):
+                await self.delete(pod, None)
+
+    async def _is_elsewhere(self, pod: Object, uid: str) -> bool:
+        """The root has it all the same, on a Node that is not ours any more: hands off."""
+        metadata = pod["metadata"]
+        told = metadata.get("annotations") or {}
+        name, namespace = told.get(NAME, metadata["name"]), told.get(NAMESPACE)
+        try:
+            root = await self._around.client.get(
+                PODS.resource, name, namespace or metadata["namespace"]
+            )
+        except NotFound:
+            return False
+        return bool(root["metadata"]["uid"] == uid)
+
+    async def delete(self, pod: Object, grace_seconds: int | None) -> None:
+        """End a Pod of the leaf, and no other of its name."""
+        metadata = pod["metadata"]
+        try:
+            await self.leaf.client.delete(
+                PODS.resource,
+                metadata["name"],
+                metadata["namespace"],
+                uid=metadata["uid"],
+                grace_seconds=grace_seconds,
+            )
+        except (NotFound, Conflict):
+            pass  # it is gone, or another
+
+    # ConfigMaps and Secrets.
+
+    async def _objects(self, namespace: str) -> None:
+        """As the Pods of a namespace of the root need them now."""
+        wanted: set[Reference] = set()
+        for root in self._roots():
+            if root["metadata"]["namespace"] == namespace and not is_excluded(root):
+                wanted |= self.needs(root)
+        try:
+            target = self.leaf.namespace(namespace)
+        except NotFound:  # it has no place there any more: what was brought from it may go
+            await self._copies.clear(namespace, "", ())
+            return
+        if wanted:
+            try:
+                await self._copies.bring(namespace, target, wanted)
+            except NotFound:
+                return  # there is no such namespace: no Pod is there either
+        await self._copies.clear(namespace, target, wanted)
+
+    def needs(self, root: Object) -> frozenset[Reference]:
+        """What a Pod names; from now on it is known that it does."""
+        found = references(root)
+        if found:
+            self._uses[root["metadata"]["uid"]] = root["metadata"]["namespace"]
+        return found
+
+    async def bring(self, root: Object, target: str) -> None:
+        """What a Pod names, before it is there itself."""
+        await self._copies.bring(root["metadata"]["namespace"], target, self.needs(root))
+
+    async def make_namespace(self, target: str) -> None:
+        """Make a namespace that is missing."""
+        await make_namespace(self.leaf.client, target, self._labels)
+
+    # The root's side.
+
+    async def write_status(self, root: Object, status: Object) -> None:
+        """Tell the root, unless it was told just that and has made something else of it."""
+        metadata = root["metadata"]
+        uid, version = metadata["uid"], metadata["resourceVersion"]
+        last = self._written.get(uid)
+        if (
+            last is not None
+            and last.status == status
+            and (last.version == version or last.answer == root.get("status"))
+        ):
+            return
+        # With the UID, so that it is this Pod and no other that has come by this name.
+        patch = {"metadata": {"uid": uid}, "status": status}
+        answer = await self._around.client.patch(
+            PODS.resource, metadata["name"], patch, metadata["namespace"], subresource="status"
+        )
+        self._written[uid] = _Written(status, answer.get("status"), version)
+
+    async def delete_root(self, root: Object) -> None:
+        """Say that a Pod is gone."""
+        metadata = root["metadata"]
+        try:
+            await self._around.client.delete(
+                PODS.resource,
+                metadata["name"],
+                metadata["namespace"],
+                uid=metadata["uid"],
+                grace_seconds=0,
+            )
+        except (NotFound, Conflict):
+            pass  # it is gone, or another

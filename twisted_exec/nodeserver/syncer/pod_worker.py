@@ -1,0 +1,156 @@
+"""
+The steps of a plan for one Pod, done: in its leaf, and in the root.
+
+What has changed since it was planned is no failure; each step looks where it might matter, and what comes of
+that is planned anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from twisted_exec.api.kinds.pods.machine_pods import PODS
+from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
+from twisted_exec.api.status import AlreadyExists, NotFound
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.interfaces import ILeaf, LeafNode, LeafPod
+from twisted_exec.nodeserver.ownership import UID
+from twisted_exec.nodeserver.syncer import plan as plans
+from twisted_exec.nodeserver.syncer.form import ephemeral_form, leaf_form, renamed_in_leaf
+
+
+class Keeper(Protocol):
+    """What the work needs of whoever keeps the leaf; see :class:`~.syncer_leaf.LeafWorker`."""
+
+    leaf: ILeaf
+
+    async def bring(self, root: Object, target: str) -> None: ...
+    async def make_namespace(self, target: str) -> None: ...
+    async def delete(self, pod: Object, grace_seconds: int | None) -> None: ...
+    async def delete_root(self, root: Object) -> None: ...
+    async def write_status(self, root: Object, status: Object) -> None: ...
+
+
+class PodWorker:
+    """
+    The work on one Pod, once.
+
+    :param root: the Pod of the root, ``node`` the one that it is on.
+    :ivar marks: see :meth:`ILeaf.marks`.
+    """
+
+    def __init__(self, sync: Keeper, root: Object, node: LeafNode) -> None:
+        self._sync, self._leaf, self._root, self._node = sync, sync.leaf, root, node
+        self.marks = sync.leaf.marks(root)
+        self._found: LeafPod | None = None
+
+    async def find(self) -> Object | None:
+        """The leaf's Pod; ``None`` for sure."""
+        try:
+            self._found = await self._leaf.pod(self._root)
+        except NotFound:
+            return None
+        return self._found.pod
+
+    async def do(self, step: plans.Step) -> None:
+        """One step; what has changed meanwhile is no failure, but looked at again."""
+        sync, root = self._sync, self._root
+        if isinstance(step, plans.CreateInLeaf):
+            await self._create()
+        elif isinstance(step, plans.DeleteInRoot):
+            await sync.delete_root(root)
+        elif isinstance(step, plans.WriteStatus):
+            await sync.write_status(root, step.status)
+        else:
+            await self._in_leaf(step)
+
+    async def _in_leaf(
+        self, step: plans.DeleteInLeaf | plans.UpdateInLeaf | plans.AddEphemeral
+    ) -> None:
+        assert self._found is not None and self._found.pod is not None
+        if isinstance(step, plans.DeleteInLeaf):
+            await self._sync.delete(self._found.pod, step.grace_seconds)
+        elif isinstance(step, plans.UpdateInLeaf):
+            await self._change(lambda pod: _updated(pod, step))
+        else:
+            await self._change(lambda pod: self._with_ephemeral(pod, step), "ephemeralcontainers")
+
+    async def _create(self) -> None:
+        """
+        Make it, by its own name or another where that is taken.
+
+        The namespace is missed only when it is missing.
+        """
+        namespace, name = self._leaf.names(self._root)
+        try:
+            await self._sync.bring(self._root, namespace)
+            await self._create_as(namespace, name)
+        except NotFound:
+            await self._sync.make_namespace(namespace)
+            await self._sync.bring(self._root, namespace)
+            await self._create_as(namespace, name)
+
+    async def _create_as(self, namespace: str, name: str) -> None:
+        try:
+            await self._create_once(namespace, name)
+        except AlreadyExists:
+            if await self._is_there(namespace, name):
+                return  # the copy is late
+            other = renamed_in_leaf(self._root)
+            try:
+                await self._create_once(namespace, other)
+            except AlreadyExists:
+                if not await self._is_there(namespace, other):
+                    raise  # it bears a UID; whoever took it all the same is to be noticed
+
+    async def _create_once(self, namespace: str, name: str) -> None:
+        form = leaf_form(self._root, self._node, self.marks, namespace, name)
+        await self._leaf.client.create(PODS.resource, form, namespace)
+
+    async def _is_there(self, namespace: str, name: str) -> bool:
+        try:
+            pod = await self._leaf.client.get(PODS.resource, name, namespace)
+        except NotFound:
+            return False
+        return bool(uid_of_root(pod) == self._root["metadata"]["uid"])
+
+    async def _change(self, change: Callable[[Object], Object], subresource: str = "") -> None:
+        assert self._found is not None
+        client, found = self._leaf.client, self._found
+        pod = await client.get(PODS.resource, found.name, found.namespace)
+        if uid_of_root(pod) == self._root["metadata"]["uid"]:
+            await client.update(
+                PODS.resource, change(pod), found.namespace, subresource=subresource
+            )
+
+    def _with_ephemeral(self, pod: Object, step: plans.AddEphemeral) -> Object:
+        there = {each["name"] for each in pod["spec"].get("ephemeralContainers") or []}
+        wanted = self._root["spec"].get("ephemeralContainers") or []
+        more = [
+            ephemeral_form(each)
+            for each in wanted
+            if each["name"] in step.names and each["name"] not in there
+        ]
+        pod["spec"].setdefault("ephemeralContainers", []).extend(more)
+        return pod
+
+
+def _updated(pod: Object, step: plans.UpdateInLeaf) -> Object:
+    labels = pod["metadata"].setdefault("labels", {})
+    for key, value in step.labels:
+        if value is None:
+            labels.pop(key, None)
+        else:
+            labels[key] = value
+    pod["metadata"].setdefault("annotations", {}).update(step.annotations)
+    images = dict(step.images)
+    for kind in CONTAINER_LISTS:
+        for container in pod["spec"].get(kind) or []:
+            container["image"] = images.get(container["name"], container.get("image"))
+    return pod
+
+
+def uid_of_root(pod: Object) -> str:
+    """Of the Pod of the root that a leaf's was made for; empty where it does not say."""
+    return str((pod["metadata"].get("annotations") or {}).get(UID, ""))

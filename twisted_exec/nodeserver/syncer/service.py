@@ -1,0 +1,160 @@
+"""
+The syncer: what runs on our Nodes runs in their leaves.
+
+Optional (``--sync-pods``): where Kosmos or another syncer makes the leaves' Pods, it is off.  It acts on the
+leader alone.  It deletes nothing that was not made by it, and leaves namespaces where they are: others may
+have put something there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.task import Cooperator, LoopingCall, SchedulerStopped
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.kinds.pods.machine_pods import PODS
+from twisted_exec.api.status import NotFound
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.recorder import Recorder
+from twisted_exec.nodeserver import PROGRAM
+from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
+from twisted_exec.nodeserver.syncer.form import references
+from twisted_exec.nodeserver.syncer.leaf_worker import Around, LeafWorker, Tell
+from twisted_exec.nodeserver.syncer.objects import RootObjects
+from twisted_exec.program.tasks import Stopping
+
+TICK_SECONDS = 1.0
+"""How often it is seen whether a leaf is known; in memory, as is a sweep."""
+SWEEP_TICKS = 300
+SLICE_SECONDS = 0.01
+"""Between two slices of a sweep, which are as long."""
+
+
+class Syncer(Service):
+    """
+    Mirrors the root's Pods on our Nodes into their leaves, and what becomes of them back.
+
+    :param client: of the root.
+    :param tell: what users of the root are told of their Pods; ``None`` for Events.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: IKubeClient,
+        leaves: ILeaves,
+        roots: IRootPods,
+        clock: Any,
+        *,
+        host: str = "",
+        tell: Tell | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._client, self._leaves, self._roots, self._clock = client, leaves, roots, clock
+        self._recorder: Recorder | None = None
+        if tell is None:
+            self._recorder = Recorder(
+                client, clock, about=PODS.resource, component=PROGRAM, host=host, now=now
+            )
+        self._originals = RootObjects(client, clock, self._objects_changed)
+        self._around = Around(
+            client, leaves, roots, self._originals, clock, tell or self._record, now
+        )
+        self._syncs: dict[str, LeafWorker] = {}
+        self._swept: dict[str, int] = {}
+        self._stopping = Stopping()
+        self._unfollow: list[Callable[[], None]] = []
+        self._ticker = LoopingCall(self._tick)
+        self._ticker.clock = clock
+        self._sweeping = Cooperator(scheduler=lambda go: clock.callLater(SLICE_SECONDS, go))
+
+    @property
+    def syncs(self) -> list[LeafWorker]:
+        """Those of the leaves that there are."""
+        return list(self._syncs.values())
+
+    def startService(self) -> None:
+        """Begin."""
+        super().startService()
+        self._unfollow = [
+            self._leaves.follow(self._leaves_changed),
+            self._roots.follow(self._root_changed),
+        ]
+        self._leaves_changed()
+        self._ticker.start(TICK_SECONDS).addErrback(
+            lambda failure: self._log.failure("the syncer's ticks ended", failure)
+        )
+
+    def stopService(self) -> Deferred[Any]:
+        """Fires when nothing is under way any more; all Pods stay as they are."""
+        super().stopService()
+        for each in self._unfollow:
+            each()
+        if self._ticker.running:
+            self._ticker.stop()
+        self._sweeping.stop()
+        for name in list(self._syncs):
+            self._end(name)
+        ending = [self._stopping.over(), self._originals.stop()]
+        if self._recorder is not None:
+            ending.append(self._recorder.stop())
+        return DeferredList(ending)
+
+    def _record(self, root: Object, reason: str, message: str) -> None:
+        if self._recorder is not None:
+            self._recorder.record(root, "Warning", reason, message)
+
+    def _leaves_changed(self) -> None:
+        leaves = {leaf.name: leaf for leaf in self._leaves.all() if not leaf.machines}
+        for name, sync in list(self._syncs.items()):
+            if leaves.get(name) is not sync.leaf:
+                self._end(name)
+        for name, leaf in leaves.items():
+            if name not in self._syncs:
+                self._syncs[name] = LeafWorker(leaf, self._around)
+                self._syncs[name].start()
+        self._swept.clear()  # Nodes may have become others
+
+    def _unswept(self, failure: Failure) -> None:
+        if not failure.check(SchedulerStopped):  # it was stopped in between
+            self._log.failure("a sweep ended", failure)
+
+    def _end(self, name: str) -> None:
+        self._stopping.add(self._syncs.pop(name).stop())
+        self._swept.pop(name, None)
+
+    def _root_changed(self, before: Object | None, after: Object | None) -> None:
+        pod = after or before
+        assert pod is not None
+        try:
+            name = self._leaves.of_node(pod["spec"].get("nodeName", "")).name
+        except NotFound:
+            return
+        sync = self._syncs.get(name)
+        if sync is None:
+            return
+        sync.look_at(pod["metadata"]["uid"])
+        if after is not None and before is None and references(after):
+            sync.objects_changed(after["metadata"]["namespace"])
+
+    def _objects_changed(self, namespace: str) -> None:
+        for sync in self._syncs.values():
+            if namespace in sync.used():
+                sync.objects_changed(namespace)
+
+    def _tick(self) -> None:
+        for name, sync in self._syncs.items():
+            since = self._swept.get(name, SWEEP_TICKS)
+            if sync.is_known and (sync.unswept or since >= SWEEP_TICKS):
+                self._swept[name] = 0
+                self._sweeping.coiterate(sync.sweep()).addErrback(self._unswept)
+            elif name in self._swept:
+                self._swept[name] = since + 1
+        self._originals.forget(set().union(*(sync.used() for sync in self._syncs.values())))

@@ -1,0 +1,142 @@
+"""
+The status of a Pod in the root, of what its leaf says.
+
+Pure.  What others write into a Pod's status, such as conditions of their own, stays.  A Pod of the root that
+waits for gates (``readinessGates``) is ready when the leaf's is and these are open: the leaf's knows
+nothing of them.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.ownership import STATUSES
+
+LOST = "LeafPodGone"
+"""Why a Pod failed whose Pod in the leaf went by itself."""
+
+_TAKEN = (
+    "phase",
+    "reason",
+    "message",
+    "hostIP",
+    "hostIPs",
+    "podIP",
+    "podIPs",
+    "startTime",
+    "initContainerStatuses",
+    "containerStatuses",
+    "ephemeralContainerStatuses",
+    "qosClass",
+)
+_OF_KUBELET = frozenset(
+    {
+        "PodScheduled",
+        "PodReadyToStartContainers",
+        "Initialized",
+        "ContainersReady",
+        "Ready",
+        "PodResizePending",
+        "PodResizeInProgress",
+    }
+)
+_KILLED = 137
+
+
+def has_run(root: Object) -> bool:
+    """Whether a leaf has told of this Pod that it was taken up there."""
+    status = root.get("status") or {}
+    return bool(status.get("startTime") or status.get("containerStatuses"))
+
+
+def is_over(pod: Object) -> bool:
+    """Whether all that it was for has ended."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def desired_status(root: Object, leaf: Object) -> Object:
+    """What is to be in the root's Pod; values of ``None`` are to be taken away."""
+    told = leaf.get("status") or {}
+    before = root.get("status") or {}
+    status = {key: copy.deepcopy(told.get(key)) for key in _TAKEN if told.get(key) or key in before}
+    status["conditions"] = _conditions(root, told.get("conditions") or [])
+    return status
+
+
+def _conditions(root: Object, told: list[Object]) -> list[Object]:
+    here = (root.get("status") or {}).get("conditions") or []
+    gates = [each.get("conditionType") for each in root["spec"].get("readinessGates") or []]
+    # Whether one is open is for the root to say.
+    taken = [_without_generation(each) for each in told if each["type"] not in gates]
+    types = {each["type"] for each in taken} | _OF_KUBELET
+    others = [each for each in here if each["type"] not in types]
+    held = {each["type"]: each.get("status") for each in others}
+    closed = [gate for gate in gates if held.get(gate) != "True"]
+    if closed:
+        taken = [_held_back(each, closed) if each["type"] == "Ready" else each for each in taken]
+    return [*taken, *others]
+
+
+def _without_generation(condition: Object) -> Object:
+    """It counts changes of the leaf's Pod."""
+    return {key: value for key, value in condition.items() if key != "observedGeneration"}
+
+
+def _held_back(condition: Object, closed: list[Any]) -> Object:
+    if condition.get("status") != "True":
+        return condition
+    told = ", ".join(f'"{gate}"' for gate in closed)
+    return {
+        **condition,
+        "status": "False",
+        "reason": "ReadinessGatesNotReady",
+        "message": f"the status of pod readiness gates {told} is not True",
+    }
+
+
+def lost_status(root: Object, leaf: str, now: str) -> Object:
+    """
+    What a Pod of the root says when its Pod in the leaf is gone, and nobody here has deleted it.
+
+    As with a Pod that a kubelet evicts: whoever made it makes another one.
+
+    :param leaf: its name.
+    :param now: as in ``lastTransitionTime``.
+    """
+    before = root.get("status") or {}
+    why = f'the pod in leaf cluster "{leaf}" is gone; it was not deleted from here'
+    status: Object = {"phase": "Failed", "reason": LOST, "message": why}
+    for key in STATUSES:
+        if before.get(key):
+            status[key] = [_ended(each, now) for each in before[key]]
+    status["conditions"] = [_unready(each, now) for each in before.get("conditions") or []]
+    return status
+
+
+def _ended(container: Object, now: str) -> Object:
+    state = container.get("state") or {}
+    if state.get("terminated"):
+        return container
+    ended: Object = {
+        "exitCode": _KILLED,
+        "reason": "ContainerStatusUnknown",
+        "message": "the container was gone with its pod",
+        "finishedAt": now,
+    }
+    if (state.get("running") or {}).get("startedAt"):
+        ended["startedAt"] = state["running"]["startedAt"]
+    return {**container, "ready": False, "started": False, "state": {"terminated": ended}}
+
+
+def _unready(condition: Object, now: str) -> Object:
+    if condition["type"] not in ("Ready", "ContainersReady") or condition["status"] != "True":
+        return condition
+    return {**condition, "status": "False", "reason": "PodFailed", "lastTransitionTime": now}
+
+
+def is_told(root: Object, status: Object) -> bool:
+    """Whether a Pod of the root says so already."""
+    here = root.get("status") or {}
+    return all(here.get(key) == value for key, value in status.items())

@@ -1,0 +1,278 @@
+"""
+Which exec URLs of a runtime are dialled, and how.
+
+A runtime is trusted with its machines, not with this host's network: a URL
+leads to where the runtime itself could go (a UNIX socket of its own user, a loopback
+port of the host that it is on), or by TLS to a host that the configuration allows and
+for which the runtime's CA vouches.  Everything else is refused before a connection is
+made or a name is asked for, and no message holds the URL: its path is a token.  A name is
+resolved once for each stream, by whoever then connects to just these addresses; nobody
+follows a redirect.
+
+Which hosts exec URLs may lead to: this one, the runtime's, and those that an operator names.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from twisted.internet.interfaces import IStreamClientEndpoint
+
+from twisted_exec.api.status import APIError, BadGateway, NotImplementedByBackend
+from twisted_exec.iri.target import TargetError, check_socket, parse_target
+from twisted_exec.tls.client import ClientCredentials
+from twisted_exec.tls.endpoints import client_endpoint, unix_client_endpoint
+from twisted_exec.tls.errors import TLSConfigError
+
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Place:
+    """
+    A host that may be dialled.
+
+    :param port: the only one; 0 for any.
+    """
+
+    host: str
+    port: int = 0
+
+
+def place(text: str) -> Place:
+    """
+    ``HOST``, ``HOST:PORT``, with an IPv6 address in brackets or bare.
+
+    :raises ValueError: it is none of these, in words for an operator.
+    """
+    try:
+        return Place(same_host(str(ipaddress.ip_address(text.strip("[]")))))
+    except ValueError:
+        pass
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = text, "0"
+    if not (
+        port.isascii() and port.isdigit() and int(port) <= 65535 and (port != "0" or not colon)
+    ):
+        raise ValueError(f"{text!r} is not HOST or HOST:PORT")
+    host = same_host(host.removeprefix("[").removesuffix("]"))
+    if ":" not in host and not _NAME.fullmatch(host):
+        raise ValueError(f"{text!r} names no host")
+    return Place(host, int(port))
+
+
+def same_host(host: str) -> str:
+    """One spelling of each host: addresses as numbers are, names in lower case without a last dot."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host.lower().removesuffix(".")
+
+
+def is_loopback(host: str) -> bool:
+    """This very host, by address or as ``localhost``: no other name is asked for."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """
+    The places that may be dialled.
+
+    :param loopback: this host, too, at any port.
+    """
+
+    places: tuple[Place, ...] = ()
+    loopback: bool = True
+
+    @classmethod
+    def of(cls, places: Iterable[Place], *, loopback: bool = True) -> Allowed:
+        """Those and no others."""
+        return cls(tuple(places), loopback)
+
+    def allows(self, host: str, port: int) -> bool:
+        """Whether this may be dialled."""
+        host = same_host(host)
+        return (self.loopback and is_loopback(host)) or any(
+            one.host == host and one.port in (0, port) for one in self.places
+        )
+
+
+MAX_URL_CHARACTERS = 4096
+
+_PATH = re.compile(r"/[!-~]*")
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Target:
+    """
+    Where a stream goes.
+
+    :param label: for messages.
+    :param path: path and query of the request; a secret.
+    """
+
+    label: str
+    endpoint: IStreamClientEndpoint
+    host: bytes
+    path: bytes
+
+
+class Dialler:
+    """
+    Makes endpoints of exec URLs.
+
+    :param runtime_ca: path of the CA of runtimes behind ``https``; empty
+        refuses such URLs.
+    :param trusted_uids: users besides root and our own whose UNIX sockets are used.
+    :param runtime: the gRPC target of the runtime; empty when it is in this process.
+    :param allowed: hosts besides this one and the runtime's that URLs may lead to.
+    :raises TargetError: ``runtime`` is none.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        *,
+        runtime_ca: str = "",
+        trusted_uids: Collection[int] = (),
+        runtime: str = "",
+        allowed: Iterable[Place] = (),
+        connect_seconds: float = 5.0,
+    ) -> None:
+        self._reactor = reactor
+        self._told, self._trusted = frozenset(trusted_uids), {os.geteuid(), *trusted_uids}
+        self._runtime = parse_target(runtime) if runtime else None
+        theirs = []
+        if self._runtime is not None and self._is_elsewhere():
+            theirs = [Place(same_host(self._runtime.host))]
+        self._allowed = Allowed.of([*allowed, *theirs], loopback=not theirs)
+        self._connect_seconds = connect_seconds
+        self._ca: ClientCredentials | None = None
+        if runtime_ca:
+            self._ca = ClientCredentials(ca=runtime_ca, clock=reactor)
+
+    def load(self) -> None:
+        """
+        Read the CA file now.
+
+        :raises TLSConfigError: it cannot be used.
+        """
+        if self._ca is not None:
+            self._ca.load()
+
+    def target(self, url: str) -> Target:
+        """
+        Where an exec URL leads.
+
+        :raises NotImplementedByBackend: it is empty: the runtime has no console (501).
+        :raises BadGateway: it may not be dialled, or is no URL.
+        """
+        if not url:
+            raise NotImplementedByBackend("the machine runtime offers no console for this machine")
+        try:
+            parts = urlsplit(url)
+            port = parts.port if parts.scheme in _PORTS else None
+        except ValueError:
+            raise _refusal("it is not a URL") from None
+        path = parts.path + (f"?{parts.query}" if parts.query else "")
+        if len(url) > MAX_URL_CHARACTERS or not _PATH.fullmatch(path):
+            raise _refusal("its path cannot be requested")
+        if "@" in parts.netloc or parts.fragment:
+            raise _refusal("it holds more than a host and a path")
+        label, endpoint, host = self._endpoint(parts, port)
+        return Target(label, endpoint, host, path.encode("ascii"))
+
+    def _endpoint(
+        self, parts: SplitResult, port: int | None
+    ) -> tuple[str, IStreamClientEndpoint, bytes]:
+        if parts.scheme not in ("http+unix", *_PORTS):
+            raise _refusal(f"its scheme is {parts.scheme[:20]!r}; https and http+unix are possible")
+        if parts.scheme != "https" and self._is_elsewhere():
+            raise _refusal("the runtime is on another host: it must be https")
+        if parts.scheme == "http+unix":
+            return self._unix(unquote(parts.netloc))
+        host, port = parts.hostname or "", _PORTS[parts.scheme] if port is None else port
+        if not host or not host.isascii() or not port:
+            raise _refusal("it names no host")
+        if parts.scheme == "http":
+            return self._loopback(host, port)
+        return self._tls(host, port)
+
+    def _unix(self, path: str) -> tuple[str, IStreamClientEndpoint, bytes]:
+        if not path.startswith("/"):
+            raise _refusal("its socket has no absolute path")
+        try:
+            check_socket(path, self._trusted)
+            self._check_owner(path)
+            endpoint = unix_client_endpoint(
+                self._reactor, path, timeout_seconds=self._connect_seconds
+            )
+        except FileNotFoundError:
+            raise _refusal("its socket does not exist") from None
+        except (TargetError, TLSConfigError, OSError, ValueError) as problem:
+            raise _refusal(str(problem)) from None
+        return "the machine runtime", endpoint, b"localhost"
+
+    def _is_elsewhere(self) -> bool:
+        runtime = self._runtime
+        return runtime is not None and not runtime.is_unix and not is_loopback(runtime.host)
+
+    def _check_owner(self, path: str) -> None:
+        """
+        We may be root, and the runtime not: then root's sockets (a container engine's,
+        say) are none of its business.
+
+        :raises TargetError: the socket is not of the user whose the runtime is.
+        """
+        if self._runtime is None or not self._runtime.is_unix:
+            return
+        owner, theirs = os.lstat(path).st_uid, os.lstat(self._runtime.path).st_uid
+        if owner not in (theirs, *self._told):
+            raise TargetError(f"{path} belongs to user {owner}, not to the runtime's ({theirs})")
+
+    def _loopback(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:
+        """In the clear only to this host, and by number: no name is asked for."""
+        address = "127.0.0.1" if host == "localhost" else host
+        if not is_loopback(address):
+            raise _refusal("http is possible on this host only; elsewhere it must be https")
+        endpoint = client_endpoint(
+            self._reactor, address, port, None, timeout_seconds=self._connect_seconds
+        )
+        return "the machine runtime", endpoint, _host_header(host, port)
+
+    def _tls(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:
+        if self._ca is None:
+            raise _refusal("it is https, and no CA of the runtime is given (--runtime-ca-file)")
+        if not self._allowed.allows(host, port):
+            place = f"{host[:253]}:{port}"
+            raise _refusal(f"it leads to {place}, which is not allowed (--exec-url-allowed)")
+        try:
+            tls = self._ca.to(host)
+        except TLSConfigError as problem:
+            raise _refusal(str(problem)) from None
+        endpoint = client_endpoint(
+            self._reactor, host, port, tls, timeout_seconds=self._connect_seconds
+        )
+        return f"the machine runtime at {host}:{port}", endpoint, _host_header(host, port)
+
+
+def _host_header(host: str, port: int) -> bytes:
+    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}").encode("ascii")
+
+
+def _refusal(why: str) -> APIError:
+    return BadGateway(f"the machine runtime's exec URL is not used: {why}")

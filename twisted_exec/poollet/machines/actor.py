@@ -1,0 +1,226 @@
+"""
+Doing what a plan asks for: in the API, and in the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twisted.logger import Logger
+
+from twisted_exec.api.status import AlreadyExists, APIError, BadGateway, Conflict, NotFound
+from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.poollet.machines.actions import (
+    Action,
+    Create,
+    Delete,
+    PatchStatus,
+    SetAnnotations,
+    SetFinalizers,
+    SetPower,
+)
+from twisted_exec.poollet.machines.attachments import Attachment
+from twisted_exec.poollet.machines.config import Terms
+from twisted_exec.poollet.machines.references import Object, PatchObject
+
+Report = Callable[[Object, str, str, str], object]
+"""Told what happens to a Machine: the Machine, ``Normal`` or ``Warning``, reason, message."""
+
+_FAILURES: dict[type[Action], str] = {
+    Create: "CreateFailed",
+    Delete: "DeleteFailed",
+    SetPower: "PowerFailed",
+    SetAnnotations: "UpdateFailed",
+    Attachment: "AttachFailed",
+}
+"""What users are told when the runtime refuses."""
+
+
+class Gone(Exception):
+    """The Machine is no longer in the API."""
+
+
+class Refused(APIError):
+    """What the Machine needs was not done, and its users are to be told why."""
+
+    event = ""
+    """The reason of the Event that tells it; empty: nobody need be told."""
+
+    @classmethod
+    def because(cls, error: APIError, event: str, message: str = "") -> Refused:
+        """
+        The refusal that an error is.
+
+        :param message: instead of the error's own.
+        """
+        made = cls(
+            message or error.message,
+            code=error.code,
+            reason=error.reason,
+            retry_after_seconds=error.retry_after_seconds,
+        )
+        made.event = event
+        return made
+
+
+@dataclass(frozen=True)
+class Done:
+    """
+    What came of an action.
+
+    :param machine: the Machine, when it is another now.
+    :param observed: the runtime's machine, when its answer was one.
+    :param changed: the runtime is to be asked anew what it has.
+    """
+
+    machine: Object | None = None
+    observed: pb.Machine | None = None
+    changed: bool = False
+
+
+@dataclass
+class ActionRunner:
+    """Does what plans ask for."""
+
+    client: IKubeClient
+    runtime: IMachineRuntime
+    terms: Terms
+    report: Report
+
+    _log = Logger()
+
+    async def act(self, machine: Object, action: Action) -> Done:
+        """
+        Do one thing.
+
+        :raises Gone: the Machine is no longer there.
+        :raises Refused: by the runtime, or of what the Machine refers to.
+        :raises APIError: by the API server.
+        """
+        match action:
+            case SetFinalizers(finalizers, version):
+                metadata = {"finalizers": list(finalizers), "resourceVersion": version}
+                return Done(await self.patch(machine, {"metadata": metadata}))
+            case PatchStatus(status):
+                return Done(await self.patch(machine, {"status": status}, "status"))
+            case PatchObject():
+                return await self._patch_other(action)
+        try:
+            return await self._change_runtime(machine, action)
+        except APIError as refused:
+            raise Refused.because(refused, _FAILURES[type(action)]) from None
+
+    async def _patch_other(self, action: PatchObject) -> Done:
+        """Claim or release what the Machine refers to.  Who was faster is no trouble yet."""
+        try:
+            await self.client.patch(action.resource, action.name, action.patch, action.namespace)
+        except APIError as refused:
+            if refused.reason == Conflict.reason:
+                raise
+            told = f"{action.resource.qualified} {action.name!r}: {refused.message}"
+            raise Refused.because(refused, "ClaimFailed", told) from None
+        return Done()
+
+    async def patch(self, machine: Object, patch: Object, subresource: str = "") -> Object:
+        """
+        The Machine with ``patch`` merged into it.
+
+        :raises Gone: it is no longer there.
+        """
+        metadata = machine["metadata"]
+        try:
+            return await self.client.patch(
+                self.terms.dialect.workload,
+                metadata["name"],
+                patch,
+                metadata.get("namespace", ""),
+                subresource=subresource,
+            )
+        except APIError as refused:
+            if refused.code == NotFound.code:
+                raise Gone from None
+            raise
+
+    async def delete(self, machine_id: str) -> None:
+        """End a machine of the runtime; one that is gone is as good."""
+        try:
+            await self.runtime.delete_machine(pb.DeleteMachineRequest(machine_id=machine_id))
+        except APIError as refused:
+            if refused.code != NotFound.code:
+                raise
+
+    async def _change_runtime(self, machine: Object, action: Action) -> Done:
+        runtime = self.runtime
+        match action:
+            case Create(wanted):
+                return Done(observed=await self._create(machine, wanted))
+            case Delete(machine_id):
+                self._log.info("deleting the machine of {name}", name=label(machine))
+                await self.delete(machine_id)
+                self.report(machine, "Normal", "Deleting", f"deleting machine {machine_id}")
+            case SetPower(machine_id, power):
+                change = pb.UpdateMachinePowerRequest(machine_id=machine_id)
+                change.power = power  # type: ignore[assignment]
+                await runtime.update_machine_power(change)
+            case SetAnnotations(machine_id, annotations):
+                await runtime.update_machine_annotations(
+                    pb.UpdateMachineAnnotationsRequest(
+                        machine_id=machine_id, annotations=annotations
+                    )
+                )
+            case Attachment():
+                await self._attach(machine, action)
+        return Done(changed=True)
+
+    async def _create(self, machine: Object, wanted: pb.Machine) -> pb.Machine:
+        self._log.info("creating the machine of {name}", name=label(machine))
+        made = (await self.runtime.create_machine(pb.CreateMachineRequest(machine=wanted))).machine
+        if not made.metadata.id:
+            raise BadGateway("the machine runtime made a machine without an id")
+        self.report(machine, "Normal", "Created", f"created machine {made.metadata.id}")
+        return made
+
+    async def _attach(self, machine: Object, action: Attachment) -> None:
+        """Attach, change or detach one part; what is so already is as good."""
+        try:
+            await self._attachment(action)
+        except APIError as refused:
+            attaches = action.volume is not None or action.interface is not None
+            done = AlreadyExists.reason if attaches else NotFound.reason
+            if refused.reason != done or action.update:
+                told = f"{action.name}: {refused.message}"
+                raise APIError(told, code=refused.code, reason=refused.reason) from None
+
+    async def _attachment(self, action: Attachment) -> None:
+        runtime, machine_id = self.runtime, action.machine_id
+        if action.volume is not None and action.update:
+            await runtime.update_volume(
+                pb.UpdateVolumeRequest(machine_id=machine_id, volume=action.volume)
+            )
+        elif action.volume is not None:
+            await runtime.attach_volume(
+                pb.AttachVolumeRequest(machine_id=machine_id, volume=action.volume)
+            )
+        elif action.interface is not None:
+            await runtime.attach_network_interface(
+                pb.AttachNetworkInterfaceRequest(
+                    machine_id=machine_id, network_interface=action.interface
+                )
+            )
+        elif action.is_volume:
+            await runtime.detach_volume(
+                pb.DetachVolumeRequest(machine_id=machine_id, name=action.name)
+            )
+        else:
+            await runtime.detach_network_interface(
+                pb.DetachNetworkInterfaceRequest(machine_id=machine_id, name=action.name)
+            )
+
+
+def label(machine: Object) -> str:
+    """``NAMESPACE/NAME``."""
+    metadata = machine["metadata"]
+    return f"{metadata.get('namespace', '')}/{metadata['name']}"

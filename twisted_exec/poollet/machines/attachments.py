@@ -1,0 +1,102 @@
+"""
+Which disks and network interfaces a running machine is to get, to lose, to have changed.
+
+Pure.  What cannot be looked up just now stays as it is: only what the Machine no longer
+names, or names otherwise, is detached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.revisions.older import IMAGE_DISK
+from twisted_exec.poollet.machines.parts import Parts, same_interface, same_volume
+from twisted_exec.poollet.machines.references import Around, Key, Object
+from twisted_exec.poollet.machines.secret_data import with_secrets
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """
+    One change of a running machine.
+
+    :param name: of the part.
+    :param volume: to be attached, or to be changed; ``None`` when it is no volume, or goes.
+    :param interface: to be attached.
+    :param update: the volume is there, and is to be changed.
+    :param is_volume: what goes is a volume.
+    """
+
+    machine_id: str
+    name: str
+    volume: pb.Volume | None = field(default=None, hash=False)
+    interface: pb.NetworkInterface | None = field(default=None, hash=False)
+    update: bool = False
+    is_volume: bool = True
+
+    def completed(
+        self, secrets: Mapping[str, tuple[Key | None, Key | None]], around: Around
+    ) -> Attachment:
+        """
+        With the credentials that the volume needs.
+
+        :raises MissingReference: they are not there.
+        """
+        if self.volume is None:
+            return self
+        access, encryption = secrets.get(self.name, (None, None))
+        return replace(self, volume=with_secrets(self.volume, access, encryption, around))
+
+
+def attachments(
+    machine: Object, parts: Parts, observed: pb.Machine, dialect: Dialect
+) -> list[Attachment]:
+    """What is to change, what goes before what comes; volumes without their credentials."""
+    machine_id, spec = observed.metadata.id, machine["spec"]
+    disks = {part["name"] for part in spec.get(dialect.disks_field) or ()} | {IMAGE_DISK}
+    interfaces = {part["name"] for part in spec.get("networkInterfaces") or ()}
+    return [
+        *_volumes(machine_id, parts, observed, disks),
+        *_interfaces(machine_id, parts, observed, interfaces),
+    ]
+
+
+def _volumes(
+    machine_id: str, parts: Parts, observed: pb.Machine, named: set[str]
+) -> list[Attachment]:
+    has = {volume.name: volume for volume in observed.spec.volumes}
+    going = [Attachment(machine_id, name) for name in has if name not in named]
+    coming = []
+    for wanted in parts.volumes:
+        known = has.get(wanted.name)
+        if known is None:
+            coming.append(Attachment(machine_id, wanted.name, wanted))
+        elif not same_volume(wanted, known):
+            going.append(Attachment(machine_id, wanted.name))
+            coming.append(Attachment(machine_id, wanted.name, wanted))
+        elif _size(wanted) != _size(known):
+            coming.append(Attachment(machine_id, wanted.name, wanted, update=True))
+    return [*going, *coming]
+
+
+def _size(volume: pb.Volume) -> int:
+    return volume.connection.effective_storage_bytes
+
+
+def _interfaces(
+    machine_id: str, parts: Parts, observed: pb.Machine, named: set[str]
+) -> list[Attachment]:
+    has = {interface.name: interface for interface in observed.spec.network_interfaces}
+    going = [Attachment(machine_id, name, is_volume=False) for name in has if name not in named]
+    coming = []
+    for wanted in parts.interfaces:
+        known = has.get(wanted.name)
+        if known is not None and same_interface(wanted, known):
+            continue
+        if known is not None:
+            going.append(Attachment(machine_id, wanted.name, is_volume=False))
+        coming.append(Attachment(machine_id, wanted.name, interface=wanted, is_volume=False))
+    return [*going, *coming]

@@ -1,0 +1,120 @@
+"""
+Claims: a Volume or NetworkInterface serves one Machine at a time, and says which.
+
+Whoever uses one writes its own name and UID into it first, if nobody else's stands
+there, and takes them out when it is done.  As ironcore's ``utils/claimmanager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from twisted_exec.api.resource import Resource
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.poollet.machines.references import (
+    Around,
+    Domain,
+    MissingReference,
+    Object,
+    PatchObject,
+    Unread,
+)
+
+_FIELDS = {"volumes": "claimRef", "networkinterfaces": "machineRef"}
+"""Where the claim stands in the spec."""
+
+
+def is_controlled(obj: Object, owner: Object) -> bool:
+    """``owner`` is the one that manages ``obj``."""
+    return any(
+        one.get("controller") and one.get("uid") == owner["metadata"]["uid"]
+        for one in obj["metadata"].get("ownerReferences") or ()
+    )
+
+
+def claim(
+    machine: Object, obj: Object, resource: Resource, label: str, reason: str
+) -> PatchObject | None:
+    """
+    The patch that claims ``obj`` for the Machine; ``None`` when it is claimed for it.
+
+    :param label: how to name it.
+    :param reason: of the refusal.
+    :raises MissingReference: it is another's, or nobody may have it.
+    """
+    field_name = _FIELDS[resource.plural]
+    metadata, spec = machine["metadata"], obj.get("spec") or {}
+    known = spec.get(field_name)
+    if known:
+        if known.get("uid") == metadata["uid"]:
+            return None
+        raise MissingReference(
+            reason, f"{label} is claimed by another machine, {known.get('name', '')!r}"
+        )
+    if spec.get("unclaimable") or obj["metadata"].get("deletionTimestamp"):
+        raise MissingReference(reason, f"{label} cannot be claimed")
+    ours = {"name": metadata["name"], "uid": metadata["uid"]}
+    return _patch(resource, obj, {field_name: ours, **_unnamed(resource)})
+
+
+def _unnamed(resource: Resource) -> Object:
+    """No runtime calls it anything yet, or any more."""
+    return {"providerID": ""} if resource.plural == "networkinterfaces" else {}
+
+
+def release(
+    machine: Object, names: Mapping[str, str], resource: Resource, around: Around
+) -> list[PatchObject]:
+    """
+    Patches that give up the claims of a Machine on objects.
+
+    :param names: by part, the objects.
+    :raises Unread: they will be known soon.
+    """
+    namespace, uid = machine["metadata"].get("namespace", ""), machine["metadata"]["uid"]
+    field_name = _FIELDS[resource.plural]
+    patches = []
+    for name in names.values():
+        try:
+            obj = around.find(resource, namespace, name)
+        except Unread as unread:
+            if unread.soon:
+                raise
+            continue  # who may not read them has claimed none
+        if obj is not None and ((obj.get("spec") or {}).get(field_name) or {}).get("uid") == uid:
+            patches.append(_patch(resource, obj, {field_name: None, **_unnamed(resource)}))
+    return patches
+
+
+def provided(
+    machine: Object,
+    mapping: Mapping[str, Object],
+    observed: pb.Machine,
+    domain: Domain,
+    around: Around,
+) -> list[PatchObject]:
+    """
+    Patches that tell NetworkInterfaces what the runtime calls them.
+
+    :param mapping: by network interface of the Machine, the NetworkInterface's name and UID.
+    """
+    handles = {one.name: one.handle for one in observed.status.network_interfaces}
+    namespace = machine["metadata"].get("namespace", "")
+    patches = []
+    for part, told in mapping.items():
+        obj = around.find(domain.interfaces, namespace, told["name"])
+        handle = handles.get(part, "")
+        if obj is not None and ((obj.get("spec") or {}).get("providerID") or "") != handle:
+            patches.append(_patch(domain.interfaces, obj, {"providerID": handle}))
+    return patches
+
+
+def _patch(resource: Resource, obj: Object, spec: Object) -> PatchObject:
+    metadata = obj["metadata"]
+    version = {"resourceVersion": metadata.get("resourceVersion", "")}
+    return PatchObject(
+        resource,
+        metadata.get("namespace", ""),
+        metadata["name"],
+        {"metadata": version, "spec": spec},
+    )

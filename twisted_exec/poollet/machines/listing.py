@@ -1,0 +1,117 @@
+"""
+The runtime's machines: asked for, sorted by whose they are, and rid of those that are nobody's.
+
+A runtime may list what it likes: machines that are nobody's business here, one twice,
+many thousands.  None of that is a reason to hold up the process, or to end anything that
+this pool did not make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.status import APIError
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.poollet.machines.actor import ActionRunner
+from twisted_exec.poollet.machines.config import machine_uid
+from twisted_exec.poollet.machines.references import Object
+
+MAX_ORPHANS = 100
+"""Machines that are ended after one listing; the others' turn comes with the next."""
+_AT_ONCE = 5000
+"""Machines that are sorted before others in this process have their turn."""
+
+
+def by_uid(machines: Iterable[pb.Machine], dialect: Dialect) -> dict[str, list[pb.Machine]]:
+    """The runtime's machines by the UID of the Machine that each stands for."""
+    found: dict[str, list[pb.Machine]] = {}
+    for machine in machines:
+        uid = machine_uid(machine, dialect)
+        if uid:
+            found.setdefault(uid, []).append(machine)
+    return found
+
+
+def distinct(machines: Iterable[pb.Machine]) -> list[pb.Machine]:
+    """Those machines, each once: who lists one twice has one."""
+    found = {machine.metadata.id: machine for machine in machines}
+    return list(found.values())
+
+
+@dataclass
+class Listing:
+    """
+    One listing of all the runtime's machines.
+
+    :param machines: gives the pool's Machines as last seen.
+    :param synced: whether ``machines`` is complete.
+    """
+
+    actor: ActionRunner
+    clock: IReactorTime
+    machines: Callable[[], Iterable[Object]]
+    synced: Callable[[], bool]
+
+    _log = Logger()
+
+    async def ask(self) -> dict[str, list[pb.Machine]]:
+        """The machines by UID of their Machine.  Fails with an :class:`APIError`."""
+        listed = await self.actor.runtime.list_machines(pb.ListMachinesRequest())
+        machines = listed.machines
+        if len(machines) <= _AT_ONCE:
+            found = by_uid(machines, self.actor.terms.dialect)
+        else:
+            found = await self._sort_slowly(machines)
+        for uid, several in found.items():
+            if len(several) > 1:
+                found[uid] = distinct(several)
+        return found
+
+    async def _sort_slowly(self, machines: Iterable[pb.Machine]) -> dict[str, list[pb.Machine]]:
+        found: dict[str, list[pb.Machine]] = {}
+        rest = list(machines)
+        while rest:
+            some, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
+            for uid, ones in by_uid(some, self.actor.terms.dialect).items():
+                found.setdefault(uid, []).extend(ones)
+            await deferLater(self.clock, 0)
+        return found
+
+    async def clean_up(self, observed: dict[str, list[pb.Machine]]) -> None:
+        """
+        Delete the runtime's machines whose Machine is gone.
+
+        Only those that this pool made, and only after asking the API server
+        itself: the copy that ``machines`` reads may be behind.
+        """
+        terms = self.actor.terms
+        if not self.synced():
+            return
+        known = {machine["metadata"]["uid"] for machine in self.machines()}
+        orphans = [
+            machine
+            for uid, machines in observed.items()
+            if uid not in known
+            for machine in machines
+            if machine.metadata.labels.get(terms.pool_label) == terms.pool
+        ]
+        if not orphans:
+            return
+        try:
+            listed = await self.actor.client.list(
+                terms.dialect.workload, field_selector=f"{terms.dialect.pool_field}={terms.pool}"
+            )
+            wanted = {machine["metadata"]["uid"] for machine in listed["items"]}
+            gone = [one for one in orphans if machine_uid(one, terms.dialect) not in wanted]
+            for orphan in gone[:MAX_ORPHANS]:
+                uid = machine_uid(orphan, terms.dialect)
+                self._log.info("deleting orphan {id} of {uid}", id=orphan.metadata.id, uid=uid)
+                await self.actor.delete(orphan.metadata.id)
+        except APIError as error:
+            self._log.warn("cleaning up orphans: {why}", why=error.message)

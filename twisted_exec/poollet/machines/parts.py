@@ -1,0 +1,283 @@
+"""
+What a Machine is made of: disks and network interfaces, as a runtime wants them.
+
+Pure: the objects that a Machine refers to are looked up in what was read before.
+What is lacking is told, part by part; what must be done first, such as claiming a
+Volume, is given as patches.
+
+Source: ironcore ``poollet/machinepoollet/controllers`` (``machine_controller_volume.go``,
+``machine_controller_networkinterface.go``).  Ephemeral objects are made, there too, by
+ironcore's controller manager, not by a poollet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from twisted_exec.api import quantity
+from twisted_exec.api.resource import Resource
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.revisions.older import image_disk
+from twisted_exec.poollet.machines.claims import claim, is_controlled
+from twisted_exec.poollet.machines.references import (
+    INTERFACE_NOT_READY,
+    UNSUPPORTED,
+    VOLUME_NOT_READY,
+    Around,
+    Domain,
+    Key,
+    MissingReference,
+    Object,
+    PatchObject,
+    Unread,
+)
+
+_RAW_LABELS = ("rawVolumeLabels", "rawNICLabels", "rawNetworkLabels")
+"""Attributes that tell labels; a change of them alone is no reason to detach anything."""
+
+
+@dataclass
+class Parts:
+    """
+    What the runtime is to be given.
+
+    :ivar lacks: by condition reason, what keeps it from being given everything.
+    :ivar soon: something is just being read: nothing is known yet.
+    :ivar claims: to be done before the parts are looked at again.
+    :ivar secrets: by volume, the keys of the Secrets of its access and its encryption.
+    :ivar referents: by part's name, the Volume or NetworkInterface that it refers to.
+    :ivar mapping: by network interface, name and UID of its NetworkInterface.
+    """
+
+    volumes: list[pb.Volume] = field(default_factory=list)
+    interfaces: list[pb.NetworkInterface] = field(default_factory=list)
+    lacks: dict[str, str] = field(default_factory=dict)
+    soon: bool = False
+    claims: list[PatchObject] = field(default_factory=list)
+    secrets: dict[str, tuple[Key | None, Key | None]] = field(default_factory=dict)
+    volume_referents: dict[str, str] = field(default_factory=dict)
+    interface_referents: dict[str, str] = field(default_factory=dict)
+    mapping: dict[str, Object] = field(default_factory=dict)
+
+    def lack(self, lacking: MissingReference) -> None:
+        """Note what is lacking, after what else is for that reason."""
+        known = self.lacks.get(lacking.reason)
+        self.lacks[lacking.reason] = f"{known}; {lacking.message}" if known else lacking.message
+
+
+def gather(machine: Object, domain: Domain, around: Around) -> Parts:
+    """Everything that the Machine is made of, as far as it is there; without Secrets."""
+    parts, spec, dialect = Parts(), machine["spec"], domain.dialect
+    image = spec.get(dialect.image_field) if dialect.image_field else ""
+    if image:
+        with _noting(parts, VOLUME_NOT_READY, dialect.image_field):
+            parts.volumes.append(image_disk(image))
+    for part in spec.get(dialect.disks_field) or ():
+        with _noting(parts, VOLUME_NOT_READY, f'{dialect.disk_noun} "{part["name"]}"'):
+            parts.volumes.append(_volume(machine, part, domain, around, parts))
+    for part in spec.get("networkInterfaces") or ():
+        with _noting(parts, INTERFACE_NOT_READY, f'network interface "{part["name"]}"'):
+            made = _subnet(part) if dialect.subnets else None
+            parts.interfaces.append(made or _interface(machine, part, domain, around, parts))
+    return parts
+
+
+@contextlib.contextmanager
+def _noting(parts: Parts, reason: str, label: str) -> Iterator[None]:
+    """What is lacking of one part keeps nobody from looking at the others."""
+    try:
+        yield
+    except Unread as unread:
+        parts.soon = parts.soon or unread.soon
+        parts.lack(MissingReference(reason, f"{label}: {unread.problem}"))
+    except MissingReference as lacking:
+        parts.lack(MissingReference(lacking.reason, f"{label}: {lacking.message}"))
+    except ValueError as problem:  # text or numbers that protobuf cannot carry
+        parts.lack(MissingReference(UNSUPPORTED, f"{label}: {problem}"))
+
+
+def _subnet(part: Object) -> pb.NetworkInterface:
+    """An interface that names its subnet itself.  The attributes are what ``iri`` reads them as."""
+    subnet = part.get("subnetRef") or {}
+    return pb.NetworkInterface(
+        name=part["name"],
+        ips=[str(ip) for ip in part.get("ips") or ()],
+        attributes={
+            "network-name": str(subnet.get("networkName") or ""),
+            "subnet-name": str(subnet.get("name") or ""),
+        },
+    )
+
+
+def _volume(
+    machine: Object, part: Object, domain: Domain, around: Around, parts: Parts
+) -> pb.Volume:
+    if "localDisk" in part or "emptyDisk" in part:
+        return _local(part)
+    namespace, name = machine["metadata"].get("namespace", ""), referent(machine, part)
+    if not name:
+        raise MissingReference(UNSUPPORTED, "it is of a kind that this poollet does not know")
+    parts.volume_referents[part["name"]] = name
+    volume = around.find(domain.volumes, namespace, name)
+    label = f"volume {namespace}/{name}"
+    if volume is None:
+        raise MissingReference(VOLUME_NOT_READY, f"{label} {_absent(part)}")
+    _check_ours(machine, part, volume, label, VOLUME_NOT_READY)
+    _claim(machine, volume, domain.volumes, label, VOLUME_NOT_READY, parts)
+    status = volume.get("status") or {}
+    if status.get("state") != "Available" or not status.get("access"):
+        state = status.get("state") or "Pending"
+        raise MissingReference(VOLUME_NOT_READY, f"{label} is {state}, and cannot be accessed yet")
+    return _remote(part, volume, domain, parts)
+
+
+def _local(part: Object) -> pb.Volume:
+    """A disk of the runtime's own host."""
+    disk = part.get("localDisk") or part.get("emptyDisk") or {}
+    try:
+        made = pb.Volume(name=part["name"], device=part.get("device", ""))
+        made.local_disk.size_bytes = quantity.value(disk.get("sizeLimit", 0))
+        if disk.get("image"):
+            made.local_disk.image.image = disk["image"]
+    except ValueError as problem:  # of a quantity, of protobuf's range or text
+        raise MissingReference(UNSUPPORTED, str(problem)) from None
+    return made
+
+
+def _remote(part: Object, volume: Object, domain: Domain, parts: Parts) -> pb.Volume:
+    """A Volume that is available; what is secret of it comes later."""
+    access, spec = volume["status"]["access"], volume.get("spec") or {}
+    namespace = volume["metadata"].get("namespace", "")
+
+    def key(reference: Object | None) -> Key | None:
+        return (namespace, reference["name"]) if reference and reference.get("name") else None
+
+    secret = key((spec.get("encryption") or {}).get("secretRef"))
+    parts.secrets[part["name"]] = key(access.get("secretRef")), secret
+    resources = (volume["status"].get("resources") or spec.get("resources")) or {}
+    try:
+        made = pb.Volume(name=part["name"], device=part.get("device", ""))
+        connection = made.connection
+        connection.driver, connection.handle = access.get("driver", ""), access.get("handle", "")
+        connection.attributes.update(access.get("volumeAttributes") or {})
+        connection.attributes["rawVolumeLabels"] = domain.labels(volume, "volume", domain.volume)
+        connection.effective_storage_bytes = quantity.value(resources.get("storage", 0))
+    except (ValueError, TypeError) as problem:
+        raise MissingReference(VOLUME_NOT_READY, f"its access is not usable: {problem}") from None
+    return made
+
+
+def _interface(
+    machine: Object, part: Object, domain: Domain, around: Around, parts: Parts
+) -> pb.NetworkInterface:
+    namespace, name = machine["metadata"].get("namespace", ""), referent(machine, part)
+    parts.interface_referents[part["name"]] = name
+    interface = around.find(domain.interfaces, namespace, name)
+    label = f"networkinterface {namespace}/{name}"
+    if interface is None:
+        raise MissingReference(INTERFACE_NOT_READY, f"{label} {_absent(part)}")
+    _check_ours(machine, part, interface, label, INTERFACE_NOT_READY)
+    _claim(machine, interface, domain.interfaces, label, INTERFACE_NOT_READY, parts)
+    spec = interface.get("spec") or {}
+    network_name = (spec.get("networkRef") or {}).get("name", "")
+    network = around.find(domain.networks, namespace, network_name)
+    if network is None:
+        raise MissingReference(
+            INTERFACE_NOT_READY, f"network {namespace}/{network_name} does not exist"
+        )
+    ips = [
+        _ip(interface, number, ip, domain, around)
+        for number, ip in enumerate(spec.get("ips") or ())
+    ]
+    made = pb.NetworkInterface(
+        name=part["name"],
+        network_id=str((network.get("spec") or {}).get("providerID") or ""),
+        ips=ips,
+        attributes=spec.get("attributes") or {},
+    )
+    made.attributes["rawNICLabels"] = domain.labels(interface, "nic", domain.interface)
+    made.attributes["rawNetworkLabels"] = domain.labels(network, "network", domain.network)
+    parts.mapping[part["name"]] = {"name": name, "uid": interface["metadata"]["uid"]}
+    return made
+
+
+def _ip(interface: Object, number: int, ip: Object, domain: Domain, around: Around) -> str:
+    """An address that is given, or that an allocated Prefix of the interface's own gives."""
+    if ip.get("value"):
+        return str(ip["value"])
+    namespace = interface["metadata"].get("namespace", "")
+    name = f"{interface['metadata']['name']}-{number}"
+    prefix = around.find(domain.prefixes, namespace, name)
+    label = f"prefix {namespace}/{name}"
+    if prefix is None:
+        raise MissingReference(INTERFACE_NOT_READY, f"{label} does not exist")
+    if not is_controlled(prefix, interface):
+        raise MissingReference(
+            INTERFACE_NOT_READY, f"{label} does not belong to the network interface"
+        )
+    given = (prefix.get("spec") or {}).get("prefix")
+    if (prefix.get("status") or {}).get("phase") != "Allocated" or not given:
+        raise MissingReference(INTERFACE_NOT_READY, f"{label} is not allocated yet")
+    return str(given).partition("/")[0]
+
+
+def referent(machine: Object, part: Object) -> str:
+    """The Volume or NetworkInterface that a part refers to; empty when it refers to none."""
+    for field_name in ("volumeRef", "diskRef", "networkInterfaceRef"):
+        if part.get(field_name):
+            return str(part[field_name].get("name", ""))
+    if "ephemeral" in part:
+        return f"{machine['metadata']['name']}-{part['name']}"
+    return ""
+
+
+def _claim(
+    machine: Object, obj: Object, resource: Resource, label: str, reason: str, parts: Parts
+) -> None:
+    first = claim(machine, obj, resource, label, reason)
+    if first is not None:
+        parts.claims.append(first)
+        raise MissingReference(reason, f"{label} is being claimed")
+
+
+def _absent(part: Object) -> str:
+    if "ephemeral" in part:
+        return "does not exist; a controller manager that makes ephemeral objects is to make it"
+    return "does not exist"
+
+
+def _check_ours(machine: Object, part: Object, obj: Object, label: str, reason: str) -> None:
+    """What is made for a Machine belongs to it, and is not somebody's of the same name."""
+    if "ephemeral" in part and not is_controlled(obj, machine):
+        raise MissingReference(reason, f"{label} was not made for this machine")
+
+
+def same_volume(wanted: pb.Volume, has: pb.Volume) -> bool:
+    """
+    The runtime's volume need not be attached anew to be the wanted one.
+
+    A local disk is what it is: one that differs in size is not thrown away for it.
+    """
+    if wanted.HasField("local_disk"):
+        return has.HasField("local_disk") or not has.HasField("connection")
+    one, other = wanted.connection, has.connection
+    return (one.driver, one.handle, _plain(one.attributes)) == (
+        other.driver,
+        other.handle,
+        _plain(other.attributes),
+    )
+
+
+def same_interface(wanted: pb.NetworkInterface, has: pb.NetworkInterface) -> bool:
+    """The runtime's network interface need not be attached anew to be the wanted one."""
+    return (wanted.network_id, list(wanted.ips), _plain(wanted.attributes)) == (
+        has.network_id,
+        list(has.ips),
+        _plain(has.attributes),
+    )
+
+
+def _plain(attributes: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in attributes.items() if key not in _RAW_LABELS}

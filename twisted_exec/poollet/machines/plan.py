@@ -1,0 +1,356 @@
+"""
+What to do about one Machine: decided here, done elsewhere.
+
+A pure function from what is wanted (the Machine, as the API server has it), what it
+refers to (:mod:`.around`) and what is there (the runtime's machines that carry its UID) to
+actions.  It is asked again after every action and every change, so it never needs to
+remember: a restart, a lost answer and a new wish all look the same.
+
+Source of names and states: ironcore ``poollet/machinepoollet``; its panic on
+two runtime machines, its missing state and its powered-on creation are mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from twisted_exec.api.conditions import Told
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.poollet.machines import conditions
+from twisted_exec.poollet.machines.actions import (
+    Action,
+    Create,
+    Delete,
+    PatchStatus,
+    Plan,
+    SetAnnotations,
+    SetFinalizers,
+    SetPower,
+)
+from twisted_exec.poollet.machines.attachments import Attachment, attachments
+from twisted_exec.poollet.machines.claims import provided, release
+from twisted_exec.poollet.machines.conditions import READY, STATES, UNREACHABLE
+from twisted_exec.poollet.machines.config import Terms, wants_power
+from twisted_exec.poollet.machines.parts import Parts, gather, referent
+from twisted_exec.poollet.machines.references import (
+    Around,
+    Key,
+    MissingReference,
+    Object,
+    PatchObject,
+    Unread,
+)
+from twisted_exec.poollet.machines.runtime_machine import (
+    POWERS,
+    annotations_of,
+    observed_generation,
+    runtime_machine,
+)
+from twisted_exec.poollet.machines.secret_data import ignition, ignition_key, with_secrets
+from twisted_exec.poollet.machines.status_patch import parts_status, reported_parts, status_patch
+
+CLASS_NOT_READY = "MachineClassNotReady"
+_MAX_LISTED = 10
+
+
+def plan(
+    machine: Object,
+    observed: Sequence[pb.Machine],
+    terms: Terms,
+    *,
+    now: str,
+    trouble: str = "",
+    around: Around | None = None,
+) -> Plan:
+    """
+    What to do next.
+
+    :param machine: the Machine; bound to our pool.
+    :param observed: the runtime's machines with its UID, none usually means not yet made.
+    :param now: the time as Kubernetes writes it, for conditions.
+    :param trouble: why the last action failed, for the Machine's condition; or empty.
+    :param around: what the Machine refers to.
+    """
+    around = around or Around()
+    metadata = machine["metadata"]
+    finalizers = tuple(metadata.get("finalizers") or ())
+    ours = terms.dialect.finalizer
+    if metadata.get("deletionTimestamp"):
+        return _ending(machine, observed, finalizers, terms, now, around)
+    if ours not in finalizers:
+        return Plan((_finalizers(machine, (*finalizers, ours)),))
+    if len(observed) > 1:
+        return _several(machine, observed, terms, now)
+    if not observed:
+        return _creating(machine, terms, now, trouble, around)
+    return _keeping(machine, observed[0], terms, now, trouble, around)
+
+
+def not_known(machine: Object, problem: str, dialect: Dialect, *, now: str) -> Plan:
+    """
+    What to do when the runtime cannot be asked about a Machine: nothing that it told holds now.
+
+    :param problem: why not.
+    """
+    told: dict[str, Told] = {READY: ("Unknown", UNREACHABLE, problem)}
+    for one in (machine.get("status") or {}).get("conditions") or ():
+        told[one.get("type", READY)] = ("Unknown", UNREACHABLE, problem)
+    return Plan(tuple(status_patch(machine, dialect, now, told)))
+
+
+def _finalizers(machine: Object, finalizers: tuple[str, ...]) -> SetFinalizers:
+    return SetFinalizers(finalizers, str(machine["metadata"].get("resourceVersion", "")))
+
+
+def _ending(
+    machine: Object,
+    observed: Sequence[pb.Machine],
+    finalizers: tuple[str, ...],
+    terms: Terms,
+    now: str,
+    around: Around,
+) -> Plan:
+    if observed:
+        ready = {READY: ("False", "Terminating", "")}
+        told = status_patch(machine, terms.dialect, now, ready, state="Terminating")
+        return Plan((*told, *(Delete(one.metadata.id) for one in observed)), unsettled=True)
+    if terms.dialect.finalizer in finalizers:
+        try:
+            given_up = _releases(machine, terms, around, ending=True)
+        except Unread as unread:
+            return Plan((), unread.problem, waits=True)
+        kept = tuple(name for name in finalizers if name != terms.dialect.finalizer)
+        return Plan((*given_up, _finalizers(machine, kept)))
+    return Plan()
+
+
+def _several(machine: Object, observed: Sequence[pb.Machine], terms: Terms, now: str) -> Plan:
+    ids = ", ".join(sorted(one.metadata.id for one in observed)[:_MAX_LISTED])
+    problem = f"the runtime has {len(observed)} machines for it: {ids}; delete all but one there"
+    reason = "SeveralRuntimeMachines"
+    told = status_patch(machine, terms.dialect, now, {READY: ("False", reason, problem)})
+    return Plan(tuple(told), problem, reason=reason, waits=True)
+
+
+def _creating(machine: Object, terms: Terms, now: str, trouble: str, around: Around) -> Plan:
+    parts = gather(machine, terms.domain, around)
+    if parts.soon:
+        return Plan(waits=True)
+    try:
+        class_name, problem = around.class_of(terms.dialect.class_name(machine))
+    except Unread:
+        return Plan(waits=True)
+    if problem:
+        parts.lack(MissingReference(CLASS_NOT_READY, problem))
+    if parts.claims:
+        lacking = _lacking(machine, parts, terms, now, trouble).actions if trouble else ()
+        return Plan((*lacking, *parts.claims), trouble, unsettled=True)
+    reads = _unread(machine, parts, parts.volumes, around)
+    if reads:
+        return Plan(reads=reads)
+    made = runtime_machine(machine, terms, parts, class_name)
+    _give_secrets(machine, made, parts, terms, around)
+    if parts.lacks:
+        return _lacking(machine, parts, terms, now)
+    status = []
+    if trouble or _says_otherwise(machine):
+        ready = ("False", "CreateFailed" if trouble else "Creating", trouble)
+        told = {READY: ready, **reported_parts(machine, None, parts, terms)}
+        status = status_patch(machine, terms.dialect, now, told, only=True, state="Pending")
+    return Plan((*status, Create(made)), trouble, unsettled=True)
+
+
+def _says_otherwise(machine: Object) -> bool:
+    """The status tells of a machine that the runtime has not, or of troubles that are over."""
+    status = machine.get("status") or {}
+    return bool(status.get("conditions")) or status.get("state", "Pending") != "Pending"
+
+
+def _unread(
+    machine: Object, parts: Parts, volumes: Sequence[pb.Volume], around: Around, *, new: bool = True
+) -> tuple[Key, ...]:
+    """
+    The Secrets that are needed and were not read.
+
+    :param volumes: those that the runtime is to be given.
+    :param new: the machine is to be made, with its ignition.
+    """
+    needed = [ignition_key(machine)] if new else []
+    for volume in volumes:
+        needed += parts.secrets.get(volume.name, ())
+    return tuple({key: None for key in needed if key is not None and key not in around.secrets})
+
+
+def _give_secrets(
+    machine: Object, made: pb.Machine, parts: Parts, terms: Terms, around: Around
+) -> None:
+    """Complete ``made`` with what is secret; what is lacking of that is noted in ``parts``."""
+    try:
+        made.spec.ignition_data = ignition(machine, terms.domain, around)
+    except MissingReference as lacking:
+        parts.lack(lacking)
+    for volume in made.spec.volumes:
+        try:
+            volume.CopyFrom(
+                with_secrets(volume, *parts.secrets.get(volume.name, (None, None)), around)
+            )
+        except MissingReference as lacking:
+            parts.lack(
+                MissingReference(lacking.reason, f'volume "{volume.name}": {lacking.message}')
+            )
+
+
+def _lacking(machine: Object, parts: Parts, terms: Terms, now: str, trouble: str = "") -> Plan:
+    """The runtime cannot be asked for a machine yet."""
+    reason, problem = next(iter(parts.lacks)), "; ".join(parts.lacks.values())
+    if trouble:
+        problem += f": {trouble}"
+    told = {READY: ("False", reason, problem), **reported_parts(machine, None, parts, terms)}
+    return Plan(
+        tuple(status_patch(machine, terms.dialect, now, told, state="Pending")),
+        problem,
+        reason=reason,
+        waits=True,
+    )
+
+
+def _keeping(
+    machine: Object, observed: pb.Machine, terms: Terms, now: str, trouble: str, around: Around
+) -> Plan:
+    parts = gather(machine, terms.domain, around)
+    if parts.soon:
+        return Plan(waits=True)
+    wanted = attachments(machine, parts, observed, terms.dialect)
+    giving = [one.volume for one in wanted if one.volume is not None]
+    reads = _unread(machine, parts, giving, around, new=False)
+    if reads:
+        return Plan(reads=reads)
+    if parts.claims and not trouble:
+        return Plan(tuple(parts.claims), unsettled=True)
+    changes: list[Action] = [*parts.claims, *_with_secrets(wanted, parts, around)]
+    machine_id = observed.metadata.id
+    power = POWERS["On" if wants_power(machine) else "Off"]
+    if observed.spec.power != power:
+        # On with all its parts; off first: a guest that runs may not let go of a disk.
+        place = len(changes) if wants_power(machine) else 0
+        changes.insert(place, SetPower(machine_id, power))
+    annotations = annotations_of(machine, observed, parts, terms)
+    if annotations != dict(observed.metadata.annotations):
+        changes.append(SetAnnotations(machine_id, annotations))
+    told: list[Action] = [
+        *_told_back(machine, observed, parts, terms, around),
+        *_running_status(machine, observed, parts, terms, now, trouble),
+    ]
+    state = STATES.get(observed.status.state)
+    problem = trouble or ("" if state else f"the runtime reports state {observed.status.state}")
+    unsettled = state == "Pending" or (state == "Running" and not wants_power(machine))
+    return Plan(
+        # What is in trouble is told before it is tried again: that may fail again.
+        (*told, *changes) if trouble else (*changes, *told),
+        problem or "; ".join(parts.lacks.values()),
+        unsettled=unsettled,
+        reason="" if problem else next(iter(parts.lacks), ""),
+        waits=bool(parts.lacks) and not parts.claims,
+    )
+
+
+def _told_back(
+    machine: Object, observed: pb.Machine, parts: Parts, terms: Terms, around: Around
+) -> list[PatchObject]:
+    """What other objects are to say of the Machine.  What of it was given up is told first."""
+    try:
+        return [
+            *provided(machine, parts.mapping, observed, terms.domain, around),
+            *_releases(machine, terms, around, observed),
+        ]
+    except Unread:
+        return []  # the parts have told it, and it is tried again with them
+
+
+def _running_status(
+    machine: Object, observed: pb.Machine, parts: Parts, terms: Terms, now: str, trouble: str
+) -> list[PatchStatus]:
+    known = observed.status.state in STATES
+    problem = trouble or ("" if known else f"the runtime reports state {observed.status.state}")
+    told = {
+        READY: conditions.ready(observed, problem),
+        **reported_parts(machine, observed, parts, terms, trouble),
+        **conditions.copied(observed),
+    }
+    machine_id = f"{terms.runtime_name}://{observed.metadata.id}"
+    return status_patch(
+        machine,
+        terms.dialect,
+        now,
+        told,
+        only=True,
+        state=STATES.get(observed.status.state),
+        **dict.fromkeys(
+            terms.dialect.generation_fields,
+            observed_generation(machine, observed, terms.dialect),
+        ),
+        **{terms.dialect.id_field: machine_id},
+        **parts_status(machine, observed, parts, terms, now),
+    )
+
+
+def _with_secrets(wanted: Sequence[Attachment], parts: Parts, around: Around) -> list[Attachment]:
+    """Those that can be done; what keeps the others from it is noted in ``parts``."""
+    possible = []
+    for one in wanted:
+        try:
+            possible.append(one.completed(parts.secrets, around))
+        except MissingReference as lacking:
+            parts.lack(MissingReference(lacking.reason, f'volume "{one.name}": {lacking.message}'))
+    return possible
+
+
+def _releases(
+    machine: Object,
+    terms: Terms,
+    around: Around,
+    observed: pb.Machine | None = None,
+    *,
+    ending: bool = False,
+) -> list[PatchObject]:
+    """
+    Give up the claims on what the Machine no longer uses.
+
+    What it used stands in its status, until that was given up.
+
+    :raises Unread: it will be known soon what it claims.
+    """
+    dialect, status = terms.dialect, machine.get("status") or {}
+    if not dialect.domain:
+        return []
+    given_up = []
+    for field_name, reference, resource in (
+        (dialect.disks_field, f"{dialect.disk_noun}Ref", terms.domain.volumes),
+        ("networkInterfaces", "networkInterfaceRef", terms.domain.interfaces),
+    ):
+        wanted = {} if ending else _referents(machine, field_name)
+        used = set() if observed is None else {one.name for one in _attached(observed, resource)}
+        known = {
+            one["name"]: (one.get(reference) or {}).get("name", "")
+            for one in status.get(field_name) or ()
+        }
+        if ending:
+            known |= _referents(machine, field_name)
+        unused = {
+            part: name
+            for part, name in known.items()
+            if name and name not in wanted.values() and part not in used
+        }
+        given_up += release(machine, unused, resource, around)
+    return given_up
+
+
+def _attached(observed: pb.Machine, resource: Any) -> Any:
+    volumes = resource.plural == "volumes"
+    return observed.spec.volumes if volumes else observed.spec.network_interfaces
+
+
+def _referents(machine: Object, field_name: str) -> dict[str, str]:
+    return {part["name"]: referent(machine, part) for part in machine["spec"].get(field_name) or ()}

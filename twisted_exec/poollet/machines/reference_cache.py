@@ -1,0 +1,157 @@
+"""
+What Machines refer to: read for them, and followed while it matters.
+
+Volumes, network interfaces, networks and prefixes are copied, each kind from the moment
+that the first Machine refers to one.  A Secret is read when it is needed, and followed by
+its name alone while a Machine waits for it: a poollet may read no others.  Whoever
+looked something up is told when that changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
+
+from twisted_exec.api.kinds import SECRETS
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.kube.informers.reflector import Reflector, key_of
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.poollet.machines.references import Around, Key, Object, Unread
+
+MAX_FOLLOWED = 64
+"""Secrets that are followed; who waits for more looks again now and then."""
+
+MISSING_SECONDS = 1.0
+"""For so long an object may be missing before that is told: an API server shows a poollet what
+its machines need, a moment after they are its own."""
+
+_Place = tuple[Resource, str, str]
+
+
+@dataclass
+class References:
+    """
+    Looks up what Machines refer to.
+
+    :param changed: told the UID of a Machine of which something looked up has changed.
+    :param class_of: see :attr:`.Around.class_of`.
+    """
+
+    client: IKubeClient
+    clock: IReactorTime
+    changed: Callable[[str], None]
+    class_of: Callable[[str], tuple[str, str]]
+    _copies: dict[Resource, Reflector] = field(default_factory=dict)
+    _readers: dict[_Place, set[str]] = field(default_factory=dict)
+    _missed: dict[_Place, float] = field(default_factory=dict)
+    """When an object was first missing that somebody looked for."""
+    _followed: dict[Key, Reflector] = field(default_factory=dict)
+    _stopping: list[Deferred[None]] = field(default_factory=list)
+
+    def around(self, uid: str, secrets: Mapping[Key, Object | str]) -> Around:
+        """What the Machine ``uid`` refers to; what it looks up is what it is told of."""
+
+        def find(resource: Resource, namespace: str, name: str) -> Object | None:
+            self._readers.setdefault((resource, namespace, name), set()).add(uid)
+            copy = self._copy(resource)
+            if not copy.synced:
+                raise Unread(
+                    copy.problem or f"{resource.qualified} are being read", soon=not copy.problem
+                )
+            found = copy.get(name, namespace)
+            place = (resource, namespace, name)
+            if found is not None:
+                self._missed.pop(place, None)
+            elif self.clock.seconds() - self._missing_since(place) < MISSING_SECONDS:
+                raise Unread(f"{resource.qualified} {name!r} is looked for", soon=True)
+            return found
+
+        return Around(find, secrets, self.class_of)
+
+    async def read(self, keys: Iterable[Key]) -> dict[Key, Object | str]:
+        """Secrets; for one that cannot be read, why, without any of it."""
+        found: dict[Key, Object | str] = {}
+        for key in keys:
+            namespace, name = key
+            try:
+                found[key] = await self.client.get(SECRETS.resource, name, namespace)
+            except APIError as error:
+                missing = error.code == NotFound.code
+                found[key] = "does not exist" if missing else f"cannot be read: {error.message}"
+        return found
+
+    def follow(self, uid: str, keys: Iterable[Key]) -> None:
+        """The Machine waits for these Secrets, and for no others."""
+        wanted = set(keys)
+        for key in wanted:
+            self._readers.setdefault((SECRETS.resource, *key), set()).add(uid)
+            if key not in self._followed and len(self._followed) < MAX_FOLLOWED:
+                self._followed[key] = self._reflector(
+                    SECRETS.resource, key[0], f"metadata.name={key[1]}"
+                )
+        for key in [key for key in self._followed if key not in wanted]:
+            readers = self._readers.get((SECRETS.resource, *key), set())
+            readers.discard(uid)
+            if not readers:
+                self._stop_following(key)
+
+    def forget(self, uid: str) -> None:
+        """The Machine is gone."""
+        self.follow(uid, ())
+        for place in [place for place, readers in self._readers.items() if uid in readers]:
+            self._readers[place].discard(uid)
+            if not self._readers[place]:
+                del self._readers[place]
+                self._missed.pop(place, None)
+
+    def stop(self) -> Deferred[Any]:
+        """Read no more; fires when nothing is under way."""
+        ending = [copy.stop() for copy in (*self._copies.values(), *self._followed.values())]
+        self._copies.clear()
+        self._followed.clear()
+        return DeferredList([*ending, *self._stopping])
+
+    def _missing_since(self, place: _Place) -> float:
+        return self._missed.setdefault(place, self.clock.seconds())
+
+    def _copy(self, resource: Resource) -> Reflector:
+        if resource not in self._copies:
+            copy = self._copies[resource] = self._reflector(resource)
+            copy.when_synced().addCallbacks(lambda _: self._read(resource), lambda _: None)
+        return self._copies[resource]
+
+    def _reflector(self, resource: Resource, namespace: str = "", fields: str = "") -> Reflector:
+        def told(before: Object | None, after: Object | None) -> None:
+            one = after if after is not None else before
+            assert one is not None
+            self._tell((resource, *key_of(one)))
+
+        reflector = Reflector(
+            self.client,
+            resource,
+            self.clock,
+            namespace=namespace,
+            field_selector=fields,
+            on_change=told,
+        )
+        reflector.start()
+        return reflector
+
+    def _read(self, resource: Resource) -> None:
+        """All objects of a kind are known: who looked for one looks again."""
+        for place in [place for place in self._readers if place[0] == resource]:
+            self._tell(place)
+
+    def _tell(self, place: _Place) -> None:
+        for uid in list(self._readers.get(place, ())):
+            self.changed(uid)
+
+    def _stop_following(self, key: Key) -> None:
+        stopping = self._followed.pop(key).stop()
+        self._stopping.append(stopping)
+        stopping.addBoth(lambda _: self._stopping.remove(stopping))

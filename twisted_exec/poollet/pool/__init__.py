@@ -1,0 +1,3 @@
+"""
+The MachinePool object: heartbeat, addresses, conditions and the classes that it offers.
+"""

@@ -1,0 +1,311 @@
+"""
+The pool's own object: that it exists, where its poollet is, what it offers.
+
+Every few seconds the runtime is asked what it offers.  What is new in the answer is
+written into the MachinePool's status at once, and a heartbeat every ten seconds: the
+condition Ready, which is True only when the runtime answered, and the pool's lease.
+A pool that somebody deleted is registered again: the machines are still here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.conditions import with_conditions
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.status import APIError, Conflict, GatewayTimeout, NotFound
+from twisted_exec.api.times import timestamp
+from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.kube.heartbeat import Lease
+from twisted_exec.kube.informers.reflector import Backoff
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.poollet.machines.conditions import READY
+from twisted_exec.poollet.pool.class_matching import offered as offered_for
+from twisted_exec.program.tasks import Running
+
+HEARTBEAT_SECONDS = 10.0
+LOOK_SECONDS = 5.0
+RUNTIME_SECONDS = 5.0
+SOON_SECONDS = 0.2
+_EARLY_SECONDS = 0.5
+"""Timers come a little late or early; a heartbeat rather early."""
+
+Address = tuple[str, str]
+"""Type, as MachinePools name it, and address."""
+
+
+def default_addresses(bound_host: str) -> list[Address]:
+    """
+    Where this host is reached, when nobody says.
+
+    :param bound_host: the address that is listened on; all zeros or empty for every one.
+    :return: that address, or the host's own; then its name, as DNS name and as host name.
+    """
+    name = socket.gethostname()
+    chosen = bound_host if _is_one_address(bound_host) else _own_address()
+    addresses = [("InternalIP", chosen)] if chosen else []
+    return [*addresses, ("InternalDNS", name), ("Hostname", name)]
+
+
+def _is_one_address(host: str) -> bool:
+    try:
+        return not ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _own_address() -> str:
+    """The address that packets to elsewhere would leave from; empty without a network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: UDP only chooses a route
+            found = str(probe.getsockname()[0])
+        except OSError:
+            return ""
+    address = ipaddress.ip_address(found)
+    return "" if address.is_loopback or address.is_link_local else found
+
+
+class Pool(Running):
+    """
+    Keeps one MachinePool registered and current.
+
+    :param machines: the pool's Machines, as last seen.
+    :param classes: all MachineClasses, as last seen.
+    :param known: the MachinePool as last seen.
+    :param on_runtime: called once with the runtime's name, when it first answered.
+    :param on_current: called when the pool's status has become current.
+    :param on_offer: called when the runtime offers something else than before.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: IKubeClient,
+        runtime: IMachineRuntime,
+        clock: IReactorTime,
+        *,
+        dialect: Dialect,
+        name: str,
+        provider_id: str,
+        machines: Callable[[], Iterable[Object]],
+        classes: Callable[[], Iterable[Object]],
+        known: Callable[[], Object | None],
+        on_runtime: Callable[[str], None],
+        on_current: Callable[[], None] = lambda: None,
+        on_offer: Callable[[], None] = lambda: None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._client, self._runtime, self._clock, self._now = client, runtime, clock, now
+        self._dialect, self.name, self._provider_id = dialect, name, provider_id
+        self._machines, self._classes, self._known = machines, classes, known
+        self._on_runtime, self._on_current, self._on_offer = on_runtime, on_current, on_offer
+        self.lease = Lease(client, dialect.lease_namespace, name, now)
+        self.offered: pb.StatusResponse | None = None
+        """What the runtime offered when it last answered."""
+        self._runtime_name = ""
+        self._addresses: Sequence[Address] = ()
+        self._port = 0
+        self._next_beat = 0.0
+        self._backoff = Backoff(longest_seconds=HEARTBEAT_SECONDS)
+        self._timer: IDelayedCall | None = None
+        self.problem = "the pool is not registered yet"
+        """Why the pool's status is not current, or empty."""
+        self.runtime_problem = "the machine runtime was not asked yet"
+        """Why the runtime does not answer, or empty."""
+
+    def start(self, addresses: Sequence[Address], port: int) -> None:
+        """
+        Register, and keep current until :meth:`stop`.
+
+        :param port: where the poollet listens.
+        """
+        self._addresses, self._port = addresses, port
+        self._begin(self._run())
+
+    async def retire(self) -> None:
+        """Tell that nobody serves the pool any more; whoever cannot be told finds out."""
+        known = self._known()
+        if known is None or self.problem:
+            return
+        ready = ("False", "PoolletStopped", "the poollet was stopped")
+        conditions = (known.get("status") or {}).get("conditions") or []
+        now = timestamp(self._now())
+        status = {
+            "state": "Offline",
+            "conditions": with_conditions(conditions, {READY: ready}, now),
+        }
+        try:
+            await self._client.patch(
+                self._dialect.pool, self.name, {"status": status}, subresource="status"
+            )
+        except APIError as error:
+            self._log.info("pool {name}: not signed off: {why}", name=self.name, why=error.message)
+
+    def poke(self) -> None:
+        """Something that the status tells of has changed: tell it soon."""
+        self._next_beat = 0.0
+        if self._timer is not None and self._timer.active():
+            left = self._timer.getTime() - self._clock.seconds()
+            if left > SOON_SECONDS:
+                self._timer.reset(SOON_SECONDS)
+
+    async def _run(self) -> None:
+        while True:
+            well = await self._look()
+            if well:
+                self._backoff.reset()
+            await self._sleep(LOOK_SECONDS if well else self._backoff.pause())
+
+    async def _sleep(self, seconds: float) -> None:
+        sleeping: Deferred[None] = Deferred(lambda _: timer.cancel())
+        timer = self._timer = self._clock.callLater(seconds, sleeping.callback, None)
+        await sleeping
+
+    async def _look(self) -> bool:
+        """Ask the runtime, tell the API server what is new; whether both went well."""
+        answered = not self.runtime_problem
+        try:
+            offered = await self._ask_runtime()
+            self._runtime_answers("")
+        except APIError as error:
+            offered = None
+            self._runtime_answers(error.message)
+        news = self._offers(offered) or answered != (offered is not None)
+        if not (news or self.problem or self._clock.seconds() >= self._next_beat):
+            return offered is not None
+        # Before: what changes meanwhile is told once more.
+        self._next_beat = self._clock.seconds() + HEARTBEAT_SECONDS - _EARLY_SECONDS
+        try:
+            await self._tell(offered)
+        except APIError as error:
+            self._pool_is_current(error.message)
+            return False
+        self._pool_is_current("")
+        await self.lease.renew()
+        return offered is not None
+
+    def _offers(self, offered: pb.StatusResponse | None) -> bool:
+        """Whether the runtime offers something else than before."""
+        if offered is None or offered == self.offered:
+            return False
+        self.offered = offered
+        self._on_offer()
+        return True
+
+    async def _ask_runtime(self) -> pb.StatusResponse:
+        try:
+            if not self._runtime_name:
+                asked = self._runtime.version(pb.VersionRequest())
+                version = await asked.addTimeout(RUNTIME_SECONDS, self._clock)
+                self._runtime_name = version.runtime_name or "unknown"
+                self._on_runtime(self._runtime_name)
+            status = self._runtime.status(pb.StatusRequest())
+            return await status.addTimeout(RUNTIME_SECONDS, self._clock)
+        except TimeoutError:
+            raise GatewayTimeout("the machine runtime does not answer") from None
+
+    def _runtime_answers(self, problem: str) -> None:
+        if problem and problem != self.runtime_problem:
+            self._log.warn("pool {name}: {why}", name=self.name, why=problem)
+        self.runtime_problem = problem
+
+    def _pool_is_current(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            self._log.warn("pool {name} cannot be kept current: {why}", name=self.name, why=problem)
+        became_current = bool(self.problem) and not problem
+        self.problem = problem
+        if became_current:
+            self._log.info("pool {name} is registered", name=self.name)
+            self._on_current()
+
+    async def _tell(self, offered: pb.StatusResponse | None) -> None:
+        pool = await self._registered()
+        patch = {"status": self._status(pool.get("status") or {}, offered)}
+        await self._client.patch(self._dialect.pool, self.name, patch, subresource="status")
+
+    async def _registered(self) -> Object:
+        """The MachinePool, made or completed when need be."""
+        pool = self._known()
+        if pool is None:
+            try:
+                pool = await self._client.get(self._dialect.pool, self.name)
+            except APIError as error:
+                if error.code != NotFound.code:
+                    raise
+                made = {"metadata": {"name": self.name}, "spec": {"providerID": self._provider_id}}
+                return await self._client.create(self._dialect.pool, made)
+        told = (pool.get("spec") or {}).get("providerID", "")
+        if not told:
+            patch = {"spec": {"providerID": self._provider_id}}
+            return await self._client.patch(self._dialect.pool, self.name, patch)
+        if told != self._provider_id:
+            raise Conflict(
+                f'{self._dialect.pool.qualified} "{self.name}" has providerID {told}, '
+                f"not {self._provider_id}: another poollet's pool, or a wrong --provider-id"
+            )
+        return pool
+
+    def _status(self, known: Object, offered: pb.StatusResponse | None) -> Object:
+        now = timestamp(self._now())
+        status: Object = {
+            "addresses": [{"type": kind, "address": told} for kind, told in self._addresses],
+            "daemonEndpoints": {self._dialect.endpoint_field: {"port": self._port}},
+        }
+        if offered is None:
+            ready = ("False", "RuntimeUnreachable", self.runtime_problem)
+            status["state"] = "Error"
+        else:
+            ready = ("True", "HeartbeatReceived", "")
+            status["state"] = "Ready"
+            status |= self._offer(known, offered)
+        conditions = with_conditions(known.get("conditions") or [], {READY: ready}, now)
+        for condition in conditions:
+            if condition["type"] == READY:
+                condition["lastUpdateTime"] = now
+        status["conditions"] = conditions
+        return status
+
+    def _offer(self, known: Object, offered: pb.StatusResponse) -> Object:
+        """Which classes there are, and how many machines of each."""
+        quantities = {}
+        for known_class in self._classes():
+            match = offered_for(known_class, offered)
+            if match is not None:
+                quantities[known_class["metadata"]["name"]] = match.quantity
+        prefix = self._dialect.capacity_prefix
+        used = Counter(
+            machine["spec"][self._dialect.class_reference]["name"] for machine in self._machines()
+        )
+        capacity = {prefix + name: str(number) for name, number in quantities.items()}
+        free = {
+            prefix + name: str(max(0, number - used[name])) for name, number in quantities.items()
+        }
+        listed = [{"name": name} for name in sorted(quantities)]
+        field_name = self._dialect.classes_field
+        return {
+            **({field_name: listed} if field_name else {}),
+            "capacity": _replacing(known.get("capacity") or {}, capacity),
+            "allocatable": _replacing(known.get("allocatable") or {}, free),
+        }
+
+    def _crashed(self, failure: Failure) -> None:
+        self.problem = "keeping the pool current failed; see the log"
+        self._log.failure("keeping pool {name} current failed", failure, name=self.name)
+
+
+def _replacing(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> Object:
+    """A merge patch that leaves exactly ``wanted``."""
+    return {**dict.fromkeys(known), **wanted}

@@ -1,0 +1,114 @@
+"""
+A service whose start takes its time, and may fail.
+
+Twisted's ``startService`` cannot wait, and an exception out of it is a traceback.  So what can go
+wrong goes wrong in ``when_ready``, which :func:`twisted_exec.program.start.report_start` turns into
+one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+S = TypeVar("S", bound="Starting")
+
+
+class Starting(Service):
+    """
+    A service whose start is a coroutine.
+
+    Subclasses say what it does (:meth:`start`) and how that is undone (:meth:`stop`).
+
+    :cvar told: what it is, for the log.
+    """
+
+    told = ""
+    _log = Logger()
+
+    def __init__(self) -> None:
+        self._starting: Deferred[None] | None = None
+        self._waiting: list[Deferred[None]] = []
+        self._outcome: Failure | bool = False
+
+    async def start(self) -> None:
+        """All that must be done until it is ready."""
+        raise NotImplementedError
+
+    async def stop(self) -> None:
+        """The contrary, also of a start that was not finished."""
+        raise NotImplementedError
+
+    def startService(self) -> None:
+        """Start; problems end :meth:`when_ready`."""
+        super().startService()
+        self._outcome = False
+        self._starting = Deferred.fromCoroutine(self.start())
+        self._starting.addCallbacks(lambda _: self._settle(True), self._failed)
+
+    def when_ready(self) -> Deferred[None]:
+        """Fires when :meth:`start` is done; fails when it cannot be done."""
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append(waiting)
+        if self._outcome:
+            self._settle(self._outcome)
+        return waiting
+
+    def stopService(self) -> Deferred[None]:
+        """Give a start up that is under way, and undo it; fires when nothing is left."""
+        super().stopService()
+        if self._starting is not None:
+            self._starting.cancel()
+        return Deferred.fromCoroutine(self.stop())
+
+    def _failed(self, failure: Failure) -> None:
+        reason = getattr(failure.value, "subFailure", failure)  # of gatherResults
+        if not reason.check(CancelledError):
+            self._settle(reason)
+
+    def _settle(self, outcome: Failure | bool) -> None:
+        self._outcome = outcome
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if isinstance(outcome, Failure):
+                one.errback(outcome)
+            else:
+                one.callback(None)
+        if isinstance(outcome, Failure) and not waiting:
+            why = outcome.getErrorMessage()
+            self._log.failure("{told}: {why}", outcome, told=self.told, why=why)
+
+
+class ServiceWithCleanup(Service, Generic[S]):
+    """
+    A service with what it uses to its very end.
+
+    :ivar served: the service.
+    :param close: called when it has stopped; waited for.
+    """
+
+    def __init__(self, served: S, close: Callable[[], Deferred[None]]) -> None:
+        self.served, self._close = served, close
+
+    def when_ready(self) -> Deferred[None]:
+        """See :meth:`Starting.when_ready`."""
+        return self.served.when_ready()
+
+    def startService(self) -> None:
+        """Start the service; see its ``when_ready``."""
+        super().startService()
+        self.served.startService()
+
+    def stopService(self) -> Deferred[None]:
+        """Stop the service, then close what it used."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await self.served.stopService()
+        await self._close()

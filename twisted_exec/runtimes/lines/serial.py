@@ -1,0 +1,90 @@
+"""
+The driver ``serial``: machines at serial devices of this host.
+
+::
+
+    - name: bench
+      driver: serial
+      lines:
+        board-1: {device: /dev/serial/by-id/usb-FTDI_1, baud: 115200}
+        board-2: {device: /dev/ttyS0, baud: 9600, flow: rtscts, hangup: false}
+      capabilities: {cpu: "1", memory: 1Gi}
+
+Power on opens the device; power off closes it and drops DTR unless ``hangup`` is false.  A device that is
+unplugged is reopened when it is back (:mod:`.held`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.interfaces import IStreamClientEndpoint
+from zope.interface import implementer
+
+from twisted_exec.program.config_file import Reader
+from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
+from twisted_exec.runtimes.lines.claims import Lines, line_settings
+from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
+from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.wire.com_port import LineSettings
+
+
+@dataclass(frozen=True)
+class SerialLine:
+    """
+    One device.
+
+    :param hangup: drop DTR on close.
+    """
+
+    device: str
+    settings: LineSettings = LineSettings()
+    hangup: bool = True
+
+
+def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
+    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
+    lines = {}
+    for name, line_reader in reader.mappings("lines").items():
+        lines[name] = _line(line_reader)
+        line_reader.done()
+    reader.quantity = len(lines)
+    return lambda reactor, table: SerialDriver(lines, reactor)
+
+
+def _line(reader: Reader) -> SerialLine:
+    device = reader.take("device", str)
+    if not device.startswith("/"):
+        raise reader.error(f"device {device!r} is no path such as /dev/ttyUSB0")
+    hangup = reader.take("hangup", bool, True)
+    return SerialLine(device, line_settings(reader), hangup)
+
+
+@implementer(IMachineDriver)
+class SerialDriver:
+    """Runs a class of machines at serial devices."""
+
+    name = "serial"
+
+    def __init__(self, lines: Mapping[str, SerialLine], reactor: Any) -> None:
+        self.lines = Lines(lines)
+        self.reactor = reactor
+
+    def missing(self) -> str:
+        return ""  # devices may be plugged in later
+
+    def run(self, facts: MachineFacts) -> SharedLine:
+        return SharedLine(
+            facts,
+            self.reactor,
+            lambda: self._claim(facts),
+            lambda: self.lines.release(facts),
+            breakable=True,
+        )
+
+    def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
+        name, line = self.lines.claim(facts)
+        endpoint = SerialEndpoint(self.reactor, line.device, line.settings, hangup=line.hangup)
+        return name, endpoint

@@ -1,0 +1,198 @@
+"""
+Machines whose consoles are reached by ssh: through a console server, or on a hypervisor.
+
+::
+
+    - name: rack
+      driver: ssh
+      user: console
+      identity_file: /etc/twisted-exec/ssh/id_ed25519
+      known_hosts: /etc/twisted-exec/ssh/known_hosts
+      lines:
+        web-1: {host: conserver.lab, command: "console -f web-1"}
+        web-2: {host: digi.lab, port: 3002}
+      capabilities: {cpu: "1", memory: 1Gi}
+
+It is OpenSSH's client in a terminal, for what operators have around it: jump hosts, certificates, tokens, a file
+of options.  ``twisted.conch`` would be a second one to keep configured.  Nobody is asked anything: host keys
+are known or refused, and who must type a password is refused, too.
+
+What ssh itself has to say goes into a file, and so not into the console; from there it is known when the
+machine is reached, and why not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.interfaces import IStreamClientEndpoint
+from zope.interface import implementer
+
+from twisted_exec.program.config_file import Reader
+from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
+from twisted_exec.runtimes.lines.claims import Lines
+from twisted_exec.runtimes.lines.command_endpoint import CommandEndpoint, EscapedInput, last_line
+from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.runtimes.processes import ProcessTable
+from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
+
+PROGRAM = "ssh"
+
+_LOOK_SECONDS = 0.1
+_MAX_LOG_BYTES = 64 << 10
+_UP = re.compile(rb"^Authenticated to ", re.MULTILINE)
+_CHATTER = re.compile(
+    rb"^(Authenticated to |Transferred: |Bytes per second|Killed by signal|Warning: Permanently).*$",
+    re.MULTILINE,
+)
+_PLAIN = re.compile(r"[^-\s\0][^\s\0]*")
+
+
+@dataclass(frozen=True)
+class SSHLine:
+    """
+    One line.
+
+    :param command: for the far end's shell; empty for whatever the user gets there.
+    :param identity_file: of the private key; empty for what ssh finds by itself.
+    :param known_hosts: the file with the far end's key.
+    :param config: a file of ssh_config(5); empty for none at all.
+    """
+
+    host: str
+    port: int = 22
+    user: str = ""
+    command: str = ""
+    identity_file: str = ""
+    known_hosts: str = ""
+    config: str = ""
+
+
+def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
+    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    common = {key: reader.take(key, str, "") for key in _SHARED}
+    lines = {}
+    for name, one in reader.mappings("lines").items():
+        lines[name] = _line(one, common)
+        one.done()
+    reader.quantity = len(lines)
+    return lambda reactor, table: SSHDriver(lines, reactor, table)
+
+
+_SHARED = ("user", "identity_file", "known_hosts", "config")
+
+
+def _line(reader: Reader, common: Mapping[str, str]) -> SSHLine:
+    told = {key: reader.take(key, str, common[key]) for key in _SHARED}
+    host = reader.take("host", str)
+    for what, word in (("host", host), ("user", told["user"])):
+        if word and not _PLAIN.fullmatch(word):
+            raise reader.error(f"{what} {word!r} is no {what}")
+    for key in ("identity_file", "known_hosts", "config"):
+        if told[key] and not told[key].startswith("/"):
+            raise reader.error(f"{key} {told[key]!r} is no absolute path")
+    if not told["known_hosts"]:
+        raise reader.error("known_hosts is missing: the file with the host's key (ssh-keyscan)")
+    port = int(reader.number("port", 1, 65535, 22))
+    return SSHLine(host, port, command=reader.take("command", str, ""), **told)
+
+
+def arguments(line: SSHLine, log: str) -> Sequence[str]:
+    """ssh's command line; what is given here no file can change."""
+    words = [PROGRAM, "-tt", "-F", line.config or "none", "-E", log]
+    options = {
+        "IgnoreUnknown": "EnableEscapeCommandline",  # older than OpenSSH 9.2 do not know it
+        "LogLevel": "VERBOSE",
+        "BatchMode": "yes",
+        "StrictHostKeyChecking": "yes",
+        "UserKnownHostsFile": _quoted(line.known_hosts),
+        "GlobalKnownHostsFile": "none",
+        "UpdateHostKeys": "no",
+        "ForwardAgent": "no",
+        "ForwardX11": "no",
+        "ClearAllForwardings": "yes",
+        "PermitLocalCommand": "no",
+        "ControlPath": "none",
+        "EscapeChar": "~",
+        "EnableEscapeCommandline": "no",
+        "ConnectTimeout": "15",
+        "ServerAliveInterval": "15",
+        "ServerAliveCountMax": "3",
+    }
+    for name, value in options.items():
+        words += ["-o", f"{name}={value}"]
+    if line.identity_file:
+        words += ["-o", "IdentitiesOnly=yes", "-i", line.identity_file]
+    if line.user:
+        words += ["-l", line.user]
+    words += ["-p", str(line.port), "--", line.host]
+    return [*words, line.command] if line.command else words
+
+
+def _quoted(path: str) -> str:
+    """Several files may stand here, so that a blank needs quotes."""
+    return f'"{path}"'
+
+
+@implementer(IMachineDriver)
+class SSHDriver:
+    """Runs a class of machines that are reached by ssh."""
+
+    name = "ssh"
+
+    def __init__(self, lines: Mapping[str, SSHLine], reactor: Any, table: ProcessTable) -> None:
+        self.lines = Lines(lines)
+        self.reactor, self._table = reactor, table
+        self._count = itertools.count()
+
+    def missing(self) -> str:
+        missing = PtyDriver(
+            PtyOptions([PROGRAM], same_user=True), self.reactor, self._table
+        ).missing()
+        return f"{missing} (Debian package openssh-client)" if missing else ""
+
+    def run(self, facts: MachineFacts) -> SharedLine:
+        return SharedLine(
+            facts,
+            self.reactor,
+            lambda: self._claim(facts),
+            lambda: self.lines.release(facts),
+            breakable=True,
+        )
+
+    def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
+        name, line = self.lines.claim(facts)
+        log = os.path.join(facts.directory, f"ssh-{next(self._count)}.log")
+
+        def make_run() -> PtyRun:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(log)
+            options = PtyOptions(arguments(line, log), same_user=True, raw=True)
+            return PtyDriver(options, self.reactor, self._table).run(facts)
+
+        endpoint = CommandEndpoint(
+            PROGRAM,
+            self.reactor,
+            make_run,
+            typing=EscapedInput,
+            complaint=lambda _: last_line(_CHATTER.sub(b"", _read(log))),
+            begins=lambda _: 0 if _UP.search(_read(log)) else None,
+            look_seconds=_LOOK_SECONDS,
+        )
+        return name, endpoint
+
+
+def _read(path: str) -> bytes:
+    """The newest of a file; nothing where there is none yet."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _MAX_LOG_BYTES))
+            return file.read(_MAX_LOG_BYTES)
+    except OSError:
+        return b""

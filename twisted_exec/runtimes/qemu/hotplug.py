@@ -1,0 +1,110 @@
+"""
+Disks that come and go while a machine is on.
+
+A card is given up by the guest: QEMU asks it to (ACPI), and tells when it has.  A guest may also do so
+unasked, and then only what is behind the card is left to be removed.
+
+Source: QEMU, ``docs/interop/qmp-intro.rst`` and ``qapi/{block-core,qdev}.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, TimeoutError
+
+from twisted_exec.api.status import Conflict
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.qemu.command_line import Disk, node_name
+from twisted_exec.runtimes.qemu.disks import Disks
+from twisted_exec.runtimes.qemu.qmp import QMPError
+
+_UNPLUG_SECONDS = 10.0
+
+
+class HotPlugSlots:
+    """
+    The slots of one running machine.
+
+    :param ask: sends a QMP command with its arguments; a coroutine function.
+    :param machine: QEMU's machine type.
+    """
+
+    def __init__(self, ask: Callable[..., Any], disks: Disks, machine: str, reactor: Any) -> None:
+        self._ask = ask
+        self._disks = disks
+        self._machine = machine
+        self._reactor = reactor
+        self._waiting: dict[str, Deferred[None]] = {}
+        self._ejected: set[str] = set()
+
+    def ejected(self, card: str) -> None:
+        """A card is no more, whoever wanted that (``DEVICE_DELETED``)."""
+        self._ejected.add(card)
+        waiting = self._waiting.get(card)
+        if waiting is not None and not waiting.called:
+            waiting.callback(None)
+
+    async def attach(self, volume: pb.Volume) -> None:
+        """:raises APIError: it cannot be; nothing is left of it then."""
+        self._must_be_pluggable()
+        disk = await self._disks.make(volume)
+        try:
+            await self._ask("blockdev-add", **disk.blockdev())
+            await self._plug(disk)
+        except QMPError as error:
+            self._disks.remove(volume.name)
+            raise Conflict(f"QEMU does not take volume {volume.name!r}: {error}") from None
+
+    async def _plug(self, disk: Disk) -> None:
+        self._ejected.discard(disk.device()["id"])
+        try:
+            await self._ask("device_add", **disk.device())
+        except QMPError:
+            await self._ask("blockdev-del", **{"node-name": disk.node})
+            raise
+
+    async def detach(self, name: str) -> None:
+        """:raises Conflict: the guest does not let go of it, or the machine has no slots."""
+        self._must_be_pluggable()
+        card = Disk(name, "").device()["id"]
+        gone = self._waiting.setdefault(card, Deferred())
+        try:
+            await self._unplug(card, gone)
+            await self._ask("blockdev-del", **{"node-name": node_name(name)})
+        except TimeoutError:
+            raise Conflict(
+                f"the guest has not let go of volume {name!r} for {_UNPLUG_SECONDS:.0f} s: unmount it "
+                "there, or power the machine off"
+            ) from None
+        except QMPError as error:
+            raise Conflict(f"QEMU does not let go of volume {name!r}: {error}") from None
+        finally:
+            self._waiting.pop(card, None)
+        self._disks.remove(name)
+
+    async def _unplug(self, card: str, gone: Deferred[None]) -> None:
+        if card in self._ejected:
+            return
+        try:
+            await self._ask("device_del", id=card)
+        except QMPError as error:
+            if error.kind != "DeviceNotFound":  # else the guest is just letting go of it
+                raise
+        await gone.addTimeout(_UNPLUG_SECONDS, self._reactor)
+
+    async def resize(self, volume: pb.Volume) -> None:
+        """:raises Conflict: it cannot be."""
+        size = self._disks.size(volume)
+        try:
+            await self._ask("block_resize", **{"node-name": node_name(volume.name), "size": size})
+        except QMPError as error:
+            raise Conflict(f"volume {volume.name!r} cannot be resized: {error}") from None
+
+    def _must_be_pluggable(self) -> None:
+        if self._machine != "pc":
+            raise Conflict(
+                f"disks of a running {self._machine} machine cannot be changed: power it off, or use a "
+                "class with machine: pc"
+            )

@@ -1,0 +1,303 @@
+"""
+What a runtime's stream server answers: ``/exec/TOKEN``, one stream for one token, and ``/log/TOKEN``.
+
+The token is all that is needed to open a console here, so it is looked at last: a request that is
+no complete handshake (a probe, a link preview, a client with other protocols) is answered without it.
+Whoever opened a console may have it ended with a reason, by ``DELETE`` of the same path; that
+is how a reason travels from an API server to the user.  A log is a plain GET, with the query of
+:mod:`twisted_exec.api.logs`; into a text every hop can write its reason by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from twisted.internet.error import ConnectionDone
+from zope.interface import implementer
+
+from twisted_exec.api.logs import parse
+from twisted_exec.api.status import APIError, Forbidden, MethodNotAllowed, NotFound
+from twisted_exec.console.journal import Journal
+from twisted_exec.console.log_stream import LogStream
+from twisted_exec.iri.request_cache import EXEC, LOG, Grant, RequestCache, Reservation
+from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
+from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
+from twisted_exec.streaming.http.routes import Routes
+from twisted_exec.streaming.http.site import (
+    Dispatcher,
+    Request,
+    respond,
+    respond_json,
+    respond_text,
+)
+from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
+from twisted_exec.streaming.interfaces import (
+    Break,
+    IAttachment,
+    IAttachmentTransport,
+    IOperable,
+    Role,
+    Subject,
+    TerminalSize,
+)
+from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
+from twisted_exec.streaming.remotecommand.server import serve
+from twisted_exec.streaming.sessions.registry import Session as LiveSession
+from twisted_exec.streaming.sessions.registry import forwarded_session_id, parse_ending
+from twisted_exec.tls.unix import peer_uid
+
+if TYPE_CHECKING:
+    from twisted_exec.runtimes.serving.server import TokenServer
+
+USER_HEADER = b"X-Twisted-Exec-User"
+UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
+
+
+Attach = Callable[[Grant], "tuple[Subject, IAttachment]"]
+"""
+What a token leads to: what is known of the machine (namespace, machine, uid) and a fresh
+attachment.  Raises :class:`~twisted_exec.api.status.APIError` when there is none.
+"""
+
+ReadLog = Callable[[Grant], "tuple[Subject, Journal]"]
+"""The same for the token of a log: the machine, and what it printed."""
+
+
+class ServerRoutes(Dispatcher):
+    """
+    What every server of tokens answers: who may come here at all, probes and figures.
+    """
+
+    def __init__(self, server: TokenServer) -> None:
+        super().__init__()
+        self._server = server
+        self._allowed = {0, os.getuid(), *server.listening.allowed_uids}
+        self._routes = Routes()
+        self._routes.add(["GET"], "/healthz", self._healthz)
+        self._routes.add(["GET"], "/livez", self._healthz)
+        self._routes.add(["GET"], "/readyz", self._readyz)
+        self._routes.add(["GET"], "/metrics", self._metrics)
+
+    async def dispatch(self, request: Request) -> None:
+        """See :meth:`Dispatcher.dispatch`."""
+        self._check_peer(request)
+        await self._routes.dispatch(request)
+
+    def _check_peer(self, request: Request) -> None:
+        """
+        :raises Forbidden: the other end of a UNIX socket is a user that may not come here.
+        """
+        transport = request.channel.transport
+        plug = getattr(transport, "getHandle", lambda: None)()
+        if getattr(plug, "family", None) == socket.AF_UNIX:
+            uid = peer_uid(transport)
+            if uid not in self._allowed:
+                raise Forbidden(f"user {uid} may not open consoles on this socket")
+
+    async def _healthz(self, request: Request, names: Mapping[str, str]) -> None:
+        respond_text(request, 200, "ok")
+
+    async def _readyz(self, request: Request, names: Mapping[str, str]) -> None:
+        ready, listing = await self._server.health.ready()
+        respond_text(request, 200 if ready else 503, listing)
+
+    async def _metrics(self, request: Request, names: Mapping[str, str]) -> None:
+        respond(request, 200, metrics_text(self._server.registry), CONTENT_TYPE)
+
+
+class StreamRoutes(ServerRoutes):
+    """The resource of a stream server whose machines are here."""
+
+    def __init__(
+        self,
+        server: TokenServer,
+        cache: RequestCache,
+        attach: Attach,
+        read_log: ReadLog | None = None,
+    ) -> None:
+        super().__init__(server)
+        self._attach = attach
+        self._cache, self._sessions = cache, server.sessions
+        self._routes.add(["GET", "POST"], "/exec/{token}", self._exec)
+        self._routes.add(["DELETE"], "/exec/{token}", self._end)
+        if read_log is not None:
+            self._routes.add(["GET"], "/log/{token}", partial(self._read, read_log))
+
+    async def _exec(self, request: Request, names: Mapping[str, str]) -> None:
+        with self._refusals_on_record(request):
+            choose_protocol(request)
+            origins = self._server.listening.allowed_origins
+            refuse_other_sites(request, origins)
+            reservation = self._reserve(request, names["token"], EXEC)
+        self._open(request, reservation)
+
+    async def _read(self, read_log: ReadLog, request: Request, names: Mapping[str, str]) -> None:
+        request.subject = replace(request.subject, subresource=LOG)
+        with self._refusals_on_record(request):
+            if request.method != b"GET":
+                raise MethodNotAllowed("a log is read with GET")
+            reservation = self._reserve(request, names["token"], LOG)
+            try:
+                machine, journal = read_log(reservation.grant)
+                options = parse(request.args, machine.machine)
+            except APIError:
+                reservation.release()
+                raise
+        request.subject = _subject(request.subject, reservation.grant, machine)
+        try:
+            live = self._sessions.open(request.subject)
+        except APIError:
+            reservation.release()
+            raise
+        reservation.commit(live.end)
+        try:
+            await LogStream(request, journal, options).run(live)
+        finally:
+            reservation.ended()
+
+    @contextmanager
+    def _refusals_on_record(self, request: Request) -> Iterator[None]:
+        """Until there is a session: a refusal is recorded with what is known of it."""
+        session = forwarded_session_id(request) or request.subject.session
+        request.subject = replace(request.subject, session=session)
+        try:
+            yield
+        except APIError as error:
+            self._sessions.refused(request.subject, error.code, error.message)
+            raise
+
+    def _reserve(self, request: Request, token: str, purpose: str) -> Reservation:
+        """
+        :raises NotFound: the token is not good for that.
+        """
+        user, uid = told(request, USER_HEADER), told(request, UID_HEADER)
+        request.subject = replace(request.subject, user=user, uid=uid)
+        return self._cache.reserve(token, user=user, machine_uid=uid, purpose=purpose)
+
+    def _open(self, request: Request, reservation: Reservation) -> None:
+        """Serve the console; the token is given back when that is not possible."""
+        try:
+            machine, attachment = self._attach(reservation.grant)
+        except APIError as error:
+            reservation.release()
+            self._sessions.refused(request.subject, error.code, error.message)
+            raise
+        subject = request.subject = _subject(request.subject, reservation.grant, machine)
+        try:
+            live = self._sessions.open(subject)
+        except APIError:
+            reservation.release()
+            raise
+        self._serve(request, reservation, _watched(attachment, reservation.ended), live)
+
+    def _serve(
+        self,
+        request: Request,
+        reservation: Reservation,
+        attachment: IAttachment,
+        live: LiveSession,
+    ) -> None:
+        # First: what is attached may be gone again before serve returns.
+        reservation.commit(live.end)
+        try:
+            serve(
+                request,
+                attachment,
+                session=live.subject.session,
+                user=live.subject.user,
+                clock=self._server.clock,
+                record=live,
+            )
+        except APIError as error:
+            reservation.release()
+            live.over(error.message, code=error.code)
+            raise
+        except ConnectionDone:
+            reservation.release()
+            live.over("client closed", code=CLIENT_LEFT)
+
+    async def _end(self, request: Request, names: Mapping[str, str]) -> None:
+        session, ending = parse_ending(request.args)
+        self._cache.end(
+            names["token"],
+            ending,
+            session=session,
+            user=told(request, USER_HEADER),
+            machine_uid=told(request, UID_HEADER),
+        )
+        respond_json(request, 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
+
+
+def told(request: Request, header: bytes) -> str:
+    """
+    A percent-encoded header's text, or nothing.
+
+    :raises NotFound: it is sent twice or is no text: no token was made for that.
+    """
+    values: Sequence[bytes] = request.requestHeaders.getRawHeaders(header, [])
+    if not values:
+        return ""
+    try:
+        (value,) = values
+        return unquote(value.decode("ascii"), errors="strict")
+    except ValueError:
+        raise NotFound("exec", "", message=f"header {header.decode()} cannot be read") from None
+
+
+def _subject(told: Subject, grant: Grant, machine: Subject) -> Subject:
+    """Who reaches what: what the token was made for goes before what the request says."""
+    return replace(
+        told,
+        session=grant.session or told.session,
+        user=grant.user or told.user,
+        namespace=machine.namespace,
+        machine=machine.machine,
+        uid=machine.uid,
+        resource=machine.resource,
+    )
+
+
+@implementer(IAttachment)
+class _Watched:
+    """An attachment whose end somebody else wants to know as well."""
+
+    def __init__(self, inner: IAttachment, ended: Callable[[], None]) -> None:
+        self._inner, self._ended = inner, ended
+
+    def attached(self, transport: IAttachmentTransport) -> None:
+        self._inner.attached(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._inner.data_received(data)
+
+    def window_changed(self, size: TerminalSize) -> None:
+        self._inner.window_changed(size)
+
+    def input_ended(self) -> None:
+        self._inner.input_ended()
+
+    def detached(self, reason: str) -> None:
+        self._ended()
+        self._inner.detached(reason)
+
+
+@implementer(IOperable)
+class _WatchedOperable(_Watched):
+    """The same of one whose user can ask for more."""
+
+    _inner: Any
+
+    def wished(self, wish: Break | Role) -> None:
+        self._inner.wished(wish)
+
+
+def _watched(attachment: IAttachment, ended: Callable[[], None]) -> _Watched:
+    made = _WatchedOperable if IOperable.providedBy(attachment) else _Watched
+    return made(attachment, ended)

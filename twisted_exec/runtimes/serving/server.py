@@ -1,0 +1,258 @@
+"""
+The server of a runtime's consoles: where it listens, and how it stops.
+
+:class:`StreamServer` serves any attachment for a token, and what consoles printed; a runtime of one's
+own needs no more than that and :class:`~twisted_exec.iri.server.IRIServer`.  What it answers is in
+:mod:`.stream_routes`.
+
+The readiness probe of the address of the machine runtime interface.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from twisted.application.service import Service
+from twisted.internet import unix
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.endpoints import HostnameEndpoint, UNIXServerEndpoint, connectProtocol
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.protocol import Protocol
+
+from twisted_exec.iri.request_cache import RequestCache
+from twisted_exec.iri.target import Target, TargetError
+from twisted_exec.iri.unix_gate import prepare_directory, remove_stale, stop_unix_port
+from twisted_exec.observe.audit import Trail
+from twisted_exec.observe.health import Health
+from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.runtimes.serving.routes import Attach, ReadLog, ServerRoutes, StreamRoutes
+from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
+from twisted_exec.tls.server import ServerTLS
+from twisted_exec.tls.transport import accept_unbuffered
+from twisted_exec.tls.unix import checked_socket_path
+
+
+async def probe_iri(target: Target, reactor: Any) -> object:
+    """
+    Connect to the address where this program serves the runtime interface.
+
+    :raises Exception: the connection failed.
+    """
+    if target.is_unix:
+        endpoint: Any = unix_client_endpoint(reactor, target.path)
+    else:
+        endpoint = HostnameEndpoint(reactor, _reachable(target.host), target.port)
+    connection: Any = await connectProtocol(endpoint, Protocol())
+    connection.transport.abortConnection()
+    return None
+
+
+def _reachable(host: str) -> str:
+    """Translate the wildcard address of a listener into one to connect to."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+_MAX_BODY_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Listening:
+    """
+    Where a stream server listens.
+
+    :param address: ``unix:PATH``, or a Twisted endpoint string for TCP.
+    :param base_url: how others reach it, for exec URLs; empty means as it listens.
+    :param certificate: PEM file; TCP needs one, but for a loopback address.
+    :param key: its private key.
+    :param allowed_uids: users besides root and our own that may use a UNIX socket.
+    :param allowed_origins: sites besides the one asked whose pages may open a console.
+    """
+
+    address: str
+    base_url: str = ""
+    certificate: str = ""
+    key: str = ""
+    allowed_uids: Sequence[int] = ()
+    allowed_origins: Collection[bytes] = ()
+
+
+class TokenServer(Service):
+    """
+    Serves whatever a token leads to.
+
+    :param hop: who this is, in audit records.
+    :param told: likewise, in what users read when it stops.
+    :param drain_seconds: how long sessions may take to end when it stops.
+    :ivar sessions: those that are live.
+    :ivar health: ``/readyz`` asks it; probes are its user's business.
+    """
+
+    def __init__(
+        self,
+        listening: Listening,
+        audit: IAuditSink,
+        reactor: Any,
+        *,
+        hop: str,
+        told: str,
+        drain_seconds: float = 5.0,
+    ) -> None:
+        self.listening = listening
+        self.health = Health(reactor)
+        self.registry = new_registry()
+        self.sessions = Sessions(Trail(audit, hop, reactor), SessionMetrics(self.registry))
+        self._reactor, self._drain_seconds, self._told = reactor, drain_seconds, told
+        self._site = Site(self.make_routes(), reactor, max_body_bytes=_MAX_BODY_BYTES)
+        self._port: IListeningPort | None = None
+        self._base_url = ""
+
+    def make_routes(self) -> ServerRoutes:
+        """What is answered; called once, when all else is there."""
+        return ServerRoutes(self)
+
+    @property
+    def clock(self) -> Any:
+        return self._reactor
+
+    def exec_url(self, token: str) -> str:
+        """The URL of a console, once the server listens."""
+        return f"{self._base_url.rstrip('/')}/exec/{token}"
+
+    def log_url(self, token: str) -> str:
+        """The URL of a console's log, once the server listens."""
+        return f"{self._base_url.rstrip('/')}/log/{token}"
+
+    async def listen(self) -> None:
+        """
+        Begin to serve.
+
+        :raises TargetError: the address cannot be used as given.
+        :raises TLSConfigError: it is none, or its certificate cannot be loaded.
+        :raises CannotListenError: it cannot be had.
+        """
+        listening = self.listening
+        if listening.address.startswith("unix:"):
+            path = unix_path(listening.address)
+            self._port = await self._listen_unix(path)
+            self._base_url = listening.base_url or f"http+unix://{quote(path, safe='')}"
+        else:
+            port = await self._listen_tcp()
+            self._base_url = listening.base_url or await self._own_url(port)
+            self._port = port
+
+    async def _listen_unix(self, path: str) -> IListeningPort:
+        uids = self.listening.allowed_uids
+        shared = bool(set(uids) - {0, os.getuid()})
+        prepare_directory(os.path.dirname(path), shared=shared)
+        remove_stale(path)
+        mode = 0o666 if shared else 0o600
+        endpoint = UNIXServerEndpoint(self._reactor, path, mode=mode, wantPID=0)
+        port: IListeningPort = await endpoint.listen(self._site)
+        accept_unbuffered(port)
+        return port
+
+    async def _listen_tcp(self) -> IListeningPort:
+        listening = self.listening
+        tls = None
+        if listening.certificate:
+            tls = ServerTLS(listening.certificate, listening.key, clock=self._reactor)
+        port = await server_endpoint(self._reactor, listening.address, tls).listen(self._site)
+        if tls is None and not _is_loopback(port.getHost().host):  # type: ignore[attr-defined]
+            await maybeDeferred(port.stopListening)
+            raise TargetError(
+                f"{listening.address}: without a certificate consoles are served on loopback only"
+            )
+        return port
+
+    async def _own_url(self, port: Any) -> str:
+        """
+        :raises TargetError: it listens on all addresses, so none is *the* address.  It
+            listens no more then.
+        """
+        host, number = port.getHost().host, port.getHost().port
+        if ipaddress.ip_address(host).is_unspecified:
+            await maybeDeferred(port.stopListening)
+            raise TargetError(
+                f"{self.listening.address}: which address others reach must be told (the base URL)"
+            )
+        scheme = "https" if self.listening.certificate else "http"
+        return f"{scheme}://[{host}]:{number}" if ":" in host else f"{scheme}://{host}:{number}"
+
+    def stopService(self) -> Deferred[None]:
+        """End the sessions, saying so; fires when nothing is left."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        port, self._port = self._port, None
+        if isinstance(port, unix.Port):
+            await stop_unix_port(port)
+        elif port is not None:
+            await maybeDeferred(port.stopListening)
+        self._site.drain()
+        ending = Ending(SHUTTING_DOWN, f"{self._told} is shutting down")
+        await self.sessions.drain(self._reactor, self._drain_seconds, ending)
+
+
+class StreamServer(TokenServer):
+    """
+    Serves consoles for tokens.
+
+    :param attach: see :data:`~twisted_exec.runtimes.serving.routes.Attach`.
+    :param cache: the tokens; whoever answers Exec puts them there.
+    :param read_log: see :data:`~twisted_exec.runtimes.serving.routes.ReadLog`; ``None``
+        serves no logs.
+    """
+
+    def __init__(
+        self,
+        listening: Listening,
+        attach: Attach,
+        cache: RequestCache,
+        audit: IAuditSink,
+        reactor: Any,
+        *,
+        drain_seconds: float = 5.0,
+        read_log: ReadLog | None = None,
+    ) -> None:
+        self._attach, self._cache, self._read_log = attach, cache, read_log
+        super().__init__(
+            listening,
+            audit,
+            reactor,
+            hop="runtime",
+            told="the machine runtime",
+            drain_seconds=drain_seconds,
+        )
+
+    def make_routes(self) -> ServerRoutes:
+        """See :meth:`TokenServer.make_routes`."""
+        return StreamRoutes(self, self._cache, self._attach, self._read_log)
+
+
+def unix_path(address: str) -> str:
+    """
+    The path in ``unix:PATH``, where a colon in the path may be escaped.
+
+    :raises TargetError: it holds options, or is no path for a socket.
+    """
+    path = address.removeprefix("unix:").replace("\\:", "\0")
+    if ":" in path:
+        raise TargetError(f"{address!r}: unix:PATH takes no options here")
+    path = path.replace("\0", ":")
+    if not path.startswith("/"):
+        raise TargetError(f"{address!r}: the path of a UNIX socket must be absolute")
+    return checked_socket_path(path)
+
+
+def _is_loopback(host: str) -> bool:
+    return ipaddress.ip_address(host).is_loopback

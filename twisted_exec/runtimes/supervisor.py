@@ -1,0 +1,270 @@
+"""
+The supervisor of one machine.
+
+While the machine should be on, the supervisor restarts it when it ends: immediately the first time, then with
+exponential back-off while it keeps ending early.  Each start is a new session on the same journal; viewers of
+the old session are ended with the reason, and new viewers get the earlier output.
+
+Power off first requests a shutdown if the machine supports it, so viewers see the guest shut down.  When the
+runtime stops, a machine that can outlive it is released instead of stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError
+from twisted_exec.console.journal import Journal
+from twisted_exec.console.session import DEFAULT_LIMITS, Limits, Session
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.interfaces import (
+    CannotStart,
+    IKept,
+    IMachineDriver,
+    IRestarting,
+    IRun,
+    IShutdown,
+    MachineFacts,
+)
+from twisted_exec.runtimes.processes import Leader
+from twisted_exec.streaming.interfaces import INTERNAL, POWERED_OFF, Ending
+
+_FIRST_DELAY_SECONDS = 0.1
+_LONGEST_DELAY_SECONDS = 30.0
+_LONG_RUN_SECONDS = 10.0
+_ADOPTED_NOTICE = (
+    b"\r\n[the machine runtime was restarted; what the machine printed before is lost]\r\n"
+)
+_BUG = "internal error of the machine runtime"
+
+
+class Keeper:
+    """
+    Keeps one machine on or off.
+
+    :param state_changed: called with each new ``pb.MachineState``; reason (one word) and message say
+        why a machine that should be on does not run, and are empty otherwise.
+    :param adopted: processes of a machine that an earlier runtime left running; empty for others.
+    :ivar journal: the machine's output across restarts.
+    :ivar is_starting: true between power on and the open line.
+    :ivar run: the run of a machine that is on; ``None`` while it starts or is off.
+    :ivar session: the session for new viewers; ``None`` while the machine is off.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        driver: IMachineDriver,
+        facts: MachineFacts,
+        clock: IReactorTime,
+        state_changed: Callable[[int, str, str], None],
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        now_nanoseconds: Callable[[], int] = time.time_ns,
+        adopted: Sequence[Leader] = (),
+    ) -> None:
+        self._driver = driver
+        self._facts = facts
+        self._clock = clock
+        self._state_changed = state_changed
+        self._limits = limits
+        self.journal = Journal(now_nanoseconds)
+        self._keeping: Deferred[None] | None = None
+        self._should_run = False
+        self._rest: Deferred[None] | None = None
+        self._delay_seconds = 0.0
+        self._adopted = adopted
+        self._start_problem = ("", "")
+        self._shutting_down = self._released = False
+        self.is_starting = False
+        self.run: IRun | None = None
+        self.session: Session | None = None
+
+    def power_on(self) -> None:
+        """Start the machine unless it is on."""
+        self._should_run = True
+        if self._keeping is None:
+            self._delay_seconds = 0.0
+            self._state_changed(pb.MACHINE_PENDING, "", "")
+            keeping = Deferred.fromCoroutine(self._keep())
+            keeping.addErrback(self._failed)
+            self._keeping = None if keeping.called else keeping
+
+    def power_off(self, ending: Ending, *, gently: bool = False) -> Deferred[None]:
+        """
+        Stop the machine and end its viewers with this status.
+
+        :param gently: request a shutdown first, if the machine supports it.
+        :return: fires when no process of the machine is left.
+        """
+        self._should_run = False
+        keeping = self._keeping
+        if gently and self.run is not None and IShutdown.providedBy(self.run):
+            self._shut_down(self.run, ending)
+        elif self.session is not None:
+            self.session.end(ending)
+        if self._rest is not None:
+            self._rest.cancel()
+        stopped: Deferred[None] = Deferred()
+        if keeping is None:
+            self._state_changed(pb.MACHINE_STOPPED, "", "")
+            stopped.callback(None)
+        else:
+            keeping.addBoth(lambda _: stopped.callback(None))
+        return stopped
+
+    def release(self, ending: Ending) -> Deferred[None]:
+        """
+        End the viewers and leave the machine running; stop it if it cannot outlive the runtime.
+
+        :return: fires when the machine is released or stopped.
+        """
+        self._released = self.run is not None and IKept.providedBy(self.run)
+        return self.power_off(ending)
+
+    def noticed(self, state: int, reason: str, message: str) -> None:
+        """Report a change that the driver observed; see ``MachineFacts.changed``."""
+        if self.run is not None and not self._shutting_down:
+            self._state_changed(state, reason, message)
+
+    def _shut_down(self, run: Any, ending: Ending) -> None:
+        """Request a shutdown, then end the session, which stops the rest of the machine."""
+        if self._shutting_down:
+            return
+        self._shutting_down = True
+        message = "the guest was asked to shut down"
+        self._state_changed(pb.MACHINE_RUNNING, "ShuttingDown", message)
+        self._facts.event("Normal", "ShuttingDown", message)
+        session = self.session
+        assert session is not None
+        shutdown: Deferred[None] = run.shut_down()
+        shutdown.addErrback(lambda failure: self._log.failure("shutting down", failure=failure))
+        shutdown.addBoth(lambda _: session.end(ending))
+
+    async def _keep(self) -> None:
+        """Run and restart the machine until it is switched off."""
+        run, session = self._prepare()
+        while session.ending is None:
+            began = self._clock.seconds()
+            self.is_starting = True
+            started = await session.open().addCallbacks(
+                self._started, self._not_started, callbackArgs=(run,)
+            )
+            self.is_starting = False
+            ending = await session.when_over()
+            self.run = None
+            self._plan_delay(self._clock.seconds() - began)
+            why = self._note_end(ending) if started else ("", "")
+            ended = run
+            if self._should_run:
+                # Viewers that attach from here on wait for the next line.
+                run, session = self._prepare()
+            self._shutting_down = False
+            await self._leave(ended)
+            if session.ending is None:
+                await self._wait()
+        self.session = self._keeping = None
+        if self._released:
+            return
+        self._state_changed(pb.MACHINE_STOPPED, *why)
+        if self._should_run:  # switched on again during power off
+            self.power_on()
+
+    async def _leave(self, run: Any) -> None:
+        if self._released:
+            run.release()
+        else:
+            await run.stop()
+
+    def _prepare(self) -> tuple[IRun, Session]:
+        driver: Any = self._driver
+        if self._adopted:
+            run: IRun = driver.adopt(self._facts, self._adopted)
+        else:
+            run = driver.run(self._facts)
+        size = None if self.session is None else self.session.size
+        self.session = Session(
+            run, self._clock, journal=self.journal, size=size, limits=self._limits
+        )
+        return run, self.session
+
+    def _started(self, _: object, run: IRun) -> bool:
+        self.run = run
+        self._start_problem = ("", "")
+        self._state_changed(pb.MACHINE_RUNNING, "", "")
+        label = self._facts.label
+        if self._adopted:
+            self.journal.append(_ADOPTED_NOTICE)
+            reason, message = "Adopted", f"machine {label} has been running without us"
+        else:
+            reason, message = "Started", f"machine {label} is running"
+        self._adopted = ()
+        self._facts.event("Normal", reason, message)
+        return True
+
+    def _not_started(self, failure: Failure) -> bool:
+        if self._should_run:  # else the start was cancelled by power off
+            error = failure.value
+            why = error.message if isinstance(error, APIError) else failure.getErrorMessage()
+            reason = error.condition if isinstance(error, CannotStart) else "StartFailed"
+            self._state_changed(pb.MACHINE_PENDING, reason, why)
+            if self._start_problem != (reason, why):  # one Event for many attempts
+                self._start_problem = reason, why
+                self._facts.event("Warning", reason, why)
+        self._adopted = ()
+        return False
+
+    def _note_end(self, ending: Ending) -> tuple[str, str]:
+        """
+        Decide whether the machine stays off: after its own power off, or if the driver says so.
+
+        :return: reason and message of why it is off although it was switched on.
+        """
+        if self._shutting_down or not self._should_run:
+            return "", ""
+        self._facts.event("Normal", "Ended", ending.message)
+        if ending.reason == POWERED_OFF or not self._restarts(ending):
+            self._should_run = False
+            return ending.reason, ending.message
+        if self._delay_seconds > _FIRST_DELAY_SECONDS:
+            # It keeps ending early, and spends more time in back-off than running.
+            self._state_changed(pb.MACHINE_PENDING, "Ended", ending.message)
+        return "", ""
+
+    def _restarts(self, ending: Ending) -> bool:
+        driver: Any = self._driver
+        return not IRestarting.providedBy(driver) or driver.restarts(ending)
+
+    def _plan_delay(self, ran_seconds: float) -> None:
+        """Double the delay before the next start, unless the machine ran for long."""
+        last = 0.0 if ran_seconds >= _LONG_RUN_SECONDS else self._delay_seconds
+        self._delay_seconds = min(max(_FIRST_DELAY_SECONDS, last * 2), _LONGEST_DELAY_SECONDS)
+
+    async def _wait(self) -> None:
+        """Wait before another start; power off cancels the wait."""
+        self._rest = deferLater(self._clock, self._delay_seconds)
+        try:
+            await self._rest
+        except CancelledError:
+            pass
+        finally:
+            self._rest = None
+
+    def _failed(self, failure: Failure) -> None:
+        """Report an internal error to viewers and in the state; a new power on tries again."""
+        self._log.failure("keeping machine {label}", failure=failure, label=self._facts.label)
+        self._keeping = self.run = None
+        self.is_starting = False
+        session, self.session = self.session, None
+        if session is not None:
+            session.end(Ending(INTERNAL, _BUG))
+        self._state_changed(pb.MACHINE_PENDING, "Failed", f"{_BUG}, see its log")

@@ -1,0 +1,130 @@
+"""
+Figures of a manager: Spaces by phase, providers that are reached, calls of adaptors, ends of credentials.
+
+A replica that does not lead knows nothing of any of these, and shows none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Counts
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from twisted_exec.api import times
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.spacemanager.interfaces import IProviders, ISpaces
+
+_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0)
+_GOOD, _CANCELLED = 0, 499
+
+
+class CallFigures:
+    """
+    ``twisted_exec_space_provider_call_seconds{provider,call}`` and
+    ``twisted_exec_space_provider_call_failures_total{provider,call,code}``.
+
+    See :class:`~twisted_exec.spacemanager.provider_views.bounded.CallMetrics`.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Histogram(
+            "twisted_exec_space_provider_call_seconds",
+            "How long calls of adaptors took.",
+            ["provider", "call"],
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self._failures = Counter(
+            "twisted_exec_space_provider_call_failures",
+            "Calls of adaptors that failed, by the code of the error.",
+            ["provider", "call", "code"],
+            registry=registry,
+        )
+
+    def called(self, provider: str, call: str, seconds: float, code: int) -> None:
+        """See :class:`~twisted_exec.spacemanager.provider_views.bounded.CallMetrics`."""
+        if code == _CANCELLED:
+            return  # whoever asked wanted it no more
+        self._seconds.labels(provider, call).observe(seconds)
+        if code != _GOOD:
+            self._failures.labels(provider, call, str(code)).inc()
+
+
+Known = Callable[[], "tuple[IProviders, ISpaces] | None"]
+"""What the one that leads knows; ``None`` while another one does."""
+
+
+class SpaceFigures(Collector):
+    """
+    ``twisted_exec_spaces{provider,type,phase}``, ``twisted_exec_space_provider_reachable{provider}`` and
+    ``twisted_exec_space_credentials_expiry_seconds{namespace,space}``.
+
+    :param now: seconds since the epoch.
+    """
+
+    def __init__(self, registry: CollectorRegistry, known: Known, now: Callable[[], float]) -> None:
+        self._known, self._now = known, now
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """Called by the registry, before there need be anything."""
+        return _families()
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry when somebody asks."""
+        count, reached, ends = families = _families()
+        known = self._known()
+        if known is None:
+            return families
+        providers, spaces = known
+        for view in providers.all():
+            reached.add_metric([view.name], 1 if view.reachable.status == "True" else 0)
+        every = spaces.all()
+        for labels, number in sorted(Counts(map(_labels, every)).items()):
+            count.add_metric(labels, number)
+        for space in every:
+            end = _end(space)
+            if end is not None:
+                metadata = space["metadata"]
+                ends.add_metric([metadata["namespace"], metadata["name"]], end - self._now())
+        return families
+
+
+def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
+    return (
+        GaugeMetricFamily(
+            "twisted_exec_spaces",
+            "Spaces, by their provider, their type and their phase.",
+            labels=["provider", "type", "phase"],
+        ),
+        GaugeMetricFamily(
+            "twisted_exec_space_provider_reachable",
+            "Whether a provider answered when it was asked last.",
+            labels=["provider"],
+        ),
+        GaugeMetricFamily(
+            "twisted_exec_space_credentials_expiry_seconds",
+            "How long the credentials of a Space are good yet, where that is known.",
+            labels=["namespace", "space"],
+        ),
+    )
+
+
+def _labels(space: Object) -> tuple[str, str, str]:
+    spec: dict[str, Any] = space.get("spec") or {}
+    phase = (space.get("status") or {}).get("Phase")
+    return (
+        str(spec.get("SpaceProviderDescName") or ""),
+        str(spec.get("Type") or ""),
+        str(phase or ""),
+    )
+
+
+def _end(space: Object) -> float | None:
+    """When its credentials end, in seconds since the epoch."""
+    told = (space.get("status") or {}).get("credentialsExpireTime")
+    return times.seconds(told) if isinstance(told, str) and times.is_moment(told) else None

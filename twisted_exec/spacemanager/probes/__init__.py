@@ -1,0 +1,3 @@
+"""
+Probes of kubeconfigs: requests, what their answers mean, and when they are due.
+"""

@@ -1,0 +1,308 @@
+"""
+What a provider told last: a copy of its list, and what may be concluded from it.
+
+The whole list is asked for again and again; hints say when to look sooner, and one that never comes costs
+half a minute.  While the provider fails, the pauses grow.  Nothing is concluded from silence: what was told last
+stays.
+
+What is missing in an answer is not gone yet.  A provider that has just started may tell half of what it has; and
+an answer may be older than what it is taken for, since it was asked for before something was made.  So
+something is gone when two answers that were asked for at least :data:`CONFIRM_SECONDS` apart, and both since
+it was seen or made, were without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError, BadGateway, InternalError, NotFound
+from twisted_exec.kube.informers.reflector import Backoff
+from twisted_exec.kube.informers.work_queue import WorkQueue
+from twisted_exec.program.tasks import Running
+from twisted_exec.spacemanager.interfaces import ISpaceProvider, Physical, SpaceInfo
+from twisted_exec.spacemanager.provider_views.conditions import LISTED, NOT_YET, Looks, refused
+
+PACE_SECONDS = 30.0
+SOON_SECONDS = 0.5
+"""Between two lists, whatever is hinted at."""
+CONFIRM_SECONDS = 2.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
+"""After lists that failed."""
+MAX_SPACES = 20_000
+MAX_NAME = 1024
+MAX_HINTS = 200
+"""Of single ones that wait; for more the list is cheaper."""
+
+Changed = Callable[[Physical | None], None]
+
+
+@dataclass
+class _Known:
+    """One that was told; the turn says when that was asked for."""
+
+    info: SpaceInfo
+    turn: int
+
+
+class ProviderCopy(Running):
+    """
+    Keeps the copy of one adaptor's list.
+
+    :param name: of the provider, for the log.
+    :param changed: called with what has become other; ``None`` for anything.
+    :param before: what another adaptor of the same provider told.
+    :ivar looks: how it went last.
+    :ivar listed: the adaptor told everything at least once.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        name: str,
+        provider: ISpaceProvider,
+        clock: IReactorTime,
+        changed: Changed,
+        before: Mapping[Physical, SpaceInfo] | None = None,
+    ) -> None:
+        self._name, self._provider, self._clock, self._changed = name, provider, clock, changed
+        self.looks: Looks = NOT_YET
+        self.listed = False
+        self._left_out = False
+        self._got: dict[Physical, float] = {}  # when one was asked for alone, since the last list
+        self._known = {physical: _Known(info, 0) for physical, info in (before or {}).items()}
+        self._shown: dict[Physical, SpaceInfo] = dict(before or {})
+        self._turn = 0
+        self._since: dict[Physical, int] = {}  # turns in which something was made
+        self._making: dict[Physical, int] = {}
+        self._absent: dict[Physical, float] = {}  # when the first answer without it was asked for
+        self._gone: set[Physical] = set()
+        self._first_list = self._last_list = 0.0
+        self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        self._timer: IDelayedCall | None = None
+        self._began = -SOON_SECONDS
+        self._poked = False
+        self._gets: WorkQueue[Physical] = WorkQueue(self._get, clock)
+        self._unwatch: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._unwatch = self._provider.watch(self.look_again)
+        self._begin(self._run())
+
+    def stop(self) -> Deferred[None]:
+        """Ask no more; fires when nothing is under way.  What was told stays."""
+        self._unwatch()
+        return Deferred.fromCoroutine(self._stop(super().stop()))
+
+    async def _stop(self, running: Deferred[None]) -> None:
+        gets = self._gets.stop()
+        await running
+        await gets
+
+    def spaces(self) -> Mapping[Physical, SpaceInfo]:
+        """All as last told; not to be changed, and the same mapping all the time."""
+        return self._shown
+
+    def gone(self, physical: Physical) -> bool:
+        """See :meth:`IProviderView.gone`."""
+        if physical in self._making or physical in self._known:
+            return False
+        if physical in self._gone:
+            return True
+        if physical in self._absent or physical in self._since:
+            return False
+        # Nobody ever heard of it: any two lists will do.
+        return self.listed and self._last_list - self._first_list >= CONFIRM_SECONDS
+
+    def look_again(self, physical: Physical | None = None) -> None:
+        """Ask soon."""
+        if physical is not None and self._may_get(physical):
+            if self.looks.well:  # otherwise the list tells, when it can be had again
+                self._gets.add(physical)
+            return
+        self._poked = True
+        timer = self._timer
+        if timer is None or not timer.active() or self._is_failing:
+            return
+        soon = max(0.0, self._began + SOON_SECONDS - self._clock.seconds())
+        if timer.getTime() - self._clock.seconds() > soon:
+            timer.reset(soon)
+
+    def _may_get(self, physical: Physical) -> bool:
+        """One that changes all the time is looked at no more often than all are."""
+        since = self._clock.seconds() - self._got.get(physical, -SOON_SECONDS)
+        return since >= SOON_SECONDS and len(self._gets) < MAX_HINTS
+
+    def making(self, physical: Physical) -> None:
+        """It is being made: answers without it say nothing from now on."""
+        self._making[physical] = self._making.get(physical, 0) + 1
+
+    def made(self, physical: Physical) -> None:
+        """What is asked from now on says whether it is there."""
+        self._making[physical] -= 1
+        if not self._making[physical]:
+            del self._making[physical]
+        self._since[physical] = self._turn
+        self._absent.pop(physical, None)
+        self._gone.discard(physical)
+        self.look_again(physical)
+
+    @property
+    def _is_failing(self) -> bool:
+        return self.looks is not NOT_YET and not self.looks.well
+
+    async def _run(self) -> None:
+        while True:
+            self._poked, self._began = False, self._clock.seconds()
+            await self._sleep(await self._list())
+
+    async def _sleep(self, seconds: float) -> None:
+        sleeping: Deferred[None] = Deferred(lambda _: timer.cancel())
+        timer = self._timer = self._clock.callLater(seconds, sleeping.callback, None)
+        await sleeping
+
+    async def _list(self) -> float:
+        """Ask for all; :return: when to ask again, in seconds."""
+        turn, at = self._next_turn(), self._clock.seconds()
+        self._got.clear()
+        try:
+            listed = await self._provider.list_spaces()
+            if len(listed) > MAX_SPACES:
+                raise BadGateway(
+                    f"it lists {len(listed)} physical spaces; more than {MAX_SPACES} are not taken"
+                )
+            spaces = {info.physical: info for info in listed}
+        except APIError as error:
+            self._looked(refused(error))
+            return self._backoff.pause()
+        except CancelledError:
+            raise
+        except Exception:  # an adaptor that answers what is no list
+            self._log.failure("provider {name}: its list makes no sense", name=self._name)
+            why = f'what provider "{self._name}" lists makes no sense; see the log of the manager'
+            self._looked(refused(InternalError(why)))
+            return LONGEST_PAUSE_SECONDS
+        self._backoff.reset()
+        changed = self._take(spaces, turn, at)
+        was_listed, self.listed = self.listed, True
+        self._looked(LISTED)
+        if not was_listed:
+            self._changed(None)
+        for physical in changed if was_listed else ():
+            self._changed(physical)
+        if self._poked:
+            return SOON_SECONDS
+        return CONFIRM_SECONDS if self._absent else PACE_SECONDS
+
+    def _is_named(self, physical: Physical) -> bool:
+        """What cannot be told is left out, and keeps nothing else from being taken."""
+        fits = all(len(told) <= MAX_NAME for told in (physical.name, physical.parent))
+        if fits and physical.name and str(physical).isprintable():
+            return True
+        if not self._left_out:
+            self._left_out = True
+            told = "provider {name}: what it calls {what} is left out: that is no name"
+            self._log.warn(told, name=self._name, what=ascii(physical.name[:80]))
+        return False
+
+    def _take(self, listed: Mapping[Physical, SpaceInfo], turn: int, at: float) -> list[Physical]:
+        """Have all as they were listed; :return: those that are other than before."""
+        if not self.listed:
+            self._first_list = at
+        self._last_list = at
+        changed = [physical for physical, info in listed.items() if self._put(info, turn, False)]
+        expected = {*self._known, *self._absent, *self._since}
+        for physical in expected.difference(listed):
+            if self._miss(physical, turn, at):
+                changed.append(physical)
+        return changed
+
+    async def _get(self, physical: Physical) -> None:
+        turn, at = self._next_turn(), self._clock.seconds()
+        if not self.looks.well:
+            return
+        self._got[physical] = at
+        try:
+            info = await self._provider.get(physical)
+        except APIError as error:
+            if error.code != NotFound.code:
+                self.look_again()
+                return
+            if physical not in self._absent:
+                self.look_again()  # to be confirmed
+            changed = self._miss(physical, turn, at)
+        else:
+            changed = self._put(info, turn, True)
+        if changed:
+            self._changed(physical)
+
+    def _put(self, info: SpaceInfo, turn: int, whole: bool) -> bool:
+        """:param whole: nothing was left out of it.  :return: it is other than before."""
+        physical = info.physical
+        if not self._is_named(physical):
+            return False
+        known = self._known.get(physical)
+        if known is not None and known.turn > turn:
+            return False
+        self._absent.pop(physical, None)
+        self._gone.discard(physical)
+        self._since.pop(physical, None)
+        before = known.info if known is not None else None
+        if before is not None and not whole and not info.access:
+            info = replace(info, access=before.access) if _same(before, info) else info
+        self._known[physical] = _Known(info, turn)
+        self._shown[physical] = info
+        return info != before
+
+    def _miss(self, physical: Physical, turn: int, at: float) -> bool:
+        """An answer was without it; :return: it is gone, which was not known before."""
+        known = self._known.get(physical)
+        seen = known.turn if known is not None else 0
+        if physical in self._making or turn <= max(seen, self._since.get(physical, 0)):
+            return False
+        if at - self._absent.setdefault(physical, at) < CONFIRM_SECONDS:
+            return False
+        del self._absent[physical]
+        self._since.pop(physical, None)
+        was_known = self._known.pop(physical, None) is not None
+        self._shown.pop(physical, None)
+        if self._last_list - self._first_list < CONFIRM_SECONDS:
+            self._gone.add(physical)  # later on the lists tell
+        else:
+            self._gone.clear()
+        return was_known or self.listed
+
+    def _next_turn(self) -> int:
+        self._turn += 1
+        return self._turn
+
+    def _looked(self, looks: Looks) -> None:
+        before, self.looks = self.looks, looks
+        if looks == before:
+            return
+        if looks.well:
+            self._log.info("provider {name}: its physical spaces are known", name=self._name)
+        else:
+            self._log.warn(
+                "provider {name}: {why}",
+                name=self._name,
+                why=looks.reachable.message
+                if looks.reachable.status == "False"
+                else looks.credentials.message,
+            )
+        self._changed(None)
+
+    def _crashed(self, failure: Failure) -> None:
+        self._log.failure("provider {name}: following it ended", failure, name=self._name)
+
+
+def _same(before: SpaceInfo, info: SpaceInfo) -> bool:
+    """Nothing is said that would make other access likely."""
+    return (before.uid, before.version, before.state) == (info.uid, info.version, info.state)

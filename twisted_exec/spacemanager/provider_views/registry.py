@@ -1,0 +1,229 @@
+"""
+All providers that there are: a view of each SpaceProviderDesc, its namespace, and its status.
+
+Each has a worker of its own, which looks at what there is and does what is missing; whatever happened meanwhile
+is found by looking.  Providers wait for nobody: how one is, is asked for by its own copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twisted_exec.api.spaces import MANAGER, PROVIDERS
+from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.api.times import timestamp
+from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.kube.informers.work_queue import WorkQueue
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.kube.recorder import Recorder
+from twisted_exec.program.tasks import Stopping
+from twisted_exec.spacemanager.interfaces import IProviders, IProviderView, ISpaces, Look, Physical
+from twisted_exec.spacemanager.provider_views.desc import news, status_of
+from twisted_exec.spacemanager.provider_views.namespaces import ProviderNamespaces
+from twisted_exec.spacemanager.provider_views.view import ProviderEnvironment, ProviderView
+
+LOOK_SECONDS = 30.0
+"""Every provider is looked at so often, whatever is told: what could not be read makes no noise."""
+SETTLE_SECONDS = 1.0
+"""How many Spaces there are is told so long after that has changed: many do so at once."""
+
+
+@implementer(IProviders)
+class Providers(Service):
+    """
+    :ivar spaces: the Spaces that there are; to be set before this starts.
+    """
+
+    _log = Logger()
+    spaces: ISpaces
+
+    def __init__(self, workshop: ProviderEnvironment, host: str = "") -> None:
+        around = workshop.around
+        self._workshop, self._client, self._clock = workshop, around.hub, around.reactor
+        self._now = around.now
+        self.descs = Reflector(
+            self._client, PROVIDERS, self._clock, trim=_trimmed, on_change=self._desc_changed
+        )
+        self.namespaces = ProviderNamespaces(self._client, self._clock, self._look)
+        self.recorder = Recorder(
+            self._client,
+            self._clock,
+            about=PROVIDERS,
+            component=MANAGER,
+            host=host,
+            now=around.now,
+        )
+        self._views: dict[str, ProviderView] = {}
+        self._queue: WorkQueue[str] = WorkQueue(self._keep, self._clock, self._tell_failure)
+        self._followers = Followers("the providers of spaces")
+        self._stopping = Stopping()
+        self._looking: IDelayedCall | None = None
+        self._counting: dict[str, IDelayedCall] = {}
+        self._unfollow: Callable[[], None] = lambda: None
+
+    @property
+    def synced(self) -> bool:
+        """See :class:`IProviders`."""
+        return self.descs.synced
+
+    def get(self, name: str) -> IProviderView | None:
+        """See :meth:`IProviders.get`."""
+        return self._views.get(name)
+
+    def all(self) -> Sequence[IProviderView]:
+        """See :meth:`IProviders.all`."""
+        return list(self._views.values())
+
+    def follow(self, changed: Callable[[str, Physical | None], None]) -> Callable[[], None]:
+        """See :meth:`IProviders.follow`."""
+        return self._followers.add(changed)
+
+    def startService(self) -> None:
+        """Follow SpaceProviderDescs, and keep them."""
+        super().startService()
+        self._unfollow = self.spaces.follow(self._space_changed)
+        self.namespaces.start()
+        self.descs.start()
+        for reflector in (self.descs, self.namespaces.reflector):
+            reflector.when_synced().addCallback(lambda _: self._look_at_all())
+        self._looking = self._clock.callLater(LOOK_SECONDS, self._look_now_and_then)
+
+    def stopService(self) -> Deferred[None]:
+        """Let go of all adaptors; fires when nothing is under way.  Providers go on, and so do spaces."""
+        super().stopService()
+        self._unfollow()
+        for call in (self._looking, *self._counting.values()):
+            if call is not None and call.active():
+                call.cancel()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        ending: list[Deferred[Any]] = [
+            self._queue.stop(),
+            self.descs.stop(),
+            self.namespaces.stop(),
+            self.recorder.stop(),
+        ]
+        for each in ending:
+            await each
+        for view in self._views.values():
+            self._stopping.add(Deferred.fromCoroutine(view.stop()))
+        await self._stopping.over()
+        self._views.clear()
+
+    def _look_now_and_then(self) -> None:
+        self._look_at_all()
+        self._looking = self._clock.callLater(LOOK_SECONDS, self._look_now_and_then)
+
+    def _look_at_all(self) -> None:
+        names = {each["metadata"]["name"] for each in self.descs}
+        for name in sorted({*names, *self._views, *self.namespaces.made_for()}):
+            self._look(name)
+
+    def _look(self, name: str) -> None:
+        if self.running and self.descs.synced and self.namespaces.synced:
+            self._queue.add(name)
+
+    def _desc_changed(self, before: Object | None, after: Object | None) -> None:
+        name = (after or before or {})["metadata"]["name"]
+        if after is not None and name not in self._views:
+            # At once: whoever finds none takes it that there is no such provider.
+            self._views[name] = self._take(after)
+            self._followers.tell(name, None)
+        if before is None or after is None or _told(before) != _told(after):
+            self._look(name)
+
+    def _space_changed(self, before: Object | None, after: Object | None) -> None:
+        if before is not None and after is not None:
+            return
+        name = str(((after or before or {}).get("spec") or {}).get("SpaceProviderDescName") or "")
+        if name and name not in self._counting:
+            self._counting[name] = self._clock.callLater(SETTLE_SECONDS, self._count, name)
+
+    def _count(self, name: str) -> None:
+        del self._counting[name]
+        self._look(name)
+
+    async def _keep(self, name: str) -> None:
+        """Look at one, and do what is missing."""
+        desc, view = self.descs.get(name), self._views.get(name)
+        if view is not None and (desc is None or desc["metadata"]["uid"] != view.uid):
+            await self._let_go(view)
+            view = None
+        if desc is None:
+            if self.spaces.synced and not self.spaces.of_provider(name):
+                await self.namespaces.clear(name)
+            return
+        if view is None:
+            view = self._views[name] = self._take(desc)
+            self._followers.tell(name, None)
+        # First: what is listed becomes Spaces at once, and they have to be somewhere.
+        trouble = await self.namespaces.ensure(name)
+        view.become(desc)
+        await view.renew()
+        await self._write(view, view.desc, trouble or view.synced)
+
+    def _take(self, desc: Object) -> ProviderView:
+        name = desc["metadata"]["name"]
+
+        def changed(physical: Physical | None) -> None:
+            self._followers.tell(name, physical)
+            if physical is None:
+                self._look(name)
+
+        return ProviderView(desc, self._workshop, changed, lambda: self._look(name))
+
+    async def _let_go(self, view: ProviderView) -> None:
+        """It is there no more; the next of its name has nothing of it."""
+        del self._views[view.name]
+        self._log.info("provider {name}: let go", name=view.name)
+        self._followers.tell(view.name, None)
+        stopping: Deferred[None] = Deferred.fromCoroutine(view.stop())
+        self._stopping.add(stopping)
+        over: Deferred[None] = Deferred()  # this worker may be cancelled; the end may not
+        stopping.addBoth(lambda _: over.callback(None))
+        await over
+
+    async def _write(self, view: ProviderView, desc: Object, synced: Look) -> None:
+        count = len(self.spaces.of_provider(view.name))
+        moment = timestamp(self._now())
+        status = status_of(desc, view.looks, synced, view.listed, count, moment)
+        before = desc.get("status") or {}
+        if all(before.get(key) == value for key, value in status.items()):
+            return
+        # Lists are replaced whole: whoever added a condition meanwhile is to keep it.
+        version = desc["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "status": status}
+        try:
+            await self._client.patch(PROVIDERS, view.name, patch, subresource="status")
+        except APIError as error:
+            if error.code in (Conflict.code, NotFound.code):
+                return  # the copy will have it in a moment, and this is looked at again
+            raise
+        for type, reason, message in news(before.get("conditions") or [], status["conditions"]):
+            self.recorder.record(desc, type, reason, message)
+
+    def _tell_failure(self, name: str, error: APIError, failures: int) -> None:
+        if failures == 1:
+            self._log.warn("provider {name}: {why}", name=name, why=error.message)
+
+
+def _told(desc: Object) -> object:
+    """
+    All but the status, in which another manager may tell otherwise: one that does not know yet that it leads no
+    more is not answered each time, or there would be no end to it.
+    """
+    return desc["metadata"].get("uid"), desc["metadata"].get("deletionTimestamp"), desc.get("spec")
+
+
+def _trimmed(desc: Object) -> Object:
+    desc["metadata"].pop("managedFields", None)
+    return desc

@@ -1,0 +1,3 @@
+"""
+Provider ``clusterprofile``: clusters of an inventory, found as ClusterProfiles.
+"""

@@ -1,0 +1,289 @@
+"""
+ClusterProfiles: clusters that an inventory tells of, as spaces to be discovered.
+
+They are made and deleted elsewhere, so that is refused here.  Those that managers of spaces have published
+themselves are left out.  A cluster is called as its profile; its parent is the profile's namespace, but for one
+namespace, which is the default.
+
+Lists cost one request, and one for each namespace with profiles in it; where these are many, one for all Secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from twisted_exec.api import names
+from twisted_exec.api.kinds import SECRETS
+from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES
+from twisted_exec.api.status import AlreadyExists, APIError, BadRequest, Conflict, NotFound
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.spacemanager.interfaces import (
+    GOING,
+    Around,
+    ISpaceProvider,
+    Physical,
+    ProviderSpec,
+    SpaceInfo,
+    Wanted,
+)
+from twisted_exec.spacemanager.providers.clusterprofile.profiles import (
+    PUSHED_FOR,
+    Found,
+    Places,
+    Reading,
+    SecretName,
+    by_push,
+    by_ways,
+    info_of,
+    is_ours,
+    pushed_for,
+    read,
+    with_access,
+)
+from twisted_exec.spacemanager.providers.common.calls import CoroutineProvider
+from twisted_exec.spacemanager.providers.common.cluster import Reached, reach, wrong_secret
+from twisted_exec.spacemanager.providers.common.hints import (
+    Changed,
+    Hints,
+    Watches,
+    bare,
+    unmanaged,
+)
+from twisted_exec.spacemanager.providers.common.kubeconfigs import Verdicts
+
+PROFILES = CLUSTERPROFILES.resource
+NAMESPACE_KEY, SECRET_NAMESPACES_KEY = "namespace", "secret-namespaces"
+"""
+Of the provider's Secret: the only namespace whose profiles are looked at; and namespaces that profiles may name
+Secrets of besides their own, with commas between.
+"""
+MAX_NAMESPACES = 10
+"""With profiles in more, Secrets are listed for all namespaces at once, and are not followed in the rest."""
+
+
+@implementer(ISpaceProvider)
+class ClusterProfiles(CoroutineProvider):
+    """
+    To make one is always refused, to delete one if it is there.
+
+    :param cluster: that has the inventory.
+    :param name: the SpaceProviderDesc's, for messages.
+    """
+
+    def __init__(
+        self, cluster: Reached, clock: Any, places: Places | None = None, name: str = ""
+    ) -> None:
+        self._cluster, self._name = cluster, name
+        self._places = there = places or Places()
+        self.default_parent = self._places.default
+        self._watches = Watches(cluster.client, clock, lambda hints: _Followed(hints, there))
+        self._verdicts = Verdicts()
+
+    def watch(self, changed: Changed) -> Callable[[], None]:
+        """See :meth:`ISpaceProvider.watch`."""
+        return self._watches.add(changed)
+
+    def close(self) -> Deferred[None]:
+        """See :meth:`ISpaceProvider.close`."""
+        return self._watches.close().addCallback(lambda _: self._cluster.close())
+
+    async def _create(self, physical: Physical, wanted: Wanted) -> None:
+        if await self._find(physical) is not None:
+            taken = AlreadyExists(PROFILES.plural, physical.name, PROFILES.group)
+            taken.message += ", and was not made for this Space; make that Space unmanaged"
+            raise taken
+        raise BadRequest(
+            f"provider {self._name!a} finds clusters that ClusterProfiles tell of, and makes none;"
+            " have the cluster made where its inventory is, or choose another provider"
+        )
+
+    async def _delete(self, physical: Physical, owner: str) -> None:
+        if await self._find(physical) is not None:
+            raise Conflict(
+                f"the cluster {physical} was not made for this Space, and is left as it is;"
+                " have it deleted where its inventory is"
+            )
+
+    async def _find(self, physical: Physical) -> Object | None:
+        namespace = self._places.namespace(physical)
+        if not namespace or names.dns_subdomain(physical.name):
+            return None  # what is no name of an object is none's, and is asked of nobody
+        profile = await self._cluster.find(PROFILES, physical.name, namespace)
+        return None if profile is None or is_ours(profile) else profile
+
+    async def _get(self, physical: Physical) -> SpaceInfo:
+        profile = await self._find(physical)
+        if profile is None:
+            raise _missing(physical)
+        reading = read(profile, self._places)
+        found = await self._found(reading)
+        return self._verdicts.note(with_access(info_of(reading, found), found))
+
+    async def _found(self, reading: Reading) -> Found:
+        """What a profile is to be reached with, asked for it alone."""
+        secrets: dict[SecretName, Object] = {}
+        for way in reading.ways:
+            if way.secret in secrets:
+                continue
+            secret = await self._cluster.find(SECRETS.resource, way.secret[1], way.secret[0])
+            if secret is not None:
+                secrets[way.secret] = secret
+        if found := by_ways(reading, secrets):
+            return found
+        pushed = await self._cluster.list(
+            SECRETS.resource,
+            reading.namespace,
+            trim=_whole,
+            label_selector=f"{PUSHED_FOR}={reading.physical.name}"
+            if not names.label_value(reading.physical.name)
+            else PUSHED_FOR,
+        )
+        return by_push(reading, pushed)
+
+    async def _list_spaces(self) -> Sequence[SpaceInfo]:
+        readings = await self._readings()
+        secrets = await self._secrets(readings)
+        pushed: dict[SecretName, list[Object]] = {}
+        for (namespace, _name), secret in secrets.items():
+            if name := pushed_for(secret):
+                pushed.setdefault((namespace, name), []).append(secret)
+        return self._verdicts.applied(
+            info_of(reading, _chosen(reading, secrets, pushed)) for reading in readings
+        )
+
+    async def _list_names(self) -> Sequence[Physical]:
+        return sorted(reading.physical for reading in await self._readings())
+
+    async def _readings(self) -> Sequence[Reading]:
+        place = self._places.default if self._places.only else ""
+        listed = await self._cluster.list(PROFILES, place, trim=unmanaged)
+        return [read(each, self._places) for each in listed if not is_ours(each)]
+
+    async def _secrets(self, readings: Sequence[Reading]) -> Mapping[SecretName, Object]:
+        """Whatever Secrets may be meant, without what they hold."""
+        places = _secret_places(readings)
+        found = {}
+        for place in places if len(places) <= MAX_NAMESPACES else [""]:
+            for each in await self._cluster.list(SECRETS.resource, place, trim=_without_content):
+                found[each["metadata"]["namespace"], each["metadata"]["name"]] = each
+        return found
+
+
+class _Followed:
+    """What hints come from: profiles, and Secrets in their namespaces."""
+
+    def __init__(self, hints: Hints, places: Places) -> None:
+        self._hints, self._places = hints, places
+        self._secrets: dict[SecretName, set[Physical]] = {}
+        self._followed: set[str] = set()
+        hints.follow(
+            PROFILES,
+            self._profile,
+            unmanaged,
+            namespace=places.default if places.only else "",
+            announce=True,
+        )
+
+    def _profile(self, before: Object | None, after: Object | None) -> Iterable[Physical]:
+        was, now = self._read(before), self._read(after)
+        if was == now:
+            return []
+        if was is not None:
+            self._forget(was)
+        if now is not None:
+            for way in now.ways:
+                self._secrets.setdefault(way.secret, set()).add(now.physical)
+            for place in _secret_places([now]):
+                self._follow(place)
+        return {each.physical for each in (was, now) if each is not None}
+
+    def _forget(self, reading: Reading) -> None:
+        for way in reading.ways:
+            meant = self._secrets.get(way.secret, set())
+            meant.discard(reading.physical)
+            if not meant:
+                self._secrets.pop(way.secret, None)
+
+    def _read(self, profile: Object | None) -> Reading | None:
+        return None if profile is None or is_ours(profile) else read(profile, self._places)
+
+    def _follow(self, place: str) -> None:
+        if place not in self._followed and len(self._followed) < MAX_NAMESPACES:
+            self._followed.add(place)
+            self._hints.follow(SECRETS.resource, self._secret, _labelled, namespace=place)
+
+    def _secret(self, before: Object | None, after: Object | None) -> Iterable[Physical]:
+        found: set[Physical] = set()
+        for secret in (before, after):
+            if secret is not None:
+                place, name = secret["metadata"]["namespace"], secret["metadata"]["name"]
+                found |= self._secrets.get((place, name), set())
+                if profile := pushed_for(secret):
+                    found.add(self._places.physical(place, profile))
+        return found
+
+
+def _secret_places(readings: Iterable[Reading]) -> list[str]:
+    places = {reading.namespace for reading in readings if reading.state != GOING}
+    places |= {way.secret[0] for reading in readings for way in reading.ways}
+    return sorted(places)
+
+
+def _chosen(
+    reading: Reading,
+    secrets: Mapping[SecretName, Object],
+    pushed: Mapping[SecretName, Sequence[Object]],
+) -> Found:
+    labelled = pushed.get((reading.namespace, reading.physical.name), ())
+    return by_ways(reading, secrets) or by_push(reading, labelled)
+
+
+def _whole(obj: Object) -> Object:
+    return obj
+
+
+def _labelled(obj: Object) -> Object:
+    kept = bare(obj)
+    kept["metadata"]["labels"] = obj["metadata"].get("labels")
+    return kept
+
+
+def _without_content(secret: Object) -> Object:
+    """Which keys hold something, and nothing of what."""
+    held = secret.get("data") or {}
+    kept = {"type": secret.get("type", "")}
+    return {**_labelled(secret), **kept, "data": {key: "x" for key, value in held.items() if value}}
+
+
+def _missing(physical: Physical) -> APIError:
+    told = f"there is no ClusterProfile {str(physical)[:80]!a}"
+    return NotFound(PROFILES.plural, physical.name, PROFILES.group, told)
+
+
+def make(spec: ProviderSpec, around: Around) -> ISpaceProvider:
+    """See :data:`~twisted_exec.spacemanager.interfaces.MakeProvider`."""
+    cluster = reach(spec, around, [NAMESPACE_KEY, SECRET_NAMESPACES_KEY])
+    only = _namespaces(spec, NAMESPACE_KEY)
+    if len(only) > 1:
+        raise wrong_secret(
+            spec, f'secret {spec.secret_ref}, key "{NAMESPACE_KEY}": it must be one namespace'
+        )
+    places = Places(secrets=_namespaces(spec, SECRET_NAMESPACES_KEY))
+    for namespace in only:
+        places = Places(namespace, True, places.secrets)
+    return ClusterProfiles(cluster, around.reactor, places, spec.name)
+
+
+def _namespaces(spec: ProviderSpec, key: str) -> frozenset[str]:
+    told = (spec.secret or {}).get(key, b"").decode("ascii", "replace")
+    found = frozenset(told.replace(",", " ").split())
+    if any(map(names.dns_label, found)):
+        raise wrong_secret(
+            spec,
+            f'secret {spec.secret_ref}, key "{key}": it must be names of namespaces, with commas between',
+        )
+    return found

@@ -1,0 +1,3 @@
+"""
+What several providers share: the cluster they talk to, service accounts, kubeconfigs, watches.
+"""

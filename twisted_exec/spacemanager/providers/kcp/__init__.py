@@ -1,0 +1,3 @@
+"""
+Provider ``kcp``: workspaces of a kcp server.
+"""

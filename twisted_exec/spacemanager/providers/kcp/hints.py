@@ -1,0 +1,95 @@
+"""
+Hints of what happens to workspaces: a watch for each parent whose children are known of.
+
+Nobody's list is taken from here: what is missed, because a watch cannot be had just now, is found by asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.program.tasks import Stopping
+from twisted_exec.spacemanager.interfaces import Physical
+from twisted_exec.spacemanager.providers.common.hints import Changed, Hints, Watchers, bare
+from twisted_exec.spacemanager.providers.kcp.workspaces import workspaces
+
+TICK_SECONDS = 60.0
+"""How often is looked whether somebody's credentials are due."""
+
+
+class WorkspaceHints:
+    """
+    Who is to be told, and what they hear from.
+
+    :param due: physical spaces whose credentials are to be renewed.
+    :param clock: provides ``IReactorTime``.
+    """
+
+    def __init__(self, client: IKubeClient, clock: Any, due: Callable[[], list[Physical]]) -> None:
+        self._client, self._clock, self._due = client, clock, due
+        self._watchers = Watchers("workspaces", self._begin, self._end)
+        self._parents: dict[str, tuple[str, Hints | None]] = {}
+        self._tick: IDelayedCall | None = None
+        self._stopping = Stopping()
+
+    def add(self, changed: Changed) -> Callable[[], None]:
+        """Have ``changed`` called; :return: ends that."""
+        return self._watchers.add(changed)
+
+    def follow(self, parent: str, shown: str) -> None:
+        """
+        The children of one workspace as well.
+
+        :param shown: what :class:`Physical` calls that parent.
+        """
+        if parent not in self._parents:
+            self._parents[parent] = (shown, None)
+            if self._watchers:
+                self._begin()
+
+    def forget(self, parent: str) -> None:
+        """Those no more."""
+        _shown, hints = self._parents.pop(parent, ("", None))
+        if hints is not None:
+            self._stopping.add(hints.end())
+
+    def close(self) -> Deferred[Any]:
+        """End all watches; what is followed is known still, for whoever asks next."""
+        return self._watchers.close()
+
+    def _begin(self) -> None:
+        if self._tick is None:
+            self._tick = self._clock.callLater(TICK_SECONDS, self._ticked)
+        for parent, (shown, hints) in list(self._parents.items()):
+            if hints is None:
+                self._parents[parent] = (shown, self._followed(parent, shown))
+
+    def _end(self) -> Deferred[Any]:
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        for parent, (shown, hints) in list(self._parents.items()):
+            if hints is not None:
+                self._parents[parent] = (shown, None)
+                self._stopping.add(hints.end())
+        return self._stopping.over()
+
+    def _ticked(self) -> None:
+        self._tick = self._clock.callLater(TICK_SECONDS, self._ticked)
+        for physical in self._due():
+            self._watchers.tell(physical)
+
+    def _followed(self, parent: str, shown: str) -> Hints:
+        def read(before: Object | None, after: Object | None) -> list[Physical]:
+            found = after or before
+            assert found is not None
+            return [Physical(found["metadata"]["name"], shown)]
+
+        hints = Hints(self._client, self._clock, self._watchers.tell)
+        hints.follow(workspaces(parent), read, bare, announce=True)
+        return hints

@@ -1,0 +1,3 @@
+"""
+Provider ``kind``: clusters that the ``kind`` program creates on this host.
+"""

@@ -1,0 +1,84 @@
+"""
+Hints of a provider that tells nobody: it is asked which names there are, every few seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError
+from twisted_exec.program.tasks import Running
+from twisted_exec.spacemanager.interfaces import Physical
+from twisted_exec.spacemanager.providers.common.hints import Changed, Watchers
+
+POLL_SECONDS = 2.0
+
+
+class Poll(Running):
+    """
+    Asks for as long as anybody wants to be told.
+
+    :param clock: provides ``IReactorTime``.
+    :param names: asks for all names that there are.
+    :param unsettled: what is worth a look although its name is there as before.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: Any,
+        names: Callable[[], Awaitable[Sequence[str]]],
+        unsettled: Callable[[], Sequence[Physical]],
+        seconds: float = POLL_SECONDS,
+    ) -> None:
+        self._clock, self._names, self._unsettled = clock, names, unsettled
+        self._seconds = seconds
+        self._watchers = Watchers("clusters of kind", self._start, self.stop)
+        self._seen: set[str] | None = None
+
+    def add(self, changed: Changed) -> Callable[[], None]:
+        """Have ``changed`` called; :return: ends that."""
+        return self._watchers.add(changed)
+
+    def tell(self, physical: Physical | None) -> None:
+        """Something may have changed."""
+        self._watchers.tell(physical)
+
+    def close(self) -> Deferred[Any]:
+        """Tell nobody any more; fires when nothing is under way."""
+        return self._watchers.close()
+
+    def _start(self) -> None:
+        if self._running is None:
+            self._seen = None
+            self._begin(self._go_on())
+
+    async def _go_on(self) -> None:
+        while True:
+            try:
+                await self._asked()
+            except APIError:
+                pass  # whoever lists is told why
+            await deferLater(self._clock, self._seconds)
+
+    def _crashed(self, failure: Failure) -> None:
+        self._log.failure("asking for clusters of kind ended", failure)
+
+    async def _asked(self) -> None:
+        now = set(await self._names())
+        before, self._seen = self._seen, now
+        if before is None:
+            self.tell(None)  # what happened before is looked for once
+            return
+        for name in sorted(before ^ now):
+            self.tell(Physical(name))
+        for physical in self._unsettled():
+            if physical.name in before & now:
+                self.tell(physical)

@@ -1,0 +1,3 @@
+"""
+Provider ``kubeflex``: ControlPlane objects of KubeFlex.
+"""

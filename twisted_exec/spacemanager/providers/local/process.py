@@ -1,0 +1,243 @@
+"""
+The process of a local space: started, seen to be ready, ended with all that it has started.
+
+It reads standard input and stops when that ends.  So it ends with its manager, however that ends: the kernel
+closes the pipe.
+
+Ports for local spaces: such as nobody else is given by chance.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessDone
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+import twisted_exec
+from twisted_exec.api.status import ServiceUnavailable, one_line
+
+LOWEST = 20000
+_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
+_TRIES = 100
+
+
+def free_port(taken: Collection[int]) -> int:
+    """
+    A port of loopback that is free now, and below those that the kernel gives to whoever connects: a space
+    that was stopped for a while finds it free again.
+
+    :param taken: by others that may not run just now.
+    :raises ServiceUnavailable: there seems to be none.
+    """
+    for _ in range(_TRIES):
+        port = random.randrange(LOWEST, highest())
+        if port not in taken and _is_free(port):
+            return port
+    raise ServiceUnavailable(
+        f"local spaces: no free port from {LOWEST} to {highest()} on 127.0.0.1; free some"
+    )
+
+
+def highest() -> int:
+    """The first port that is not for us."""
+    try:
+        with open(_RANGE, encoding="ascii") as file:
+            lowest_given = int(file.read(64).split()[0])
+    except (OSError, ValueError, IndexError):
+        lowest_given = 32768
+    return lowest_given if lowest_given > LOWEST + 1000 else 32768
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+PROGRAM = "exec-standalone"
+STOP_SECONDS = 10.0
+"""How long one may take to end its sessions and machines; then it is killed."""
+_LOOK_SECONDS = 0.02
+_LONGEST_LOG = 1 << 20
+_TAIL_BYTES = 8 << 10
+_KEPT_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
+
+
+def words(state_directory: str, port: int, client_ca: str = "") -> list[str]:
+    """
+    The command line of a space's process.
+
+    :param state_directory: all that it keeps.
+    :param port: of its API server on loopback.
+    :param client_ca: path of a CA besides its own whose certificates are users; empty for none.
+    """
+    # In a group of its own, and without a pidfile: see the module.
+    module = "twisted_exec.spacemanager.providers.local.child"
+    options = ["--without-demo", "--without-spaces", "--with-parent", "--drain-seconds", "2"]
+    where = ["--state-dir", state_directory, "--port", str(port)]
+    if client_ca:
+        where += ["--client-ca-file", client_ca]
+    return [sys.executable, "-m", module, PROGRAM, *where, *options]
+
+
+def environment(ours: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What of our environment it gets: nothing that may be a secret, or is meant for us alone."""
+    kept = {name: ours[name] for name in _KEPT_VARIABLES if name in ours}
+    kept |= {name: told for name, told in ours.items() if name.startswith(("LC_", "PYTHON"))}
+    # It is this very program, wherever that was started from.
+    root = os.path.dirname(os.path.dirname(os.path.abspath(twisted_exec.__file__)))
+    path = [root, *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**kept, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, path))}
+
+
+class Run(ProcessProtocol):
+    """
+    One run of a process.
+
+    :param log: path of the file that it prints into.
+    :ivar how: how it ended, in words; empty while it runs.
+    """
+
+    transport: Any
+    _log = Logger()
+
+    def __init__(self, log: str, reactor: Any) -> None:
+        self._path, self._reactor = log, reactor
+        self.how = ""
+        self._waiting: list[Deferred[str]] = []
+        self._killing: IDelayedCall | None = None
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """
+        Start it.
+
+        :raises OSError: it cannot be.
+        """
+        log = open_log(self._path)
+        try:
+            self._reactor.spawnProcess(
+                self,
+                argv[0],
+                list(argv),
+                env=dict(env),
+                path="/",
+                childFDs={0: "w", 1: log, 2: log},
+            )
+        finally:
+            os.close(log)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process; ``None`` when there is none."""
+        return None if self.how else self.transport.pid
+
+    def ended(self) -> Deferred[str]:
+        """Fires with how it ended, in words; each call has a Deferred of its own."""
+        waiting: Deferred[str] = Deferred(self._waiting.remove)
+        self._waiting.append(waiting)
+        if self.how:
+            self._tell()
+        return waiting
+
+    def until(self, true: Callable[[], bool], seconds: float) -> Deferred[bool]:
+        """
+        Fires with whether a condition came to hold; ``False`` when it ended, or took longer.
+
+        :param true: looked at often.
+        """
+        deadline = self._reactor.seconds() + seconds
+        waiting: Deferred[bool] = Deferred(lambda _: call[0].cancel())
+        call: list[IDelayedCall] = []
+
+        def look() -> None:
+            if self.how or true() or self._reactor.seconds() > deadline:
+                waiting.callback(not self.how and true())
+            else:
+                call[:] = [self._reactor.callLater(_LOOK_SECONDS, look)]
+
+        look()
+        return waiting
+
+    def stop(self) -> Deferred[str]:
+        """End it, kindly at first; fires when it has."""
+        if not self.how and self._killing is None:
+            self.transport.closeStdin()
+            self._signal(signal.SIGTERM)
+            self._killing = self._reactor.callLater(STOP_SECONDS, self.kill)
+        return self.ended()
+
+    def kill(self) -> None:
+        """End it, and its group, now."""
+        if self.how or self.transport.pid is None:
+            return
+        try:
+            os.killpg(self.transport.pid, signal.SIGKILL)
+        except ProcessLookupError:  # it does not lead a group yet
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        if self.transport.pid is not None:
+            os.kill(self.transport.pid, number)
+
+    def trim(self) -> None:
+        """What it printed long ago is not needed."""
+        try:
+            if os.path.getsize(self._path) > _LONGEST_LOG:
+                os.truncate(self._path, 0)
+        except OSError:
+            pass  # there is none
+
+    def processExited(self, reason: Failure) -> None:
+        """Called by Twisted."""
+        if self._killing is not None and self._killing.active():
+            self._killing.cancel()
+        self.how = said(self._path) or _how(reason)
+        self._tell()
+
+    def _tell(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.callback(self.how)
+
+
+def _how(reason: Failure) -> str:
+    if reason.check(ProcessDone):
+        return "it stopped"
+    value: Any = reason.value
+    number = getattr(value, "signal", None)
+    if number is not None:
+        return f"signal {signal.Signals(number).name}"
+    return f"exit code {getattr(value, 'exitCode', '?')}"
+
+
+def open_log(path: str) -> int:
+    """A descriptor to print into; what earlier runs printed goes when a new one begins."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path, flags, 0o600)
+
+
+def said(path: str) -> str:
+    """Why it could not go on, in its own words, or empty: the last line in which it speaks as a program."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))
+            tail = file.read(_TAIL_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = [line.partition(f"{PROGRAM}: ")[2] for line in tail.splitlines()]
+    return one_line(next(filter(None, reversed(lines)), ""))

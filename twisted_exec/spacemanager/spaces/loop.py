@@ -1,0 +1,334 @@
+"""
+The Spaces: each looked after by itself, and what providers have besides found and shown.
+
+Spaces of one provider share a queue, and so do imported ones of a namespace: a provider that is dead keeps no
+other's waiting, and nobody's silent servers another's.  Everything is looked at when something has changed, and
+now and then anyway; nothing depends on having heard of anything.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twisted_exec.api import spaces
+from twisted_exec.api.kinds.secrets import SECRETS
+from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.kube.informers.reflector import Key, Reflector, key_of
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.recorder import Recorder
+from twisted_exec.spacemanager.interfaces import (
+    GOING,
+    IProviders,
+    IProviderView,
+    ISpaces,
+    Physical,
+)
+from twisted_exec.spacemanager.probes.probe import Probe, prober
+from twisted_exec.spacemanager.probes.schedule import Probes
+from twisted_exec.spacemanager.probes.verdicts import ProbeResult
+from twisted_exec.spacemanager.spaces import imported, secrets
+from twisted_exec.spacemanager.spaces.discovery import clear, show
+from twisted_exec.spacemanager.spaces.imported_worker import ImportedWorker
+from twisted_exec.spacemanager.spaces.index import SpaceIndex
+from twisted_exec.spacemanager.spaces.naming import physical_of, provider_of, type_of
+from twisted_exec.spacemanager.spaces.publishing import Publishing
+from twisted_exec.spacemanager.spaces.queues import Found, SpaceQueues, Work
+from twisted_exec.spacemanager.spaces.worker import Around, Memory, Record, SpaceWorker, pauses
+
+TICK_SECONDS = 0.25
+"""How often it is seen whether everything was read, at the start."""
+
+
+@implementer(ISpaces)
+class SpaceLoop(Service):
+    """
+    :param hub: client of the cluster that has the Spaces.
+    :param now: seconds since the epoch.
+    :param host: which of all managers this is, for Events.
+    :param record: what users are told; ``None`` for Events.
+    :param probe: how a kubeconfig is tried; ``None`` for by using it.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        hub: IKubeClient,
+        providers: IProviders,
+        clock: Any,
+        now: Callable[[], float] = time.time,
+        *,
+        host: str = "",
+        record: Record | None = None,
+        probe: Probe | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._hub, self._providers, self._clock = hub, providers, clock
+        self._random = rng or random.Random()
+        self._recorder: Recorder | None = None
+        if record is None:
+            self._recorder = Recorder(
+                hub, clock, about=spaces.SPACES, component=spaces.MANAGER, host=host, now=now
+            )
+            record = self._recorder.record
+        self._probe = probe or prober(clock)
+        self._probes = Probes(self._probe, clock, self._probed, self._random)
+        self._spaces = Reflector(hub, spaces.SPACES, clock, on_change=self._space_changed)
+        self._secrets = Reflector(
+            hub,
+            SECRETS.resource,
+            clock,
+            label_selector=secrets.SELECTOR,
+            trim=imported.trimmed,
+            on_change=self._ours_changed,
+        )
+        self._publishing = Publishing(hub, clock, now, self._ours_changed, self._look_at_all)
+        self._index = SpaceIndex(self._spaces.get)
+        self._followers = Followers("spaces")
+        self._around = Around(
+            hub,
+            clock,
+            now,
+            lambda namespace, name: self._secrets.get(name, namespace),
+            self._index.rival,
+            self._probes,
+            record,
+        )
+        self._queues = SpaceQueues(self._work, clock, self._has_provider, self._random)
+        self._memory: dict[Key, Memory] = {}
+        self._begun = False
+        self._unfollow: Callable[[], None] = lambda: None
+        self._ticker = LoopingCall(self._tick)
+        self._ticker.clock = clock
+
+    # What others see.
+
+    @property
+    def synced(self) -> bool:
+        """See :class:`ISpaces`."""
+        return self._spaces.synced
+
+    @property
+    def problem(self) -> str:
+        """Why Spaces are not known as they are, or empty."""
+        return self._spaces.problem or self._secrets.problem
+
+    @property
+    def waiting(self) -> int:
+        """How much there is to be looked at, what failed included."""
+        return len(self._queues)
+
+    def all(self) -> Sequence[Object]:
+        """All Spaces as last seen; not to be changed."""
+        return list(self._spaces)
+
+    def of_provider(self, name: str) -> Sequence[Object]:
+        """See :meth:`ISpaces.of_provider`."""
+        return self._index.of_provider(name)
+
+    def get(self, namespace: str, name: str) -> Object | None:
+        """See :meth:`ISpaces.get`."""
+        return self._spaces.get(name, namespace)
+
+    def follow(self, changed: Callable[[Object | None, Object | None], None]) -> Callable[[], None]:
+        """See :meth:`ISpaces.follow`."""
+        return self._followers.add(changed)
+
+    # Beginning and end.
+
+    def startService(self) -> None:
+        """Begin to read, and to look after what was read."""
+        super().startService()
+        self._unfollow = self._providers.follow(self._provider_changed)
+        self._spaces.start()
+        self._secrets.start()
+        self._publishing.start()
+        self._ticker.start(TICK_SECONDS).addErrback(
+            lambda failure: self._log.failure("beginning failed", failure)
+        )
+
+    def stopService(self) -> Deferred[Any]:
+        """Fires when nothing is under way any more; everything stays as it is."""
+        super().stopService()
+        self._unfollow()
+        if self._ticker.running:
+            self._ticker.stop()
+        parts: list[Any] = [self._queues, self._probes, self._publishing, self._spaces]
+        parts += [self._secrets, *([self._recorder] if self._recorder else [])]
+        return DeferredList([each.stop() for each in parts])
+
+    def _tick(self) -> None:
+        """Nothing is done before everything was read: what is not known yet is not gone."""
+        if not (self._spaces.synced and self._secrets.synced and self._providers.synced):
+            return
+        self._begun = True
+        self._ticker.stop()
+        for space in self._spaces:
+            self._add(key_of(space))
+        for secret in self._secrets:
+            self._orphan(secret)
+        for view in self._providers.all():
+            self._discover(view)
+
+    # What has changed.
+
+    def _space_changed(self, before: Object | None, after: Object | None) -> None:
+        self._index.changed(before, after)
+        self._followers.tell(before, after)
+        space = after or before
+        assert space is not None
+        key = key_of(space)
+        if after is None:
+            self._forget(key)
+        if not self._begun:
+            return
+        if before is None or after is None or _asked(before) != _asked(after):
+            self._add(key, provider_of(space), hurry=True)
+        if after is None and (view := self._providers.get(provider_of(space))) is not None:
+            self._add_physical(view, physical_of(space))
+
+    def _ours_changed(self, before: Object | None, after: Object | None) -> None:
+        obj = after or before
+        assert obj is not None
+        if self._begun:
+            self._orphan(obj)
+
+    def _orphan(self, obj: Object) -> None:
+        """Something of ours has changed: look at the Space that it is for, be it there or not."""
+        name = secrets.written_for(obj)
+        if name:
+            provider = (obj["metadata"].get("labels") or {}).get(spaces.PROVIDER_LABEL, "")
+            self._add((obj["metadata"]["namespace"], name), str(provider))
+
+    def _look_at_all(self) -> None:
+        if self._begun:
+            for space in self._spaces:
+                self._add(key_of(space))
+
+    def _provider_changed(self, name: str, physical: Physical | None) -> None:
+        if not self._begun:
+            return
+        view = self._providers.get(name)
+        if physical is not None and view is not None:
+            for key in self._index.standing_for(name, physical):
+                self._remembered(key).told = None
+                self._add(key, name)
+            self._add_physical(view, physical)
+            return
+        self._queues.drop(name)
+        for key in self._index.keys_of(name):
+            self._add(key, name)
+        if view is not None:
+            self._discover(view)
+
+    def _has_provider(self, name: str) -> bool:
+        return self._providers.get(name) is not None
+
+    def _probed(self, key: Key) -> None:
+        self._add(key)
+
+    def _discover(self, view: IProviderView) -> None:
+        for physical in view.spaces():
+            self._add_physical(view, physical)
+
+    def _add_physical(self, view: IProviderView, physical: Physical) -> None:
+        if self._is_new(view, physical):
+            self._queues.add(view.name, Found(view.name, physical))
+
+    def _is_new(self, view: IProviderView, physical: Physical) -> bool:
+        info = view.spaces().get(physical)
+        return (
+            info is not None
+            and info.state != GOING
+            and view.passes(physical)
+            and not self._index.standing_for(view.name, physical)
+        )
+
+    def _add(self, key: Key, provider: str = "", *, hurry: bool = False) -> None:
+        space = self._spaces.get(key[1], key[0])
+        name = provider if space is None else provider_of(space)
+        self._queues.add(name, key, hurry=hurry)
+
+    def _remembered(self, key: Key) -> Memory:
+        return self._memory.setdefault(key, Memory(backoff=pauses(self._random)))
+
+    def _forget(self, key: Key) -> None:
+        self._memory.pop(key, None)
+        self._probes.forget(key)
+        self._queues.forget(key)
+
+    # Work.
+
+    async def _work(self, work: Work) -> None:
+        if isinstance(work, Found):
+            view = self._providers.get(work.provider)
+            if view is not None and self._is_new(view, work.physical):
+                await show(self._hub, view, work.physical)
+            return
+        space = self._spaces.get(work[1], work[0])
+        if space is not None and type_of(space) != spaces.IMPORTED:
+            again = await self._of_provider(work, space)
+        else:
+            again = await self._imported(work, space)
+        if self._spaces.get(work[1], work[0]) is not None:
+            self._queues.look_in(provider_of(space) if space else "", work, again)
+
+    async def _of_provider(self, key: Key, space: Object) -> float | None:
+        view = self._providers.get(provider_of(space))
+        work = SpaceWorker(self._around, space, view, self._remembered(key))
+        again = await work.run()
+        if not space["metadata"].get("deletionTimestamp") and not _is_profile(view):
+            await self._publish(work.space, work.probed)
+        return again
+
+    async def _imported(self, key: Key, space: Object | None) -> float | None:
+        if space is None:
+            await self._clear(key)
+        record = self._secrets.get(imported.record_name(key[1]), key[0])
+        if record is not None and not imported.is_record(record):
+            record = None
+        work = ImportedWorker(self._around, key, space, record, self._probe)
+        again = await work.run()
+        if work.space is not None and not work.space["metadata"].get("deletionTimestamp"):
+            await self._publish(work.space, work.probed)
+        return again
+
+    async def _clear(self, key: Key) -> None:
+        """Of a Space that is there no more nothing is to be left but a record."""
+        names = [spaces.secret_name(key[1], each) for each in spaces.VIEWPOINTS]
+        left = [self._secrets.get(name, key[0]) for name in names]
+        await clear(self._hub, key, [each for each in left if each is not None])
+        profile = self._publishing.get(*key)
+        if profile is not None:
+            await self._publishing.drop(profile)
+
+    async def _publish(self, space: Object, probed: ProbeResult | None) -> None:
+        why = await self._publishing.keep(space, probed.version if probed else "")
+        if why:
+            self._around.record(space, "Warning", "NotPublished", why)
+
+
+def _asked(space: Object) -> object:
+    """
+    What somebody says of a Space: all but its status.
+
+    Whoever else writes that, such as a manager that does not know yet that it leads no more, is not answered
+    each time: it is looked at now and then.
+    """
+    told = ("annotations", "labels", "finalizers", "deletionTimestamp", "uid")
+    return [space["metadata"].get(key) for key in told], space.get("spec")
+
+
+def _is_profile(view: IProviderView | None) -> bool:
+    """What was found as a ClusterProfile is not published as another one."""
+    spec = view.desc.get("spec") if view is not None else None
+    return bool(spec and spec.get("ProviderType") == spaces.CLUSTERPROFILE)

@@ -1,0 +1,115 @@
+"""
+What is to be looked at: a queue for each provider, one for all else in each namespace, and when to look though
+nobody says so.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IDelayedCall
+
+from twisted_exec.kube.informers.reflector import Key
+from twisted_exec.kube.informers.work_queue import WorkQueue
+from twisted_exec.program.tasks import Stopping
+from twisted_exec.spacemanager.interfaces import Physical
+
+RESYNC_SECONDS = 600.0
+"""Until a Space is looked at again of which nothing was heard; spread."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Something that a provider has, and that there may be no Space of."""
+
+    provider: str
+    physical: Physical
+
+
+Work = Key | Found
+"""A Space by namespace and name, or what was found."""
+
+
+class SpaceQueues:
+    """
+    :param work: looks at one.
+    :param is_there: whether there is a provider of that name.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Work], Awaitable[None]],
+        clock: Any,
+        is_there: Callable[[str], bool],
+        rng: random.Random,
+    ) -> None:
+        self._work, self._clock, self._is_there, self._random = work, clock, is_there, rng
+        self._queues: dict[str, WorkQueue[Work]] = {}
+        self._timers: dict[Key, IDelayedCall] = {}
+        self._stopping = Stopping()
+        self._stopped = False
+
+    def __len__(self) -> int:
+        return sum(len(queue) for queue in self._queues.values())
+
+    def add(self, provider: str, work: Work, *, hurry: bool = False) -> None:
+        """
+        Look at it soon.
+
+        :param hurry: also if it failed lately.
+        """
+        queue = self._queue(provider, "" if isinstance(work, Found) else work[0])
+        if hurry:
+            queue.hurry(work)
+        else:
+            queue.add(work)
+
+    def look_in(self, provider: str, key: Key, seconds: float | None) -> None:
+        """Look at a Space later; ``None`` for now and then."""
+        if self._stopped:
+            return
+        spread = RESYNC_SECONDS * self._random.uniform(0.8, 1.2)
+        pause = spread if seconds is None else min(seconds, spread)
+        self.forget(key)
+        self._timers[key] = self._clock.callLater(pause, self._due, provider, key)
+
+    def forget(self, key: Key) -> None:
+        """There is nothing to be looked at later."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def drop(self, provider: str) -> None:
+        """A provider that is gone needs no queue; what is under way for it ends."""
+        if provider in self._queues and not self._is_there(provider):
+            self._stopping.add(self._queues.pop(provider).stop())
+
+    def stop(self) -> Deferred[Any]:
+        """Fires when nothing is under way any more."""
+        self._stopped = True
+        for key in list(self._timers):
+            self.forget(key)
+        ending = [queue.stop() for queue in self._queues.values()]
+        return DeferredList([*ending, self._stopping.over()])
+
+    def _due(self, provider: str, key: Key) -> None:
+        del self._timers[key]
+        self.add(provider, key)
+
+    def _queue(self, provider: str, namespace: str) -> WorkQueue[Work]:
+        """Those of a namespace share one that have no provider, or one that is not there."""
+        name = provider if provider and self._is_there(provider) else f"/{namespace}"
+        if name not in self._queues:
+            self._tidy()
+            self._queues[name] = WorkQueue(self._work, self._clock)
+        return self._queues[name]
+
+    def _tidy(self) -> None:
+        """Namespaces come and go."""
+        for name, queue in list(self._queues.items()):
+            if name.startswith("/") and not len(queue):
+                del self._queues[name]

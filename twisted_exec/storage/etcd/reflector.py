@@ -1,0 +1,291 @@
+"""
+Keeping up with etcd: list, follow from there, and go on after whatever happened.
+
+The watch goes on where it ended, if the marker's history is still the one that is known here;
+otherwise, as when etcd has been put back to an earlier state or has compacted what was
+missed, everything is listed again and whoever watches is told.  While nobody knows, nothing is
+written.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from typing import Any
+
+from twisted.internet import defer
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError, ServiceUnavailable
+from twisted_exec.storage.etcd.client import RANGE, EtcdClient
+from twisted_exec.storage.etcd.compaction import Compaction
+from twisted_exec.storage.etcd.errors import EtcdError, hint, refused
+from twisted_exec.storage.etcd.keys import Keys, marker_value, read_marker
+from twisted_exec.storage.etcd.listing import claim, list_all
+from twisted_exec.storage.etcd.order import Order
+from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
+from twisted_exec.storage.etcd.watch import Compacted, Feed
+from twisted_exec.storage.history import History
+from twisted_exec.storage.interfaces import StorageError
+
+CATCH_UP_SECONDS = 3.0
+"""How long a read, or a write that is made, may wait until it is shown here."""
+_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.1, 5.0
+
+
+class _Doubt(Exception):
+    """Something does not fit: list again."""
+
+
+class Following:
+    """
+    Follows one etcd, from :meth:`start` to :meth:`stop`.
+
+    :param history: empty; shows what there is.
+    :ivar order: in which changes are shown.
+    :ivar created: the revision at which the prefix became ours; 0 before that is known.
+    :ivar trouble: what keeps it from etcd, for operators; empty while it follows.
+    """
+
+    _log = Logger()
+
+    def __init__(self, client: EtcdClient, keys: Keys, history: History, reactor: Any) -> None:
+        self._client, self._keys, self._reactor = client, keys, reactor
+        self._target = client.target
+        self._history = history
+        self.order = Order(history, keys, reactor, self.doubt)
+        self._compaction = Compaction(client, keys, reactor, client.target.compaction_seconds)
+        self._replica = secrets.token_hex(8)
+        self._written = 0
+        self.created = 0
+        self._followed_from = 0
+        self.trouble = ""
+        self._failures = 0
+        self._keeping_up: Deferred[None] | None = None
+        self._ready: list[Deferred[None]] = []
+        self._outcome: Failure | None = None
+        self._is_ready = self._is_stopped = False
+        self._feed: Feed | None = None
+        self._ended: Deferred[None] | None = None
+        self._is_following = False
+        self._waiting: list[Deferred[None]] = []
+
+    def start(self) -> None:
+        """Begin; :meth:`when_ready` tells when nothing is missed any more."""
+        self._keeping_up = Deferred.fromCoroutine(self._keep_up())
+        self._keeping_up.addErrback(self._failed)
+
+    def stop(self) -> None:
+        """Whoever waits is refused."""
+        self._is_stopped = True
+        if self._keeping_up is not None:
+            self._keeping_up.cancel()
+        self._compaction.stop()
+        self._stop_feed()
+        self.order.stop()
+        for each in self._waiting:
+            each.cancel()
+        self._tell_ready(Failure(StorageError("the store has been stopped")))
+
+    def when_ready(self) -> Deferred[None]:
+        """As :meth:`IStorage.when_ready`."""
+        waiting: Deferred[None] = Deferred()
+        if self._outcome is not None:
+            waiting.errback(self._outcome)
+        elif self._is_ready:
+            waiting.callback(None)
+        else:
+            self._ready.append(waiting)
+        return waiting
+
+    async def until_following(self) -> None:
+        """
+        Before anything is written it must be known what it is written over.
+
+        :raises ServiceUnavailable: etcd is out of reach.
+        """
+        if self._is_following:
+            return
+        if self.trouble or self._is_stopped:
+            raise _out_of_reach()
+        waiting: Deferred[None] = Deferred()
+        waiting.addTimeout(CATCH_UP_SECONDS, self._reactor)
+        self._waiting.append(waiting)
+        try:
+            await waiting
+        except (defer.TimeoutError, defer.CancelledError):
+            raise _out_of_reach() from None
+
+    def next_write(self) -> str:
+        """A name that no write has had, of whichever server."""
+        self._written += 1
+        return f"{self._replica}-{self._written}"
+
+    def doubt(self, why: str) -> None:
+        """Something does not fit: everything is listed again."""
+        self._end_feed(_Doubt(why))
+
+    def lags(self, why: EtcdError) -> None:
+        """What the member should have told long ago it has not: another one may."""
+        if self._feed is not None:
+            self._feed_ended(why)
+
+    async def _keep_up(self) -> None:
+        self._client.load()
+        retry_seconds = _FIRST_RETRY_SECONDS
+        known = False
+        while True:
+            began = self._reactor.seconds()
+            try:
+                if not known or not await self._goes_on():
+                    known = False
+                    await self._list()
+                    known = True
+                await self._follow()
+            except (Compacted, _Doubt) as problem:
+                known = False
+                if str(problem):
+                    self._log.warn("the store is listed again: {problem}", problem=problem)
+            except EtcdError as error:
+                if error.is_refusal and not self._is_ready:
+                    raise StorageError(refused(error, self._target)) from None
+                self._in_trouble(str(error))
+            except StorageError as problem:
+                if not self._is_ready:
+                    raise
+                self._in_trouble(str(problem))
+            if self._reactor.seconds() - began > _LONGEST_RETRY_SECONDS:
+                retry_seconds = _FIRST_RETRY_SECONDS
+            if not self._others_to_ask():
+                await deferLater(self._reactor, retry_seconds * random.uniform(0.5, 1.0))
+                retry_seconds = min(retry_seconds * 2, _LONGEST_RETRY_SECONDS)
+
+    async def _goes_on(self) -> bool:
+        """Whether etcd still has the history that is known here, and where that ends."""
+        seen, marker, key = self.order.seen, self.order.marker, self._keys.marker
+        now = await self._client.read(RANGE, pb.RangeRequest(key=key))
+        if not now.kvs or now.kvs[0].mod_revision < seen:
+            self._log.error("etcd was put back to an earlier state: the store is listed again")
+            return False
+        if now.kvs[0].mod_revision > seen:
+            try:
+                now = await self._client.read(RANGE, pb.RangeRequest(key=key, revision=seen))
+            except EtcdError as error:
+                if error.is_compacted:
+                    return False
+                raise
+        then = now.kvs[0] if now.kvs else pb.KeyValue()
+        if then.mod_revision == seen and read_marker(key, then.value) == marker:
+            self._followed_from = seen + 1
+            return True
+        self._log.error("etcd has another history than before: the store is listed again")
+        return False
+
+    async def _list(self) -> None:
+        marker = await claim(self._client, self._keys, marker_value(self.next_write()))
+        complain = self.order.complain if self.created else None
+        objects, version = await list_all(self._client, self._keys, marker.revision, complain)
+        version = max(version, marker.seen)
+        if self.created:
+            self._history.start_over(objects, version)
+        else:
+            self._history.restore(objects, version, version)
+        self.order.begin(marker.seen, marker.write)
+        self.created = marker.created
+        # Not from what was written here last: others who use etcd may have had that compacted.
+        self._followed_from = marker.revision + 1
+
+    async def _follow(self) -> None:
+        """Show what happens, until that ends; fails with why."""
+        await self._client.authenticated()
+        ended = self._ended = Deferred()
+        feed = self._feed = Feed(
+            self._client, self._reactor, self._begun, self.order.events, self._feed_ended
+        )
+        feed.start(self._keys.first, self._keys.end, self._followed_from)
+        try:
+            await ended
+        finally:
+            self._stop_feed()
+            self.order.forget()
+
+    def _begun(self) -> None:
+        """From now on nothing is missed."""
+        self._is_following = True
+        self._compaction.start()
+        self._out_of_trouble()
+        self._tell_ready(None)
+        waiting_writes, self._waiting = self._waiting, []
+        for waiting in waiting_writes:
+            if not waiting.called:
+                waiting.callback(None)
+
+    def _feed_ended(self, why: Exception) -> None:
+        if isinstance(why, EtcdError) and self._feed is not None:
+            self._client.leave(self._feed.endpoint)
+            self._client.forget_token()
+        self._end_feed(why)
+
+    def _end_feed(self, why: Exception) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended.errback(why)
+
+    def _stop_feed(self) -> None:
+        feed, self._feed, self._ended, self._is_following = self._feed, None, None, False
+        if feed is not None:
+            feed.stop()
+
+    def _failed(self, failure: Failure) -> None:
+        if failure.check(defer.CancelledError):
+            return
+        if not failure.check(StorageError):
+            self._log.failure("the store has failed", failure)
+            failure = Failure(StorageError("the store has failed, see the log"))
+        self.trouble = failure.getErrorMessage()
+        self._tell_ready(failure)
+
+    def _tell_ready(self, failure: Failure | None) -> None:
+        self._outcome, self._is_ready = failure, failure is None
+        ready, self._ready = self._ready, []
+        for waiting in ready:
+            if waiting.called:
+                continue
+            if failure is None:
+                waiting.callback(None)
+            else:
+                waiting.errback(failure)
+
+    def _in_trouble(self, why: str) -> None:
+        self._failures += 1
+        if self._others_to_ask():
+            return
+        helps = hint(why, self._target)
+        # Once, but for who starts etcd, and only then learns that it wants a certificate.
+        if not self.trouble or (helps and not hint(self.trouble, self._target)):
+            self._log.warn(
+                "etcd at {target} does not serve the store: {why}{helps}",
+                target=self._target,
+                why=why,
+                helps=helps,
+            )
+        self.trouble = why or "does not answer"
+
+    def _others_to_ask(self) -> bool:
+        """Whether a member has failed and another one has not been asked yet."""
+        return 0 < self._failures < len(self._target.endpoints)
+
+    def _out_of_trouble(self) -> None:
+        self._failures = 0
+        if self.trouble:
+            self.trouble = ""
+            self._log.info("etcd at {target} serves the store again", target=self._target)
+
+
+def _out_of_reach() -> APIError:
+    return ServiceUnavailable(
+        "the store cannot write: etcd cannot be reached", retry_after_seconds=1
+    )

@@ -1,0 +1,129 @@
+"""
+What changes below our prefix, as etcd tells it: one watch, read by a thread.
+
+grpcio gives a stream to a thread that waits for it.  The thread hands each answer to the
+reactor and reads on when few of them wait there, so a server that is busy is not flooded: what it
+has not read, etcd keeps.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from twisted_exec.storage.etcd.client import WATCH, EtcdClient
+from twisted_exec.storage.etcd.errors import EtcdError, error_of
+from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
+
+_MOST_WAITING = 32
+"""Answers in the reactor's queue; etcd keeps each below 2 MiB."""
+
+
+class Compacted(Exception):
+    """etcd has forgotten what is asked for."""
+
+
+class Feed:
+    """
+    One watch, until it ends.
+
+    :param on_begun: called when etcd has taken it; never when it ends before.
+    :param on_events: called in the reactor's thread with the events of whole revisions, in
+        order, and with a function to be called when they have been dealt with.
+    :param on_end: called once with why it ended, never after :meth:`stop`; what comes is
+        :class:`Compacted` or an :class:`EtcdError`.
+    """
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        reactor: Any,
+        on_begun: Callable[[], None],
+        on_events: Callable[[list[pb.Event], Callable[[], None]], None],
+        on_end: Callable[[Exception], None],
+    ) -> None:
+        self._client, self._reactor = client, reactor
+        self._on_begun, self._on_events, self._on_end = on_begun, on_events, on_end
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._room = threading.Semaphore(_MOST_WAITING)
+        self._stopped = False
+        self._call: Any = None
+        self.endpoint = client.endpoint
+
+    def start(self, first: bytes, end: bytes, since: int) -> None:
+        """Begin, with what happened at the revision ``since``."""
+        create = pb.WatchCreateRequest(
+            key=first, range_end=end, start_revision=since, fragment=True
+        )
+        self._requests.put(pb.WatchRequest(create_request=create).SerializeToString())
+        self._link = self._client.link(self.endpoint)
+        self._link.began()
+        stub = self._link.channel.stream_stream(WATCH.path)
+        self._call = stub(self._asking(), metadata=self._client.metadata(WATCH))
+        threading.Thread(target=self._read, name="storage feed", daemon=True).start()
+
+    def stop(self) -> None:
+        """Nothing more is told."""
+        self._stopped = True
+        self._requests.put(None)
+        if self._call is not None:
+            self._call.cancel()
+        self._room.release()
+
+    def _asking(self) -> Iterator[bytes]:
+        # The stream ends with its requests: so they go on as long as it is wanted.
+        while (request := self._requests.get()) is not None:
+            yield request
+
+    def _read(self) -> None:
+        """The thread."""
+        problem: Exception
+        try:
+            self._read_answers()
+            problem = EtcdError(grpc.StatusCode.UNAVAILABLE, "etcd has ended the watch")
+        except grpc.RpcError:
+            problem = error_of(self._call)
+        except DecodeError:
+            problem = EtcdError(grpc.StatusCode.INTERNAL, "this is no answer of etcd's")
+        except (Compacted, EtcdError) as told:
+            problem = told
+        except Exception as unexpected:  # or nobody would notice that nothing comes
+            problem = EtcdError(grpc.StatusCode.INTERNAL, type(unexpected).__name__)
+        self._reactor.callFromThread(self._ended, problem)
+
+    def _read_answers(self) -> None:
+        events: list[pb.Event] = []
+        for raw in self._call:
+            answer = pb.WatchResponse.FromString(raw)
+            if answer.compact_revision:
+                raise Compacted
+            if answer.canceled:
+                raise EtcdError(grpc.StatusCode.UNAVAILABLE, answer.cancel_reason)
+            if answer.created:
+                self._reactor.callFromThread(self._tell_begun)
+            events.extend(answer.events)
+            if events and not answer.fragment:
+                self._room.acquire()
+                self._reactor.callFromThread(self._tell, events)
+                events = []
+
+    def _tell_begun(self) -> None:
+        if not self._stopped:
+            self._on_begun()
+
+    def _tell(self, events: list[pb.Event]) -> None:
+        if not self._stopped:
+            self._on_events(events, self._room.release)
+
+    def _ended(self, problem: Exception) -> None:
+        self._call.cancel()
+        self._requests.put(None)
+        self._link.ended()
+        if not self._stopped:
+            self._stopped = True
+            self._on_end(problem)

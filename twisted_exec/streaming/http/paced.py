@@ -1,0 +1,228 @@
+"""
+Answers that are too long for one piece: written as fast as the client reads.
+
+Whoever writes asks for room before each piece.  There is none while the client's
+buffers are full, so what a slow client holds is a piece, not the answer; and there
+is none until the reactor has seen to the others, when much was written at once:
+a fast client would otherwise have the server to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from zope.interface import implementer
+
+from twisted_exec.streaming.http.site import Request, respond
+
+_TURN_BYTES = 256 << 10
+"""How much one answer may write before others have their turn."""
+
+STALLED_SECONDS = 30.0
+"""How long a client may take nothing of an answer."""
+
+LONGEST_SECONDS = 600.0
+"""How long a client may take for all of it."""
+
+
+@implementer(IPushProducer)
+class Paced:
+    """
+    What is written to one client, piece by piece.
+
+    :ivar done: fires when it is over: finished, or cut because the client left or does
+        not read.
+    :ivar paused: the client's buffers are full.
+    :ivar gone: the client left, or was cut.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self.done: Deferred[None] = Deferred()
+        self.paused = False
+        self.gone = False
+        self._clock = clock
+        self._room: Deferred[None] | None = None
+        self._turn: IDelayedCall | None = None
+        self._written = 0
+
+    def put(self, data: bytes) -> None:
+        """Hand it to the transport."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Reset the connection, if there still is one."""
+        raise NotImplementedError
+
+    def write(self, data: bytes) -> None:
+        """Write now, room or not."""
+        self._written += len(data)
+        self.put(data)
+
+    def room(self) -> Deferred[None]:
+        """Fires when more should be written, or it is over.  One at a time."""
+        waiting: Deferred[None] = Deferred()
+        self._room = waiting
+        if self.done.called or not self.paused:
+            self._make_room()
+        return waiting
+
+    def _make_room(self) -> None:
+        if self._room is None:
+            return
+        if self._written >= _TURN_BYTES and not self.done.called:
+            if self._turn is None:
+                self._turn = self._clock.callLater(0, self._next_turn)
+            return
+        room, self._room = self._room, None
+        if not room.called:  # it may have been cancelled
+            room.callback(None)
+
+    def _next_turn(self) -> None:
+        self._turn, self._written = None, 0
+        if not self.paused:
+            self._make_room()
+
+    def finish(self) -> None:
+        """Nothing more will be written, but for what is on its way."""
+        if not self.done.called:
+            self.done.callback(None)
+        self._make_room()
+
+    def end(self) -> None:
+        """Nothing more is to come.  Called once, after :attr:`done`."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+
+    def evict(self) -> None:
+        """The client does not read, and others need the room; or it cannot be told all."""
+        self.gone = True
+        self.abort()
+        self.finish()
+
+    def pauseProducing(self) -> None:
+        """The client's buffers are full."""
+        self.paused = True
+
+    def resumeProducing(self) -> None:
+        """The client has read."""
+        self.paused, self._written = False, 0
+        self._make_room()
+
+    def stopProducing(self) -> None:
+        """The client has left."""
+        self.gone = True
+        self.finish()
+
+
+class PacedAnswer(Paced):
+    """The body of an answer that has begun."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request.channel.site.reactor)
+        self.request = request
+
+    def begin(self) -> None:
+        """Send the head."""
+        self.request.setHeader(b"Content-Type", b"application/json")
+        self.request.setHeader(b"Cache-Control", b"no-cache, private")
+        self.request.registerProducer(self, True)
+        self.request.write(b"")
+
+    def put(self, data: bytes) -> None:
+        """As :meth:`Paced.put`."""
+        self.request.write(data)
+
+    def abort(self) -> None:
+        """As :meth:`Paced.abort`."""
+        if not self.request.gone:
+            self.request.channel.transport.abortConnection()
+
+    def end(self) -> None:
+        """Finish the response, unless the client is lost."""
+        super().end()
+        # A connection that is being aborted must not be told that this was all.
+        if not self.gone and not self.request.gone and not self.request.finished:
+            self.request.unregisterProducer()
+            self.request.finish()
+
+
+class _Long(PacedAnswer):
+    """A long answer, of which the client must take something now and then."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._stalled: IDelayedCall | None = None
+        self._latest = self._clock.callLater(LONGEST_SECONDS, self.evict)
+        self._unread = request.channel.site.unread
+        self._piece_bytes = 0
+
+    def write(self, data: bytes) -> None:
+        self._piece_bytes = len(data)
+        super().write(data)
+
+    def pauseProducing(self) -> None:
+        super().pauseProducing()
+        if self._stalled is None:
+            self._stalled = self._clock.callLater(STALLED_SECONDS, self.evict)
+            self.request.channel.stalled = True
+            self._unread.keep(self, self._piece_bytes)
+
+    def resumeProducing(self) -> None:
+        self._go_on()
+        super().resumeProducing()
+
+    def _go_on(self) -> None:
+        self._unread.release(self)
+        stalled, self._stalled = self._stalled, None
+        if stalled is not None and stalled.active():
+            stalled.cancel()
+        if not self.request.gone:
+            self.request.channel.stalled = False
+
+    def end(self) -> None:
+        self._go_on()
+        if self._latest.active():
+            self._latest.cancel()
+        if not self.gone and not self.request.gone:
+            self.request.channel.answered(self._piece_bytes)
+        super().end()
+
+
+async def respond_pieces(request: Request, code: int, pieces: Iterator[bytes]) -> None:
+    """
+    Answer with a JSON document that is made piece by piece.
+
+    One piece alone is an answer like any other.  Returns when the last one was written;
+    a client that does not read is cut.
+
+    :param pieces: one or more.
+    """
+    first, second = next(pieces), next(pieces, None)
+    if second is None:
+        respond(request, code, first, "application/json")
+        return
+    request.setResponseCode(code)
+    answer = _Long(request)
+    answer.begin()
+    try:
+        await _write_all(answer, first, second, pieces)
+    except BaseException:
+        answer.evict()  # a part of it must not look like all of it
+        raise
+    finally:
+        answer.finish()
+        answer.end()
+
+
+async def _write_all(
+    answer: PacedAnswer, first: bytes, second: bytes, rest: Iterator[bytes]
+) -> None:
+    for piece in chain([first, second], rest):
+        await answer.room()
+        if answer.gone:
+            return
+        answer.write(piece)

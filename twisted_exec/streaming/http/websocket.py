@@ -1,0 +1,307 @@
+"""
+autobahn's WebSocket, as the two ends of a console need it.
+
+HTTP is not autobahn's business here: the request was read by twisted.web and
+checked by us, the answer was read by h11.  So autobahn is given a minimal head
+that it cannot refuse, and everything that a user could get wrong was answered
+with a JSON Status before.
+
+What else differs from autobahn as it comes:
+
+* sizes of what comes are limited (they are not by default), and a message that is too
+  large is told (1009) instead of the connection dropped;
+* all times are ours, on the clock we are given: autobahn's own closing timer
+  begins before a slow reader has the output, and ends in a reset;
+* no end is a reset, unless time is over;
+* a ping is answered while output is blocked, but only the latest of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import struct
+from functools import lru_cache
+from typing import Any
+from typing import Protocol as Typing
+
+from autobahn.twisted.websocket import (
+    WebSocketClientFactory,
+    WebSocketClientProtocol,
+    WebSocketServerFactory,
+    WebSocketServerProtocol,
+)
+from autobahn.websocket.xormasker import create_xor_masker  # type: ignore[attr-defined]
+from twisted.internet.interfaces import IProtocol, IReactorTime
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.streaming.remotecommand.carrier import PacedConnection
+from twisted_exec.wire.upgrade import accept_key
+
+NORMAL = 1000
+PROTOCOL_ERROR = 1002
+
+_TEXT, _BINARY = 1, 2
+
+_log = Logger()
+
+
+class SocketUser(Typing):
+    """Whom a :class:`MessageSocket` tells."""
+
+    def opened(self) -> None:
+        """Messages may be sent."""
+
+    def message_received(self, message: bytes) -> None:
+        """One whole message, binary or text."""
+
+    def pong_received(self) -> None:
+        """The peer answered a ping."""
+
+    def failing(self, reason: str) -> None:
+        """The peer broke the protocol; a message sent now still goes out before the Close."""
+
+    def close_received(self, code: int | None) -> None:
+        """The peer closed: it asks for it, or answers ours.  What follows is not this one's."""
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone; called once, the last call."""
+
+
+class MessageSocket(PacedConnection):
+    """What both ends add to autobahn's protocols; mixed in before them."""
+
+    state: Any
+    STATE_OPEN: Any
+    STATE_CLOSED: Any
+    user: SocketUser
+
+    # For the user.
+
+    def send(self, message: bytes, text: bool = False) -> None:
+        """Send one message, binary or text, unfragmented; dropped when the socket is closing."""
+        if self.can_send:
+            # autobahn's sendMessage has the limit of what comes for what goes, and raises.
+            self.sendFrame(opcode=_TEXT if text else _BINARY, payload=message)  # type: ignore[attr-defined]
+
+    def ping(self) -> None:
+        """Ask for a pong, unless the ping would only join a queue."""
+        if not self.blocked:
+            self.sendPing()  # type: ignore[attr-defined]
+
+    def close(self, code: int = NORMAL) -> None:
+        """Send a Close; what was sent before goes first."""
+        self.sendCloseFrame(code=code)  # type: ignore[attr-defined]
+
+    def fail(self, reason: str) -> None:
+        """The peer broke the protocol above this one."""
+        self._fail_connection(PROTOCOL_ERROR, reason)
+
+    @property
+    def can_send(self) -> bool:
+        """Neither side has sent a Close."""
+        return bool(self.state == self.STATE_OPEN)
+
+    # What Twisted and autobahn call.
+
+    def dataReceived(self, data: bytes) -> None:
+        # autobahn would keep what comes after the end, and format a debug message first.
+        if self.state != self.STATE_CLOSED:
+            self._dataReceived(data)  # type: ignore[attr-defined]
+
+    def sendData(self, data: bytes, sync: bool = False, chopsize: int | None = None) -> None:
+        # Without autobahn's coloured debug message for every frame: a quarter of an echo's cost.
+        self.transport.write(data)
+
+    def _onOpen(self) -> None:
+        # Without autobahn's reading of certificates: others have done that.
+        self.transport.registerProducer(self, True)
+        self.user.opened()
+
+    def connectionMade(self) -> None:
+        # Without autobahn's account of the transport, which knows one kind of TLS only and takes
+        # the peer's certificate to pieces for each session.
+        self.peer = str(self.transport.getPeer())
+        self._connectionMade()  # type: ignore[attr-defined]
+
+    def onMessageBegin(self, isBinary: bool) -> None:
+        super().onMessageBegin(isBinary)  # type: ignore[misc]
+        self.message_data: Any = bytearray()
+
+    def onMessageFrame(self, payload: list[bytes]) -> None:
+        # Not in a list: fragments count by their bytes there, and empty ones have none.
+        if not self.failedByMe:  # type: ignore[attr-defined]
+            self.message_data += b"".join(payload)
+
+    def onMessageEnd(self) -> None:
+        # Without autobahn's Future for every message.
+        message = bytes(self.message_data)
+        self.message_data = None
+        if not self.failedByMe:  # type: ignore[attr-defined]
+            self.user.message_received(message)
+
+    def onPing(self, payload: bytes) -> None:
+        self.asked(payload)
+
+    def answer(self, question: bytes) -> None:
+        self.sendPong(question)  # type: ignore[attr-defined]
+
+    def onPong(self, payload: bytes) -> None:
+        self.user.pong_received()
+
+    def onCloseFrame(self, code: int | None, reason: bytes | None) -> Any:
+        self.user.close_received(code)
+        return super().onCloseFrame(code, reason)  # type: ignore[misc]
+
+    def _fail_connection(self, code: int = PROTOCOL_ERROR, reason: str = "") -> None:
+        if self.can_send:
+            self.user.failing(reason)
+            super()._fail_connection(code, reason)  # type: ignore[misc]
+        else:
+            self.hang_up()
+
+    def dropConnection(self, abort: bool = False) -> None:
+        # autobahn resets the connection when the peer has answered our Close.
+        if self.state != self.STATE_CLOSED:
+            self.state = self.STATE_CLOSED
+            self.hang_up()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        told = self.connection_lost(reason)
+        self.wasClean = True  # keeps autobahn from composing a reason of its own
+        self._connectionLost(reason)  # type: ignore[attr-defined]
+        self.user.lost(told)
+
+
+class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc]
+    """
+    The server's end, over a connection that was taken over.
+
+    :param key: the client's ``Sec-WebSocket-Key``.
+    :param subprotocol: the one we chose; empty when the client offered none.
+    :param headers: of the 101, besides its own.
+    """
+
+    def __init__(self, key: str, subprotocol: str, headers: dict[str, str]) -> None:
+        super().__init__()
+        self._key, self._subprotocol, self._headers = key, subprotocol, headers
+
+    def makeConnection(self, transport: Any) -> None:
+        super().makeConnection(transport)
+        offer = f"Sec-WebSocket-Protocol: {self._subprotocol}\r\n" if self._subprotocol else ""
+        head = (
+            "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {self._key}\r\n{offer}\r\n"
+        )
+        self._dataReceived(head.encode("ascii"))
+
+    def onConnect(self, request: object) -> tuple[str | None, dict[str, str]]:
+        return self._subprotocol or None, self._headers
+
+
+class ClientSocket(MessageSocket, WebSocketClientProtocol):  # type: ignore[misc]
+    """The client's end, over a connection whose 101 was read and checked."""
+
+    def makeConnection(self, transport: Any) -> None:
+        super().makeConnection(transport)
+        head = (
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            # No subprotocol: autobahn did not ask for one, and would refuse it.
+            f"Sec-WebSocket-Accept: {accept_key(self.websocket_key).decode()}\r\n\r\n"
+        )
+        self._dataReceived(head.encode("ascii"))
+
+    def startHandshake(self) -> None:
+        self.websocket_key = new_key()  # the request went out already
+
+    def sendFrame(  # type: ignore[override]
+        self, opcode: int, payload: bytes = b"", **more: Any
+    ) -> None:
+        # Masked as RFC 6455 demands of a client, with the key 0, which changes
+        # nothing: masks keep scripts in browsers from talking HTTP to proxies, and
+        # we are no browser.  So no client needs autobahn's compiled parts.
+        self.sendData(_frame_head(opcode, len(payload)) + payload)
+
+    def onCloseFrame(self, code: int | None, reason: bytes | None) -> Any:
+        handled = super().onCloseFrame(code, reason)
+        # autobahn leaves the closing to the server; ours waits for this one.
+        self.hang_up()
+        return handled
+
+
+def _frame_head(opcode: int, length: int) -> bytes:
+    """Of a whole message in one frame, with a mask of 0."""
+    if length < 126:
+        return struct.pack("!BB4x", 0x80 | opcode, 0x80 | length)
+    if length <= 0xFFFF:
+        return struct.pack("!BBH4x", 0x80 | opcode, 0xFE, length)
+    return struct.pack("!BBQ4x", 0x80 | opcode, 0xFF, length)
+
+
+def new_key() -> bytes:
+    """A ``Sec-WebSocket-Key``."""
+    return base64.b64encode(os.urandom(16))
+
+
+@lru_cache(maxsize=8)
+def server_factory(clock: IReactorTime, message_bytes: int) -> WebSocketServerFactory:
+    """Options for the server's ends; one factory serves all with the same options."""
+    check_nvx()
+    factory = WebSocketServerFactory(reactor=clock, server=None)
+    factory.setProtocolOptions(openHandshakeTimeout=0, **_options(message_bytes))
+    return factory
+
+
+@lru_cache(maxsize=8)
+def client_factory(clock: IReactorTime, message_bytes: int) -> WebSocketClientFactory:
+    """Options for the client's ends; they mask with 0 and need no compiled parts."""
+    factory = WebSocketClientFactory(reactor=clock)
+    factory.setProtocolOptions(
+        openHandshakeTimeout=0, serverConnectionDropTimeout=0, **_options(message_bytes)
+    )
+    return factory
+
+
+def _options(message_bytes: int) -> dict[str, Any]:
+    return {
+        "failByDrop": False,
+        "maxMessagePayloadSize": message_bytes,
+        "maxFramePayloadSize": message_bytes,
+        "closeHandshakeTimeout": 0,
+        "utf8validateIncoming": False,
+    }
+
+
+def start(
+    socket: MessageSocket,
+    factory: Any,
+    user: SocketUser,
+    clock: IReactorTime,
+    linger_seconds: float,
+) -> IProtocol:
+    """
+    Make a socket ready to be given a connection.
+
+    :param linger_seconds: how long its end may take, behind the last byte.
+    """
+    socket.user, socket.clock, socket.linger_seconds = user, clock, linger_seconds
+    socket.factory = factory  # type: ignore[attr-defined]
+    return socket  # type: ignore[return-value]
+
+
+def check_nvx() -> bool:
+    """
+    Whether autobahn's compiled parts are there; logs a warning when not.
+
+    Without them a masked byte costs a thousand times as much.
+    """
+    masker = type(create_xor_masker(b"abcd", 999)).__module__
+    if masker != "autobahn.nvx._xormasker":
+        _log.warn(
+            "autobahn runs without its compiled parts (NVX): consoles will be slow;"
+            " is there a wheel for this platform, and is AUTOBAHN_USE_NVX=0 not set?"
+        )
+        return False
+    return True

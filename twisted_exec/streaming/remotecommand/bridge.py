@@ -1,0 +1,240 @@
+"""
+The two legs of a session whose client and next hop speak differently.
+
+Each is told by its carrier what came, says to the joint what that means, and knows
+in which state its connection is; what passes from one to the other is decided in
+:mod:`~twisted_exec.streaming.remotecommand.translate`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol as Typing
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from twisted_exec.api.status import BadGateway
+from twisted_exec.streaming.interfaces import INTERNAL, Ending
+from twisted_exec.streaming.remotecommand.carrier import ClientCarrier, ServerCarrier
+from twisted_exec.wire.channel import Channel
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.remotecommand.messages import STATUS_LIMIT_BYTES, decode_ending, has_status
+
+LOST = "connection to the machine lost before the session's status"
+
+SILENT_SECONDS = 61.0
+"""A next hop that answers nothing for so long is dead."""
+
+LEAVE_SECONDS = 5.0
+"""How long the next hop may take to close, once the user has left."""
+
+
+class Bridge(Typing):
+    """Whom the legs tell."""
+
+    @property
+    def clock(self) -> IReactorTime:
+        """For time limits."""
+
+    def pump(self) -> None:
+        """The user's leg takes output now."""
+
+    def input(self, channel: Channel, data: bytes) -> None:
+        """The user typed, or has another size."""
+
+    def input_over(self) -> None:
+        """The user has no more input."""
+
+    def user_flow(self, full: bool) -> None:
+        """The user takes no more for now, or again."""
+
+    def user_broke(self, reason: str) -> None:
+        """The user's client breaks the protocol; it can still be told something."""
+
+    def user_left(self, reason: str) -> None:
+        """The user goes, or is gone; may repeat."""
+
+    def output(self, channel: Channel, data: bytes) -> None:
+        """The machine printed."""
+
+    def machine_over(self, reason: str) -> None:
+        """The machine's end has said all, or is lost; called once."""
+
+    def gone(self) -> None:
+        """A leg's connection is gone; each leg's last call."""
+
+
+def cancel(timer: IDelayedCall | None) -> None:
+    """Stop a timer that may have gone off, or never have been set."""
+    if timer is not None and timer.active():
+        timer.cancel()
+
+
+class FrontendConnection:
+    """What the user's carrier tells."""
+
+    carrier: ServerCarrier
+    open = False
+    gone = False
+
+    def __init__(self, joint: Bridge) -> None:
+        self._joint = joint
+
+    def use(self, carrier: ServerCarrier) -> None:
+        self.carrier = carrier
+        carrier.on_flow(self._joint.user_flow)
+
+    @property
+    def takes(self) -> bool:
+        """It may be sent something."""
+        return self.open and not self.gone and not self.carrier.blocked
+
+    # CarrierUser
+
+    def connected(self) -> None:
+        """It is the channels that count."""
+
+    def opened(self) -> None:
+        self.open = True
+        self._joint.pump()
+
+    def received(self, channel: Channel, data: bytes) -> None:
+        if channel in (Channel.STDIN, Channel.RESIZE):
+            self._joint.input(channel, data)
+
+    def ended(self, channel: Channel) -> None:
+        if channel is Channel.STDIN:
+            self._joint.input_over()
+
+    def pong_received(self) -> None:
+        """That the peer lives is known from TCP."""
+
+    def failing(self, reason: str) -> None:
+        self._joint.user_broke(reason)
+
+    def close_received(self) -> None:
+        self._joint.user_left("client closed")
+
+    def lost(self, reason: str) -> None:
+        self.gone = True
+        self._joint.user_left(reason.replace("connection", "client", 1))
+        self._joint.gone()
+
+
+class BackendConnection:
+    """
+    What the machine's carrier tells.
+
+    :ivar opening: fires when the streams are there; fails with 502 when that cannot be.
+    :ivar over: nothing more will come.
+    """
+
+    carrier: ClientCarrier
+    over = False
+    gone = False
+
+    def __init__(self, joint: Bridge) -> None:
+        self._joint, self._clock = joint, joint.clock
+        self.opening: Deferred[None] = Deferred(self._abandon)
+        self._abandoned = False
+        self._hearing = True
+        self._heard_at = 0.0
+        self._status = b""
+        self._status_ended = False
+        self._why = ""
+        self._leaving: IDelayedCall | None = None
+
+    def _abandon(self, opening: Deferred[None]) -> None:
+        self._abandoned = True
+        self.carrier.abort()
+
+    def hear(self, hearing: bool) -> None:
+        """Read on, or not for now."""
+        if hearing is not self._hearing and not self.gone:
+            self._hearing, self._heard_at = hearing, self._clock.seconds()
+            if hearing:
+                self.carrier.transport.resumeProducing()
+            else:
+                self.carrier.transport.pauseProducing()
+
+    def leave(self) -> None:
+        """The user is done: close, and wait a little for the machine's end to do so."""
+        if self.gone or self._leaving is not None:
+            return
+        self.hear(True)  # its end must be seen
+        self.over = True
+        self._leaving = self._clock.callLater(LEAVE_SECONDS, self.carrier.hang_up)
+        self.carrier.close()
+
+    @property
+    def silent(self) -> bool:
+        """It owes an answer for too long."""
+        quiet_seconds = self._clock.seconds() - self._heard_at
+        held_up = self.carrier.blocked or not self._hearing
+        return quiet_seconds >= SILENT_SECONDS and not held_up
+
+    def give_up(self) -> None:
+        """It is dead."""
+        self._why = f"the machine's end has not answered for {SILENT_SECONDS:g} seconds"
+        self.carrier.abort()
+
+    def ending(self) -> Ending | bytes:
+        """How it ended: the Status as it came, if it was one."""
+        if not (self._status or self._status_ended):
+            return Ending(INTERNAL, self._why or LOST)
+        try:
+            ending = decode_ending(self._status, self.carrier.protocol)
+        except RemoteProtocolError as problem:
+            return Ending(INTERNAL, f"the machine's status cannot be read: {problem}")
+        verbatim = self._status and has_status(self.carrier.protocol)
+        return self._status if verbatim else ending
+
+    # CarrierUser
+
+    def connected(self) -> None:
+        """It is the channels that count."""
+
+    def opened(self) -> None:
+        self.hear(False)  # nobody is there yet
+        self._heard_at = self._clock.seconds()
+        self.opening.callback(None)
+
+    def received(self, channel: Channel, data: bytes) -> None:
+        self._heard_at = self._clock.seconds()
+        if self.over:
+            return
+        if channel is Channel.ERROR:
+            self._status += data
+            if len(self._status) > STATUS_LIMIT_BYTES:
+                self.carrier.fail("the status is too large")
+        elif channel in (Channel.STDOUT, Channel.STDERR):
+            self._joint.output(channel, data)
+
+    def ended(self, channel: Channel) -> None:
+        if channel is Channel.ERROR:
+            self._status_ended = True
+
+    def pong_received(self) -> None:
+        self._heard_at = self._clock.seconds()
+
+    def failing(self, reason: str) -> None:
+        self._status, self._status_ended = b"", False
+        self._why = f"the machine's end broke the protocol: {reason}"
+        self.close_received()
+
+    def close_received(self) -> None:
+        if not self.over:
+            self.over = True
+            self._joint.machine_over("backend closed")
+
+    def lost(self, reason: str) -> None:
+        self.gone = True
+        cancel(self._leaving)
+        if not self.opening.called:
+            if not self._abandoned:
+                self.opening.errback(BadGateway(self._why or reason))
+            return
+        if not self.over:
+            self.over = True
+            self._joint.machine_over(reason.replace("connection", "backend", 1))
+        self._joint.gone()

@@ -1,0 +1,174 @@
+"""
+Making carriers: of a request that was accepted, and of a connection that was made.
+
+Both ends of a console, and whoever joins two legs that speak differently, begin here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol as Typing
+
+from twisted.internet.interfaces import IProtocol, IReactorTime
+
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.http.websocket import (
+    ClientSocket,
+    ServerSocket,
+    client_factory,
+    server_factory,
+    start,
+)
+from twisted_exec.streaming.remotecommand.carrier import CarrierUser, ClientCarrier, ServerCarrier
+from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY, STREAM_PROTOCOL
+from twisted_exec.streaming.remotecommand.spdy_carrier import ClientSPDY, ServerSPDY
+from twisted_exec.streaming.remotecommand.websocket_carrier import ClientMessages, ServerMessages
+from twisted_exec.wire.channel import Channel
+from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
+from twisted_exec.wire.stream_options import StreamOptions
+from twisted_exec.wire.upgrade import SPDY, switching_protocols, values
+
+MESSAGE_BYTES = 32 << 20
+"""The largest message from a server; ours sends 32 KiB, Go servers at most this."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """
+    Bounds of one session.
+
+    :param message_bytes: the largest WebSocket message from the client, 64 KiB or
+        more; larger ones end the session with Close 1009.
+    :param input_bytes: kept while the machine takes no input; beyond it the
+        client is not read any more.
+    :param hold_seconds: how long output is held back for a client that loses what
+        comes too early (kubectl).
+    :param open_seconds: how long a SPDY client may take to open its streams.
+    :param close_seconds: how long the client may take to leave, counted
+        from the last progress of the output.
+    :param ping_seconds: between pings to the client, which keep the
+        connections through load balancers alive.  No pong is demanded: a user
+        whose terminal is stopped must not lose the session.
+    """
+
+    message_bytes: int = 1 << 20
+    input_bytes: int = 256 << 10
+    hold_seconds: float = 0.1
+    open_seconds: float = 30
+    close_seconds: float = 15
+    ping_seconds: float = 30
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class ServerUser(CarrierUser, Typing):
+    """Whom a client's carrier tells, and who speaks through it."""
+
+    def use(self, carrier: ServerCarrier) -> None:
+        """What it speaks through; called once, before anything else."""
+
+
+def accept(
+    request: Request,
+    protocol: str,
+    user: ServerUser,
+    *,
+    session: str,
+    clock: IReactorTime,
+    limits: Limits = DEFAULT_LIMITS,
+) -> None:
+    """
+    Answer an upgrade request with a 101 and carry on.
+
+    ``user`` is told of the connection before this returns, and over a WebSocket of
+    all that the client sent right behind its request.
+
+    :param protocol: what :func:`~twisted_exec.streaming.remotecommand.negotiation.choose_protocol` chose.
+    :param session: the session's id, told to the client as ``Audit-Id``.
+    :raises ConnectionDone: the client has left.
+    """
+    take = _accept_spdy if is_upgrade(request) == SPDY else _accept_websocket
+    take(request, protocol, user, session, clock, limits)
+
+
+def _accept_websocket(
+    request: Request,
+    protocol: str,
+    user: ServerUser,
+    session: str,
+    clock: IReactorTime,
+    limits: Limits,
+) -> None:
+    (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
+    socket = ServerSocket(key.decode("ascii"), protocol, {"Audit-Id": session})
+    hold_seconds = limits.hold_seconds if _may_be_deaf(request) else 0.0
+    carrier = ServerMessages(socket, protocol, user, clock, hold_seconds)
+    user.use(carrier)
+    factory = server_factory(clock, limits.message_bytes)
+    take_over(request, start(socket, factory, carrier, clock, limits.close_seconds))
+
+
+def _may_be_deaf(request: Request) -> bool:
+    """Whether a client is one that loses what comes too early; see ``streaming.channels``."""
+    agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
+    return b" kubernetes/" in agent  # as client-go names itself, whatever the program
+
+
+def _accept_spdy(
+    request: Request,
+    protocol: str,
+    user: ServerUser,
+    session: str,
+    clock: IReactorTime,
+    limits: Limits,
+) -> None:
+    carrier = ServerSPDY(
+        protocol,
+        StreamOptions.of(request.args).channels,
+        user=user,
+        clock=clock,
+        open_seconds=limits.open_seconds,
+        linger_seconds=limits.close_seconds,
+    )
+    user.use(carrier)
+    headers = [(STREAM_PROTOCOL, protocol.encode("ascii")), (b"Audit-Id", session.encode("ascii"))]
+    take_over(request, carrier, switching_protocols(SPDY, headers))
+
+
+def over(
+    way: str,
+    protocol: str,
+    user: CarrierUser,
+    *,
+    clock: IReactorTime,
+    open_seconds: float,
+    linger_seconds: float,
+    channels: Collection[Channel] = TERMINAL,
+) -> tuple[ClientCarrier, IProtocol]:
+    """
+    A carrier to a server, and what is to be given the connection.
+
+    :param way: how the server was asked: with a WebSocket's protocol, or
+        :data:`~twisted_exec.streaming.remotecommand.negotiation.OVER_SPDY`.
+    :param protocol: what it chose.
+    :param open_seconds: how long the streams may take, if there are any to open.
+    :param linger_seconds: how long the end may take, behind the last byte.
+    :param channels: the streams to open; a WebSocket has them all.
+    """
+    if way == OVER_SPDY:
+        streams = ClientSPDY(
+            protocol,
+            channels,
+            user=user,
+            clock=clock,
+            open_seconds=open_seconds,
+            linger_seconds=linger_seconds,
+        )
+        return streams, streams
+    socket = ClientSocket()
+    carrier = ClientMessages(socket, protocol, user)
+    factory = client_factory(clock, MESSAGE_BYTES)
+    return carrier, start(socket, factory, carrier, clock, linger_seconds)

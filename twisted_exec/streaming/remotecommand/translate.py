@@ -1,0 +1,351 @@
+"""
+Joining two legs of a console that speak differently.
+
+A hop in the middle passes a stream on unread.  It reads it only where the next hop
+refuses what the client speaks: a real ironcore runtime and a kubelet know SPDY and
+version 4 over a WebSocket, kubectl from 1.30 on opens version 5.  Then the hop asks
+the next one in another way, and both streams are decoded and encoded here, as
+kube-apiserver's ``StreamTranslator`` does it
+(``k8s.io/apiserver/pkg/util/proxy/streamtranslator.go``), which see for what is
+passed: input and its end, sizes, output, errors, and how the session ended.
+
+What is better than there: the client is answered when the next hop's streams are
+open, so until then a failure is an HTTP error like any other; after that it is a
+Status, on the channel where it belongs.  Nothing is kept beyond one read of each
+side, 256 KiB of input while the machine takes none, and what the transports hold:
+each paces the other.  And a hop that must end the session says so in the stream.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from twisted_exec.api.status import APIError
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
+from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.interfaces import INTERNAL, Ending
+from twisted_exec.streaming.remotecommand.bridge import (
+    LEAVE_SECONDS,
+    BackendConnection,
+    FrontendConnection,
+    cancel,
+)
+from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS, Limits, accept, over
+from twisted_exec.streaming.remotecommand.negotiation import (
+    OVER_SPDY,
+    Attempt,
+    OtherProtocol,
+    choose_protocol,
+    of_the_protocol,
+)
+from twisted_exec.streaming.remotecommand.server import READ_ONLY
+from twisted_exec.wire.channel import V4, V5, Channel
+from twisted_exec.wire.remotecommand.messages import decode_ending, encode_ending, has_status
+from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
+from twisted_exec.wire.stream_options import StreamOptions
+from twisted_exec.wire.upgrade import SPDY
+
+BEAT_SECONDS = 10.0
+"""Between pings to both sides: runtimes of other makes drop what is idle for 30 s."""
+
+_OTHER_WAYS = {SPDY: (V5, V4), b"websocket": (OVER_SPDY, V4)}
+"""SPDY before version 4 of a WebSocket: it can tell the end of input."""
+
+
+async def translate(
+    request: Request,
+    ask: Callable[[Attempt], Awaitable[Upgraded]],
+    translation: Translation,
+    *,
+    open_seconds: float,
+    streams: Collection[Channel] | None = None,
+) -> bool:
+    """
+    Carry a request on to a next hop that refused its protocol.
+
+    :param ask: asks that hop, on a new connection, for what is given; raises
+        :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused`.
+    :param open_seconds: how long the next hop's streams may take.
+    :param streams: those that the next hop waits for; ``None``: those that the
+        request asks for, and a terminal's when it does not say.
+    :return: whether it was possible; if not, nothing was answered.
+    :raises APIError: the next hop refuses the request itself, or is not there.
+    :raises ConnectionDone: the client has left.
+    """
+    try:
+        protocol = choose_protocol(request)
+    except APIError:
+        return False  # it is not for a console, as far as we know
+    wanted = streams or requested_channels(StreamOptions.of(request.args))
+    for way in _OTHER_WAYS[is_upgrade(request)]:
+        attempt = Attempt.over(way)
+        try:
+            upgraded = await ask(attempt)
+            chosen = attempt.chosen(upgraded)
+        except UpgradeRefused as refused:
+            if not of_the_protocol(refused):
+                raise
+        except OtherProtocol:
+            continue
+        else:
+            await translation.begin(upgraded, way, chosen, wanted, open_seconds)
+            translation.take(request, protocol)
+            return True
+    return False
+
+
+def requested_channels(asked: StreamOptions) -> frozenset[Channel]:
+    """The streams that a server waits for which goes by the request, as kubelets do."""
+    if asked.channels is None:
+        return TERMINAL
+    return asked.channels | ({Channel.RESIZE} if asked.tty else set())
+
+
+class Translation:
+    """
+    One session whose two legs speak differently.
+
+    :param session: its id.
+    :param on_end: called once, when both connections are gone, with the reason for
+        audit, as :class:`~twisted_exec.streaming.splice.Splice` has it; never when
+        the client was not answered.
+    :ivar bytes_to_machine: input that was passed on, without framing.
+    :ivar bytes_to_user: output that was passed on, without framing.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        on_end: Callable[[str], None],
+        *,
+        session: str,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.clock, self._limits = clock, limits
+        self._on_end, self._session = on_end, session
+        self.bytes_to_machine = self.bytes_to_user = 0
+        self._user, self._machine = FrontendConnection(self), BackendConnection(self)
+        self._held: deque[tuple[Channel, bytes]] = deque()  # output, until the user takes it
+        self._pumping = False
+        self._told = False  # how it ended was said to the user, or never will be
+        self._asked = StreamOptions()
+        self._refused = False  # a user who looks on was told so
+        self._unsent = 0  # bytes of input since the machine took no more
+        self._reason = ""
+        self._beat: IDelayedCall | None = None
+        self._patience: IDelayedCall | None = None  # with the user, at the end
+
+    # How it begins.
+
+    async def begin(
+        self,
+        upgraded: Upgraded,
+        way: str,
+        protocol: str,
+        streams: Collection[Channel],
+        open_seconds: float,
+    ) -> None:
+        """
+        Open the machine's streams.
+
+        :raises BadGateway: they cannot be had.
+        """
+        machine = self._machine
+        machine.carrier, holder = over(
+            way,
+            protocol,
+            machine,
+            clock=self.clock,
+            open_seconds=open_seconds,
+            linger_seconds=LEAVE_SECONDS,
+            channels=streams,
+        )
+        machine.carrier.on_flow(self._machine_flow)
+        upgraded.hand_over(holder)
+        await machine.opening
+
+    def take(self, request: Request, protocol: str) -> None:
+        """
+        Answer the client.
+
+        :raises ConnectionDone: it has left; the machine's connection is closed.
+        """
+        clock, limits = self.clock, self._limits
+        self._asked = StreamOptions.of(request.args)
+        try:
+            accept(request, protocol, self._user, session=self._session, clock=clock, limits=limits)
+        except BaseException:
+            self._machine.carrier.abort()
+            raise
+        if not self._told:
+            self._beat = clock.callLater(BEAT_SECONDS, self._ping)
+
+    # What the hop asks.
+
+    def end(self, ending: Ending) -> None:
+        """End the session, saying why to the user."""
+        self._tell(ending, ending.reason)
+        self._close()
+
+    def cut(self) -> None:
+        """End it without a word."""
+        self._told, self._reason = True, self._reason or "cut"
+        for end in (self._user, self._machine):
+            if not end.gone:
+                end.carrier.abort()
+
+    # From the user to the machine.
+
+    def input(self, channel: Channel, data: bytes) -> None:
+        """The user typed, or has another size."""
+        if self._told or self._machine.over:
+            return
+        if not self._asked.takes_input and (channel is Channel.STDIN or self._asked.read_only):
+            self._refuse(channel)
+            return
+        machine = self._machine.carrier
+        if channel is Channel.STDIN:
+            self.bytes_to_machine += len(data)
+        machine.send(channel, data)
+        if machine.blocked:
+            self._unsent += len(data)
+            if self._unsent >= self._limits.input_bytes:
+                # Its pings stay unread as well from here on; nothing else makes it stop.
+                self._user.carrier.transport.pauseProducing()
+
+    def _refuse(self, channel: Channel) -> None:
+        """As our own machine's end would; this one may not know what looking on is."""
+        if channel is Channel.STDIN and self._asked.read_only and not self._refused:
+            self._refused = True
+            self.output(Channel.STDOUT, READ_ONLY)
+
+    def input_over(self) -> None:
+        """
+        The user has no more input.
+
+        Version 4 over a WebSocket cannot tell that; the session goes on without.
+        """
+        if not self._machine.over and self._machine.carrier.can_half_close:
+            self._machine.carrier.end(Channel.STDIN)
+
+    def _machine_flow(self, full: bool) -> None:
+        if full:
+            return
+        was_full, self._unsent = self._unsent >= self._limits.input_bytes, 0
+        if was_full and not self._user.gone:
+            self._user.carrier.transport.resumeProducing()
+
+    # From the machine to the user.
+
+    def output(self, channel: Channel, data: bytes) -> None:
+        """The machine printed."""
+        if not self._told:
+            self._held.append((channel, data))
+            self.pump()
+
+    def machine_over(self, reason: str) -> None:
+        """The machine's end has said all, or is lost."""
+        self._reason = self._reason or reason
+        self.pump()
+
+    def user_flow(self, full: bool) -> None:
+        """The user takes no more for now, or again."""
+        if self._patience is not None and self._patience.active() and not full:
+            self._patience.reset(self._limits.close_seconds)  # it reads; be patient
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what there is, as far as the user takes it; behind all of it, how it ended."""
+        if self._pumping or self._told:
+            return
+        self._pumping = True  # a write may pause and resume us at once
+        while self._held and self._user.takes:
+            self._send(*self._held.popleft())
+        self._pumping = False
+        if not self._machine.over:
+            self._machine.hear(self._user.takes)
+        elif self._user.takes:
+            self._tell(self._machine.ending(), self._reason)
+            self._close()
+        elif self._user.open:
+            self._be_patient()
+
+    def _send(self, channel: Channel, data: bytes) -> None:
+        self.bytes_to_user += len(data)
+        self._user.carrier.send(channel, data)
+
+    # How it ends.
+
+    def _tell(self, ending: Ending | bytes, reason: str) -> None:
+        """
+        Say how it ended to the user; to close is the caller's.
+
+        :param ending: or a Status as the machine's end wrote it.
+        """
+        if self._told or self._user.gone:
+            return
+        while self._held and self._user.open:
+            self._send(*self._held.popleft())
+        self._told, self._reason = True, reason
+        carrier = self._user.carrier
+        carrier.send_status(_in_words_of(carrier.protocol, ending))
+        carrier.transport.resumeProducing()  # that it leaves must be seen
+        self._be_patient()
+        self._machine.leave()
+
+    def _close(self) -> None:
+        if not self._user.gone:
+            self._user.carrier.close()
+
+    def _be_patient(self) -> None:
+        cancel(self._patience)
+        hang_up = self._user.carrier.hang_up
+        self._patience = self.clock.callLater(self._limits.close_seconds, hang_up)
+
+    def user_broke(self, reason: str) -> None:
+        """The user's client is none."""
+        told = f"the client broke the protocol: {reason}"
+        self._tell(Ending(INTERNAL, told), f"protocol error: {reason}")
+
+    def user_left(self, reason: str) -> None:
+        """The user goes, or is gone."""
+        if not self._told:
+            self._told, self._reason = True, self._reason or reason
+            self._machine.leave()
+
+    def gone(self) -> None:
+        """A connection is gone; with both of them, so is the session."""
+        if self._user.gone:
+            cancel(self._patience)
+        if self._user.gone and self._machine.gone:
+            cancel(self._beat)
+            self._on_end(self._reason)
+            # What held it together is cut: OpenSSL's memory is no reason for the
+            # garbage collector to run, and would pile up.
+            del self._user, self._machine, self._on_end
+
+    # Life
+
+    def _ping(self) -> None:
+        self._beat = None
+        if self._told or self._machine.over:
+            return
+        if self._machine.silent:
+            self._machine.give_up()
+        else:
+            self._machine.carrier.ping()
+            self._user.carrier.ping()
+            self._beat = self.clock.callLater(BEAT_SECONDS, self._ping)
+
+
+def _in_words_of(protocol: str, ending: Ending | bytes) -> bytes:
+    """A Status that somebody else wrote passes as it is to whoever reads one."""
+    if isinstance(ending, bytes):
+        if has_status(protocol):
+            return ending
+        ending = decode_ending(ending, V4)
+    return encode_ending(ending, protocol)

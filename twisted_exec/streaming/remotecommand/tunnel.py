@@ -1,0 +1,309 @@
+"""
+SPDY inside the messages of a WebSocket, for a next hop that knows only SPDY.
+
+kubectl forwards ports, from 1.31 on, over a WebSocket whose binary messages are the bytes of a SPDY
+connection (subprotocol ``SPDY/3.1+portforward.k8s.io``); where one message ends means nothing, and an
+empty one is no end.  A server that knows the tunnel gets it unread.  One that does not (a kubelet before
+1.36, an API server before 1.30) is asked for SPDY itself, and the messages are taken off here: the bytes
+in them are nobody's business, so what holds for a splice holds for them.
+
+The order is that of kube-apiserver's tunnel (``k8s.io/apiserver/pkg/util/proxy/streamtunnel.go``): the
+next hop is asked first, so its refusal is an HTTP error; the client is answered with the prefix before
+what the next hop chose.  Either side's end ends the other: the WebSocket with a Close behind the last
+byte, the SPDY connection behind what was sent to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.status import BadRequest
+from twisted_exec.streaming.flow import close_behind
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.upgrade_client import Upgraded
+from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.http.websocket import (
+    NORMAL,
+    PROTOCOL_ERROR,
+    ServerSocket,
+    server_factory,
+    start,
+)
+from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.streaming.remotecommand.bridge import cancel
+from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS
+from twisted_exec.streaming.remotecommand.negotiation import STREAM_PROTOCOL, Attempt, OtherProtocol
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.upgrade import SPDY, WEBSOCKET, check_websocket, tokens, values
+
+PREFIX = "SPDY/3.1+"
+"""Of a subprotocol that is a tunnel; what follows is a protocol over SPDY."""
+
+GOING_AWAY, BROKEN = 1001, 1011
+
+LEAVE_SECONDS = 1.0
+"""How long the next hop may take to close, once the user has left."""
+
+_MESSAGE_BYTES = 32 << 10
+
+
+def tunnelled(request: Request) -> list[str]:
+    """
+    The protocols that a request offers to speak over SPDY in a tunnel; none when it is for none.
+
+    As in Kubernetes, their names end with ``.k8s.io``.
+    """
+    headers = header_pairs(request.requestHeaders)
+    if is_upgrade(request) != WEBSOCKET:
+        return []
+    offered = [
+        one.decode("ascii", "replace") for one in tokens(values(headers, b"sec-websocket-protocol"))
+    ]
+    found = [one for one in offered if one.startswith(PREFIX) and one.endswith(".k8s.io")]
+    return [one.removeprefix(PREFIX) for one in found]
+
+
+async def untunnel(
+    request: Request, ask: Callable[[Attempt], Awaitable[Upgraded]], tunnel: Tunnel
+) -> str:
+    """
+    Carry a tunnel on to a next hop that refused it, without the tunnel.
+
+    :param ask: asks that hop, on a new connection, for what is given.
+    :return: the subprotocol that the client was told.
+    :raises UpgradeRefused: the next hop refuses that as well.
+    :raises OtherProtocol: it speaks something that was not offered.
+    :raises BadRequest: the client's handshake is not complete.
+    :raises ConnectionDone: the client has left.
+    """
+    try:
+        check_websocket(request.method, header_pairs(request.requestHeaders))
+    except RemoteProtocolError as problem:
+        raise BadRequest(str(problem)) from None
+    attempt = _over_spdy(tunnelled(request))
+    upgraded = await ask(attempt)
+    protocol = PREFIX + attempt.chosen(upgraded)
+    try:
+        tunnel.take(request, protocol)
+    except BaseException:
+        upgraded.abort()
+        raise
+    upgraded.hand_over(tunnel.machine)
+    return protocol
+
+
+def _over_spdy(protocols: list[str]) -> Attempt:
+    def check(upgraded: Upgraded) -> str:
+        told = tokens(values(upgraded.headers, STREAM_PROTOCOL))
+        chosen = told[0].decode("ascii", "replace") if len(told) == 1 else ""
+        if chosen not in protocols:
+            raise OtherProtocol("the server speaks a protocol over SPDY that was not offered")
+        return chosen
+
+    offers = [(STREAM_PROTOCOL, one.encode("ascii")) for one in protocols]
+    upgrade = [(b"Connection", b"Upgrade"), (b"Upgrade", SPDY), (b"Content-Length", b"0")]
+    return Attempt(b"POST", [*upgrade, *offers], check)
+
+
+class Tunnel:
+    """
+    One session whose client is in a tunnel, and whose next hop is not.
+
+    :param on_end: called once, when both connections are gone, with the reason for audit; never
+        when the client was not answered.
+    :ivar machine: what is to be given the next hop's connection.
+    :ivar bytes_to_machine: of the inner connection.
+    :ivar bytes_to_user: of the inner connection.
+    """
+
+    def __init__(self, clock: IReactorTime, on_end: Callable[[str], None], *, session: str) -> None:
+        self._clock, self._on_end, self._session = clock, on_end, session
+        self.bytes_to_machine = self.bytes_to_user = 0
+        self.machine = _MachineEnd(self)
+        self._socket: _Socket
+        self._early: list[bytes] = []
+        self._reason = ""
+        self._user_gone = False
+        self._closing: IDelayedCall | None = None  # with the user's connection
+        self._leaving: IDelayedCall | None = None  # with the next hop's
+
+    def take(self, request: Request, protocol: str) -> None:
+        """
+        Answer the client.
+
+        :raises ConnectionDone: it has left.
+        """
+        (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
+        limits = DEFAULT_LIMITS
+        self._socket = _Socket(key.decode("ascii"), protocol, {"Audit-Id": self._session})
+        self._socket.on_flow(self.machine.pace)
+        factory = server_factory(self._clock, limits.message_bytes)
+        take_over(request, start(self._socket, factory, self, self._clock, limits.close_seconds))
+
+    # What the hop asks.
+
+    def end(self, ending: Ending) -> None:
+        """End the session.  What is forwarded has no place to say why."""
+        self._over(ending.reason, GOING_AWAY)
+
+    def cut(self) -> None:
+        """End it at once."""
+        self._reason = self._reason or "cut"
+        for end in (self._socket, self.machine):
+            if end.transport is not None:
+                end.transport.abortConnection()
+
+    # What the next hop's end tells.
+
+    def connected(self) -> None:
+        """The machine's end has its connection: let go what came before."""
+        early, self._early = b"".join(self._early), []
+        if early:
+            self.machine.transport.write(early)
+        if self._user_gone:
+            self._leave()
+        else:
+            self.machine.pace(self._socket.blocked)
+
+    def from_machine(self, data: bytes) -> None:
+        self.bytes_to_user += len(data)
+        for at in range(0, len(data), _MESSAGE_BYTES):
+            self._socket.send(data[at : at + _MESSAGE_BYTES])
+
+    def machine_gone(self, clean: bool) -> None:
+        self._over(f"backend {'closed' if clean else 'lost'}", NORMAL if clean else BROKEN)
+        cancel(self._leaving)
+        self._finish()
+
+    # SocketUser
+
+    def opened(self) -> None:
+        """The machine's end is there already."""
+
+    def message_received(self, message: bytes) -> None:
+        self.bytes_to_machine += len(message)
+        if self.machine.transport is None:
+            self._early.append(message)
+        elif message:
+            self.machine.transport.write(message)
+
+    def pong_received(self) -> None:
+        """Nobody asked."""
+
+    def failing(self, reason: str) -> None:
+        self._reason = self._reason or f"protocol error: {reason}"
+
+    def close_received(self, code: int | None) -> None:
+        self._reason = self._reason or "client closed"
+        self._leave()
+
+    def lost(self, reason: str) -> None:
+        self._user_gone = True
+        self._reason = self._reason or reason.replace("connection", "client", 1)
+        cancel(self._closing)
+        self._leave()
+        self._finish()
+
+    # How it ends.
+
+    def _over(self, reason: str, code: int) -> None:
+        """Close the user's side behind what was sent, and the other one with it."""
+        self._reason = self._reason or reason
+        if not self._user_gone:
+            self._socket.close(code)
+            self._socket.transport.resumeProducing()  # that it leaves must be seen
+            if self._closing is None:
+                patience = DEFAULT_LIMITS.close_seconds
+                self._closing = self._clock.callLater(patience, self._socket.hang_up)
+        self._leave()
+
+    def _leave(self) -> None:
+        if self.machine.transport is not None and self._leaving is None and not self.machine.gone:
+            self._leaving = self._clock.callLater(LEAVE_SECONDS, self.machine.abort)
+            self.machine.close()
+
+    def _finish(self) -> None:
+        if self._user_gone and self.machine.gone:
+            self._on_end(self._reason)
+            # What held it together is cut: OpenSSL's memory is no reason for the
+            # garbage collector to run, and would pile up.
+            del self._on_end, self._socket, self.machine
+
+    def pace_user(self, paused: bool) -> None:
+        """The next hop takes no more for now, or again."""
+        if not self._user_gone:
+            transport = self._socket.transport
+            if paused:
+                transport.pauseProducing()
+            else:
+                transport.resumeProducing()
+
+
+class _Socket(ServerSocket):
+    """Takes binary messages only."""
+
+    def onMessageBegin(self, isBinary: bool) -> None:
+        super().onMessageBegin(isBinary)
+        if not isBinary:
+            self._fail_connection(PROTOCOL_ERROR, "a text message in a tunnel")
+
+
+@implementer(IPushProducer)
+class _MachineEnd(Protocol):
+    """The next hop's connection; as a producer, what the user sends into it."""
+
+    transport: Any = None
+    gone = False
+    _closed = False
+
+    def __init__(self, tunnel: Tunnel) -> None:
+        self._tunnel = tunnel
+
+    def connectionMade(self) -> None:
+        self.transport.registerProducer(self, True)
+        self._tunnel.connected()
+
+    def dataReceived(self, data: bytes) -> None:
+        if not self._closed:
+            self._tunnel.from_machine(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        tunnel, self.gone = self._tunnel, True
+        del self._tunnel
+        tunnel.machine_gone(reason.check(ConnectionDone) is not None)
+
+    def pace(self, full: bool) -> None:
+        """The user takes no more for now, or again."""
+        if self.transport is None or self.gone or self._closed:
+            return
+        if full:
+            self.transport.pauseProducing()
+        else:
+            self.transport.resumeProducing()
+
+    def close(self) -> None:
+        self._closed = True
+        self.transport.unregisterProducer()
+        self.transport.resumeProducing()  # else its end would never be seen
+        close_behind(self.transport)
+
+    def abort(self) -> None:
+        self.transport.abortConnection()
+
+    # IPushProducer
+
+    def pauseProducing(self) -> None:
+        self._tunnel.pace_user(True)
+
+    def resumeProducing(self) -> None:
+        self._tunnel.pace_user(False)
+
+    def stopProducing(self) -> None:
+        """``connectionLost`` follows."""

@@ -1,0 +1,189 @@
+"""
+A console's channels as the messages of a WebSocket: a carrier for each end.
+
+The server greets with an empty message, which some clients wait for, and ends with
+a Close behind the status.  Version 1 has no status for success, so there the Close
+itself is one.
+
+Go's client library (client-go before 1.35, so kubectl) reads messages before it has
+anywhere to put them, and drops those ("Unknown stream id 1, discarding message"): on a
+busy host the first output of a session is lost.  To such a client output is held back
+for a moment, by the flow control that there is, until it says something or the moment
+has passed.  Terminals say their size at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from twisted_exec.streaming.http.websocket import NORMAL, MessageSocket
+from twisted_exec.streaming.remotecommand.carrier import CarrierUser
+from twisted_exec.wire.channel import (
+    V5,
+    Channel,
+    StreamData,
+    decode,
+    encode,
+    encode_close,
+    is_text,
+    messages,
+)
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.remotecommand.messages import has_status
+
+
+class MessageCarrier:
+    """
+    What both ends do alike.
+
+    :param protocol: one of :data:`~twisted_exec.wire.channel.PROTOCOLS`, or empty.
+    """
+
+    def __init__(self, socket: MessageSocket, protocol: str, user: CarrierUser) -> None:
+        self.socket, self.protocol = socket, protocol
+        self._user, self._text = user, is_text(protocol)
+
+    # Carrier
+
+    @property
+    def transport(self) -> Any:
+        return self.socket.transport
+
+    @property
+    def blocked(self) -> bool:
+        return self.socket.blocked
+
+    def send(self, channel: Channel, data: bytes) -> None:
+        for message in messages(channel, data, self.protocol):
+            self.socket.send(message, self._text)
+
+    def ping(self) -> None:
+        self.socket.ping()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def hang_up(self) -> None:
+        self.socket.hang_up()
+
+    def abort(self) -> None:
+        self.socket.abort()
+
+    def fail(self, reason: str) -> None:
+        self.socket.fail(reason)
+
+    def on_flow(self, changed: Callable[[bool], None]) -> None:
+        self.socket.on_flow(changed)
+
+    # SocketUser
+
+    def opened(self) -> None:
+        self._user.connected()
+        self._user.opened()
+
+    def message_received(self, message: bytes) -> None:
+        event = decode(message, self.protocol)
+        if isinstance(event, StreamData):
+            if event.data:
+                self._user.received(event.channel, event.data)
+        elif event is not None:
+            self._user.ended(event.channel)
+
+    def pong_received(self) -> None:
+        self._user.pong_received()
+
+    def failing(self, reason: str) -> None:
+        self._user.failing(reason)
+
+    def close_received(self, code: int | None) -> None:
+        self._user.close_received()
+
+    def lost(self, reason: str) -> None:
+        self._user.lost(reason)
+
+
+class ServerMessages(MessageCarrier):
+    """
+    The machine's end.
+
+    :param hold_seconds: how long output is held back for a client that says nothing.
+    """
+
+    def __init__(
+        self,
+        socket: MessageSocket,
+        protocol: str,
+        user: CarrierUser,
+        clock: IReactorTime,
+        hold_seconds: float = 0.0,
+    ) -> None:
+        super().__init__(socket, protocol, user)
+        self._clock, self._hold_seconds = clock, hold_seconds
+        self._hold: IDelayedCall | None = None
+        self._changed: Callable[[bool], None] | None = None
+
+    @property
+    def blocked(self) -> bool:
+        return self._hold is not None or super().blocked
+
+    def on_flow(self, changed: Callable[[bool], None]) -> None:
+        self._changed = changed
+        super().on_flow(self._flow)
+
+    def _flow(self, full: bool) -> None:
+        if self._hold is None and self._changed is not None:
+            self._changed(full)
+
+    def _let_go(self) -> None:
+        """The client is there, or had its moment."""
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            if hold.active():
+                hold.cancel()
+            self._flow(super().blocked)
+
+    def send_status(self, document: bytes) -> None:
+        self.send(Channel.ERROR, document)
+
+    def opened(self) -> None:
+        self.socket.send(encode(Channel.STDOUT, b"", self.protocol), self._text)
+        if self._hold_seconds:
+            self._hold = self._clock.callLater(self._hold_seconds, self._let_go)
+        super().opened()
+
+    def message_received(self, message: bytes) -> None:
+        self._let_go()
+        try:
+            super().message_received(message)
+        except RemoteProtocolError as problem:
+            self.socket.fail(str(problem))
+
+    def lost(self, reason: str) -> None:
+        self._changed = None
+        self._let_go()
+        super().lost(reason)
+
+
+class ClientMessages(MessageCarrier):
+    """The user's end."""
+
+    @property
+    def can_half_close(self) -> bool:
+        return self.protocol == V5
+
+    def end(self, channel: Channel) -> None:
+        self.socket.send(encode_close(channel, self.protocol))
+
+    def message_received(self, message: bytes) -> None:
+        try:
+            super().message_received(message)
+        except RemoteProtocolError:
+            pass  # 255 is no message of a server's; kubectl passes over it as well
+
+    def close_received(self, code: int | None) -> None:
+        if code == NORMAL and not has_status(self.protocol):
+            self._user.ended(Channel.ERROR)
+        super().close_received(code)

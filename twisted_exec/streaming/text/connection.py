@@ -1,0 +1,126 @@
+"""
+A text that goes on for hours: an HTTP response that has its connection to itself.
+
+Of a response that is written by the server's own means, request, headers and channel stay for as
+long as it takes, several kilobytes for each who waits.  Here only the transport stays.  What is
+written is what HTTP/1.1 has for bodies whose length nobody knows (RFC 9112 section 7.1), and the
+connection ends with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.streaming.flow import close_behind
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.upgrade_server import take_over
+from twisted_exec.streaming.text.stream import Flow, TextStream
+
+LINGER_SECONDS = 10.0
+"""So long a reader may take for what is left for it."""
+
+_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: no-cache, private\r\n"
+    b"Transfer-Encoding: chunked\r\nConnection: close\r\nAudit-Id: %b\r\n\r\n"
+)
+
+
+def can_carry(request: Request) -> bool:
+    """Whether a request's client knows chunks."""
+    return bool(request.clientproto == b"HTTP/1.1")
+
+
+class TextConnection(TextStream):
+    """The body of such a response; its request is not needed once it has begun."""
+
+    def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
+        super().__init__(pause, resume)
+        self._request: Request | None = request
+        self._end_of_line: _End | None = None
+        self._clock: IReactorTime = request.channel.site.reactor
+
+    def begin(self) -> None:
+        request, self._request = self._request, None
+        assert request is not None
+        end = self._end_of_line = _End(self)
+        take_over(request, end, _HEAD % request.subject.session.encode("ascii"))
+
+    def release(self) -> None:
+        super().release()
+        end, self._end_of_line = self._end_of_line, None
+        if end is not None:
+            end.text = None
+
+    def lost(self) -> None:
+        """The reader has left."""
+        self._left("client closed")
+
+    def pause(self) -> None:
+        """The reader takes no more for now."""
+        self._pause()
+
+    def resume(self) -> None:
+        """It does again."""
+        self._resume()
+
+    def _held(self) -> _End:
+        assert self._end_of_line is not None
+        return self._end_of_line
+
+    def _put(self, data: bytes) -> None:
+        self._held().transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def _completing(self) -> Callable[[], object]:
+        self._held().transport.write(b"0\r\n\r\n")
+        return self._breaking()
+
+    def _breaking(self) -> Callable[[], object]:
+        end, clock = self._held(), self._clock
+        return lambda: end.close(clock)
+
+    def _cutting(self) -> Callable[[], object]:
+        abort: Callable[[], object] = self._held().transport.abortConnection
+        return abort
+
+
+@implementer(IPushProducer)
+class _End(Protocol):
+    """The connection.  What the client still says is not listened to."""
+
+    transport: Any
+    _late: IDelayedCall | None = None
+
+    def __init__(self, text: TextConnection) -> None:
+        self.text: TextConnection | None = text
+
+    def connectionMade(self) -> None:
+        self.transport.registerProducer(self, True)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self._late is not None and self._late.active():
+            self._late.cancel()
+        if self.text is not None:
+            self.text.lost()
+
+    def close(self, clock: IReactorTime) -> None:
+        """Behind what was written; the client has its time to read that."""
+        self._late = clock.callLater(LINGER_SECONDS, self.transport.abortConnection)
+        self.transport.unregisterProducer()
+        close_behind(self.transport)
+
+    def pauseProducing(self) -> None:
+        if self.text is not None:
+            self.text.pause()
+
+    def resumeProducing(self) -> None:
+        if self.text is not None:
+            self.text.resume()
+
+    def stopProducing(self) -> None:
+        """The connection is lost; it is told so."""

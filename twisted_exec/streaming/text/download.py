@@ -1,0 +1,209 @@
+"""
+Asking the next hop for a text that goes on: a plain GET, whose answer is read as it comes.
+
+It is asked as an upgrade is (:mod:`~twisted_exec.streaming.http.upgrade_client`), with the same limits and
+the same end of whatever is not what was asked for: only a 200 is, and of ``text/plain`` where its
+sender says what it is.  The body is
+delivered as fast as it is taken: a paused download holds one read, and the sender waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import h11
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.protocol import connectionDone
+from twisted.python.failure import Failure
+
+from twisted_exec.streaming.http.upgrade_client import Asking, AskingFactory, UpgradeRequest, ask
+
+CONTENT_TYPE = b"text/plain"
+
+
+class Delivering(Protocol):
+    """Where an answer comes from: a connection, or a part of one."""
+
+    def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
+        """See :meth:`Download.deliver`."""
+
+    def flow(self, flowing: bool) -> None:
+        """Pause or resume."""
+
+    def leave(self) -> None:
+        """See :meth:`Download.abort`."""
+
+
+class Download:
+    """An answer whose head has come, and whose body is still to come; paused."""
+
+    def __init__(self, asking: Delivering) -> None:
+        self._asking = asking
+
+    def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
+        """
+        Let it come; what came behind the head already does at once.
+
+        :param data: called with each piece of the body, 1 byte or more.
+        :param ended: called once when there is no more, with whether it is complete;
+            not after :meth:`abort`.
+        """
+        self._asking.deliver(data, ended)
+
+    def pause(self) -> None:
+        """Read no more from the connection; what was read already may still be delivered."""
+        self._asking.flow(False)
+
+    def resume(self) -> None:
+        """Read again."""
+        self._asking.flow(True)
+
+    def abort(self) -> None:
+        """Nobody wants the rest.  Repeated calls do nothing."""
+        self._asking.leave()
+
+
+class _Downloading(Asking):
+    """The connection: first as any that asks, then with a body."""
+
+    asked = "request"
+    any_type = False
+    _begun = False  # the head has come
+    _over = False  # the body is complete, broken or unwanted
+    _flowing = True
+    _receiver: tuple[Callable[[bytes], None], Callable[[bool], None]] | None = None
+
+    def _next(self, event: Any) -> bool:
+        if not isinstance(event, h11.Response) or not self._is_wanted(event):
+            return super()._next(event)
+        self._begun = True
+        self.transport.pauseProducing()
+        answered, self._answered = self._answered, None
+        assert answered is not None
+        answered.callback(Download(self))
+        return False
+
+    def _is_wanted(self, response: h11.Response) -> bool:
+        if self.any_type:
+            return bool(response.status_code == 200)
+        return is_text(response.status_code, response.headers)
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._over:
+            return
+        if self._receiver is None:
+            super().dataReceived(data)  # keeps what comes behind the head
+        else:
+            self._read(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if not self._begun:
+            super().connectionLost(reason)
+            return
+        self.lost = reason
+        if self._receiver is not None:
+            self._read(b"")
+
+    def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
+        """See :meth:`Download.deliver`."""
+        early, self._early = b"".join(self._early), []
+        self._receiver = data, ended
+        self._read(early or None)
+        if self.lost is not None:
+            self._read(b"")
+        elif self._flowing:  # who takes it may have had enough already
+            self.flow(True)
+
+    def flow(self, flowing: bool) -> None:
+        """Pause or resume."""
+        self._flowing = flowing
+        if self._over or self.lost is not None:
+            return
+        if flowing:
+            self.transport.resumeProducing()
+        else:
+            self.transport.pauseProducing()
+
+    def leave(self) -> None:
+        """See :meth:`Download.abort`."""
+        self._over, self._receiver = True, None
+        self.abort()
+
+    def _read(self, data: bytes | None) -> None:
+        """Deliver what is in ``data``; nothing (not ``None``) is the connection's end."""
+        if self._over:
+            return
+        try:
+            if data is not None:
+                self._http.receive_data(data)
+            while not self._over and self._take(self._http.next_event()):
+                pass
+        except h11.RemoteProtocolError:
+            self._end(False)
+
+    def _take(self, event: Any) -> bool:
+        """One event of h11's; whether to ask for another."""
+        if event is h11.NEED_DATA:
+            return False
+        if isinstance(event, h11.Data) and event.data and self._receiver is not None:
+            self._receiver[0](bytes(event.data))
+        elif isinstance(event, h11.EndOfMessage):
+            self._end(True)
+        return True
+
+    def _end(self, complete: bool) -> None:
+        receiver = self._receiver
+        self.leave()
+        if receiver is not None:
+            receiver[1](complete)
+
+
+class _Factory(AskingFactory):
+    protocol = _Downloading
+
+
+DOWNLOADS = _Factory()
+"""Of the connections that :func:`fetch` takes, for ``connect_first``."""
+
+
+class _AnyDownloading(_Downloading):
+    any_type = True
+
+
+class _AnyFactory(AskingFactory):
+    protocol = _AnyDownloading
+
+
+ANY_DOWNLOADS = _AnyFactory()
+"""Likewise, of what a kubelet tells: its type is guessed from whatever the text begins with."""
+
+
+def is_text(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """
+    Whether an answer is a text that its sender says is one.
+
+    :param headers: names in lower case.
+    """
+    types = [value for name, value in headers if name == b"content-type"]
+    media = [value.partition(b";")[0].strip().lower() for value in types]
+    return status == 200 and media == [CONTENT_TYPE]
+
+
+async def fetch(
+    connection: Asking,
+    head: UpgradeRequest,
+    *,
+    clock: IReactorTime,
+    timeout_seconds: float | None,
+) -> Download:
+    """
+    Send a request on a connection of :data:`DOWNLOADS`.
+
+    :param timeout_seconds: until the head has come; ``None``: without limit.
+    :raises UpgradeRefused: any answer but the text.
+    :raises APIError: 502 for what is no answer, 504 for none in time.
+    """
+    answer: Any = await ask(connection, head, clock=clock, timeout_seconds=timeout_seconds)
+    assert isinstance(answer, Download)
+    return answer

@@ -1,0 +1,232 @@
+"""
+Connections that are shared by those who ask the same server as the same client.
+
+Whoever asks gets a place on a connection that has one, else waits for another connection; what
+is under way for others will do, up to as many as it is going to have places for.  A server that chooses
+HTTP/1.1 in the handshake gets a connection for each request, as it would without all this.
+
+Nothing is kept for later: a connection without streams closes by itself, and with the last one all
+that is known of a server goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import (
+    IProtocol,
+    IProtocolFactory,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
+from twisted.internet.protocol import Factory, Protocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.streaming.flow import swap_protocol
+from twisted_exec.streaming.text.shared_connection import MAX_STREAMS, SharedConnection
+
+H2, HTTP_1_1 = b"h2", b"http/1.1"
+
+OFFERED = (H2, HTTP_1_1)
+"""In the handshake, the preferred first."""
+
+READY_SECONDS = 3.0
+"""A server that has chosen HTTP/2 says so long what it takes."""
+
+
+class SharedDownloads:
+    """All of one program's; make an endpoint for each request."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._places: dict[Hashable, _Place] = {}
+
+    def __len__(self) -> int:
+        """Servers of which anything is known now."""
+        return len(self._places)
+
+    def endpoint(self, key: Hashable, inner: IStreamClientEndpoint) -> IStreamClientEndpoint:
+        """
+        Where a request goes that may share a connection.
+
+        :param key: equal for all that may share one: who is asked, and as whom.
+        :param inner: makes a connection, on which :data:`OFFERED` is offered.
+        :return: for :func:`~twisted_exec.streaming.http.upgrade_client.connect` with an
+            :class:`~twisted_exec.streaming.http.upgrade_client.AskingFactory` of downloads.
+        """
+        return _Sharing(self, key, inner)
+
+    def close(self) -> None:
+        """Close what is idle now, and the rest behind its last stream."""
+        for place in list(self._places.values()):
+            place.close()
+
+    def _connect(
+        self, key: Hashable, inner: IStreamClientEndpoint, factory: IProtocolFactory
+    ) -> Deferred[Any]:
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = _Place(self._clock, partial(self._emptied, key))
+        return place.connect(inner, factory)
+
+    def _emptied(self, key: Hashable, place: _Place) -> None:
+        if self._places.get(key) is place:
+            del self._places[key]
+
+
+@implementer(IStreamClientEndpoint)
+@dataclass(frozen=True)
+class _Sharing:
+    shared: SharedDownloads
+    key: Hashable
+    inner: IStreamClientEndpoint
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        return self.shared._connect(self.key, self.inner, protocolFactory)
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """Someone who waits for a place on a connection, or for one of their own."""
+
+    factory: IProtocolFactory
+    done: Deferred[Any]
+
+
+@dataclass(eq=False)
+class _Place:
+    """
+    One server, as one client.
+
+    :param emptied: called when there is nothing to be known of it.
+    """
+
+    clock: Any
+    emptied: Callable[[_Place], None]
+    connections: list[SharedConnection] = field(default_factory=list)
+    waiting: list[_Waiting] = field(default_factory=list)
+    attempts: list[Deferred[Any]] = field(default_factory=list)
+    each = MAX_STREAMS
+    """How many a further connection is going to serve, as far as is known."""
+
+    def connect(self, inner: IStreamClientEndpoint, factory: IProtocolFactory) -> Deferred[Any]:
+        for connection in self.connections:
+            if connection.free > 0:
+                return succeed(connection.take())
+        waiting = _Waiting(factory, Deferred(self._cancelled))
+        self.waiting.append(waiting)
+        self._reach(inner)
+        return waiting.done
+
+    def close(self) -> None:
+        for connection in list(self.connections):
+            connection.retire()
+
+    def _cancelled(self, done: Deferred[Any]) -> None:
+        self.waiting = [each for each in self.waiting if each.done is not done]
+        self._settle()
+
+    def _settle(self) -> None:
+        """Nobody is connected for who does not wait any more."""
+        if not self.waiting:
+            attempts, self.attempts = self.attempts, []
+            for attempt in attempts:
+                attempt.cancel()
+        if not (self.connections or self.waiting or self.attempts):
+            self.emptied(self)
+
+    def _reach(self, inner: IStreamClientEndpoint) -> None:
+        while len(self.attempts) * self.each < len(self.waiting):
+            attempt = Deferred.fromCoroutine(self._connection(inner))
+            self.attempts.append(attempt)
+            attempt.addBoth(self._reached, attempt, inner)
+
+    def _reached(self, result: Any, attempt: Deferred[Any], inner: IStreamClientEndpoint) -> None:
+        if attempt not in self.attempts:  # nobody waits for it any more
+            if not isinstance(result, Failure):
+                result.transport.abortConnection()
+            return
+        self.attempts.remove(attempt)
+        if isinstance(result, Failure):
+            self._failed(result)
+        elif isinstance(result, SharedConnection):
+            self.each = MAX_STREAMS
+            self._serve(result)
+        else:
+            self.each = 1
+            self._serve_one(result)
+        self._reach(inner)
+        self._settle()
+
+    async def _connection(self, inner: IStreamClientEndpoint) -> Any:
+        made: Any = await inner.connect(_Undecideds(self))
+        connection = made.shared
+        if connection is None:
+            return made
+        connection.ready.addTimeout(READY_SECONDS, self.clock)
+        await connection.ready
+        if connection.free <= 0:
+            connection.abort()
+            raise ValueError("it takes no requests")
+        return connection
+
+    def _failed(self, why: Failure) -> None:
+        """Those are told for whom it was; who came later has another attempt."""
+        told, self.waiting = self.waiting[: self.each], self.waiting[self.each :]
+        for each in told:
+            each.done.errback(why)
+
+    def _serve(self, connection: SharedConnection) -> None:
+        self.connections.append(connection)
+        while self.waiting and connection.free > 0:
+            self.waiting.pop(0).done.callback(connection.take())
+
+    def _serve_one(self, made: Any) -> None:
+        if not self.waiting:
+            made.transport.abortConnection()
+            return
+        waiting = self.waiting.pop(0)
+        protocol: Any = waiting.factory.buildProtocol(made.transport.getPeer())
+        swap_protocol(made.transport, protocol)
+        protocol.makeConnection(made.transport)
+        waiting.done.callback(protocol)
+
+    def gone(self, connection: SharedConnection) -> None:
+        """A connection takes no further request."""
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self._settle()
+
+
+class _Undecided(Protocol):
+    """A connection after its handshake: what it speaks was chosen there."""
+
+    transport: Any
+    shared: SharedConnection | None = None
+
+    def __init__(self, place: _Place) -> None:
+        self._place = place
+
+    def connectionMade(self) -> None:
+        if getattr(self.transport, "negotiatedProtocol", None) == H2:
+            self.shared = SharedConnection(self._place.clock, self._place.gone)
+            swap_protocol(self.transport, self.shared)
+            self.shared.makeConnection(self.transport)
+
+    def dataReceived(self, data: bytes) -> None:
+        self.transport.abortConnection()  # it speaks first: it is no HTTP server
+
+
+@dataclass
+class _Undecideds(Factory):
+    noisy = False
+
+    place: _Place
+
+    def buildProtocol(self, addr: object) -> _Undecided:
+        return _Undecided(self.place)

@@ -1,0 +1,185 @@
+"""
+A text that goes on: written as it comes, as fast as its reader takes it.
+
+How it ends is all that a reader can tell from it, so it matters: a log that is complete ends as an
+HTTP body does; one that is not (the permission was withdrawn, a hop is lost) ends without that, behind
+a line that says why where this hop knows.  Clients report such a body as broken.
+
+A :class:`TextAnswer` is an HTTP response; :mod:`~twisted_exec.streaming.text.websocket` has the
+form for pages in a browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
+
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.interfaces import Ending
+
+Flow = Callable[[], None]
+
+
+class TextStream:
+    """
+    What both forms share.
+
+    :param pause: called when the reader takes no more for now.
+    :param resume: called when it does again.
+    :ivar sent: bytes of text so far.
+    :ivar done: fires when the stream is over, with the reason for audit.
+    """
+
+    def __init__(self, pause: Flow, resume: Flow) -> None:
+        self._pause, self._resume = pause, resume
+        self._begins_line = True
+        self.sent = 0
+        self.done: Deferred[str] = Deferred()
+
+    def begin(self) -> None:
+        """Send the head; the client then knows that it has a log."""
+        raise NotImplementedError
+
+    def watch(self) -> None:
+        """
+        Nobody waits: :attr:`done` fires with ``client closed`` when the reader leaves.  Called once,
+        behind :meth:`begin`.
+        """
+
+    def write(self, data: bytes) -> None:
+        """Send more, at once; 1 byte or more."""
+        if self._is_open():
+            self._begins_line = data.endswith(b"\n")
+            self.sent += len(data)
+            self._put(data)
+
+    def finish(self, reason: str) -> None:
+        """It is complete.  Only the first end counts."""
+        self._end(reason, self._completing)
+
+    def break_off(self, reason: str, ending: Ending | None = None) -> None:
+        """
+        It is not complete, and the client is to notice.  Only the first end counts.
+
+        :param ending: to be told to the reader.
+        """
+        if ending is not None and self._is_open():
+            self._put(ending_mark(ending, begins_line=self._begins_line))
+        self._end(reason, self._breaking)
+
+    def cut(self, reason: str) -> None:
+        """End it now, whatever is still on its way.  Only the first end counts."""
+        self._end(reason, self._cutting)
+
+    def release(self) -> None:
+        """
+        It is over, however it ended.  What held it and its connection together is cut: their
+        memory would wait for the garbage collector.
+        """
+        self._pause = self._resume = _nothing
+
+    def _end(self, reason: str, ending: Callable[[], Callable[[], object]]) -> None:
+        if not self._is_open():
+            return
+        close = ending()
+        # First: a connection that is lost is its reader's leaving.
+        self.done.callback(reason)
+        close()
+
+    def _left(self, reason: str) -> None:
+        """The reader has left."""
+        if not self.done.called:
+            self.done.callback(reason)
+
+    def _is_open(self) -> bool:
+        """Something can be written."""
+        return not self.done.called
+
+    # How it is done; the last three prepare an end and say what to call for it.
+
+    def _put(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def _completing(self) -> Callable[[], object]:
+        raise NotImplementedError
+
+    def _breaking(self) -> Callable[[], object]:
+        raise NotImplementedError
+
+    def _cutting(self) -> Callable[[], object]:
+        raise NotImplementedError
+
+
+@implementer(IPushProducer)
+class TextAnswer(TextStream):
+    """
+    The body of an HTTP response.
+
+    A reader that leaves cancels whoever waits for :attr:`done`, as everywhere in a site; see also
+    :meth:`watch`.
+    """
+
+    def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
+        super().__init__(pause, resume)
+        self._request: Request | None = request
+
+    def begin(self) -> None:
+        request = self._held()
+        request.setHeader(b"Content-Type", b"text/plain")  # in whatever it was printed
+        request.setHeader(b"Cache-Control", b"no-cache, private")
+        request.setHeader(b"Audit-Id", request.subject.session.encode("ascii"))
+        request.registerProducer(self, True)
+        request.write(b"")
+
+    def watch(self) -> None:
+        self._held().notifyFinish().addErrback(lambda _: self._left("client closed"))
+
+    def release(self) -> None:
+        super().release()
+        self._request = None
+
+    def _is_open(self) -> bool:
+        request = self._request
+        return request is not None and not request.gone and super()._is_open()
+
+    def _held(self) -> Request:
+        assert self._request is not None
+        return self._request
+
+    def _put(self, data: bytes) -> None:
+        self._held().write(data)
+
+    def _completing(self) -> Callable[[], object]:
+        self._held().unregisterProducer()
+        return self._held().finish
+
+    def _breaking(self) -> Callable[[], object]:
+        self._held().unregisterProducer()
+        return self._held().channel.loseConnection
+
+    def _cutting(self) -> Callable[[], object]:
+        abort: Callable[[], object] = self._held().channel.transport.abortConnection
+        return abort
+
+    def pauseProducing(self) -> None:
+        self._pause()
+
+    def resumeProducing(self) -> None:
+        self._resume()
+
+    def stopProducing(self) -> None:
+        """The client has left; its request is told so."""
+
+
+def _nothing() -> None:
+    """What a stream asks of its source when it has none any more."""
+
+
+def ending_mark(ending: Ending, *, begins_line: bool) -> bytes:
+    """The line that says why a text is not complete."""
+    told = f"{ending.reason}: {ending.message}" if ending.message else ending.reason
+    before = "" if begins_line else "\r\n"
+    return f"{before}[twisted-exec: {told}]\r\n".encode()

@@ -1,0 +1,244 @@
+"""
+Containers of a kubelet's double: what runs in them, and who is joined to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from zope.interface import implementer
+
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    Ending,
+    IAttachment,
+    IAttachmentTransport,
+    TerminalSize,
+)
+from twisted_exec.streaming.remotecommand.server import ConsoleServer
+from twisted_exec.testing.kubelet.logs import STDERR, STDOUT, ContainerLog
+from twisted_exec.testing.kubelet.processes import LocalProcess
+from twisted_exec.wire.channel import Channel
+from twisted_exec.wire.stream_options import StreamOptions
+
+
+@dataclass
+class Container:
+    """
+    One container.
+
+    :param command: what it runs from the kubelet's start on, for ``attach``; empty for nothing.
+    :param tty: with a terminal.
+    :param environment: of its commands, added to ours.
+    :param directory: where its commands start.
+    :param log: what it has printed; its command's output is added.
+    :param previous: likewise, of the container before it; ``None`` where there was none.
+    """
+
+    command: Sequence[str] = ()
+    tty: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: str = "/"
+    log: ContainerLog = field(default_factory=ContainerLog)
+    previous: ContainerLog | None = None
+    main: MainProcess | None = None
+
+    def run(self, reactor: Any) -> None:
+        """Start its command, if it has one."""
+        if self.command:
+            self.main = MainProcess(self)
+            self.start(reactor, self.main.process, self.command, stdin=True)
+
+    def start(
+        self, reactor: Any, process: LocalProcess, command: Sequence[str], *, stdin: bool
+    ) -> None:
+        """Start one more command in it."""
+        process.start(
+            reactor,
+            command,
+            stdin=stdin,
+            environment=self.environment,
+            directory=self.directory,
+        )
+
+
+class MainProcess:
+    """A container's own command: everybody who is attached sees it, and types into it."""
+
+    def __init__(self, container: Container) -> None:
+        self._log = container.log
+        self.process = LocalProcess(self, tty=container.tty)
+        self.users: set[AttachStream] = set()
+
+    def printed(self, channel: Channel, data: bytes) -> None:
+        self._log.write(data, STDOUT if channel is Channel.STDOUT else STDERR)
+        for each in list(self.users):
+            each.printed(channel, data)
+
+    def process_ended(self, ending: Ending) -> None:
+        self._log.end()
+        for each in list(self.users):
+            each.process_ended(ending)
+
+    def paced(self) -> None:
+        """The slowest who is attached says how fast."""
+        if any(each.full for each in self.users):
+            self.process.pause()
+        else:
+            self.process.resume()
+
+
+@implementer(IAttachment)
+class _Stream:
+    """
+    A client's streams, joined to a process.
+
+    :param over: called when the client is gone.
+    :ivar full: the client takes no output for now.
+    """
+
+    process: LocalProcess
+    transport: ConsoleServer
+    full = False
+
+    def __init__(self, asked: StreamOptions, over: Callable[[Any], None]) -> None:
+        self._asked, self._over = asked, over
+        self._is_up = False
+
+    def attached(self, transport: IAttachmentTransport) -> None:
+        assert isinstance(transport, ConsoleServer)
+        self.transport, self._is_up = transport, True
+        self.begin()
+        self.transport.registerProducer(self, True)
+
+    def begin(self) -> None:
+        """Join the process."""
+        raise NotImplementedError
+
+    def data_received(self, data: bytes) -> None:
+        self.process.write(data)
+
+    def window_changed(self, size: TerminalSize) -> None:
+        self.process.resize(size)
+
+    def input_ended(self) -> None:
+        """The client has said all."""
+        raise NotImplementedError
+
+    def detached(self, reason: str) -> None:
+        if self._is_up:
+            self.left()
+        self._over(self)
+
+    def left(self) -> None:
+        """The client has."""
+        raise NotImplementedError
+
+    def cut(self) -> None:
+        """The kubelet ends."""
+        if self._is_up:
+            self.transport.cut()
+
+    # The process's output.
+
+    def printed(self, channel: Channel, data: bytes) -> None:
+        if self._asked.channels is None or channel not in self._asked.channels:
+            return
+        if channel is Channel.STDERR:
+            self.transport.write_error(data)
+        else:
+            self.transport.write(data)
+
+    def process_ended(self, ending: Ending) -> None:
+        self.transport.end(ending)
+
+    # As the producer of the client's transport.
+
+    def pauseProducing(self) -> None:
+        self.full = True
+        self.paced()
+
+    def resumeProducing(self) -> None:
+        self.full = False
+        self.paced()
+
+    def stopProducing(self) -> None:
+        """The client is gone; ``detached`` says so."""
+
+    def paced(self) -> None:
+        """Hold the process back, or let it go on."""
+        raise NotImplementedError
+
+
+class _Typed:
+    """As the producer of a process's input: holds the client back."""
+
+    def __init__(self, stream: _Stream) -> None:
+        self.pauseProducing = stream.transport.pause_input
+        self.resumeProducing = stream.transport.resume_input
+        self.stopProducing = stream.transport.resume_input  # what comes is dropped
+
+
+class ExecStream(_Stream):
+    """A command of the client's own."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        container: Container,
+        command: Sequence[str],
+        asked: StreamOptions,
+        over: Callable[[Any], None],
+    ) -> None:
+        super().__init__(asked, over)
+        self._reactor, self._container, self._command = reactor, container, command
+        self.process = LocalProcess(self, tty=asked.tty)
+
+    def begin(self) -> None:
+        takes = self._asked.takes_input
+        self._container.start(self._reactor, self.process, self._command, stdin=takes)
+        if takes:
+            self.process.register_input(_Typed(self))
+
+    def input_ended(self) -> None:
+        self.process.end_input()
+
+    def left(self) -> None:
+        self.process.hang_up()
+
+    def paced(self) -> None:
+        if self.full:
+            self.process.pause()
+        else:
+            self.process.resume()
+
+
+class AttachStream(_Stream):
+    """The container's own command; it goes on when the client leaves."""
+
+    def __init__(
+        self, main: MainProcess, asked: StreamOptions, over: Callable[[Any], None]
+    ) -> None:
+        super().__init__(asked, over)
+        self._main, self.process = main, main.process
+
+    def begin(self) -> None:
+        if self.process.ended is not None:
+            self.transport.end(Ending(COMPLETED))
+        else:
+            self._main.users.add(self)
+
+    def input_ended(self) -> None:
+        """Others may type on."""
+
+    def left(self) -> None:
+        self._main.users.discard(self)
+        self._main.paced()
+
+    def paced(self) -> None:
+        self._main.paced()
+
+    def process_ended(self, ending: Ending) -> None:
+        super().process_ended(Ending(COMPLETED))  # whatever its code: who looks on has seen it

@@ -1,0 +1,3 @@
+"""
+A small certificate authority, and the directory of certificates that it issues.
+"""

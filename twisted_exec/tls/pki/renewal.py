@@ -1,0 +1,124 @@
+"""
+A PKI directory whose certificates near their end, or whose authorities are to be others.
+
+A certificate is renewed as it is: the same names, from the authority that is in force now, with
+a new key.
+
+An authority is replaced in two steps, so that nobody meets a stranger in between.  *Renewed*, it signs
+with a new key, and its file holds the new certificate first and those before it behind: whoever
+trusts the file trusts what both have signed.  When all has been issued anew and every
+host has the new file, the old ones are *retired*: they are taken out of it.  What has expired goes by
+itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import read_file
+from twisted_exec.tls.pki.authority import Authority, Issued, write_private
+from twisted_exec.tls.pki.directory import AUTHORITIES, PKI, Pair
+
+
+def renew_authority(pki: PKI, name: str, now: datetime) -> None:
+    """
+    Let an authority sign with a new key; what the old one has signed is trusted until it is retired.
+
+    :param name: a key of :data:`~twisted_exec.tls.pki.directory.AUTHORITIES`.
+    :raises TLSConfigError: its files cannot be used or written.
+    """
+    pair = pki.pair(name)
+    before = [each for each in _bundle(pair) if each.not_valid_after_utc > now]
+    made = Authority.create(AUTHORITIES[name], now=now)
+    write_private(pair.key, made.key_pem)
+    write_private(pair.certificate, made.certificate_pem + pem.pem_of(before))
+
+
+def retire_authority(pki: PKI, name: str) -> bool:
+    """
+    Trust what the authority signs now, and no longer what those before it have signed.
+
+    :return: whether there was one before it.
+    """
+    pair = pki.pair(name)
+    newest, *before = _bundle(pair)
+    if before:
+        write_private(pair.certificate, pem.pem_of([newest]))
+    return bool(before)
+
+
+def renew(pki: PKI, now: datetime, within: timedelta | None) -> list[Pair]:
+    """
+    Issue anew what ends soon, and what an authority has signed that is none any more.
+
+    :param within: how soon; ``None``: all of them.
+    :return: what was issued.
+    :raises TLSConfigError: one cannot be read, or is not of this directory's authorities.
+    """
+    done = []
+    for pair in pairs(pki):
+        certificate = _bundle(pair)[0]
+        issuer = _issuer(pki, certificate, pair)
+        is_old = not pem.has_issued(_bundle(pki.pair(issuer))[0], certificate)
+        if within is None or is_old or certificate.not_valid_after_utc < now + within:
+            _again(pki.authority(issuer), certificate, pair, now).write(
+                pair.certificate, pair.key, replace=True
+            )
+            done.append(pair)
+    return done
+
+
+def pairs(pki: PKI) -> Iterator[Pair]:
+    """What the directory's authorities have issued, by name."""
+    for name in sorted(os.listdir(pki.directory)):
+        stem, extension = os.path.splitext(name)
+        if extension == ".crt" and stem not in AUTHORITIES and not name.startswith("."):
+            yield pki.pair(stem)
+
+
+def _again(
+    authority: Authority, certificate: x509.Certificate, pair: Pair, now: datetime
+) -> Issued:
+    """A certificate for the same name and use as another, with a new key."""
+    common, groups = (
+        [str(each.value) for each in certificate.subject.get_attributes_for_oid(oid)]
+        for oid in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME)
+    )
+    try:
+        if ExtendedKeyUsageOID.SERVER_AUTH in _usages(certificate):
+            return authority.issue_server(_names(certificate), common_name=common[0], now=now)
+        return authority.issue_client(common[0], groups, now=now)
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError, IndexError):
+        raise TLSConfigError(
+            f"{pair.certificate!r} does not say what it is for, and whose it is"
+        ) from None
+
+
+def _names(certificate: x509.Certificate) -> list[str]:
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    return [str(each.value) for each in found.value]
+
+
+def _usages(certificate: x509.Certificate) -> list[x509.ObjectIdentifier]:
+    return list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+
+
+def _bundle(pair: Pair) -> list[x509.Certificate]:
+    return pem.certificates(read_file(pair.certificate), f"certificate {pair.certificate!r}")
+
+
+def _issuer(pki: PKI, certificate: x509.Certificate, pair: Pair) -> str:
+    for name in AUTHORITIES:
+        if any(pem.has_issued(each, certificate) for each in _bundle(pki.pair(name))):
+            return name
+    raise TLSConfigError(
+        f"{pair.certificate!r} is of none of this directory's authorities: issue it with the "
+        "command for its kind, and --force"
+    )

@@ -1,0 +1,271 @@
+"""
+Frame boundaries of a stream, for a hop that forwards frames unread.
+
+A hop can insert a message of its own only between two frames.  A hop that has to end a session
+itself, because the next hop cannot do it (a cluster of another make), therefore tracks the
+frame headers of everything that goes to the user: eight bytes of each SPDY frame, two to ten of
+each WebSocket frame.  It never looks at payloads.  In SPDY the final message also needs the id of
+the error stream, which one of the user's first frames names; after that frame the user's direction
+is no longer tracked.
+
+The same headers show whether the other end has reported how the session ended: by anything on the
+error channel or stream, or by the protocol's own close.  kubectl takes a connection that is lost
+without such a report for success (kubernetes#73056), unless the hop reports the loss.
+
+A protocol that the hop does not know has no boundaries: the hop forwards it, and can only cut the
+session.
+
+Sources: SPDY Protocol, Draft 3, section 2.2; RFC 6455, section 5.2;
+``k8s.io/client-go/tools/remotecommand`` for what clients read last.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from twisted_exec.wire.channel import PROTOCOLS, UNNAMED, Channel, encode, is_text
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.remotecommand.messages import Ending, encode_ending, has_status
+from twisted_exec.wire.remotecommand.spdy_streams import SPDY_PROTOCOLS, STREAM_TYPE
+from twisted_exec.wire.spdy import frames
+from twisted_exec.wire.spdy.frames import FrameReader, SynStream
+from twisted_exec.wire.upgrade import SPDY
+
+MAX_TRACKED_BYTES = 64 << 10
+"""The error stream must be opened within this many bytes from the user."""
+
+_TEXT, _BINARY, _CLOSE, _FINAL = 1, 2, 8, 0x80
+_NORMAL, _GOING_AWAY = 1000, 1001
+_LONGEST_REASON = 123
+_ERRORS = (Channel.ERROR, ord("0") + Channel.ERROR)
+_FIN = 1
+_GO_AWAY = b"\x80\x03\x00\x07"
+
+
+class FrameBoundaries(ABC):
+    """
+    Frame boundaries of one session.  Subclasses know the frame format.
+
+    :ivar at_edge: everything sent to the user ends with a complete message.
+    :ivar owed: the other end still has to report how the session ended.
+    """
+
+    at_edge = True
+    owed = False
+    _head_bytes = 2  # as long as a head is at least
+
+    def __init__(self) -> None:
+        self._head = b""  # the part of a frame header received so far
+        self._left = 0  # payload bytes still to come
+        self._is_fresh = (
+            False  # the next byte is the first of a payload: the channel, while a status is owed
+        )
+
+    def to_user(self, data: bytes, *, stop: bool = False) -> int:
+        """
+        Track bytes that go to the user.
+
+        :param stop: stop at the next boundary.
+        :return: how many of the bytes to send: all, unless ``stop``.
+        """
+        start, size = 0, len(data)
+        while start < size and not (stop and self.at_edge):
+            if self._left:
+                if self._is_fresh:
+                    self._is_fresh = False
+                    self.owed = data[start] not in _ERRORS
+                step = min(self._left, size - start)
+                self._left -= step
+                start += step
+                self.at_edge = self._is_edge()
+            else:
+                start += self._take_head(data, start)
+        return start
+
+    def from_user(self, data: bytes) -> bool:
+        """
+        Track bytes that come from the user.
+
+        :return: whether to pass in further bytes.
+        """
+        return False
+
+    @abstractmethod
+    def last_words(self, ending: Ending) -> bytes:
+        """
+        Return what a hop sends to the user at a boundary to end the session.
+
+        If the other end has reported how the session ended, this is only the protocol's close:
+        kubectl reads everything on the error channel as one document and cannot read two.
+        """
+
+    def _has_reported(self, protocol: str) -> bool:
+        return has_status(protocol) and not self.owed
+
+    def _take_head(self, data: bytes, start: int) -> int:
+        missing = self._head_length() - len(self._head)
+        piece = data[start : start + missing]
+        self._head += piece
+        self.at_edge = False
+        if len(self._head) >= self._head_length():
+            self._left = self._payload()
+            self._head = b""
+            self.at_edge = self._is_edge()
+        return len(piece)
+
+    def _head_length(self) -> int:
+        """Return the length of the frame header, judged by the part received so far."""
+        return self._head_bytes
+
+    @abstractmethod
+    def _payload(self) -> int:
+        """Return the number of bytes that follow the complete frame header."""
+
+    def _is_edge(self) -> bool:
+        return not self._left
+
+
+class SPDYFrameBoundaries(FrameBoundaries):
+    """
+    Frame boundaries in SPDY/3.1.
+
+    :param protocol: a remote command protocol such as ``v4.channel.k8s.io``; ``None`` for other
+        streams, which end with GOAWAY.
+    """
+
+    _head_bytes = 8
+
+    def __init__(self, protocol: str | None) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self.owed = protocol is not None and has_status(protocol)
+        self._error_stream = 0
+        self._reader = FrameReader() if protocol is not None else None
+        self._tracked = 0
+
+    def from_user(self, data: bytes) -> bool:
+        """
+        Track the user's bytes as :meth:`FrameBoundaries.from_user` does, until the error stream is open.
+        """
+        if self._reader is None:
+            return False
+        self._tracked += len(data)
+        try:
+            self._reader.feed(data)
+            done = self._find_error_stream(self._reader)
+        except RemoteProtocolError:  # the next hop reports it
+            done = True
+        if done or self._tracked > MAX_TRACKED_BYTES:
+            self._reader = None
+        return self._reader is not None
+
+    def _find_error_stream(self, reader: FrameReader) -> bool:
+        while (frame := reader.next_frame()) is not None:
+            if isinstance(frame, SynStream) and _is_error(frame):
+                self._error_stream = frame.stream_id
+                return True
+        return False
+
+    def last_words(self, ending: Ending) -> bytes:
+        """Return the Status on the error stream, its end, and GOAWAY."""
+        away = frames.go_away(self._error_stream)
+        if not self._error_stream or self._protocol is None or self._has_reported(self._protocol):
+            return away
+        document = encode_ending(ending, self._protocol)
+        return b"".join([*frames.data(self._error_stream, document, fin=True), away])
+
+    def _payload(self) -> int:
+        kind, flags, size = self._head[:4], self._head[4], int.from_bytes(self._head[5:], "big")
+        stream = int.from_bytes(kind, "big")
+        if kind == _GO_AWAY or (stream == self._error_stream and (size or flags & _FIN)):
+            self.owed = False
+        return size
+
+
+def _is_error(frame: SynStream) -> bool:
+    stream_type = dict(frame.headers).get(STREAM_TYPE, b"")
+    return stream_type.lower() == Channel.ERROR.name.lower().encode()
+
+
+class WebSocketFrameBoundaries(FrameBoundaries):
+    """
+    Frame boundaries in WebSocket.
+
+    :param protocol: a remote command protocol such as ``v5.channel.k8s.io``; ``None`` for other
+        streams, which end with a close frame.
+    """
+
+    def __init__(self, protocol: str | None) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self.owed = protocol is not None and has_status(protocol)
+        self._within = False  # inside a fragmented message
+
+    def last_words(self, ending: Ending) -> bytes:
+        """Return the Status on the error channel, and the close that follows it."""
+        if self._protocol is None:
+            return _frame(_CLOSE, _close(_GOING_AWAY, ending.message))
+        if self._has_reported(self._protocol):
+            return _frame(_CLOSE, _close(_NORMAL, ""))
+        message = encode(Channel.ERROR, encode_ending(ending, self._protocol), self._protocol)
+        kind = _TEXT if is_text(self._protocol) else _BINARY
+        code = _NORMAL if has_status(self._protocol) else _GOING_AWAY
+        return _frame(kind, message) + _frame(_CLOSE, _close(code, ""))
+
+    def _head_length(self) -> int:
+        if len(self._head) < 2:
+            return 2
+        length = self._head[1] & 0x7F
+        masked = (
+            4 if self._head[1] >> 7 else 0
+        )  # servers must not mask, but such frames have boundaries, too
+        return 2 + masked + {126: 2, 127: 8}.get(length, 0)
+
+    def _payload(self) -> int:
+        first, length = self._head[0], self._head[1] & 0x7F
+        kind = first & 0x0F
+        if kind < _CLOSE:  # control frames may come between the fragments of a message
+            self._within = not first & _FINAL
+        # A server opens each channel with an empty message: that is no status yet.
+        self._is_fresh = self.owed and kind in (_TEXT, _BINARY) and length > 1
+        if kind == _CLOSE:
+            self.owed = False
+        if length < 126:
+            return length
+        return int.from_bytes(self._head[2 : 4 if length == 126 else 10], "big")
+
+    def _is_edge(self) -> bool:
+        return not self._left and not self._within
+
+
+def _close(code: int, reason: str) -> bytes:
+    text = reason.encode()[:_LONGEST_REASON].decode("utf-8", "ignore")
+    return code.to_bytes(2, "big") + text.encode()
+
+
+def _frame(kind: int, payload: bytes) -> bytes:
+    """Encode one unmasked, unfragmented server message of at most 64 KiB."""
+    head = bytes((_FINAL | kind,))
+    if len(payload) < 126:
+        return head + bytes((len(payload),)) + payload
+    return head + b"\x7e" + len(payload).to_bytes(2, "big") + payload
+
+
+def edges(upgrade: bytes, protocol: str, *, commands: bool) -> FrameBoundaries:
+    """
+    Return the frame boundaries of a new session.
+
+    :param upgrade: the protocol of the upgraded connection: ``websocket`` or ``SPDY/3.1``.
+    :param protocol: the subprotocol that the next hop chose, or empty.
+    :param commands: the request is for remote command (exec, attach).  Port forwarding uses the
+        same protocol names for other channels.
+    """
+    remote_command = protocol if commands and protocol in _KNOWN else None
+    return (
+        SPDYFrameBoundaries(remote_command)
+        if upgrade == SPDY
+        else WebSocketFrameBoundaries(remote_command)
+    )
+
+
+_KNOWN = frozenset({*PROTOCOLS, *SPDY_PROTOCOLS, UNNAMED})
