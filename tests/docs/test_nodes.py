@@ -32,12 +32,12 @@ class PageTests(SynchronousTestCase):
     def test_reasons(self) -> None:
         """The page names every reason of a failing condition and of an Event."""
         reasons: set[str] = set()
-        for module in ("probe", "node_conditions"):
-            code = (CODE / f"{module}.py").read_text()
+        for module in ("probe", "conditions"):
+            code = (CODE / "nodes" / f"{module}.py").read_text()
             reasons.update(re.findall(r'\("(?:False|Unknown)", "(\w+)"', code))
             reasons.update(re.findall(r'_away\("(\w+)"', code))
-        for module in ("kept_node", "upkeep"):
-            code = (CODE / f"{module}.py").read_text()
+        for module in ("worker", "controller"):
+            code = (CODE / "nodes" / f"{module}.py").read_text()
             reasons.update(re.findall(r'"(?:Warning|Normal)", "(\w+)"', code))
         self.assertGreater(len(reasons), 15)
         self.assertEqual({reason for reason in reasons if f"``{reason}``" not in self.text}, set())

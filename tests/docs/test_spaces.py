@@ -21,6 +21,11 @@ from . import pages
 MANAGER = Path(spacemanager.__file__).parent
 
 
+def _sources() -> list[Path]:
+    """The modules of the manager, without those of its providers."""
+    return [path for path in MANAGER.rglob("*.py") if "providers" not in path.parts]
+
+
 class SpacesPageTests(SynchronousTestCase):
     """The page documents the kinds completely."""
 
@@ -89,7 +94,7 @@ class ManagerPageTests(SynchronousTestCase):
     def test_words(self) -> None:
         """The page has no reason that the manager does not use."""
         page = pages.page("reference/spacemanager")
-        code = "".join(path.read_text() for path in MANAGER.glob("*.py"))
+        code = "".join(path.read_text() for path in _sources())
         for title in ("Conditions of a Space", "Conditions of a SpaceProviderDesc"):
             for word in re.findall(r"``([A-Za-z]+)``", pages.table(page, title)):
                 self.assertIn(word, code)
@@ -97,7 +102,7 @@ class ManagerPageTests(SynchronousTestCase):
 
 def reasons() -> Iterator[str]:
     """Yield the words that follow False or Unknown in tuples and calls."""
-    for path in MANAGER.glob("*.py"):
+    for path in _sources():
         for node in ast.walk(ast.parse(path.read_text())):
             parts = getattr(node, "elts", None) or getattr(node, "args", None)
             words = [each.value for each in parts[:2]] if _are_words(parts) else []

@@ -30,7 +30,7 @@ from twisted_exec.testing.attachment import RecordingAttachment
 from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.testing.http import MemoryServer
 
-CAPTURES = Path(__file__).parent.parent / "captures"
+CAPTURES = Path(__file__).parents[2] / "captures"
 SUCCESS = b'\x03{"metadata":{},"status":"Success"}'
 
 

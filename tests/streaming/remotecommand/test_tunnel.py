@@ -38,7 +38,7 @@ from twisted_exec.testing.network import BUFFER_BYTES, MemoryNetwork
 from twisted_exec.wire.upgrade import switching_protocols
 
 TUNNEL = b"SPDY/3.1+portforward.k8s.io"
-CAPTURE = Path(__file__).parent.parent / "captures/portforward-ws-tunnel-kubectl1.33.json"
+CAPTURE = Path(__file__).parents[2] / "captures/portforward-ws-tunnel-kubectl1.33.json"
 _SAID = [
     bytes.fromhex(item["hex"])
     for item in json.loads(CAPTURE.read_text())["items"]

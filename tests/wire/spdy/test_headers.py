@@ -22,7 +22,7 @@ from twisted_exec.wire.spdy.headers import (
     HeaderWriter,
 )
 
-CAPTURES = Path(__file__).parent.parent / "captures"
+CAPTURES = Path(__file__).parents[2] / "captures"
 VECTORS = json.loads((CAPTURES / "spdy-vectors.json").read_text())
 
 
