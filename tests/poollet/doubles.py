@@ -17,13 +17,13 @@ from twisted_exec.api.status import AlreadyExists, APIError, NotFound
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2, event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.poollet.machines.config import Terms
+from twisted_exec.poollet.machines.config import MachineConfig
 
 MACHINES = kinds.MACHINES.resource
 POOLS = kinds.MACHINEPOOLS.resource
 CLASSES = kinds.MACHINECLASSES.resource
 
-TERMS = Terms(IRONCORE, "pool-a", "memory")
+CONFIG = MachineConfig(IRONCORE, "pool-a", "memory")
 NOW = "2026-11-20T05:00:00Z"
 
 

@@ -154,7 +154,7 @@ class TapTests(SynchronousTestCase):
 
     def test_places_and_fields(self) -> None:
         """Where exec URLs may lead, and what runtimes are told, each once or more often."""
-        told = settings(
+        parsed = settings(
             self.options(
                 "--exec-url-allowed=a.example:1,10.0.0.1",
                 "--exec-url-allowed=b.example",
@@ -164,11 +164,11 @@ class TapTests(SynchronousTestCase):
             )
         )
         wanted = [Place("a.example", 1), Place("10.0.0.1"), Place("b.example")]
-        self.assertEqual(list(told.exec_allowed), wanted)
-        self.assertEqual(told.told.labels, {"team": "metadata.labels['team']"})
-        self.assertEqual(told.told.annotations, {"ns": "metadata.namespace"})
-        assert told.about is not None
-        self.assertEqual(told.about.interface.labels, {"n": "metadata.name"})
+        self.assertEqual(list(parsed.exec_allowed), wanted)
+        self.assertEqual(parsed.downward.labels, {"team": "metadata.labels['team']"})
+        self.assertEqual(parsed.downward.annotations, {"ns": "metadata.namespace"})
+        assert parsed.about is not None
+        self.assertEqual(parsed.about.interface.labels, {"n": "metadata.name"})
         for wrong, why in (
             ("--exec-url-allowed=https://x", "is not HOST or HOST:PORT"),
             ("--machine-downward-api-label=x", "is not NAME=FIELDPATH"),

@@ -77,10 +77,10 @@ def plan(machine: Object | None, node: str, there: Object | None) -> Step:
 
 def _shows(there: Object, machine: Object, node: str) -> bool:
     metadata = there["metadata"]
-    told = metadata.get("annotations") or {}
+    annotations = metadata.get("annotations") or {}
     return (
         not metadata.get("deletionTimestamp")
-        and told.get(MACHINE_UID) == machine["metadata"]["uid"]
+        and annotations.get(MACHINE_UID) == machine["metadata"]["uid"]
         and there["spec"].get("nodeName") == node
     )
 
@@ -254,9 +254,9 @@ class Mirror(Service):
     def _wanted(self, key: Key) -> tuple[ILeaf | None, Object | None]:
         """The machine that a Pod is to show, and its leaf."""
         for leaf, copy in self._machines.values():
-            found = self._machine(leaf, copy, key)
-            if found is not None:
-                return leaf, found
+            machine = self._machine(leaf, copy, key)
+            if machine is not None:
+                return leaf, machine
         return None, None
 
     def _is_read(self, there: Object) -> bool:

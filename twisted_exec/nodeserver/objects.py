@@ -23,9 +23,9 @@ from typing import Any
 from twisted_exec.kube.interfaces import Object
 
 
-def mapping(told: object) -> Object:
+def mapping(value: object) -> Object:
     """An object; empty where it is none."""
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def texts(told: object) -> dict[str, str]:
@@ -33,14 +33,14 @@ def texts(told: object) -> dict[str, str]:
     return {key: value for key, value in mapping(told).items() if isinstance(value, str)}
 
 
-def mappings(told: object) -> list[Object]:
+def mappings(value: object) -> list[Object]:
     """The objects of a list."""
-    return [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def named(told: object, key: str = "name") -> list[Object]:
+def named(value: object, key: str = "name") -> list[Object]:
     """Those of them that say what they are, by a string that is not empty."""
-    return [each for each in mappings(told) if each.get(key) and isinstance(each[key], str)]
+    return [each for each in mappings(value) if each.get(key) and isinstance(each[key], str)]
 
 
 MAX_SHARED = 20_000
@@ -52,7 +52,7 @@ class Shared:
 
     def __init__(self, most: int = MAX_SHARED) -> None:
         self._most = most
-        self._known: dict[bytes, Any] = {}
+        self._parts: dict[bytes, Any] = {}
 
     def of(self, part: Any) -> Any:
         """
@@ -62,12 +62,12 @@ class Shared:
         """
         # Version 2 tells nothing of which strings are the same object, so equal parts look equal.
         key = blake2b(marshal.dumps(part, 2), digest_size=16).digest()
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= self._most:
-                self._known.clear()
-            known = self._known[key] = slim(part)
-        return known
+        shared = self._parts.get(key)
+        if shared is None:
+            if len(self._parts) >= self._most:
+                self._parts.clear()
+            shared = self._parts[key] = slim(part)
+        return shared
 
     def values(self, parts: Mapping[str, Any]) -> dict[str, Any]:
         """A mapping of its own whose values, and the items of those that are lists, are shared."""

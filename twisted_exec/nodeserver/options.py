@@ -81,12 +81,12 @@ def _idle_seconds(text: str) -> float:
     :raises ValueError: it is neither 0 nor a number from 1 to a week's seconds.
     """
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
-        found = -1.0
-    if found and not 1 <= found <= _WEEK_SECONDS:
+        seconds = -1.0
+    if seconds and not 1 <= seconds <= _WEEK_SECONDS:
         raise ValueError(f"{text!r} is neither 0 nor a number of seconds from 1 to {_WEEK_SECONDS}")
-    return found
+    return seconds
 
 
 class ServerOptions(ProgramOptions):
@@ -136,25 +136,25 @@ class ServerOptions(ProgramOptions):
         """
         :raises UsageError: something is missing or cannot be meant.
         """
-        given = [name for name in ENVIRONMENT if self[name]]
-        if self["cert-dir"] and given:
-            raise UsageError(f"--cert-dir and --{given[0]} exclude each other")
+        variables = [name for name in ENVIRONMENT if self[name]]
+        if self["cert-dir"] and variables:
+            raise UsageError(f"--cert-dir and --{variables[0]} exclude each other")
         if not self["cert-dir"]:
-            self._look_around(given)
+            self._look_around(variables)
         if not self["client-ca-file"]:
             raise UsageError(_NO_CLIENTS)
         super().postOptions()
 
-    def _look_around(self, given: list[str]) -> None:
+    def _look_around(self, variables: list[str]) -> None:
         """Take certificate and key from the environment, both or none."""
         for name, variable in ENVIRONMENT.items():
-            if not given:
+            if not variables:
                 self[name] = self.environ.get(variable, "")
         missing = [name for name in ENVIRONMENT if not self[name]]
         if len(missing) == len(ENVIRONMENT):
             raise UsageError(_NO_CERTIFICATE)
         if missing:
-            other = "" if given else f" (or {ENVIRONMENT[missing[0]]})"
+            other = "" if variables else f" (or {ENVIRONMENT[missing[0]]})"
             raise UsageError(f"--{missing[0]}{other} is missing: certificate and key go together")
 
     def server(self, **more: Any) -> Settings:
@@ -211,9 +211,9 @@ class LeafOptions(ProgramOptions):
 
     def _chosen_spaces(self) -> SpaceChoice | None:
         """:raises UsageError: what is said of Spaces cannot be meant."""
-        for name, known in (("space-viewpoint", VIEWPOINTS), ("space-pods", POLICIES)):
-            if self[name] not in known:
-                raise UsageError(f"--{name} {self[name]!r} is none of {', '.join(known)}")
+        for name, choices in (("space-viewpoint", VIEWPOINTS), ("space-pods", POLICIES)):
+            if self[name] not in choices:
+                raise UsageError(f"--{name} {self[name]!r} is none of {', '.join(choices)}")
         if not self["spaces"]:
             if self["space-selector"]:
                 raise UsageError("--space-selector chooses of --spaces, which is missing")

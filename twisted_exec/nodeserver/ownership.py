@@ -114,8 +114,8 @@ class Ours:
 
 def _shows(root: Object, pod: Object) -> bool:
     """A Pod of the root was made for this machine, which is exposed by now, and for no other."""
-    told = root["metadata"].get("annotations") or {}
-    uid = told.get(MACHINE_UID)
+    annotations = root["metadata"].get("annotations") or {}
+    uid = annotations.get(MACHINE_UID)
     return bool(
         uid and uid == pod["metadata"].get("uid") and _labels(pod).get(EXPOSED_LABEL) == "true"
     )
@@ -131,11 +131,11 @@ def trim_root_pod(pod: Object, shared: Shared | None = None) -> Object:
 
     :param shared: gives the parts of its ``spec`` that others have, too.
     """
-    kept = {intern(key): slim(value) for key, value in pod.items() if key not in _LARGE}
-    kept["metadata"] = _metadata(pod["metadata"])
+    reduced = {intern(key): slim(value) for key, value in pod.items() if key not in _LARGE}
+    reduced["metadata"] = _metadata(pod["metadata"])
     if "spec" in pod:
-        kept["spec"] = (shared or Shared()).values(pod["spec"] or {})
-    return kept
+        reduced["spec"] = (shared or Shared()).values(pod["spec"] or {})
+    return reduced
 
 
 def trimmed(pod: Object, shared: Shared | None = None) -> Object:
@@ -146,15 +146,15 @@ def trimmed(pod: Object, shared: Shared | None = None) -> Object:
     is not to be changed.
     """
     spec = mapping(pod.get("spec"))
-    kept: Object = {
-        kind: [{key: one[key] for key in _KEPT_OF_CONTAINER if key in one} for one in listed]
+    reduced: Object = {
+        kind: [{key: entry[key] for key in _KEPT_OF_CONTAINER if key in entry} for entry in listed]
         for kind in CONTAINER_LISTS
         if (listed := named(spec.get(kind)))
     }
     if isinstance(node := spec.get("nodeName"), str) and node:
-        kept["nodeName"] = node
+        reduced["nodeName"] = node
     metadata, status = _shaped(pod["metadata"]), _status(mapping(pod.get("status")))
-    return trim_root_pod({**pod, "metadata": metadata, "spec": kept, "status": status}, shared)
+    return trim_root_pod({**pod, "metadata": metadata, "spec": reduced, "status": status}, shared)
 
 
 def _shaped(metadata: Object) -> Object:
@@ -167,8 +167,8 @@ def _shaped(metadata: Object) -> Object:
     return shaped
 
 
-def _status(told: Object) -> Object:
-    status = dict(told)
+def _status(reported: Object) -> Object:
+    status = dict(reported)
     for key in STATUSES:
         if key in status:
             status[key] = [_container(each) for each in named(status[key])]
@@ -178,14 +178,14 @@ def _status(told: Object) -> Object:
     return status
 
 
-def _container(told: Object) -> Object:
+def _container(status: Object) -> Object:
     """What is told of one, with states that are some."""
-    states = mapping(told.get("state")).items()
-    return {**told, "state": {key: mapping(state) for key, state in states if state is not None}}
+    states = mapping(status.get("state")).items()
+    return {**status, "state": {key: mapping(state) for key, state in states if state is not None}}
 
 
 def _metadata(metadata: Object) -> Object:
-    kept = {intern(key): slim(value) for key, value in metadata.items() if key not in _UNREAD}
-    if kept.get("annotations"):
-        kept["annotations"].pop(_LAST_APPLIED, None)
-    return kept
+    reduced = {intern(key): slim(value) for key, value in metadata.items() if key not in _UNREAD}
+    if reduced.get("annotations"):
+        reduced["annotations"].pop(_LAST_APPLIED, None)
+    return reduced

@@ -55,7 +55,7 @@ class RootPods:
         self._leaves: ILeaves | None = None
         self._unfollow: Callable[[], None] = lambda: None
         self._nodes: frozenset[str] = frozenset()
-        self._known: Mapping[str, LeafNode] = {}  # of the same names
+        self._leaf_nodes: Mapping[str, LeafNode] = {}  # of the same names
         self._sources: dict[str, Reflector] = {}
         self._pods: dict[Key, Object] = {}
         self._by_uid: dict[str, Key] = {}
@@ -79,9 +79,9 @@ class RootPods:
 
     def _are_known(self, nodes: Mapping[str, LeafNode]) -> bool:
         """Whether these are the Nodes that are followed; usually the very mapping seen last."""
-        if nodes is not self._known and nodes.keys() == self._nodes:
-            self._known = nodes
-        return nodes is self._known
+        if nodes is not self._leaf_nodes and nodes.keys() == self._nodes:
+            self._leaf_nodes = nodes
+        return nodes is self._leaf_nodes
 
     @property
     def problem(self) -> str:
@@ -106,9 +106,9 @@ class RootPods:
 
     def get(self, namespace: str, name: str, uid: str = "") -> Deferred[Object]:
         """See :meth:`IRootPods.get`."""
-        found = self.seen(namespace, name)
-        if found is not None and uid in ("", found["metadata"].get("uid")):
-            return succeed(found)
+        pod = self.seen(namespace, name)
+        if pod is not None and uid in ("", pod["metadata"].get("uid")):
+            return succeed(pod)
         return Deferred.fromCoroutine(self._asked(namespace, name, uid))
 
     def seen(self, namespace: str, name: str) -> Object | None:
@@ -122,10 +122,10 @@ class RootPods:
 
     def on(self, nodes: Iterable[str] = ()) -> Sequence[Object]:
         """See :meth:`IRootPods.on`."""
-        wanted = list(dict.fromkeys(nodes))
-        if not wanted:
+        names = list(dict.fromkeys(nodes))
+        if not names:
             return list(self._pods.values())
-        return [self._pods[key] for node in wanted for key in self._by_node.get(node, ())]
+        return [self._pods[key] for node in names for key in self._by_node.get(node, ())]
 
     def follow(self, changed: Callable[[Object | None, Object | None], None]) -> Callable[[], None]:
         """See :meth:`IRootPods.follow`."""
@@ -144,10 +144,10 @@ class RootPods:
             if refused.code == NotFound.code:
                 raise NotFound("pods", name) from None
             if refused.code in REFUSAL_CODES:
-                told = (
+                message = (
                     f"the root cluster does not let this node server read pods: {refused.message}"
                 )
-                raise BadGateway(told) from None
+                raise BadGateway(message) from None
             raise
         ours = self._leaves is not None and node_of(pod) in self._leaves.nodes()
         if not ours or uid not in ("", pod["metadata"].get("uid")):
@@ -161,17 +161,17 @@ class RootPods:
     def _look(self) -> None:
         if self._leaves is None:
             return
-        self._known = self._leaves.nodes()
-        nodes, had = frozenset(self._known), self._nodes
+        self._leaf_nodes = self._leaves.nodes()
+        nodes, previous = frozenset(self._leaf_nodes), self._nodes
         self._nodes, self._looked = nodes, self._leaves.synced
-        wanted: Collection[str] = nodes if len(nodes) <= MAX_NODE_WATCHES else (_ALL,)
+        watched: Collection[str] = nodes if len(nodes) <= MAX_NODE_WATCHES else (_ALL,)
         # The Pods on a new Node were not kept: all must be read again.
-        anew = _ALL in wanted and not nodes <= had
-        for node in [each for each in self._sources if anew or each not in wanted]:
+        anew = _ALL in watched and not nodes <= previous
+        for node in [each for each in self._sources if anew or each not in watched]:
             self._stopping.add(self._sources.pop(node).stop())
-        for key in [key for node in had - nodes for key in self._by_node.get(node, ())]:
+        for key in [key for node in previous - nodes for key in self._by_node.get(node, ())]:
             self._drop(key)
-        for node in wanted:
+        for node in watched:
             if node not in self._sources:
                 self._sources[node] = self._follow_node(node)
 
@@ -190,28 +190,28 @@ class RootPods:
 
     def _trimmed(self, pod: Object) -> Object:
         if node_of(pod) in self._nodes:
-            known = self._pods.get(key_of(pod))
-            if known is not None and _life(known) == _life(pod):
-                return known  # all are read again whenever a Node becomes ours
+            existing = self._pods.get(key_of(pod))
+            if existing is not None and _life(existing) == _life(pod):
+                return existing  # all are read again whenever a Node becomes ours
             return trim_root_pod(pod, self._shared)
         metadata = pod["metadata"]
-        kept = {key: metadata[key] for key in ("namespace", "name", "uid") if key in metadata}
-        return {"metadata": kept, "spec": {"nodeName": intern(node_of(pod))}}
+        reduced = {key: metadata[key] for key in ("namespace", "name", "uid") if key in metadata}
+        return {"metadata": reduced, "spec": {"nodeName": intern(node_of(pod))}}
 
     def _sweep(self, node: str, source: Reflector) -> None:
         """What went while nobody looked is told by nothing but that it is not in the new copy."""
         if self._sources.get(node) is not source:
             return
-        known = self._by_node.get(node, ()) if node else self._pods
-        for key in [key for key in known if source.get(key[1], key[0]) is None]:
+        keys = self._by_node.get(node, ()) if node else self._pods
+        for key in [key for key in keys if source.get(key[1], key[0]) is None]:
             self._drop(key)
 
     def _changed(self, before: Object | None, after: Object | None) -> None:
         if after is not None and node_of(after) in self._nodes:
             self._put(after)
         elif before is not None:
-            known = self._pods.get(key_of(before))
-            if known is not None and _uid(known) == _uid(before):
+            existing = self._pods.get(key_of(before))
+            if existing is not None and _uid(existing) == _uid(before):
                 self._drop(key_of(before))
 
     def _put(self, pod: Object) -> None:

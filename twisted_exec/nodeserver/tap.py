@@ -90,22 +90,22 @@ def _leader(
     server: Callable[[], NodeServer],
 ) -> list[Part]:
     """What one replica does for all, if anything."""
-    told, mirrors = options.face(0), bool(options["sync-pods"])
-    if told.upkeep == NONE and not mirrors:
+    endpoint, mirrors = options.face(0), bool(options["sync-pods"])
+    if endpoint.upkeep == NONE and not mirrors:
         return []
 
     def make() -> list[Service]:
-        made: list[Service] = []
-        if told.upkeep != NONE:
-            face = replace(told, port=told.port or getattr(server().address, "port", 0))
-            root = RootProbe(config.current, reactor, told.keeper)
-            made.append(
+        services: list[Service] = []
+        if endpoint.upkeep != NONE:
+            face = replace(endpoint, port=endpoint.port or getattr(server().address, "port", 0))
+            root = RootProbe(config.current, reactor, endpoint.keeper)
+            services.append(
                 NodeController(client, registry.leaves, face, reactor, time.time, root=root)
             )
-        made.append(Mirror(client, registry.leaves, reactor, told.keeper))
+        services.append(Mirror(client, registry.leaves, reactor, endpoint.keeper))
         if mirrors:
-            made.append(Syncer(client, registry.leaves, registry.roots, reactor))
-        return made
+            services.append(Syncer(client, registry.leaves, registry.roots, reactor))
+        return services
 
     where = {"namespace": options["namespace"], "lease": options["lease"]}
     # Before it listens there is no port to publish.
@@ -118,6 +118,6 @@ def _watch_expiry(
     files = options.certificates()
     if options["cert-dir"]:
         files["cert-dir/tls.crt"] = os.path.join(options["cert-dir"], "tls.crt")
-    told = {"kubeconfig": lambda: config.current().certificate.data}
-    own = Expiry(files, told)
+    sources = {"kubeconfig": lambda: config.current().certificate.data}
+    own = Expiry(files, sources)
     ExpiryMetrics(server.registry, lambda: {**own.ends(), **ends(registry.leaves)})

@@ -131,10 +131,11 @@ class ClientCertificate(SignedCertificate):
         """As :meth:`SignedCertificate.asking`: as ourselves, if anybody knows us."""
         return self._clients[self._is_good()]
 
-    def shortcoming(self, found: x509.Certificate) -> str:
+    def shortcoming(self, certificate: x509.Certificate) -> str:
         """As :meth:`SignedCertificate.shortcoming`: whom it does not name."""
         names = [
-            str(each.value) for each in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+            str(each.value)
+            for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         ]
         return "" if names == [self._name] else self._name
 
@@ -149,12 +150,12 @@ class ClientCertificate(SignedCertificate):
 
     def _is_good(self) -> bool:
         """Whether somebody who is asked would know us by what is there."""
-        found = self.found()
-        if found is None:
+        certificate = self.found()
+        if certificate is None:
             return False
         try:
             tls(self.config())
         except KubeConfigError:
             return False
         now = datetime.fromtimestamp(self._now(), UTC)
-        return found.not_valid_before_utc <= now < found.not_valid_after_utc
+        return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc

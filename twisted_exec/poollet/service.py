@@ -45,7 +45,7 @@ from twisted_exec.poollet.consoles.exec_route import Asking, ExecLocator, Gate
 from twisted_exec.poollet.consoles.log_route import LogLocator
 from twisted_exec.poollet.consoles.routes import PoolletRoutes
 from twisted_exec.poollet.interfaces import IPoollet
-from twisted_exec.poollet.machines.config import Terms
+from twisted_exec.poollet.machines.config import MachineConfig
 from twisted_exec.poollet.machines.downward import Downward
 from twisted_exec.poollet.machines.loop import Loop
 from twisted_exec.poollet.machines.references import Domain, Unread
@@ -87,7 +87,7 @@ class Settings:
     :param certificate_directory: where certificate and key are that the API server is asked
         for, instead of ``certificate`` and ``key``.
     :param signer: who signs them.
-    :param told: what the runtime is told of Machines, besides their names.
+    :param downward: fields of Machines that the runtime gets as labels and annotations.
     :param about: the same of what Machines refer to; the dialect's names alone by default.
     :param allowed_origins: sites besides this server's own whose pages may ask.
     """
@@ -110,7 +110,7 @@ class Settings:
     exec_allowed: Sequence[Place] = ()
     certificate_directory: str = ""
     signer: str = SIGNER
-    told: Downward = field(default_factory=Downward)
+    downward: Downward = field(default_factory=Downward)
     about: Domain | None = None
     dialect: Dialect = field(default=DEFAULT)
 
@@ -171,9 +171,9 @@ class Poollet(Service):
     def _make_copies(self, dialect: Dialect) -> None:
         """What is followed in the API."""
 
-        def follow(resource: Resource, selector: str, told: Change) -> Reflector:
+        def follow(resource: Resource, selector: str, on_change: Change) -> Reflector:
             return Reflector(
-                self._client, resource, self._reactor, field_selector=selector, on_change=told
+                self._client, resource, self._reactor, field_selector=selector, on_change=on_change
             )
 
         self.machines = follow(
@@ -226,7 +226,7 @@ class Poollet(Service):
             provider_id=settings.provider_id,
             machines=lambda: self.machines,
             classes=lambda: self.classes,
-            known=lambda: self.pools.get(settings.pool),
+            pool=lambda: self.pools.get(settings.pool),
             on_runtime=self._runtime_known,
             on_current=self._tell_ready,
             on_offer=self.loop.look_at_all,
@@ -431,16 +431,16 @@ class Poollet(Service):
         if self._problem is None and not ready:
             return
         waiting, self._waiting = self._waiting, []
-        for one in waiting:
+        for waiter in waiting:
             if self._problem is not None:
-                one.errback(self._problem)
+                waiter.errback(self._problem)
             else:
-                one.callback(None)
+                waiter.callback(None)
 
     def _runtime_known(self, name: str) -> None:
         settings = self.settings
-        terms = Terms(settings.dialect, self.pool, name, settings.told, settings.about)
-        self.loop.start(terms)
+        config = MachineConfig(settings.dialect, self.pool, name, settings.downward, settings.about)
+        self.loop.start(config)
         self.runtime_events.start()
 
     def _machine_changed(self, before: Object | None, after: Object | None) -> None:
@@ -452,7 +452,7 @@ class Poollet(Service):
             self.registration.poke()
 
     def _class_of(self, name: str) -> tuple[str, str]:
-        """See :attr:`.Around.class_of`."""
+        """See :attr:`.References.class_of`."""
         offered = self.registration.offered
         if offered is None or not self.classes.synced:
             raise Unread("machine classes are being read", soon=True)

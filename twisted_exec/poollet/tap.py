@@ -110,49 +110,49 @@ class Options(BrowserOptions):
             self[f"{kind}-downward-api-label"] = {}
         self["machine-downward-api-annotation"] = {}
 
-    def opt_addresses(self, told: str) -> None:
+    def opt_addresses(self, text: str) -> None:
         """TYPE=ADDRESS where the API server reaches us; with commas, or repeated.  Default: this host's own."""
-        for one in told.split(","):
-            kind, equals, address = one.strip().partition("=")
+        for part in text.split(","):
+            kind, equals, address = part.strip().partition("=")
             if kind not in ADDRESS_TYPES or not equals or not address:
                 raise UsageError(
-                    f"--addresses {one!r} is not TYPE=ADDRESS with a TYPE of "
+                    f"--addresses {part!r} is not TYPE=ADDRESS with a TYPE of "
                     f"{', '.join(ADDRESS_TYPES)}"
                 )
             self["addresses"].append((kind, address))
 
-    def opt_exec_url_allowed(self, told: str) -> None:
+    def opt_exec_url_allowed(self, text: str) -> None:
         """HOST[:PORT] that exec URLs may lead to, besides that of the runtime; with commas, or repeated."""
-        for one in told.split(","):
+        for part in text.split(","):
             try:
-                self["exec-url-allowed"].append(place(one.strip()))
+                self["exec-url-allowed"].append(place(part.strip()))
             except ValueError as problem:
                 raise UsageError(f"--exec-url-allowed: {problem}") from None
 
-    def opt_machine_downward_api_label(self, told: str) -> None:
+    def opt_machine_downward_api_label(self, text: str) -> None:
         """NAME=FIELDPATH, such as team=metadata.labels['team'], that the runtime is told of machines; may be repeated."""
-        self._downward("machine-downward-api-label", told)
+        self._downward("machine-downward-api-label", text)
 
-    def opt_machine_downward_api_annotation(self, told: str) -> None:
+    def opt_machine_downward_api_annotation(self, text: str) -> None:
         """The same as an annotation; may be repeated."""
-        self._downward("machine-downward-api-annotation", told)
+        self._downward("machine-downward-api-annotation", text)
 
-    def opt_volume_downward_api_label(self, told: str) -> None:
+    def opt_volume_downward_api_label(self, text: str) -> None:
         """NAME=FIELDPATH that the runtime is told of a machine's Volumes; may be repeated."""
-        self._downward("volume-downward-api-label", told)
+        self._downward("volume-downward-api-label", text)
 
-    def opt_nic_downward_api_label(self, told: str) -> None:
+    def opt_nic_downward_api_label(self, text: str) -> None:
         """NAME=FIELDPATH that the runtime is told of a machine's NetworkInterfaces; may be repeated."""
-        self._downward("nic-downward-api-label", told)
+        self._downward("nic-downward-api-label", text)
 
-    def opt_network_downward_api_label(self, told: str) -> None:
+    def opt_network_downward_api_label(self, text: str) -> None:
         """NAME=FIELDPATH that the runtime is told of the Networks of a machine; may be repeated."""
-        self._downward("network-downward-api-label", told)
+        self._downward("network-downward-api-label", text)
 
-    def _downward(self, option: str, told: str) -> None:
-        name, equals, path = told.partition("=")
+    def _downward(self, option: str, text: str) -> None:
+        name, equals, path = text.partition("=")
         if not equals or names.qualified_name(f"x/{name}"):
-            raise UsageError(f"--{option} {told!r} is not NAME=FIELDPATH")
+            raise UsageError(f"--{option} {text!r} is not NAME=FIELDPATH")
         try:
             self[option][name] = downward.check(path)
         except ValueError as problem:
@@ -162,10 +162,10 @@ class Options(BrowserOptions):
         """A user, such as an API server that forwards nobody, that needs no permission on machines; may be repeated."""
         self["pool-proxy-suffices"].append(name)
 
-    def opt_runtime_uid(self, told: str) -> None:
+    def opt_runtime_uid(self, text: str) -> None:
         """The user, by number or name, whom the runtime runs as, besides root and our own; may be repeated."""
         try:
-            self["runtime-uid"].append(uid_of(told))
+            self["runtime-uid"].append(uid_of(text))
         except ValueError as problem:
             raise UsageError(f"--runtime-uid: {problem}") from None
 
@@ -193,8 +193,8 @@ class Options(BrowserOptions):
         except ValueError as problem:
             raise UsageError(f"--iri-revision: {problem}") from None
         if dns_subdomain(self["machine-pool-name"]):
-            told = "lower case letters, digits, - and . only"
-            raise UsageError(f"--machine-pool-name {self['machine-pool-name']!r}: {told}")
+            rule = "lower case letters, digits, - and . only"
+            raise UsageError(f"--machine-pool-name {self['machine-pool-name']!r}: {rule}")
         if bool(self["requestheader-client-ca-file"]) != bool(self["requestheader-allowed-names"]):
             raise UsageError(
                 "--requestheader-client-ca-file and --requestheader-allowed-names go together"
@@ -254,10 +254,10 @@ def _program(options: Options, reactor: Any) -> Program:
         revision=options["iri-revision"] or options["dialect"].iri_revision,
     )
     audit = JSONLinesAudit(options["audit-log"])
-    told = (runtime, audit, reactor)
+    shared = (runtime, audit, reactor)
     if not options["bootstrap-kubeconfig"]:
         client = _client(config.current, reactor)
-        poollet = Poollet(settings(options), client, *told, checks=[audit.check])
+        poollet = Poollet(settings(options), client, *shared, checks=[audit.check])
         _watch_expiry(poollet, options, config)
         return Program(poollet, runtime, client)
     identity = ClientCertificate(
@@ -270,7 +270,7 @@ def _program(options: Options, reactor: Any) -> Program:
         now=time.time,
     )
     poollet = Poollet(
-        settings(options), identity.client, *told, checks=[audit.check], identity=identity
+        settings(options), identity.client, *shared, checks=[audit.check], identity=identity
     )
     _watch_expiry(poollet, options, config)
     return Program(poollet, runtime, identity)
@@ -280,8 +280,8 @@ def _watch_expiry(poollet: Poollet, options: Options, config: ReloadingConfig) -
     files = options.certificates()
     for name in ("tls", "client") if options["cert-dir"] else ():
         files[f"cert-dir/{name}.crt"] = os.path.join(options["cert-dir"], f"{name}.crt")
-    told = {"kubeconfig": lambda: config.current().certificate.data}
-    ExpiryMetrics(poollet.registry, Expiry(files, told).ends)
+    sources = {"kubeconfig": lambda: config.current().certificate.data}
+    ExpiryMetrics(poollet.registry, Expiry(files, sources).ends)
 
 
 def _client(current: Callable[[], ClientConfig], reactor: Any) -> KubeClient:
@@ -289,17 +289,17 @@ def _client(current: Callable[[], ClientConfig], reactor: Any) -> KubeClient:
 
 
 def _runtime_tls(options: Options) -> MutualTLS | None:
-    given = [options[name] for name in _FILES[:3]]
-    if not any(given):
+    files = [options[name] for name in _FILES[:3]]
+    if not any(files):
         return None
-    if not all(given):
+    if not all(files):
         raise TargetError(
             "--machine-runtime-ca-file, --machine-runtime-cert-file and "
             "--machine-runtime-private-key-file go together"
         )
     if options["machine-runtime-endpoint"].startswith("unix:"):
         raise TargetError("--machine-runtime-ca-file is for a TCP --machine-runtime-endpoint")
-    return MutualTLS(*given)
+    return MutualTLS(*files)
 
 
 def settings(options: Options) -> Settings:
@@ -325,7 +325,7 @@ def settings(options: Options) -> Settings:
         drain_seconds=options["drain-seconds"],
         allowed_origins=options["allowed-origin"],
         exec_allowed=options["exec-url-allowed"],
-        told=Downward(
+        downward=Downward(
             options["machine-downward-api-label"], options["machine-downward-api-annotation"]
         ),
         about=Domain(

@@ -324,7 +324,7 @@ class RotatedTests(LeafTestCase):
         undecoded = KubeconfigData(b"", "cluster one", "cluster one: no base64")
         leaf.become(replace(self.spec, kubeconfig=undecoded))
         self.assertEqual(leaf.config().token, "secret")
-        gone = KubeconfigData(b"", "cluster one", "cluster one has no kubeconfig", given=False)
+        gone = KubeconfigData(b"", "cluster one", "cluster one has no kubeconfig", is_given=False)
         leaf.become(replace(self.spec, kubeconfig=gone))
         self.assertEqual(leaf.problem, "cluster one has no kubeconfig")
         leaf.become(replace(self.spec, kubeconfig=undecoded))

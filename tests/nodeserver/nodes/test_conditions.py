@@ -17,13 +17,13 @@ from twisted_exec.nodeserver.nodes.conditions import (
     PREFERRED,
     READY,
     Object,
-    Seen,
+    Observation,
     conditions,
 )
 from twisted_exec.nodeserver.nodes.leaf_nodes import trimmed
 
 YES: Told = ("True", "Fine", "")
-WELL = Seen(YES, YES, YES)
+WELL = Observation(YES, YES, YES)
 DOWN: Told = ("False", "LeafUnreachable", "cannot reach it")
 
 
@@ -36,7 +36,7 @@ def leaf_node(ready: str) -> Object:
 class ExecReadyTests(SynchronousTestCase):
     """Whether a stream could be opened."""
 
-    def told(self, seen: Seen) -> Told:
+    def told(self, seen: Observation) -> Told:
         return conditions(seen, [], LEAF)[EXEC_READY]
 
     def test_all(self) -> None:
@@ -55,7 +55,7 @@ class ExecReadyTests(SynchronousTestCase):
 
     def test_not_known(self) -> None:
         """What nobody could find out is never True."""
-        self.assertEqual(self.told(Seen())[:2], ("Unknown", NOT_PROBED))
+        self.assertEqual(self.told(Observation())[:2], ("Unknown", NOT_PROBED))
         asked = replace(WELL, root=("Unknown", "NotPermitted", "no"))
         self.assertEqual(self.told(asked)[:2], ("Unknown", "NotPermitted"))
 
@@ -71,7 +71,7 @@ class ExecReadyTests(SynchronousTestCase):
 class ReadyTests(SynchronousTestCase):
     """When the Node is ready."""
 
-    def ready(self, seen: Seen, policy: str = LEAF, *nodes: Object) -> Told:
+    def ready(self, seen: Observation, policy: str = LEAF, *nodes: Object) -> Told:
         return conditions(seen, nodes, policy)[READY]
 
     def test_leaf(self) -> None:

@@ -285,7 +285,7 @@ class NodeTests(UpkeepTestCase):
         """A leaf's nodes that only tell that they live cost nothing in the root."""
         upkeep = self.start()
         looks: list[float] = []
-        kept = upkeep.kept[NAME]
+        kept = upkeep.workers[NAME]
         wanted = kept.wanted
 
         def counted() -> Any:
@@ -321,7 +321,7 @@ class NodeTests(UpkeepTestCase):
     def test_conflict(self) -> None:
         """Who was faster is not overwritten: the Node is looked at again."""
         upkeep = self.start()
-        kept, stale = upkeep.kept[NAME], self.node()
+        kept, stale = upkeep.workers[NAME], self.node()
         theirs: Object = {"type": "Theirs", "status": "True", "reason": "Mine"}
         self.change(conditions=[*stale["status"]["conditions"], theirs])
         late = plan(kept.wanted(), stale, "2026-01-01T00:00:00Z", beat=True)
@@ -373,7 +373,7 @@ class NodeTests(UpkeepTestCase):
     def test_bug(self) -> None:
         """What fails although nobody thought so is told, and the next look is as good as the first."""
         upkeep = self.start()
-        kept = upkeep.kept[NAME]
+        kept = upkeep.workers[NAME]
         with patched(kept, "_addresses", lambda nodes: 1 / 0):
             self.pass_time(BEAT_SECONDS)
             self.put_leaf_node("w2")
@@ -623,7 +623,7 @@ class ConditionTests(UpkeepTestCase):
 
     def test_left_out(self) -> None:
         """Leaving the leaf's Hostname out helps, and its InternalIP is still shown."""
-        self.start(replace(PublishedEndpoint(OURS, 10250), shown=("InternalIP",)))
+        self.start(replace(PublishedEndpoint(OURS, 10250), address_types=("InternalIP",)))
         self.assertEqual(self.condition("AddressPreferred")[0], "True")
         addresses = [each["address"] for each in self.node()["status"]["addresses"]]
         self.assertEqual(addresses, ["10.9.9.9", "192.168.7.1"])

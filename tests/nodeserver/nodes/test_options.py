@@ -38,7 +38,7 @@ class NodeOptionsTests(SynchronousTestCase):
         """Without more, an InternalDNS and what a kube-apiserver prefers."""
         face = self.read("node-address=10.9.9.9").face(10250)
         self.assertEqual(face.own[0][0], "InternalDNS")
-        self.assertEqual((face.preferred, face.shown), (ADDRESS_TYPES, ADDRESS_TYPES))
+        self.assertEqual((face.preferred, face.address_types), (ADDRESS_TYPES, ADDRESS_TYPES))
         self.assertEqual((face.upkeep, face.ready_when, face.features), ("full", "leaf", []))
 
     def test_no_address(self) -> None:

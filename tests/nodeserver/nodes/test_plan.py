@@ -135,13 +135,13 @@ class StatusTests(SynchronousTestCase):
         node = made()
         node["status"]["conditions"].append({"type": "Theirs", "status": "True"})
         self.assertEqual(plan(WANTED, node, "t1").actions, [])
-        changed = replace(WANTED, told={"Ready": ("False", "LeafUnreachable", "")})
+        changed = replace(WANTED, conditions={"Ready": ("False", "LeafUnreachable", "")})
         types = [one["type"] for one in status(plan(changed, node, "t1"))["conditions"]]
         self.assertEqual(types, ["Ready", "Theirs"])
 
     def test_restart(self) -> None:
         """Who has just started and has not looked yet does not make a ready Node unknown."""
-        fresh = replace(WANTED, told={"Ready": UNPROBED})
+        fresh = replace(WANTED, conditions={"Ready": UNPROBED})
         self.assertEqual(plan(fresh, made(), "t1").actions, [])
         self.assertEqual(made(fresh)["status"]["conditions"][0]["status"], "Unknown")
 

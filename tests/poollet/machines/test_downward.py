@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.poollet.doubles import TERMS, machine
+from tests.poollet.doubles import CONFIG, machine
 from twisted_exec.poollet.machines import downward
-from twisted_exec.poollet.machines.config import Terms
+from twisted_exec.poollet.machines.config import MachineConfig
 from twisted_exec.poollet.machines.downward import Downward
 from twisted_exec.poollet.machines.runtime_machine import runtime_machine
 
@@ -42,7 +42,7 @@ class DownwardTests(SynchronousTestCase):
         told = Downward({"team": "metadata.labels['team']"}, {"of": "metadata.namespace"})
         obj = machine()
         obj["metadata"].update(uid="u", namespace="lab", labels={"team": "red"})
-        made = runtime_machine(obj, Terms(TERMS.dialect, "pool-a", "memory", told))
+        made = runtime_machine(obj, MachineConfig(CONFIG.dialect, "pool-a", "memory", told))
         prefix = "downward-api.machinepoollet.ironcore.dev/"
         self.assertEqual(made.metadata.labels[f"{prefix}team"], "red")
         self.assertEqual(made.metadata.annotations[f"{prefix}of"], "lab")

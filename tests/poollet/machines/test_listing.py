@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.poollet.doubles import MACHINES, TERMS, MemoryRuntime, machine
+from tests.poollet.doubles import MACHINES, CONFIG, MemoryRuntime, machine
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers.reflector import Reflector
@@ -51,7 +51,7 @@ class LiesTests(SynchronousTestCase):
             report=lambda about, *told: self.reports.append((about["metadata"]["name"], *told)),
         )
         self.reflector.start()
-        self.loop.start(TERMS)
+        self.loop.start(CONFIG)
         self.addCleanup(self.loop.stop)
         self.addCleanup(self.reflector.stop)
 
@@ -186,7 +186,7 @@ class LiesTests(SynchronousTestCase):
 
     def test_crowd(self) -> None:
         """100 000 machines that nobody knows are left alone, and hold nobody up."""
-        self.runtime.lies["list_machines"] = crowd(100_000, **{TERMS.dialect.uid_label: "x"})
+        self.runtime.lies["list_machines"] = crowd(100_000, **{CONFIG.dialect.uid_label: "x"})
         began = time.process_time()
         self.turn(RELIST_SECONDS)
         self.create()
@@ -196,7 +196,7 @@ class LiesTests(SynchronousTestCase):
 
     def test_crowd_of_ours(self) -> None:
         """Nor are as many that say they are this pool's ended all at once."""
-        labels = {TERMS.dialect.uid_label: "x", TERMS.pool_label: TERMS.pool}
+        labels = {CONFIG.dialect.uid_label: "x", CONFIG.pool_label: CONFIG.pool}
         self.runtime.lies["list_machines"] = crowd(1000, **labels)
         self.create()
         self.turn(RELIST_SECONDS)

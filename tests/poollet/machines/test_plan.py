@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.poollet.doubles import NOW, TERMS, machine
+from tests.poollet.doubles import NOW, CONFIG, machine
 from twisted_exec.api.dialects import IRONCORE, ONMETAL
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines.actions import (
@@ -38,7 +38,7 @@ def stored(**spec: Any) -> dict[str, Any]:
 
 def made(obj: dict[str, Any], state: int = pb.MACHINE_RUNNING) -> pb.Machine:
     """The runtime's machine, just as it was asked for."""
-    one = runtime_machine(obj, TERMS)
+    one = runtime_machine(obj, CONFIG)
     one.metadata.id = "id-1"
     one.status.state = state  # type: ignore[assignment]
     return one
@@ -48,7 +48,7 @@ class PlanTestCase(SynchronousTestCase):
     """Plans."""
 
     def plan(self, obj: dict[str, Any], *observed: pb.Machine, trouble: str = "") -> Plan:
-        return plan(obj, observed, TERMS, now=NOW, trouble=trouble)
+        return plan(obj, observed, CONFIG, now=NOW, trouble=trouble)
 
     def status(self, obj: dict[str, Any], *observed: pb.Machine, trouble: str = "") -> Any:
         """The status that the plan writes."""
@@ -120,7 +120,7 @@ class CreateTests(PlanTestCase):
             {"name": "root", "device": "oda", "localDisk": {"sizeLimit": "1Gi", "image": "img"}},
             {"name": "tmp", "emptyDisk": {}},
         ]
-        root, tmp = runtime_machine(stored(volumes=volumes), TERMS).spec.volumes
+        root, tmp = runtime_machine(stored(volumes=volumes), CONFIG).spec.volumes
         self.assertEqual((root.name, root.device), ("root", "oda"))
         self.assertEqual(
             (root.local_disk.size_bytes, root.local_disk.image.image), (1 << 30, "img")
@@ -251,7 +251,7 @@ class KeepTests(PlanTestCase):
             noted.annotations,
             {
                 "other": "x",
-                TERMS.mapping_annotation: "{}",
+                CONFIG.mapping_annotation: "{}",
                 IRONCORE.generation_annotation: "4",
                 IRONCORE.runtime_generation_annotation: "5",
             },
@@ -273,11 +273,11 @@ class KeepTests(PlanTestCase):
         """onmetal's first releases look for the generation under another name: it has both."""
         obj = stored()
         obj["metadata"]["finalizers"] = [ONMETAL.finalizer]
-        terms = replace(TERMS, dialect=ONMETAL)
-        observed = runtime_machine(obj, terms)
+        config = replace(CONFIG, dialect=ONMETAL)
+        observed = runtime_machine(obj, config)
         observed.metadata.id = "id-1"
         observed.metadata.annotations[ONMETAL.generation_annotation] = "3"
-        planned = plan(obj, [observed], terms, now=NOW)
+        planned = plan(obj, [observed], config, now=NOW)
         (told,) = (each.status for each in planned.actions if isinstance(each, PatchStatus))
         self.assertEqual(told["observedGeneration"], 3)
         self.assertEqual(told["machinePoolObservedGeneration"], 3)

@@ -12,7 +12,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.poollet.doubles import MACHINES, TERMS, MemoryRuntime, machine
+from tests.poollet.doubles import MACHINES, CONFIG, MemoryRuntime, machine
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import Conflict, Forbidden
@@ -59,7 +59,7 @@ class ReferringCase(SynchronousTestCase):
             report=lambda about, *told: self.reports.append(told),
         )
         self.reflector.start()
-        self.loop.start(TERMS)
+        self.loop.start(CONFIG)
         self.addCleanup(self.loop.stop)
 
     def make(self, resource: Any, name: str, **parts: Any) -> Any:
@@ -321,7 +321,7 @@ class InterfaceTests(ReferringCase):
         spec = self.get(INTERFACES, "nic")["spec"]
         self.assertEqual(spec["machineRef"], {"name": "vm", "uid": uid})
         self.assertEqual(spec["providerID"], "handle-eth0")
-        mapping = json.loads(self.one.metadata.annotations[TERMS.mapping_annotation])
+        mapping = json.loads(self.one.metadata.annotations[CONFIG.mapping_annotation])
         self.assertEqual(mapping, {"eth0": {"name": "nic", "uid": made["metadata"]["uid"]}})
         (told,) = self.status()["networkInterfaces"]
         self.assertEqual(

@@ -49,7 +49,7 @@ class PoolTests(SynchronousTestCase):
             provider_id=provider_id,
             machines=lambda: self.machines,
             classes=lambda: self.successResultOf(self.client.list(CLASSES))["items"],
-            known=lambda: self.cluster.objects.get((POOLS, "", "pool-a")),
+            pool=lambda: self.cluster.objects.get((POOLS, "", "pool-a")),
             on_runtime=self.names.append,
             on_offer=self.count_offer,
             now=self.clock.seconds,

@@ -86,13 +86,13 @@ class Counts:
         :param since: when the thing was started, in nanoseconds since the epoch; 0 where that is
             not known.
         """
-        known = self._counted.get(key)
-        if known is None:
+        previous = self._counted.get(key)
+        if previous is None:
             counted = _begun(sample, since)
-        elif known.since != since and sample.at >= known.sample.at:
-            counted = _begun(sample, since, known.sample.at)
+        elif previous.since != since and sample.at >= previous.sample.at:
+            counted = _begun(sample, since, previous.sample.at)
         else:
-            counted = _gone_on(known, sample)
+            counted = _gone_on(previous, sample)
         self._counted[key] = counted
         return counted
 
@@ -108,11 +108,11 @@ def _begun(sample: Sample, since: int, after: int = 0) -> Counted:
     return Counted(started, LEAST + used, sample, since)
 
 
-def _gone_on(known: Counted, sample: Sample) -> Counted:
-    elapsed = sample.at - known.sample.at
+def _gone_on(previous: Counted, sample: Sample) -> Counted:
+    elapsed = sample.at - previous.sample.at
     if elapsed <= 0:
-        return known
+        return previous
     if elapsed > LONGEST_SECONDS * NANOSECONDS:
-        return _begun(sample, known.since, known.sample.at)
-    used = known.core_nanoseconds + sample.nanocores * elapsed // NANOSECONDS
-    return Counted(known.started, used, sample, known.since)
+        return _begun(sample, previous.since, previous.sample.at)
+    used = previous.core_nanoseconds + sample.nanocores * elapsed // NANOSECONDS
+    return Counted(previous.started, used, sample, previous.since)

@@ -65,8 +65,8 @@ class Endings:
         for node, leaf in before.items():
             if self._leaf_of.get(node) is not leaf:
                 why = f": {leaf.gone}" if leaf.gone else ""
-                told = f'node "{node}" does not stand for leaf "{leaf.name}" now{why}'
-                self._sessions.end(_on(node), Ending(POOL_DELETED, told))
+                reason = f'node "{node}" does not stand for leaf "{leaf.name}" now{why}'
+                self._sessions.end(_on(node), Ending(POOL_DELETED, reason))
 
 
 def _on(node: str) -> Callable[[Subject], bool]:

@@ -186,9 +186,9 @@ class Gate:
             f"subresource(s)=[{' '.join(subresources)}])"
         )
         for subresource in subresources:
-            asked = Attributes(user, verb, "", "v1", "nodes", subresource, name=node)
+            attributes = Attributes(user, verb, "", "v1", "nodes", subresource, name=node)
             try:
-                decision = await self._authorizer.authorize(asked)
+                decision = await self._authorizer.authorize(attributes)
             except APIError as problem:
                 self._tell(problem)
                 raise InternalError(f"Authorization error {what}") from None

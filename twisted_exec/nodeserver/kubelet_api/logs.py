@@ -56,15 +56,15 @@ def options_of(args: Args, pod: str) -> LogOptions:
     :raises BadRequest: a value cannot be read.
     :raises Invalid: the values make no sense.
     """
-    told = dict(args)
-    tail = told.get(b"tail", [b""])[0]
+    renamed = dict(args)
+    tail = renamed.get(b"tail", [b""])[0]
     if tail == b"all":
-        told.pop(b"tailLines", None)
+        renamed.pop(b"tailLines", None)
     elif tail:
-        told[b"tailLines"] = [tail]
-    options = decode(told)
+        renamed[b"tailLines"] = [tail]
+    options = decode(renamed)
     check(options, pod, STREAMS)
-    if options.since_seconds is not None and b"sinceTime" in told:  # also one that is empty
+    if options.since_seconds is not None and b"sinceTime" in renamed:  # also one that is empty
         problem = "at most one of `sinceTime` or `sinceSeconds` may be specified"
         raise Invalid("PodLogOptions", pod, [forbidden("[]", problem)], group="")
     # Both is what a leaf gives by itself; one that knows no streams would refuse the word.
@@ -88,10 +88,10 @@ class LogLocator:
         return Deferred.fromCoroutine(self._locate(cast(Request, request)))
 
     async def _locate(self, request: Request) -> Location:
-        wanted, pod = await find(self.hop, request)
-        told = options_of(request.args, wanted.pod).query()
-        query = b"container=" + quote_plus(wanted.container).encode("ascii")
-        query += b"&" + told if told else b""
+        target, pod = await find(self.hop, request)
+        options = options_of(request.args, target.pod).query()
+        query = b"container=" + quote_plus(target.container).encode("ascii")
+        query += b"&" + options if options else b""
         return await to_leaf(self.hop, request.subject, pod, "log", query, shares=self.shares)
 
 

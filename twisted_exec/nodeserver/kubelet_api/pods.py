@@ -77,13 +77,13 @@ class PodLists:
             if not leaf.synced:
                 why = leaf.problem or "they were not read yet"
                 raise ServiceUnavailable(f'the Pods of leaf "{leaf.name}" are not known: {why}')
-        found = [
+        items = [
             running(pod)
             for leaf in leaves
             for pod in leaf.pods()
             if node in ("", pod.root["spec"]["nodeName"])
         ]
-        respond_json(request, 200, listed(pod for pod in found if pod is not None))
+        respond_json(request, 200, listed(pod for pod in items if pod is not None))
 
 
 def pod_routes(hop: Hop) -> list[Route]:

@@ -117,10 +117,10 @@ def run_query(raw: bytes, container: str) -> bytes:
 
     :raises BadRequest: it has no ``cmd``, or cannot be decoded.
     """
-    told = next((value for name, value in parse(raw) if name == b"cmd"), b"")
-    if not told:
+    command = next((value for name, value in parse(raw) if name == b"cmd"), b"")
+    if not command:
         raise BadRequest("you must specify a command: the query has no cmd=")
-    words = [f"command={quote_plus(each)}" for each in told.split(b" ")]
+    words = [f"command={quote_plus(each)}" for each in command.split(b" ")]
     return _joined([*words, *_container(container), "stdout=true", "stderr=true"])
 
 
@@ -155,28 +155,28 @@ def _decoded(text: bytes) -> bytes:
 def _streams(pairs: Sequence[tuple[bytes, bytes]]) -> list[str]:
     """What is asked for of streams.  A terminal has no errors of its own: as a kubelet, drop them."""
     tty = _is_one(pairs, b"tty")
-    asked = [ours for theirs, ours in _STREAMS if _is_one(pairs, theirs)]
-    if tty and _STDERR in asked:
-        asked.remove(_STDERR)
-    if not asked:
+    streams = [ours for theirs, ours in _STREAMS if _is_one(pairs, theirs)]
+    if tty and _STDERR in streams:
+        streams.remove(_STDERR)
+    if not streams:
         raise BadRequest("you must specify at least 1 of stdin, stdout, stderr")
-    return [f"{name}=true" for name in (*asked, *(["tty"] if tty else []))]
+    return [f"{name}=true" for name in (*streams, *(["tty"] if tty else []))]
 
 
-def _is_one(pairs: Sequence[tuple[bytes, bytes]], wanted: bytes) -> bool:
+def _is_one(pairs: Sequence[tuple[bytes, bytes]], key: bytes) -> bool:
     """The first that is told counts, as with Go's ``FormValue``."""
-    return next((value for name, value in pairs if name == wanted), b"") == b"1"
+    return next((value for name, value in pairs if name == key), b"") == b"1"
 
 
 def _container(name: str) -> list[str]:
     return [f"container={quote_plus(name)}"] if name else []
 
 
-def _port(told: bytes) -> int:
-    if _PORT.fullmatch(told) and 0 < int(told) <= 0xFFFF:
-        return int(told)
-    shown = quote_from_bytes(told[:32])
-    raise BadRequest(f'unable to parse "{shown}" as a port: it is a number from 1 to 65535')
+def _port(text: bytes) -> int:
+    if _PORT.fullmatch(text) and 0 < int(text) <= 0xFFFF:
+        return int(text)
+    excerpt = quote_from_bytes(text[:32])
+    raise BadRequest(f'unable to parse "{excerpt}" as a port: it is a number from 1 to 65535')
 
 
 def _joined(words: Sequence[str]) -> bytes:

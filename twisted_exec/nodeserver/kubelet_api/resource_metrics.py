@@ -50,19 +50,19 @@ class _Families:
         )
 
     def _containers(self) -> Iterable[Metric]:
-        found = [
+        rows = [
             ([name, *_names(pod.root)], counted)
             for pod in self.usage.pods
             for name, counted in pod.containers.items()
         ]
-        if not found:
+        if not rows:
             return
-        yield from _used("container", _CONTAINER, found)
+        yield from _used("container", _CONTAINER, rows)
         yield _gauge(
             "container_start_time_seconds",
             "Start time of the container since unix epoch in seconds",
             _CONTAINER,
-            [(labels, counted.started / NANOSECONDS, None) for labels, counted in found],
+            [(labels, counted.started / NANOSECONDS, None) for labels, counted in rows],
         )
 
     def _nodes(self) -> Iterable[Metric]:
@@ -71,9 +71,9 @@ class _Families:
             yield from _used("node", (), [([], counted)])
 
     def _pods(self) -> Iterable[Metric]:
-        found = [(_names(pod.root), pod.whole) for pod in self.usage.pods]
-        if found:
-            yield from _used("pod", _POD, found)
+        rows = [(_names(pod.root), pod.whole) for pod in self.usage.pods]
+        if rows:
+            yield from _used("pod", _POD, rows)
 
 
 _Value = tuple[list[str], float, float | None]
@@ -85,7 +85,7 @@ def _names(root: Any) -> list[str]:
 
 
 def _used(
-    what: str, labels: tuple[str, ...], found: Sequence[tuple[list[str], Counted]]
+    what: str, labels: tuple[str, ...], rows: Sequence[tuple[list[str], Counted]]
 ) -> Iterable[Metric]:
     """Processor time and memory of one kind of thing."""
     cpu = CounterMetricFamily(
@@ -93,14 +93,14 @@ def _used(
         f"[STABLE] Cumulative cpu time consumed by the {what} in core-seconds",
         labels=labels,
     )
-    for values, counted in found:
+    for values, counted in rows:
         cpu.add_metric(values, counted.core_nanoseconds / NANOSECONDS, timestamp=_time(counted))
     yield cpu
     yield _gauge(
         f"{what}_memory_working_set_bytes",
         f"Current working set of the {what} in bytes",
         labels,
-        [(values, counted.sample.memory_bytes, _time(counted)) for values, counted in found],
+        [(values, counted.sample.memory_bytes, _time(counted)) for values, counted in rows],
     )
 
 
@@ -108,8 +108,10 @@ def _time(counted: Counted) -> float:
     return counted.sample.at / NANOSECONDS
 
 
-def _gauge(name: str, told: str, labels: tuple[str, ...], values: Iterable[_Value]) -> Metric:
-    family = GaugeMetricFamily(name, f"[STABLE] {told}", labels=labels)
+def _gauge(
+    name: str, description: str, labels: tuple[str, ...], values: Iterable[_Value]
+) -> Metric:
+    family = GaugeMetricFamily(name, f"[STABLE] {description}", labels=labels)
     for each, value, time in values:
         family.add_metric(each, value, timestamp=time)
     return family

@@ -99,10 +99,10 @@ def _record(session: Session, command: Command, problem: BaseException) -> None:
 
 
 async def _locate(hop: Hop, request: Request) -> Location:
-    wanted, pod = await find(hop, request)
+    target, pod = await find(hop, request)
     if is_upgrade(request):
         raise BadRequest("what is run has no stream; ask for exec")
-    query = run_query(request.uri.partition(b"?")[2], wanted.container)
+    query = run_query(request.uri.partition(b"?")[2], target.container)
     return await to_leaf(hop, request.subject, pod, "exec", query)
 
 
@@ -111,9 +111,9 @@ def _told(location: Location, command: Command, ending: Ending) -> str:
     if ending.exit_code is None:
         return ending.message or ending.reason
     words = parse_qs(location.path.partition(b"?")[2], keep_blank_values=True)[b"command"]
-    told = b" ".join(words).decode("utf-8", "replace")
+    command_line = b" ".join(words).decode("utf-8", "replace")
     errors = command.errors.decode("utf-8", "replace")
-    return f"command '{told}' exited with {ending.exit_code}: {errors}"
+    return f"command '{command_line}' exited with {ending.exit_code}: {errors}"
 
 
 class Command:
@@ -180,8 +180,8 @@ class Command:
                 connection, attempt.head(head), clock=self._clock, timeout_seconds=ANSWER_SECONDS
             )
         except APIError as error:
-            told = f"{label}: {error.message}"
-            raise APIError(told, code=error.code, reason=error.reason) from None
+            message = f"{label}: {error.message}"
+            raise APIError(message, code=error.code, reason=error.reason) from None
 
     def _begin(self, upgraded: Upgraded, way: str, protocol: str) -> None:
         self._carrier, holder = over(

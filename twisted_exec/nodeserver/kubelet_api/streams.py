@@ -55,21 +55,21 @@ class PodLocator:
         return Deferred.fromCoroutine(self._locate(cast(Request, request)))
 
     async def _locate(self, request: Request) -> Location:
-        wanted, pod = await find(self.hop, request)
-        query = _query(request, wanted)
-        streams = None if wanted.what == "portForward" else _streams(query)
+        target, pod = await find(self.hop, request)
+        query = _query(request, target)
+        streams = None if target.what == "portForward" else _streams(query)
         return await to_leaf(
             self.hop, request.subject, pod, request.subject.subresource, query, streams
         )
 
 
-def _query(request: Request, wanted: Wanted) -> bytes:
+def _query(request: Request, target: Wanted) -> bytes:
     upgrade = require_upgrade(request)
     raw = request.uri.partition(b"?")[2]
-    if wanted.what == "exec":
-        return exec_query(raw, wanted.container)
-    if wanted.what == "attach":
-        return attach_query(raw, wanted.container)
+    if target.what == "exec":
+        return exec_query(raw, target.container)
+    if target.what == "attach":
+        return attach_query(raw, target.container)
     needs_ports = upgrade == WEBSOCKET and not tunnelled(request)
     return forward_query(raw, needs_ports=needs_ports)
 

@@ -65,28 +65,28 @@ async def find(hop: Hop, request: Request) -> tuple[Wanted, LeafPod]:
     :raises NotFound: there is no such Pod or container in the root, or none of ours in the leaf.
     :raises APIError: that cannot be found out.
     """
-    wanted = Wanted.of(split_path(request.path))
+    target = Wanted.of(split_path(request.path))
     user = await hop.gate.who(request)
-    root = await _root_pod(hop, wanted)
+    root = await _root_pod(hop, target)
     node = str(root["spec"]["nodeName"]) if root else ""
     uid = str(root["metadata"]["uid"]) if root else ""
     request.subject = replace(request.subject, user=user.name, pool=node, uid=uid)
     was_seen = hop.root_pods.by_uid(uid) is not None
     verb = verb_of(request.method, request.subject.subresource)
     await hop.gate.may(user, node, PROXY, verb)
-    if root is None or (wanted.uid and wanted.uid != uid):
-        raise NotFound("pods", wanted.pod)
-    _check_container(root, wanted)
+    if root is None or (target.uid and target.uid != uid):
+        raise NotFound("pods", target.pod)
+    _check_container(root, target)
     leaf = hop.leaves.of_node(node)
     try:
-        found = await leaf.pod(root)
+        leaf_pod = await leaf.pod(root)
     except APIError as error:
         raise refused(error, leaf) from None
     is_gone = was_seen and hop.root_pods.by_uid(uid) is None
     if is_gone or hop.leaves.of_node(node) is not leaf:
         # Meanwhile: whatever ended its sessions has not found this one.
-        raise NotFound("pods", wanted.pod)
-    return wanted, found
+        raise NotFound("pods", target.pod)
+    return target, leaf_pod
 
 
 async def to_leaf(
@@ -132,8 +132,10 @@ def refused(error: APIError, leaf: ILeaf) -> APIError:
             " is registered with; the node server's log says where they are from"
         )
     if error.code == Forbidden.code and _ABOUT_US.search(error.message):
-        told = one_line(error.message)
-        return BadGateway(f'leaf "{leaf.name}" does not let this node server in: {told}; {_RULES}')
+        reason = one_line(error.message)
+        return BadGateway(
+            f'leaf "{leaf.name}" does not let this node server in: {reason}; {_RULES}'
+        )
     return error
 
 
@@ -149,24 +151,24 @@ def _whose(leaf: ILeaf) -> str:
         return ""
 
 
-async def _root_pod(hop: Hop, wanted: Wanted) -> Object | None:
+async def _root_pod(hop: Hop, target: Wanted) -> Object | None:
     """The Pod with that UID, however new it is; else the one that has the name now."""
-    for uid in dict.fromkeys((wanted.uid, "")):
+    for uid in dict.fromkeys((target.uid, "")):
         try:
-            return await hop.root_pods.get(wanted.namespace, wanted.pod, uid)
+            return await hop.root_pods.get(target.namespace, target.pod, uid)
         except NotFound:
             continue
     return None
 
 
-def _check_container(root: Object, wanted: Wanted) -> None:
+def _check_container(root: Object, target: Wanted) -> None:
     """
     :raises NotFound: the Pod has no such container, of any kind.
     """
-    if not wanted.container:
+    if not target.container:
         return
-    known = [each["name"] for kind in CONTAINER_LISTS for each in root["spec"].get(kind) or ()]
-    if wanted.container not in known:
+    containers = [each["name"] for kind in CONTAINER_LISTS for each in root["spec"].get(kind) or ()]
+    if target.container not in containers:
         raise NotFound(
-            "pods", wanted.pod, message=f'container not found ("{one_line(wanted.container)}")'
+            "pods", target.pod, message=f'container not found ("{one_line(target.container)}")'
         )

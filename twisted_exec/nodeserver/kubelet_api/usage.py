@@ -85,7 +85,7 @@ class Usage:
 
     def __init__(self, leaves: ILeaves, clock: IReactorTime) -> None:
         self._leaves, self._clock = leaves, clock
-        self._told: AnswerCache[LeafUsage] = AnswerCache(clock, lambda _: KEEP_SECONDS)
+        self._cache: AnswerCache[LeafUsage] = AnswerCache(clock, lambda _: KEEP_SECONDS)
         self._counts: dict[str, Counts] = {}
         self._problems: dict[str, str] = {}
 
@@ -97,19 +97,26 @@ class Usage:
         """
         leaves = [self._leaves.of_node(node)] if node else self._leaves.all()
         self._forget()
-        asked = [self._told.get(leaf.name.encode(), _asking(self._read, leaf)) for leaf in leaves]
-        told: list[LeafUsage] = await gatherResults(asked, consumeErrors=True)
+        pending = [
+            self._cache.get(leaf.name.encode(), _asking(self._read, leaf)) for leaf in leaves
+        ]
+        usages: list[LeafUsage] = await gatherResults(pending, consumeErrors=True)
         return LeafUsage(
-            tuple(pod for one in told for pod in one.pods if node in ("", pod.node)),
-            {name: used for one in told for name, used in one.nodes.items() if node in ("", name)},
-            "; ".join(one.problem for one in told if one.problem),
+            tuple(pod for usage in usages for pod in usage.pods if node in ("", pod.node)),
+            {
+                name: used
+                for usage in usages
+                for name, used in usage.nodes.items()
+                if node in ("", name)
+            },
+            "; ".join(usage.problem for usage in usages if usage.problem),
         )
 
     def _forget(self) -> None:
-        known = {leaf.name for leaf in self._leaves.all()}
-        for kept in (self._counts, self._problems):
-            for name in kept.keys() - known:
-                del kept[name]
+        leaf_names = {leaf.name for leaf in self._leaves.all()}
+        for by_leaf in (self._counts, self._problems):
+            for name in by_leaf.keys() - leaf_names:
+                del by_leaf[name]
 
     async def _read(self, leaf: ILeaf) -> LeafUsage:
         """Never fails."""
@@ -127,9 +134,9 @@ class Usage:
             problem = error.message  # Pods can be told of without
         self._tell(leaf, problem)
         counting = _Counting(leaf, self._counts.setdefault(leaf.name, Counts()))
-        told = LeafUsage(tuple(counting.pods(pods)), dict(counting.nodes(nodes)))
+        usage = LeafUsage(tuple(counting.pods(pods)), dict(counting.nodes(nodes)))
         counting.over()
-        return told
+        return usage
 
     async def _listed(self, leaf: ILeaf, resource: Resource) -> list[Object]:
         asking: Deferred[Object] = leaf.client.list(resource)
@@ -162,25 +169,25 @@ class _Counting:
 
     def __init__(self, leaf: ILeaf, counts: Counts) -> None:
         self._leaf, self._counts = leaf, counts
-        self._seen: set[Hashable] = set()
+        self._counted_keys: set[Hashable] = set()
 
     def pods(self, metrics: Iterable[Object]) -> Iterable[PodUsage]:
         """Those of ours of which the leaf tells."""
         ours = {(pod.namespace, pod.name): pod for pod in self._leaf.pods()}
-        for told in metrics:
-            metadata = told["metadata"]
+        for item in metrics:
+            metadata = item["metadata"]
             pod = ours.get((metadata.get("namespace", ""), metadata["name"]))
-            usage = None if pod is None else self._pod(pod, told)
+            usage = None if pod is None else self._pod(pod, item)
             if usage is not None:
                 yield usage
 
-    def _pod(self, pod: LeafPod, told: Object) -> PodUsage | None:
+    def _pod(self, pod: LeafPod, metrics: Object) -> PodUsage | None:
         uid = pod.root["metadata"]["uid"]
         started = _starts(pod.pod or {})
         containers = {}
         samples = []
-        for each in named(told.get("containers")):
-            sample = _sample(told, each.get("usage"))
+        for each in named(metrics.get("containers")):
+            sample = _sample(metrics, each.get("usage"))
             if sample is not None:
                 name = str(each["name"])
                 samples.append(sample)
@@ -191,21 +198,21 @@ class _Counting:
 
     def nodes(self, metrics: Iterable[Object]) -> Iterable[tuple[str, Counted]]:
         """The root's Nodes, each as all the leaf's nodes together that it stands for."""
-        known = list(metrics)
+        available = list(metrics)
         for node in self._leaf.nodes:
-            theirs = [one for one in known if _stands_for(node, one)]
-            told = [_sample(one, one.get("usage")) for one in theirs]
-            samples = [sample for sample in told if sample is not None]
+            theirs = [item for item in available if _stands_for(node, item)]
+            readings = [_sample(item, item.get("usage")) for item in theirs]
+            samples = [sample for sample in readings if sample is not None]
             if samples:
                 yield node.name, self._take(("node", node.name), _sum(samples))
 
     def _take(self, key: Hashable, sample: Sample, since: int = 0) -> Counted:
-        self._seen.add(key)
+        self._counted_keys.add(key)
         return self._counts.take(key, sample, since)
 
     def over(self) -> None:
         """What the leaf does not tell of any more is not counted any more."""
-        self._counts.keep(self._seen)
+        self._counts.keep(self._counted_keys)
 
 
 def _stands_for(node: LeafNode, metrics: Object) -> bool:
@@ -225,12 +232,12 @@ def _sum(samples: list[Sample]) -> Sample:
     )
 
 
-def _sample(told: Object, usage: Any) -> Sample | None:
+def _sample(item: Object, usage: Any) -> Sample | None:
     """What a leaf tells, or ``None`` where that is not what it should be."""
     try:
         sample = Sample(
-            at=nanoseconds(told["timestamp"]),
-            window=duration(told["window"]),
+            at=nanoseconds(item["timestamp"]),
+            window=duration(item["window"]),
             nanocores=int(parse(usage["cpu"]) * NANOSECONDS),
             memory_bytes=int(parse(usage["memory"])),
         )
@@ -246,10 +253,10 @@ def duration(text: str) -> int:
 
     :raises ValueError: it is none, or is none of hours, minutes and seconds.
     """
-    found = _DURATION.fullmatch(text)
-    if found is None or not text:
+    match = _DURATION.fullmatch(text)
+    if match is None or not text:
         raise ValueError(f"{text!r} is no duration")
-    hours, minutes, seconds = found.groups(default="0")
+    hours, minutes, seconds = match.groups(default="0")
     whole, _, fraction = seconds.partition(".")
     told = (int(hours) * 60 + int(minutes)) * 60 + int(whole)
     return told * NANOSECONDS + int(fraction.ljust(9, "0") or 0)
@@ -258,12 +265,15 @@ def duration(text: str) -> int:
 def _starts(pod: Object) -> Mapping[str, int]:
     """When the running containers of a Pod were started, by their names."""
     status = pod.get("status") or {}
-    told = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    found = {}
-    for each in told:
+    statuses = [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]
+    started = {}
+    for each in statuses:
         running = (each.get("state") or {}).get("running") or {}
         try:
-            found[str(each["name"])] = nanoseconds(running["startedAt"])
+            started[str(each["name"])] = nanoseconds(running["startedAt"])
         except (AttributeError, KeyError, TypeError, ValueError):
             continue
-    return found
+    return started

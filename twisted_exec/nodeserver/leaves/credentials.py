@@ -72,9 +72,9 @@ class Credentials:
 class FileCredentials(Credentials):
     """A kubeconfig file, of any form; files that it names are followed, too."""
 
-    def __init__(self, told: KubeconfigFile, clock: Any) -> None:
+    def __init__(self, source: KubeconfigFile, clock: Any) -> None:
         super().__init__()
-        self._told, self._clock = told, clock
+        self._source, self._clock = source, clock
         self._followed: ReloadingConfig | None = None
         self._next_look = 0.0
         self._open()
@@ -90,7 +90,7 @@ class FileCredentials(Credentials):
     def _open(self) -> None:
         self._next_look = self._clock.seconds() + LOOK_SECONDS
         try:
-            self._followed = ReloadingConfig(self._told.path, self._told.context or None)
+            self._followed = ReloadingConfig(self._source.path, self._source.context or None)
             self.problem = ""
         except KubeConfigError as error:
             self.problem = str(error)
@@ -106,12 +106,12 @@ class DataCredentials(Credentials):
 
     _log = Logger()
 
-    def __init__(self, told: KubeconfigData, before: Credentials | None = None) -> None:
+    def __init__(self, source: KubeconfigData, before: Credentials | None = None) -> None:
         super().__init__()
-        self.problem, self._config = told.problem, None
+        self.problem, self._config = source.problem, None
         if not self.problem:
-            self._config, self.problem = _read(told.content, told.source)
-        if self._config is None and told.given and isinstance(before, DataCredentials):
+            self._config, self.problem = _read(source.content, source.source)
+        if self._config is None and source.is_given and isinstance(before, DataCredentials):
             self._keep(before)
 
     def _keep(self, before: DataCredentials) -> None:
@@ -135,17 +135,17 @@ class SecretCredentials(Credentials):
 
     _log = Logger()
 
-    def __init__(self, told: KubeconfigSecret, client: IKubeClient, clock: Any) -> None:
+    def __init__(self, source: KubeconfigSecret, client: IKubeClient, clock: Any) -> None:
         super().__init__()
-        self._told = told
+        self._source = source
         self._config: ClientConfig | None = None
         self._wrong = ""
         self._reflector = Reflector(
             client,
             SECRETS.resource,
             clock,
-            namespace=told.namespace,
-            field_selector=f"metadata.name={told.name}",
+            namespace=source.namespace,
+            field_selector=f"metadata.name={source.name}",
             on_change=self._read,
         )
 
@@ -154,14 +154,14 @@ class SecretCredentials(Credentials):
         if self._config is not None:
             return ""
         if self._reflector.problem and not self._reflector.synced:
-            return f"{self._told} cannot be read: {self._reflector.problem}"
+            return f"{self._source} cannot be read: {self._reflector.problem}"
         if not self._reflector.synced:
-            return f"{self._told} was not read yet"
-        return self._wrong or f"{self._told} does not exist; make it, with {self._key_told}"
+            return f"{self._source} was not read yet"
+        return self._wrong or f"{self._source} does not exist; make it, with {self._key_source}"
 
     @property
-    def _key_told(self) -> str:
-        return f'the leaf\'s kubeconfig under the key "{self._told.key}"'
+    def _key_source(self) -> str:
+        return f'the leaf\'s kubeconfig under the key "{self._source.key}"'
 
     def current(self) -> ClientConfig:
         """See :meth:`Credentials.current`."""
@@ -182,16 +182,16 @@ class SecretCredentials(Credentials):
         if secret is None:
             self._config, self._wrong = None, ""
         else:
-            self._take(value_of(secret, self._told.key))
+            self._take(value_of(secret, self._source.key))
         self._changed()
 
     def _take(self, content: bytes | None) -> None:
         if content is None:
-            found, wrong = None, f"{self._told} does not have {self._key_told}"
+            config, wrong = None, f"{self._source} does not have {self._key_source}"
         else:
-            found, wrong = _read(content, str(self._told), self._told.context)
-        if found is not None:
-            self._config = found
+            config, wrong = _read(content, str(self._source), self._source.context)
+        if config is not None:
+            self._config = config
         elif self._config is not None and wrong != self._wrong:
             self._log.warn("keeping the credentials from before: {why}", why=wrong)
         self._wrong = wrong
@@ -200,35 +200,35 @@ class SecretCredentials(Credentials):
 class SpaceCredentials(Credentials):
     """Those of a Space, which its client keeps."""
 
-    def __init__(self, told: KubeconfigSpace) -> None:
+    def __init__(self, source: KubeconfigSpace) -> None:
         super().__init__()
-        self._told = told
+        self._source = source
 
     @property
     def problem(self) -> str:  # type: ignore[override]
-        return str(self._told.space.problem)
+        return str(self._source.space.problem)
 
     @property
     def gone(self) -> str:  # type: ignore[override]
-        return self._told.gone
+        return self._source.gone
 
     def current(self) -> ClientConfig:
         """See :meth:`Credentials.current`."""
-        return self._told.space.config()
+        return self._source.space.config()
 
     def start(self, changed: Callable[[], None]) -> None:
         """See :meth:`Credentials.start`."""
         super().start(changed)
-        self._told.follow(changed)
+        self._source.follow(changed)
 
     def stop(self) -> Deferred[None]:
         """See :meth:`Credentials.stop`."""
-        self._told.follow(lambda: None)
+        self._source.follow(lambda: None)
         return succeed(None)
 
     def reread(self, refused: ClientConfig) -> Deferred[bool]:
         """See :meth:`Credentials.reread`."""
-        return self._told.space.reread(refused)
+        return self._source.space.reread(refused)
 
 
 def _read(content: bytes, source: str, context: str = "") -> tuple[ClientConfig | None, str]:
@@ -240,7 +240,7 @@ def _read(content: bytes, source: str, context: str = "") -> tuple[ClientConfig 
 
 
 def credentials(
-    told: Kubeconfig, root: IKubeClient, clock: Any, before: Credentials | None = None
+    source: Kubeconfig, root: IKubeClient, clock: Any, before: Credentials | None = None
 ) -> Credentials:
     """
     What a leaf's kubeconfig says now.
@@ -248,10 +248,10 @@ def credentials(
     :param root: client of the root, where Secrets are.
     :param before: what was used for this leaf so far.
     """
-    if isinstance(told, KubeconfigFile):
-        return FileCredentials(told, clock)
-    if isinstance(told, KubeconfigSecret):
-        return SecretCredentials(told, root, clock)
-    if isinstance(told, KubeconfigSpace):
-        return SpaceCredentials(told)
-    return DataCredentials(told, before)
+    if isinstance(source, KubeconfigFile):
+        return FileCredentials(source, clock)
+    if isinstance(source, KubeconfigSecret):
+        return SecretCredentials(source, root, clock)
+    if isinstance(source, KubeconfigSpace):
+        return SpaceCredentials(source)
+    return DataCredentials(source, before)

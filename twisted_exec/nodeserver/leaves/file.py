@@ -83,12 +83,12 @@ def parse(document: object, path: str) -> Sequence[LeafSpec]:
     return specs
 
 
-def _check_once(path: str, what: str, told: list[str]) -> None:
-    seen: set[str] = set()
-    for name in told:
-        if name in seen:
+def _check_once(path: str, what: str, values: list[str]) -> None:
+    earlier: set[str] = set()
+    for name in values:
+        if name in earlier:
             raise ConfigError(f"{path}: {what} {name!r} is there more than once; rename one")
-        seen.add(name)
+        earlier.add(name)
 
 
 def _leaf(entry: object, where: str, path: str) -> LeafSpec:
@@ -119,23 +119,23 @@ def _checked(reader: Reader, key: str, rule: _Rule, default: str | None = None) 
 
 def _kubeconfig(reader: Reader, path: str) -> Kubeconfig:
     inner = Reader(reader.take("kubeconfig", dict), f"{reader.where}: kubeconfig")
-    context, told = inner.take("context", str, ""), inner.take("file", str, "")
+    context, filename = inner.take("context", str, ""), inner.take("file", str, "")
     entry = inner.take("secret", dict, {})
-    if bool(told) == bool(entry):
+    if bool(filename) == bool(entry):
         raise inner.error("give either file: PATH or secret: {namespace: ..., name: ...}")
     inner.done()
-    if told:
-        whole = os.path.join(os.path.dirname(path), os.path.expanduser(told))
+    if filename:
+        whole = os.path.join(os.path.dirname(path), os.path.expanduser(filename))
         return KubeconfigFile(os.path.normpath(whole), context)
     secret = Reader(entry, f"{inner.where}: secret")
-    found = KubeconfigSecret(
+    secret_key = KubeconfigSecret(
         _checked(secret, "namespace", names.dns_label),
         _checked(secret, "name", names.dns_subdomain),
         secret.take("key", str, SECRET_KEY),
         context,
     )
     secret.done()
-    return found
+    return secret_key
 
 
 def _nodes(reader: Reader, leaf: str) -> tuple[LeafNode, ...]:
@@ -179,27 +179,27 @@ def _node(entry: object, where: str, leaf: str) -> LeafNode:
 
 
 def _labels(reader: Reader, key: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for name, value in reader.take(key, dict, {}).items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise reader.error(f'{key}: {name!r}: {value!r} must be a string; write "{value}"')
         wrong = names.qualified_name(name) or names.label_value(value)
         if wrong:
             raise reader.error(f"{key}: {name}={value!r}: {wrong[0]}")
-        found[name] = value
-    return found
+        labels[name] = value
+    return labels
 
 
 def _annotations(reader: Reader) -> dict[str, str]:
-    found: dict[str, str] = reader.take("annotations", dict, {})
-    for name, value in found.items():
+    annotations: dict[str, str] = reader.take("annotations", dict, {})
+    for name, value in annotations.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise reader.error(
                 f'annotations: {name!r}: {value!r} must be a string; write "{value}"'
             )
         if wrong := names.qualified_name(name):
             raise reader.error(f"annotations: {name!r}: {wrong[0]}")
-    return found
+    return annotations
 
 
 def _taint(entry: object, where: str) -> Object:
@@ -214,19 +214,21 @@ def _taint(entry: object, where: str) -> Object:
 
 
 def _names(reader: Reader) -> Names:
-    told = reader.take("namespaces", dict, {})
-    for root, leaf in told.items():
+    namespaces = reader.take("namespaces", dict, {})
+    for root, leaf in namespaces.items():
         for each in (root, leaf):
             wrong = names.dns_label(each) if isinstance(each, str) else ["must be a string"]
             if wrong:
                 raise reader.error(f"namespaces: {each!r}: {wrong[0]}")
-    twice = sorted(each for each in set(told.values()) if list(told.values()).count(each) > 1)
+    twice = sorted(
+        each for each in set(namespaces.values()) if list(namespaces.values()).count(each) > 1
+    )
     if twice:
         raise reader.error(
             f"namespaces: two lead to {twice[0]!r}; each must have one of its own in the leaf"
         )
     return Names(
-        dict(told),
+        dict(namespaces),
         _checked(reader, "namespace_prefix", _prefix, ""),
         _checked(reader, "name_prefix", _prefix, ""),
     )
@@ -304,10 +306,10 @@ class LeafFile:
 
     def _look(self) -> tuple[int, int, int]:
         try:
-            told = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError:
             return (0, 0, 0)
-        return (told.st_ino, told.st_mtime_ns, told.st_size)
+        return (status.st_ino, status.st_mtime_ns, status.st_size)
 
     def _failed(self, failure: Failure) -> None:
         self._log.failure("{path} is not looked at any more", failure, path=self._path)

@@ -93,10 +93,10 @@ class Leaves:
 
     def of_node(self, node: str) -> ILeaf:
         """See :meth:`ILeaves.of_node`."""
-        known = self._nodes.get(node)
-        if known is None:
+        leaf_node = self._nodes.get(node)
+        if leaf_node is None:
             raise NotFound("nodes", node, message=f'node "{node}" stands for no leaf cluster here')
-        return self._leaves[known.leaf]
+        return self._leaves[leaf_node.leaf]
 
     def nodes(self) -> Mapping[str, LeafNode]:
         """See :meth:`ILeaves.nodes`; another mapping after each change, never the same changed."""
@@ -161,9 +161,9 @@ class Leaves:
         problems: list[str] = []
         specs = self._told()
         # A Node that a leaf has is not taken from it by another that was here before, either.
-        told = {(spec.name, node.name) for spec in specs for node in spec.nodes}
+        pairs = {(spec.name, node.name) for spec in specs for node in spec.nodes}
         for node in self._nodes.values():
-            if (node.leaf, node.name) in told:
+            if (node.leaf, node.name) in pairs:
                 owners[node.name] = node.leaf
         for spec in specs:
             other = chosen.get(spec.name)
@@ -187,14 +187,14 @@ class Leaves:
 
 def _without_taken(spec: LeafSpec, owners: dict[str, str], problems: list[str]) -> LeafSpec:
     """The spec without the Nodes that are another's; notes whose those are that it keeps."""
-    kept = []
+    free = []
     for node in spec.nodes:
         owner = owners.setdefault(node.name, spec.name)
         if owner == spec.name:
-            kept.append(node)
+            free.append(node)
         else:
             problems.append(
                 f"{spec.origin}: node {node.name!r} stands for leaf cluster {owner!r} already; "
                 "give it another name"
             )
-    return spec if len(kept) == len(spec.nodes) else replace(spec, nodes=tuple(kept))
+    return spec if len(free) == len(spec.nodes) else replace(spec, nodes=tuple(free))

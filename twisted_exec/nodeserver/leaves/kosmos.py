@@ -82,15 +82,15 @@ class Clusters:
 
     def specs(self) -> Sequence[LeafSpec]:
         """See :meth:`ISource.specs`."""
-        given = {
+        kubeconfigs = {
             self._actual[name]: spec.kubeconfig
             for name, spec in sorted(self._specs.items(), reverse=True)
             if _is_given(spec)
         }
         return [
             spec
-            if _is_given(spec) or self._actual[name] not in given
-            else replace(spec, kubeconfig=given[self._actual[name]])
+            if _is_given(spec) or self._actual[name] not in kubeconfigs
+            else replace(spec, kubeconfig=kubeconfigs[self._actual[name]])
             for name, spec in self._specs.items()
         ]
 
@@ -165,23 +165,23 @@ def spec_of(cluster: Object) -> tuple[LeafSpec, str]:
 
 
 def _is_given(spec: LeafSpec) -> bool:
-    return isinstance(spec.kubeconfig, KubeconfigData) and spec.kubeconfig.given
+    return isinstance(spec.kubeconfig, KubeconfigData) and spec.kubeconfig.is_given
 
 
 def _missing(origin: str) -> KubeconfigData:
     why = f"{origin} has no kubeconfig; put one into spec.kubeconfig (base64)"
-    return KubeconfigData(b"", origin, why, given=False)
+    return KubeconfigData(b"", origin, why, is_given=False)
 
 
 def _kubeconfig(cluster: Object, origin: str) -> KubeconfigData:
-    told = _mapping(cluster.get("spec")).get("kubeconfig")
-    if not told:
+    kubeconfig = _mapping(cluster.get("spec")).get("kubeconfig")
+    if not kubeconfig:
         return _missing(origin)
-    if not isinstance(told, str) or len(told) > MAX_INLINE_BYTES * 2:
+    if not isinstance(kubeconfig, str) or len(kubeconfig) > MAX_INLINE_BYTES * 2:
         why = f"spec.kubeconfig is larger than {MAX_INLINE_BYTES >> 10} KiB, or no text"
         return KubeconfigData(b"", origin, f"{origin}: {why}")
     try:
-        content = base64.b64decode("".join(told.split()), validate=True)
+        content = base64.b64decode("".join(kubeconfig.split()), validate=True)
     except (binascii.Error, ValueError):
         return KubeconfigData(b"", origin, f"{origin}: spec.kubeconfig is not base64")
     return KubeconfigData(content, origin)
@@ -198,8 +198,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _nodes(cluster: Object) -> tuple[tuple[LeafNode, ...], str]:
     leaf = cluster["metadata"]["name"]
-    told = _tree(cluster).get("leafModels")
-    models = [_mapping(each) for each in told] if isinstance(told, list) else []
+    listed = _tree(cluster).get("leafModels")
+    models = [_mapping(each) for each in listed] if isinstance(listed, list) else []
     mode = _mode(models[0]) if models else CLUSTER
     if mode == CLUSTER:
         return _usable([_node(leaf, f"{NODE_PREFIX}{leaf}", mode, models[0] if models else {})])
@@ -246,13 +246,13 @@ def _texts(value: Any) -> dict[str, str]:
     return {key: str(each) for key, each in _mapping(value).items()}
 
 
-def _usable(found: list[LeafNode]) -> tuple[tuple[LeafNode, ...], str]:
+def _usable(nodes: list[LeafNode]) -> tuple[tuple[LeafNode, ...], str]:
     """Those with a name that a Node can have, each once."""
-    kept: dict[str, LeafNode] = {}
+    unique: dict[str, LeafNode] = {}
     complaint = ""
-    for node in found:
-        if names.dns_subdomain(node.name) or node.name in kept:
+    for node in nodes:
+        if names.dns_subdomain(node.name) or node.name in unique:
             complaint = f"{node.name!r} cannot be the name of one more node"
         else:
-            kept[node.name] = node
-    return tuple(kept.values()), complaint
+            unique[node.name] = node
+    return tuple(unique.values()), complaint

@@ -109,9 +109,9 @@ class Leaf:
     @property
     def problem(self) -> str:
         """See :class:`ILeaf`."""
-        told = self._credentials.problem
-        told = told or next((copy.problem for copy in self._copies if copy.problem), "")
-        return told or ("" if self.synced else "its Pods were not read yet")
+        problem = self._credentials.problem
+        problem = problem or next((copy.problem for copy in self._copies if copy.problem), "")
+        return problem or ("" if self.synced else "its Pods were not read yet")
 
     @property
     def gone(self) -> str:
@@ -188,19 +188,19 @@ class Leaf:
 
     async def _pod(self, root: Object) -> LeafPod:
         namespace, name = self.names(root)
-        found = self._seen(root)
-        if found is not None:
-            namespace, name = key_of(found)
-        if found is None or self.problem:
-            found = await self._asked(root, namespace, name)
-        return LeafPod(self, namespace, name, root, found)
+        copied = self._pod_in_copy(root)
+        if copied is not None:
+            namespace, name = key_of(copied)
+        if copied is None or self.problem:
+            copied = await self._asked(root, namespace, name)
+        return LeafPod(self, namespace, name, root, copied)
 
     def pods(self) -> Iterable[LeafPod]:
         """See :meth:`ILeaf.pods`."""
         nodes = [node.name for node in self.nodes]
         # Asked for no Node, the root's Pods would be those of all Nodes.
         for root in self._around.roots.on(nodes) if nodes else ():
-            pod = self._seen(root)
+            pod = self._pod_in_copy(root)
             if pod is not None:
                 yield LeafPod(self, *key_of(pod), root, pod)
 
@@ -270,12 +270,12 @@ class Leaf:
 
     def _at(self, namespace: str, name: str) -> Object | None:
         for copy in self._copies:
-            found = copy.get(name, namespace)
-            if found is not None:
-                return found
+            pod = copy.get(name, namespace)
+            if pod is not None:
+                return pod
         return None
 
-    def _seen(self, root: Object) -> Object | None:
+    def _pod_in_copy(self, root: Object) -> Object | None:
         """The Pod behind one of the root in our copy; of several, the one that has its name."""
         try:
             expected = self.names(root)
@@ -316,14 +316,14 @@ class Leaf:
         if refused.code in REFUSAL_CODES:
             return BadGateway(f"{self._label} refuses this node server; {log}")
         if self._credentials.problem:
-            told = f'there are no credentials for leaf cluster "{self.name}"; {log}'
-            return ServiceUnavailable(told)
+            message = f'there are no credentials for leaf cluster "{self.name}"; {log}'
+            return ServiceUnavailable(message)
         return named(refused, self._label)
 
     def _none(self, root: Object, why: str) -> NotFound:
         metadata = root["metadata"]
-        told = f'"{metadata.get("namespace", "")}/{metadata["name"]}"'
-        message = f'pod {told} is not there: leaf cluster "{self.name}" {why}'
+        name_in_root = f'"{metadata.get("namespace", "")}/{metadata["name"]}"'
+        message = f'pod {name_in_root} is not there: leaf cluster "{self.name}" {why}'
         return NotFound("pods", metadata["name"], message=message)
 
     def _changed(self, before: Object | None, after: Object | None) -> None:

@@ -51,8 +51,8 @@ def ends(leaves: ILeaves) -> Mapping[str, float]:
 
     Leaves that know us by other means are left out.
     """
-    told = {f"leaf/{leaf.name}": partial(_certificate, leaf) for leaf in leaves.all()}
-    return Expiry({}, told).ends()
+    sources = {f"leaf/{leaf.name}": partial(_certificate, leaf) for leaf in leaves.all()}
+    return Expiry({}, sources).ends()
 
 
 def _certificate(leaf: ILeaf) -> bytes:

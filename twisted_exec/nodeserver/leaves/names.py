@@ -39,9 +39,9 @@ class Names:
 
         :raises NotFound: it would be another's: that one is told so by name.
         """
-        told = self.namespaces.get(root)
-        if told is not None:
-            return told
+        namespace = self.namespaces.get(root)
+        if namespace is not None:
+            return namespace
         found = self.namespace_prefix + root
         if found in self._back:
             raise NotFound(

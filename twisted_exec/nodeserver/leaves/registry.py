@@ -62,8 +62,8 @@ class Registry:
         if settings.spaces is not None:
             followed = space_client(settings.spaces, client, reactor, make_client)
             self._spaces = SpaceLeaves(followed, settings.spaces)
-        found = (self._file, self._clusters, self._spaces)
-        sources: list[ISource] = [each for each in found if each is not None]
+        optional = (self._file, self._clusters, self._spaces)
+        sources: list[ISource] = [each for each in optional if each is not None]
         self.roots = RootPods(client, reactor)
         around = LeafContext(
             client,
@@ -87,8 +87,8 @@ class Registry:
     def problems(self) -> list[str]:
         """What is wrong now with sources and the root's Pods, one line each; leaves tell their own."""
         parts = (self._file, self._clusters, self._spaces, self.roots)
-        told = [each.problem for each in parts if each is not None]
-        return [each for each in told if each] + list(self.leaves.problems)
+        problems = [each.problem for each in parts if each is not None]
+        return [each for each in problems if each] + list(self.leaves.problems)
 
     def start(self) -> None:
         """Begin to follow everything."""

@@ -102,17 +102,21 @@ class SpaceLeaves:
     def specs(self) -> Sequence[LeafSpec]:
         """See :meth:`ISource.specs`."""
         before, self._complaints = self._complaints, {}
-        found = [self._spec(space.name, space.labels, *told) for space, told in self._there.items()]
+        specs = [
+            self._spec(space.name, space.labels, *entry) for space, entry in self._there.items()
+        ]
         for one in self._client.waiting():
             if one.credentials:
-                told = KubeconfigData(
+                kubeconfig = KubeconfigData(
                     b"", f"space {one.name}", f"space {one.name}: {one.why}", False
                 )
-                found.append(self._spec(one.name, one.labels, told, f"space {one.name}, waiting"))
+                specs.append(
+                    self._spec(one.name, one.labels, kubeconfig, f"space {one.name}, waiting")
+                )
         for name, complaint in self._complaints.items():
             if complaint != before.get(name):
                 self._log.warn("{complaint}", complaint=complaint)
-        return [each for each in found if each is not None]
+        return [each for each in specs if each is not None]
 
     def start(self, changed: Callable[[], None]) -> None:
         """See :meth:`ISource.start`."""
@@ -185,6 +189,6 @@ def _complaint(space: SpaceName, labels: Mapping[str, str]) -> str:
         return f'space "{space}": label {spaces.LEAF_LABEL}: {name!r}: {problem}'
     policy = labels.get(spaces.PODS_LABEL, "")
     if policy and policy not in POLICIES:
-        known = ", ".join(POLICIES)
-        return f'space "{space}": label {spaces.PODS_LABEL}: {policy!r} is none of {known}'
+        choices = ", ".join(POLICIES)
+        return f'space "{space}": label {spaces.PODS_LABEL}: {policy!r} is none of {choices}'
     return ""

@@ -56,13 +56,13 @@ class KubeconfigData:
     :param content: a kubeconfig; empty when there is none.
     :param source: what it is out of.
     :param problem: why there is none that could be read, or empty.
-    :param given: there is something, of whatever use.
+    :param is_given: the source has a kubeconfig, valid or not.
     """
 
     content: bytes = field(repr=False)
     source: str
     problem: str = ""
-    given: bool = True
+    is_given: bool = True
 
     def __str__(self) -> str:
         return self.source

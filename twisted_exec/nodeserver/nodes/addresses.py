@@ -55,11 +55,11 @@ def parse_types(text: str) -> tuple[str, ...]:
 
 def addresses_of(node: Object) -> list[Address]:
     """A Node's addresses, without those that are empty or said before."""
-    found: dict[Address, None] = {}
+    unique: dict[Address, None] = {}
     for each in (node.get("status") or {}).get("addresses") or ():
         if each.get("type") and each.get("address"):
-            found.setdefault((each["type"], each["address"]))
-    return list(found)
+            unique.setdefault((each["type"], each["address"]))
+    return list(unique)
 
 
 def root_family(nodes: Iterable[Object]) -> int:

@@ -36,7 +36,7 @@ LEAF_GRACE_SECONDS = 40.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """
     What was found out about the way of one Node.
 
@@ -54,39 +54,46 @@ class Seen:
     silent_seconds: float = 0.0
 
 
-def conditions(seen: Seen, nodes: Sequence[Object] | None, ready_when: str) -> dict[str, Told]:
+def conditions(
+    observation: Observation, nodes: Sequence[Object] | None, ready_when: str
+) -> dict[str, Told]:
     """
     All conditions of a Node, by type.
 
     :param nodes: the leaf's that it stands for; ``None`` when they are not known.
     :param ready_when: one of :data:`POLICIES`.
     """
-    preferred = address_preferred(seen)
-    opens = _exec_ready(seen, preferred)
+    preferred = address_preferred(observation)
+    opens = _exec_ready(observation, preferred)
     return {
-        READY: _ready(seen, opens, nodes or (), ready_when),
+        READY: _ready(observation, opens, nodes or (), ready_when),
         EXEC_READY: opens,
-        ROOT_REACHES: seen.root,
+        ROOT_REACHES: observation.root,
         PREFERRED: preferred,
-        LEAF_READY: seen.leaf,
-        LEAF_EXEC: seen.allowed,
+        LEAF_READY: observation.leaf,
+        LEAF_EXEC: observation.allowed,
         **(pressures(nodes) if nodes is not None else {}),
     }
 
 
-def address_preferred(seen: Seen) -> Told:
+def address_preferred(observation: Observation) -> Told:
     """Whether the root dials us: by what it was told to prefer, unless it did already."""
-    if seen.root[0] == "True":
+    if observation.root[0] == "True":
         return ("True", "RootDialsUs", "")
-    if seen.not_chosen:
-        return ("False", "AnotherAddressFirst", seen.not_chosen)
+    if observation.not_chosen:
+        return ("False", "AnotherAddressFirst", observation.not_chosen)
     return ("True", "FirstByPreference", "")
 
 
-def _exec_ready(seen: Seen, preferred: Told) -> Told:
-    parts = (seen.root, seen.leaf, seen.allowed)
+def _exec_ready(observation: Observation, preferred: Told) -> Told:
+    parts = (observation.root, observation.leaf, observation.allowed)
     # Behind a leaf that does not answer nothing else is known; of two that fail that is the cause.
-    for status, reason, message in (seen.root, seen.leaf, seen.allowed, preferred):
+    for status, reason, message in (
+        observation.root,
+        observation.leaf,
+        observation.allowed,
+        preferred,
+    ):
         if status == "False":
             return (status, reason, message)
     for status, reason, message in parts:
@@ -95,11 +102,13 @@ def _exec_ready(seen: Seen, preferred: Told) -> Told:
     return ("True", "ProbeSucceeded", "the root reaches us, and the leaf lets us open streams")
 
 
-def _ready(seen: Seen, opens: Told, nodes: Sequence[Object], ready_when: str) -> Told:
+def _ready(observation: Observation, opens: Told, nodes: Sequence[Object], ready_when: str) -> Told:
     if ready_when == ALWAYS:
         return ("True", "NodeServerRuns", "the node server runs; the leaf is not asked")
-    status, reason, message = seen.leaf
-    if reason == NOT_PROBED or (status == "False" and seen.silent_seconds < LEAF_GRACE_SECONDS):
+    status, reason, message = observation.leaf
+    if reason == NOT_PROBED or (
+        status == "False" and observation.silent_seconds < LEAF_GRACE_SECONDS
+    ):
         return ("Unknown", NOT_PROBED, message)
     if status != "True":
         return ("False", reason, message)

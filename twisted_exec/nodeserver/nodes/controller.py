@@ -73,7 +73,7 @@ class NodeController(Service):
             client, NODES.resource, clock, trim=trim_root_node, on_change=self._node_changed
         )
         self._watches: dict[str, LeafWatch] = {}
-        self.kept: dict[str, NodeWorker] = {}
+        self.workers: dict[str, NodeWorker] = {}
         self._gone: dict[str, float] = {}
         self._stopping = Stopping()
         self._family: int | None = None
@@ -114,9 +114,9 @@ class NodeController(Service):
             self.nodes.stop(),
             self.recorder.stop(),
         ]
-        ending += [kept.stop() for kept in self.kept.values()]
+        ending += [worker.stop() for worker in self.workers.values()]
         ending += [watch.stop() for watch in self._watches.values()]
-        self.kept.clear()
+        self.workers.clear()
         self._watches.clear()
         for each in ending:
             await each
@@ -124,16 +124,16 @@ class NodeController(Service):
     @property
     def problems(self) -> Mapping[str, str]:
         """Nodes that cannot be kept, and why."""
-        return {name: kept.problem for name, kept in self.kept.items() if kept.problem}
+        return {name: worker.problem for name, worker in self.workers.items() if worker.problem}
 
     def _leaves_changed(self) -> None:
         if not self.running or not self.nodes.synced:
             return
         leaves = {leaf.name: leaf for leaf in self._leaves.all()}
         nodes = {name: node for name, node in self._leaves.nodes().items() if node.leaf in leaves}
-        for name, kept in list(self.kept.items()):
-            if nodes.get(name) != kept.node:
-                self._stopping.add(self.kept.pop(name).stop())
+        for name, worker in list(self.workers.items()):
+            if nodes.get(name) != worker.node:
+                self._stopping.add(self.workers.pop(name).stop())
         for name, watch in list(self._watches.items()):
             if leaves.get(name) is not watch.leaf or watch.leaf.machines != watch.machines:
                 self._stopping.add(self._watches.pop(name).stop())
@@ -141,15 +141,15 @@ class NodeController(Service):
             if name not in self._watches:
                 self._watch(name, leaf)
         for name, node in nodes.items():
-            if name not in self.kept:
-                self.kept[name] = kept = NodeWorker(self._around, node)
-                kept.start()
+            if name not in self.workers:
+                self.workers[name] = worker = NodeWorker(self._around, node)
+                worker.start()
 
     def _watch(self, name: str, leaf: ILeaf) -> None:
         def changed() -> None:
-            for kept in self.kept.values():
-                if kept.node.leaf == name:
-                    kept.poke()
+            for worker in self.workers.values():
+                if worker.node.leaf == name:
+                    worker.poke()
 
         self._watches[name] = watch = LeafWatch(
             leaf, self._clock, self._probing, changed, self._probe_of
@@ -160,9 +160,9 @@ class NodeController(Service):
         if _addresses(before) != _addresses(after):
             self._family = None
         changed: Object = after if after is not None else before or {}
-        kept = self.kept.get(changed["metadata"]["name"])
-        if kept is not None:
-            kept.poke()
+        worker = self.workers.get(changed["metadata"]["name"])
+        if worker is not None:
+            worker.poke()
 
     def _root_family(self) -> int:
         if self._family is None:
@@ -173,15 +173,15 @@ class NodeController(Service):
         """Delete Nodes of ours that no leaf has, when that has been so for a while."""
         if self._face.upkeep != FULL or not (self.nodes.synced and self._leaves.synced):
             return
-        found = {
+        orphaned = {
             str(node["metadata"]["uid"]): node
             for node in orphans(self.nodes, self._leaves.nodes(), self._face.keeper)
         }
         now = self._clock.seconds()
-        self._gone = {uid: self._gone.get(uid, now) for uid in found}
+        self._gone = {uid: self._gone.get(uid, now) for uid in orphaned}
         for uid, since in self._gone.items():
             if now - since >= GRACE_SECONDS:
-                await self._delete(found[uid])
+                await self._delete(orphaned[uid])
 
     async def _delete(self, node: Object) -> None:
         name = node["metadata"]["name"]
@@ -193,8 +193,8 @@ class NodeController(Service):
             return
         leaf = (node["metadata"].get("annotations") or {}).get(LEAF, "")
         self._log.info('node {name} is removed: leaf "{leaf}" is gone', name=name, leaf=leaf)
-        told = f'removed, because leaf "{leaf}" does not have this node any more'
-        self.record(node, "Normal", "NodeRemoved", told)
+        message = f'removed, because leaf "{leaf}" does not have this node any more'
+        self.record(node, "Normal", "NodeRemoved", message)
 
     def record(self, node: Object, type: str, reason: str, message: str) -> None:
         """Tell of a Node, as kubelets do: ``kubectl describe`` looks for its name as UID."""

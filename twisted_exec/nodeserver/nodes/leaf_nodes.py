@@ -46,18 +46,18 @@ def trimmed(node: Object) -> Object:
     Neither versions nor times are kept, so that a node that only lives on is the same as before.
     """
     metadata, status = node["metadata"], mapping(node.get("status"))
-    kept = {key: str(metadata.get(key, "")) for key in ("name", "uid")}
+    identity = {key: str(metadata.get(key, "")) for key in ("name", "uid")}
     return {
-        "metadata": {**kept, "labels": texts(metadata.get("labels"))},
+        "metadata": {**identity, "labels": texts(metadata.get("labels"))},
         "spec": {"unschedulable": mapping(node.get("spec")).get("unschedulable") is True},
         "status": {
             "addresses": _addresses(status.get("addresses")),
             "capacity": _amounts(status.get("capacity")),
             "allocatable": _amounts(status.get("allocatable")),
             "conditions": [
-                {"type": one["type"], "status": one["status"]}
-                for one in map(texts, _listed(status.get("conditions")))
-                if "type" in one and one.get("status") in ("True", "False", "Unknown")
+                {"type": entry["type"], "status": entry["status"]}
+                for entry in map(texts, _listed(status.get("conditions")))
+                if "type" in entry and entry.get("status") in ("True", "False", "Unknown")
             ],
             "nodeInfo": {
                 key: one_line(value)[:_MAX_TEXT]
@@ -68,32 +68,32 @@ def trimmed(node: Object) -> Object:
     }
 
 
-def _listed(told: object) -> list[Any]:
-    return told[:_MAX_LISTED] if isinstance(told, list) else []
+def _listed(value: object) -> list[Any]:
+    return value[:_MAX_LISTED] if isinstance(value, list) else []
 
 
-def _addresses(told: object) -> list[Object]:
-    found = map(texts, _listed(told))
+def _addresses(value: object) -> list[Object]:
+    entries = map(texts, _listed(value))
     return [
-        {"type": one["type"], "address": one["address"]}
-        for one in found
-        if one.get("type") in ADDRESS_TYPES
-        and one.get("address", "").isprintable()
-        and 0 < len(one.get("address", "")) <= _MAX_TEXT
+        {"type": entry["type"], "address": entry["address"]}
+        for entry in entries
+        if entry.get("type") in ADDRESS_TYPES
+        and entry.get("address", "").isprintable()
+        and 0 < len(entry.get("address", "")) <= _MAX_TEXT
     ]
 
 
-def _amounts(told: object) -> dict[str, str]:
+def _amounts(value: object) -> dict[str, str]:
     """A root refuses a whole status for one amount that is none, or a name that is no name."""
-    found = {}
-    for key, given in list(mapping(told).items())[:_MAX_LISTED]:
-        if isinstance(given, (str, int, float)) and not qualified_name(key):
+    amounts = {}
+    for key, amount in list(mapping(value).items())[:_MAX_LISTED]:
+        if isinstance(amount, (str, int, float)) and not qualified_name(key):
             try:
-                if quantity.parse(given) >= 0:
-                    found[key] = str(given)
+                if quantity.parse(amount) >= 0:
+                    amounts[key] = str(amount)
             except ValueError:
                 continue  # of a leaf of another make; what it means nobody can tell
-    return found
+    return amounts
 
 
 def stood_for(node: LeafNode, nodes: Iterable[Object]) -> list[Object]:
@@ -112,7 +112,7 @@ def stood_for(node: LeafNode, nodes: Iterable[Object]) -> list[Object]:
 def condition(node: Object, type: str) -> str:
     """``True``, ``False`` or ``Unknown``; empty when the node does not say."""
     listed = node["status"]["conditions"]
-    return next((str(one["status"]) for one in listed if one["type"] == type), "")
+    return next((str(entry["status"]) for entry in listed if entry["type"] == type), "")
 
 
 def is_ready(node: Object) -> bool:
@@ -152,16 +152,18 @@ def pressures(nodes: Sequence[Object]) -> dict[str, Told]:
     What none of them says is denied: a root's controllers set what nobody says to Unknown once
     they have heard nothing for a while, and nobody would take that back.
     """
-    told: dict[str, Told] = {}
+    conditions: dict[str, Told] = {}
     for type in PRESSURES:
-        found = {condition(node, type) for node in nodes} - {""}
-        if found:
-            status = "False" if "False" in found else "True" if found == {"True"} else "Unknown"
+        statuses = {condition(node, type) for node in nodes} - {""}
+        if statuses:
+            status = (
+                "False" if "False" in statuses else "True" if statuses == {"True"} else "Unknown"
+            )
             reason = f"Leaf{type}" if status == "True" else f"LeafHasNo{type}"
-            told[type] = (status, reason, "")
+            conditions[type] = (status, reason, "")
         elif type != NETWORK_UNAVAILABLE:
-            told[type] = ("False", "NotReported", "the leaf's nodes do not say")
-    return told
+            conditions[type] = ("False", "NotReported", "the leaf's nodes do not say")
+    return conditions
 
 
 def labels(node: LeafNode, info: Mapping[str, str]) -> dict[str, str]:
@@ -170,13 +172,13 @@ def labels(node: LeafNode, info: Mapping[str, str]) -> dict[str, str]:
 
     :param info: of :func:`node_info`.
     """
-    told = {}
+    labels = {}
     if not label_value(node.name):  # which may be longer than a label
-        told["kubernetes.io/hostname"] = node.name
+        labels["kubernetes.io/hostname"] = node.name
     for key, label in (("operatingSystem", "os"), ("architecture", "arch")):
         if info.get(key) and not label_value(info[key]):
-            told[f"kubernetes.io/{label}"] = info[key]
-    return told
+            labels[f"kubernetes.io/{label}"] = info[key]
+    return labels
 
 
 def node_info(node: LeafNode, nodes: Sequence[Object], version: str) -> dict[str, str]:
@@ -188,10 +190,10 @@ def node_info(node: LeafNode, nodes: Sequence[Object], version: str) -> dict[str
     infos = [each["status"]["nodeInfo"] for each in nodes]
     if node.mode == "node" and len(infos) == 1:
         return {key: infos[0].get(key, "") for key in _INFO}
-    told = {}
+    shared_info = {}
     for key in _OWN_INFO:
         values = {info.get(key, "") for info in infos}
-        told[key] = values.pop() if len(values) == 1 else ""
+        shared_info[key] = values.pop() if len(values) == 1 else ""
     if version:
-        told["kubeletVersion"] = version
-    return told
+        shared_info["kubeletVersion"] = version
+    return shared_info

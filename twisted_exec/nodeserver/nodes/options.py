@@ -106,9 +106,9 @@ class NodeOptions(ProgramOptions):
         self["preferred-address-type"] = (
             self["preferred-address-type"] or self.environ.get(TYPE, "") or INTERNAL_DNS
         )
-        for name, known in (("upkeep", NODE_SOURCES), ("node-ready-when", POLICIES)):
-            if self[name] not in known:
-                raise UsageError(f"--{name} is one of {', '.join(known)}, not {self[name]}")
+        for name, choices in (("upkeep", NODE_SOURCES), ("node-ready-when", POLICIES)):
+            if self[name] not in choices:
+                raise UsageError(f"--{name} is one of {', '.join(choices)}, not {self[name]}")
         for name in ("namespace", "lease"):
             if dns_label(self[name]):
                 raise UsageError(f"--{name}: {self[name]!r} is no name")
@@ -158,7 +158,7 @@ class NodeOptions(ProgramOptions):
             port=self["node-port"] or port,
             keeper=self.keeper(),
             preferred=preferred,
-            shown=self._types("leaf-address-types"),
+            address_types=self._types("leaf-address-types"),
             features=[WEBSOCKETS] if self["declare-websockets"] else [],
             ready_when=self["node-ready-when"],
             upkeep=self["upkeep"],

@@ -47,7 +47,7 @@ class Wanted:
 
     :param keeper: who keeps it, for :data:`KEPT_BY`.
     :param fields: of ``status``, conditions aside.
-    :param told: conditions, by type.
+    :param conditions: by type.
     :param upkeep: :data:`FULL` or :data:`ENDPOINTS`.
     :param labels: besides those of ``node``, which win.
     :param own: how many of the addresses are ours; they come first.
@@ -56,7 +56,7 @@ class Wanted:
     node: LeafNode
     keeper: str
     fields: Object
-    told: Mapping[str, Told] = field(default_factory=dict)
+    conditions: Mapping[str, Told] = field(default_factory=dict)
     upkeep: str = FULL
     labels: Mapping[str, str] = field(default_factory=dict)
     own: int = 1
@@ -100,18 +100,18 @@ class Plan:
     adopts: bool = False
 
 
-def claim(observed: Object, wanted: LeafNode, keeper: str) -> str:
+def claim(observed: Object, node: LeafNode, keeper: str) -> str:
     """Whose a Node is: :data:`MINE`, :data:`CLAIMABLE` or :data:`FOREIGN`."""
     annotations = observed["metadata"].get("annotations") or {}
     kept_by = annotations.get(KEPT_BY)
     if kept_by:
         return MINE if kept_by == keeper else FOREIGN
     stands_for = annotations.get(LEAF) or annotations.get(KOSMOS_LEAF)
-    known = {wanted.leaf, wanted.annotations.get(KOSMOS_LEAF)} - {None}
-    return CLAIMABLE if stands_for in known else FOREIGN
+    leaf_names = {node.leaf, node.annotations.get(KOSMOS_LEAF)} - {None}
+    return CLAIMABLE if stands_for in leaf_names else FOREIGN
 
 
-def plan(wanted: Wanted, observed: Object | None, now: str, *, beat: bool = False) -> Plan:
+def plan(desired: Wanted, observed: Object | None, now: str, *, beat: bool = False) -> Plan:
     """
     What makes the Node as it is to be.
 
@@ -119,31 +119,31 @@ def plan(wanted: Wanted, observed: Object | None, now: str, *, beat: bool = Fals
     :param now: a timestamp.
     :param beat: the conditions are to be told again although they are the same.
     """
-    name = wanted.node.name
+    name = desired.node.name
     if observed is None:
-        if wanted.upkeep != FULL:
+        if desired.upkeep != FULL:
             return Plan(
-                problem=f'node "{name}" is not there, and --upkeep={wanted.upkeep} makes none'
+                problem=f'node "{name}" is not there, and --upkeep={desired.upkeep} makes none'
             )
-        return Plan([Create(_made(wanted, now))])
+        return Plan([Create(_made(desired, now))])
     if observed["metadata"].get("deletionTimestamp"):
         return Plan(problem=f'node "{name}" is being deleted')
-    owned = claim(observed, wanted.node, wanted.keeper)
+    owned = claim(observed, desired.node, desired.keeper)
     if owned == FOREIGN:
-        return Plan(problem=_foreign(observed, wanted))
-    status = _status_patch(wanted, observed.get("status") or {}, now, beat)
-    if wanted.upkeep != FULL:
+        return Plan(problem=_foreign(observed, desired))
+    status = _status_patch(desired, observed.get("status") or {}, now, beat)
+    if desired.upkeep != FULL:
         return Plan(status)
-    return Plan([*_metadata_patch(wanted, observed), *status], adopts=owned == CLAIMABLE)
+    return Plan([*_metadata_patch(desired, observed), *status], adopts=owned == CLAIMABLE)
 
 
-def orphans(nodes: Iterable[Object], wanted: Iterable[str], keeper: str) -> list[Object]:
+def orphans(nodes: Iterable[Object], leaf_node_names: Iterable[str], keeper: str) -> list[Object]:
     """Nodes that we keep and that no leaf has any more."""
-    known = set(wanted)
+    current_names = set(leaf_node_names)
     return [
         node
         for node in nodes
-        if node["metadata"]["name"] not in known
+        if node["metadata"]["name"] not in current_names
         and (node["metadata"].get("annotations") or {}).get(KEPT_BY) == keeper
         and not node["metadata"].get("deletionTimestamp")
     ]
@@ -155,10 +155,10 @@ def is_our_address(status: Object, fields: Object, own: int) -> bool:
 
     :param fields: what it is to say; ``own`` as in :class:`Wanted`.
     """
-    wanted = fields.get("addresses") or []
+    addresses = fields.get("addresses") or []
     first = (status.get("addresses") or [])[:own]
     port = status.get("daemonEndpoints") == fields.get("daemonEndpoints")
-    return port and first == wanted[:own]
+    return port and first == addresses[:own]
 
 
 def contested(status: Object, own: Sequence[Address], port: int) -> str:
@@ -168,9 +168,9 @@ def contested(status: Object, own: Sequence[Address], port: int) -> str:
     :param status: as they have left it.
     :param own: our addresses, one at least.
     """
-    told = status.get("addresses") or [{}]
+    addresses = status.get("addresses") or [{}]
     kind, address = own[0]
-    if (told[0].get("type"), told[0].get("address")) != (kind, address):
+    if (addresses[0].get("type"), addresses[0].get("address")) != (kind, address):
         return (
             "addresses in turns; let one of them do so: where Kosmos keeps the node, set its "
             f"LEAF_NODE_IP={address} and PREFERRED-ADDRESS-TYPE={kind}"
@@ -191,20 +191,20 @@ def writers(observed: Object, us: str) -> list[str]:
 
     :param us: our own name there.
     """
-    found = []
+    managers = []
     for entry in observed["metadata"].get("managedFields") or ():
         fields = (entry.get("fieldsV1") or {}).get("f:status") or {}
         if "f:addresses" in fields or "f:daemonEndpoints" in fields:
-            found.append(str(entry.get("manager", "")))
-    return sorted({name for name in found if name and name != us})
+            managers.append(str(entry.get("manager", "")))
+    return sorted({name for name in managers if name and name != us})
 
 
-def _foreign(observed: Object, wanted: Wanted) -> str:
-    name, leaf = wanted.node.name, wanted.node.leaf
+def _foreign(observed: Object, desired: Wanted) -> str:
+    name, leaf = desired.node.name, desired.node.leaf
     kept_by = (observed["metadata"].get("annotations") or {}).get(KEPT_BY)
     if kept_by:
         return (
-            f'node "{name}" is kept by the node server {kept_by}, not by {wanted.keeper}; '
+            f'node "{name}" is kept by the node server {kept_by}, not by {desired.keeper}; '
             "two of them need names of their own"
         )
     return (
@@ -213,59 +213,59 @@ def _foreign(observed: Object, wanted: Wanted) -> str:
     )
 
 
-def _labels(wanted: Wanted) -> dict[str, str]:
-    return {**wanted.labels, **wanted.node.labels, NODE_LABEL: "true"}
+def _labels(desired: Wanted) -> dict[str, str]:
+    return {**desired.labels, **desired.node.labels, NODE_LABEL: "true"}
 
 
-def _annotations(wanted: Wanted) -> dict[str, str]:
+def _annotations(desired: Wanted) -> dict[str, str]:
     return {
         # Several Nodes may have one address, so the path says which one is meant.
-        METRICS_PATH: f"/metrics/resource/{wanted.node.name}",
-        **wanted.node.annotations,
-        LEAF: wanted.node.leaf,
-        KEPT_BY: wanted.keeper,
+        METRICS_PATH: f"/metrics/resource/{desired.node.name}",
+        **desired.node.annotations,
+        LEAF: desired.node.leaf,
+        KEPT_BY: desired.keeper,
     }
 
 
-def _made(wanted: Wanted, now: str) -> Object:
-    made: Object = {
+def _made(desired: Wanted, now: str) -> Object:
+    node: Object = {
         "apiVersion": NODES.resource.api_version,
         "kind": NODES.resource.kind,
         "metadata": {
-            "name": wanted.node.name,
-            "labels": _labels(wanted),
-            "annotations": _annotations(wanted),
+            "name": desired.node.name,
+            "labels": _labels(desired),
+            "annotations": _annotations(desired),
         },
-        "spec": {"taints": [dict(taint) for taint in wanted.node.taints]},
+        "spec": {"taints": [dict(taint) for taint in desired.node.taints]},
     }
-    status = {key: value for key, value in wanted.fields.items() if value}
-    made["status"] = {**status, "conditions": _beaten([], wanted.told, now)}
-    return made
+    status = {key: value for key, value in desired.fields.items() if value}
+    node["status"] = {**status, "conditions": _beaten([], desired.conditions, now)}
+    return node
 
 
-def _metadata_patch(wanted: Wanted, observed: Object) -> list[Action]:
+def _metadata_patch(desired: Wanted, observed: Object) -> list[Action]:
     """Labels and annotations of ours; taints are left to others once the Node is there."""
     patch: Object = {}
-    for key, ours in (("labels", _labels(wanted)), ("annotations", _annotations(wanted))):
-        known = observed["metadata"].get(key) or {}
-        missing = {name: value for name, value in ours.items() if known.get(name) != value}
+    for key, ours in (("labels", _labels(desired)), ("annotations", _annotations(desired))):
+        existing = observed["metadata"].get(key) or {}
+        missing = {name: value for name, value in ours.items() if existing.get(name) != value}
         if missing:
             patch[key] = missing
     return [Patch({"metadata": patch})] if patch else []
 
 
-def _status_patch(wanted: Wanted, known: Object, now: str, beat: bool) -> list[PatchStatus]:
-    patch = _endpoints(wanted.fields, known)
-    if wanted.upkeep != FULL and is_our_address(known, wanted.fields, wanted.own):
+def _status_patch(desired: Wanted, status: Object, now: str, beat: bool) -> list[PatchStatus]:
+    patch = _endpoints(desired.fields, status)
+    if desired.upkeep != FULL and is_our_address(status, desired.fields, desired.own):
         patch = {}  # what stands behind ours is the other's to say
-    if wanted.upkeep == FULL:
-        patch |= _amounts(wanted.fields, known)
-        patch |= _info(wanted.fields, known)
-        patch |= _features(wanted.fields, known)
-        patch |= _conditions(wanted.told, known, now, beat or bool(patch))
+    if desired.upkeep == FULL:
+        patch |= _amounts(desired.fields, status)
+        patch |= _info(desired.fields, status)
+        patch |= _features(desired.fields, status)
+        patch |= _conditions(desired.conditions, status, now, beat or bool(patch))
         if patch:
             # Who has it changed meanwhile may have meant a part of what is told here.
-            patch = {**_whole_endpoints(wanted.fields), **patch}
+            patch = {**_whole_endpoints(desired.fields), **patch}
     return [PatchStatus(patch)] if patch else []
 
 
@@ -273,55 +273,59 @@ def _whole_endpoints(fields: Object) -> Object:
     return {key: fields[key] for key in ("addresses", "daemonEndpoints") if key in fields}
 
 
-def _endpoints(fields: Object, known: Object) -> Object:
-    wanted = _whole_endpoints(fields)
-    return {key: value for key, value in wanted.items() if known.get(key) != value}
+def _endpoints(fields: Object, status: Object) -> Object:
+    endpoints = _whole_endpoints(fields)
+    return {key: value for key, value in endpoints.items() if status.get(key) != value}
 
 
-def _amounts(fields: Object, known: Object) -> Object:
+def _amounts(fields: Object, status: Object) -> Object:
     patch: Object = {}
     for part in ("capacity", "allocatable"):
         if part not in fields:
             continue
-        wanted, there = fields[part], known.get(part) or {}
+        desired, there = fields[part], status.get(part) or {}
         changed = {
-            key: value for key, value in wanted.items() if not _same(value, there.get(key, ""))
+            key: value for key, value in desired.items() if not _same(value, there.get(key, ""))
         }
-        changed |= {key: None for key in there if key not in wanted}
+        changed |= {key: None for key in there if key not in desired}
         if changed:
             patch[part] = changed
     return patch
 
 
-def _same(one: str, other: str) -> bool:
+def _same(left: str, other: str) -> bool:
     """API servers write amounts in their own way."""
     try:
-        return quantity.parse(one) == quantity.parse(other)
+        return quantity.parse(left) == quantity.parse(other)
     except ValueError:
-        return one == other
+        return left == other
 
 
-def _info(fields: Object, known: Object) -> Object:
-    wanted, there = fields.get("nodeInfo") or {}, known.get("nodeInfo") or {}
-    changed = {key: value for key, value in wanted.items() if there.get(key, "") != value}
+def _info(fields: Object, status: Object) -> Object:
+    desired, there = fields.get("nodeInfo") or {}, status.get("nodeInfo") or {}
+    changed = {key: value for key, value in desired.items() if there.get(key, "") != value}
     return {"nodeInfo": changed} if changed else {}
 
 
-def _features(fields: Object, known: Object) -> Object:
+def _features(fields: Object, status: Object) -> Object:
     """Never a leaf's: what our routes can do is ours to say."""
-    wanted = fields.get("declaredFeatures")
-    if wanted is None or wanted == (known.get("declaredFeatures") or []):
+    desired = fields.get("declaredFeatures")
+    if desired is None or desired == (status.get("declaredFeatures") or []):
         return {}
-    return {"declaredFeatures": wanted or None}
+    return {"declaredFeatures": desired or None}
 
 
-def _conditions(told: Mapping[str, Told], known: Object, now: str, beat: bool) -> Object:
-    listed = known.get("conditions") or []
-    there = {one.get("type") for one in listed}
-    news = {type: one for type, one in told.items() if not (one[1] == NOT_PROBED and type in there)}
+def _conditions(conditions: Mapping[str, Told], status: Object, now: str, beat: bool) -> Object:
+    listed = status.get("conditions") or []
+    there = {condition.get("type") for condition in listed}
+    news = {
+        type: condition
+        for type, condition in conditions.items()
+        if not (condition[1] == NOT_PROBED and type in there)
+    }
     if with_conditions(listed, news, now) == listed and not beat:
         return {}
-    return {"conditions": _beaten(listed, news, now, told)}
+    return {"conditions": _beaten(listed, news, now, conditions)}
 
 
 def _beaten(
@@ -332,8 +336,8 @@ def _beaten(
 
     :param ours: types of others that are ours as well.
     """
-    made = with_conditions(listed, news, now)
-    for one in made:
-        if one["type"] in news or one["type"] in ours:
-            one["lastHeartbeatTime"] = now
-    return made
+    merged = with_conditions(listed, news, now)
+    for condition in merged:
+        if condition["type"] in news or condition["type"] in ours:
+            condition["lastHeartbeatTime"] = now
+    return merged

@@ -97,28 +97,28 @@ class RootProbe:
             code, _, body = await fetch(self._config(), target, self._reactor, "the root")
         except (APIError, KubeConfigError) as error:
             return ("Unknown", "RootNotAsked", _line(error))
-        told = root_verdict(code, body, page(self._keeper))
-        if told[0] != "Unknown" or own is None:
-            return told
-        return await self._fallen_back(told, own, port)
+        verdict = root_verdict(code, body, page(self._keeper))
+        if verdict[0] != "Unknown" or own is None:
+            return verdict
+        return await self._fallen_back(verdict, own, port)
 
-    async def _fallen_back(self, told: Told, own: Address, port: int) -> Told:
+    async def _fallen_back(self, verdict: Told, own: Address, port: int) -> Told:
         """Less than the root's word: it may come another way, and would ask for a certificate."""
         host = f"[{own[1]}]" if ":" in own[1] else own[1]
         config = ClientConfig(f"https://{host}:{port}", insecure_skip_tls_verify=True)
         try:
             await fetch(config, PAGE, self._reactor, "the published address")
         except (APIError, KubeConfigError) as error:
-            return ("False", "AddressUnreachable", f"{told[2]}; {_line(error)}")
-        return ("Unknown", told[1], f"{told[2]}; seen from here, {own[1]}:{port} answers")
+            return ("False", "AddressUnreachable", f"{verdict[2]}; {_line(error)}")
+        return ("Unknown", verdict[1], f"{verdict[2]}; seen from here, {own[1]}:{port} answers")
 
 
-def root_verdict(code: int, body: bytes, wanted: str) -> Told:
+def root_verdict(code: int, body: bytes, expected: str) -> Told:
     """What an answer of the root's proxy means."""
     text = one_line(body.decode("utf-8", "replace"))[:300]
     status = _status(code, body)
     if code == 200:
-        if text == wanted:
+        if text == expected:
             return ("True", "RootReachesUs", "")
         return (
             "False",
@@ -166,21 +166,21 @@ class LeafProbe:
     async def _ask_version(self, config: ClientConfig) -> None:
         try:
             code, _, body = await fetch(config, "/version", self._reactor, "the leaf")
-            told = json.loads(body)["gitVersion"] if code == 200 else ""
+            version = json.loads(body)["gitVersion"] if code == 200 else ""
         except (APIError, KubeConfigError, ValueError, KeyError, TypeError, RecursionError):
             return
-        if isinstance(told, str) and told.isprintable():
-            self.version = told[:64] or self.version
+        if isinstance(version, str) and version.isprintable():
+            self.version = version[:64] or self.version
 
     async def _may_exec(self, config: ClientConfig) -> Told:
         try:
-            shown = await settled(config, self._reactor)
+            settled_config = await settled(config, self._reactor)
             where = PODS.resource.path(self._namespace(), _NO_POD, "exec")
-            path = (shown.url.path.rstrip("/") + where).encode("ascii") + _COMMAND
-            headers = [*_UPGRADE, *identity_headers(shown)]
+            path = (settled_config.url.path.rstrip("/") + where).encode("ascii") + _COMMAND
+            headers = [*_UPGRADE, *identity_headers(settled_config)]
             upgraded = await upgrade(
-                endpoint(shown, self._reactor, timeout_seconds=SECONDS),
-                UpgradeRequest(b"POST", path, host_header(shown), headers),
+                endpoint(settled_config, self._reactor, timeout_seconds=SECONDS),
+                UpgradeRequest(b"POST", path, host_header(settled_config), headers),
                 clock=self._reactor,
                 timeout_seconds=SECONDS,
             )
@@ -209,11 +209,11 @@ def _away(reason: str, message: str) -> tuple[Told, Told]:
 
 def leaf_verdict(code: int, body: bytes) -> Told:
     """What an answer of ``/readyz`` means."""
-    told = _told(code, body)
+    message = _told(code, body)
     if code == 401:
-        return ("False", "CredentialsRefused", f"the leaf does not know us: {told}")
+        return ("False", "CredentialsRefused", f"the leaf does not know us: {message}")
     if code >= 500 or code == 429:
-        return ("False", "LeafNotReady", f"the leaf answers {code}: {told}")
+        return ("False", "LeafNotReady", f"the leaf answers {code}: {message}")
     if 300 <= code < 400:
         return ("False", "NoAPIServer", f"the leaf answers {code}, which no API server does")
     if code == 403:
@@ -223,16 +223,16 @@ def leaf_verdict(code: int, body: bytes) -> Told:
 
 def exec_verdict(code: int, body: bytes) -> Told:
     """What a refusal of exec of a Pod that cannot be means."""
-    told, status = _told(code, body), _status(code, body)
+    message, status = _told(code, body), _status(code, body)
     if code == 404 and status is not None and _is_of_the_pod(status.details):
         return ("True", "ExecAllowed", "")
     if code == 401:
-        return ("False", "CredentialsRefused", f"the leaf does not know us: {told}")
+        return ("False", "CredentialsRefused", f"the leaf does not know us: {message}")
     if code == 403:
-        return ("False", "ExecForbidden", f"the leaf does not let us open streams: {told}")
+        return ("False", "ExecForbidden", f"the leaf does not let us open streams: {message}")
     if status is None:
-        return ("False", "NoAPIServer", f"no API server answers an upgrade with {code}: {told}")
-    return ("False", "ExecRefused", f"the leaf answers {code}: {told}")
+        return ("False", "NoAPIServer", f"no API server answers an upgrade with {code}: {message}")
+    return ("False", "ExecRefused", f"the leaf answers {code}: {message}")
 
 
 def _is_of_the_pod(details: Mapping[str, Any]) -> bool:
@@ -257,12 +257,12 @@ async def fetch(config: ClientConfig, target: str, reactor: Any, peer: str) -> A
 
 def _status(code: int, body: bytes) -> APIError | None:
     try:
-        told = json.loads(body)
+        status = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(told, dict) or told.get("kind") != "Status":
+    if not isinstance(status, dict) or status.get("kind") != "Status":
         return None
-    return from_status(told, code)
+    return from_status(status, code)
 
 
 def _told(code: int, body: bytes) -> str:

@@ -133,8 +133,8 @@ class LeafWatch:
             trim=trimmed,
             on_change=lambda before, after: changed(),
         )
-        self.seen = LeafProbeResult(probe_of(leaf, clock), clock, changed)
-        self._looking = Repeated(self.seen.look, clock, slots)
+        self.result = LeafProbeResult(probe_of(leaf, clock), clock, changed)
+        self._looking = Repeated(self.result.look, clock, slots)
 
     def start(self) -> None:
         """Follow, and look."""

@@ -40,7 +40,7 @@ from twisted_exec.nodeserver.nodes.conditions import (
     NOT_PROBED,
     PREFERRED,
     UNPROBED,
-    Seen,
+    Observation,
     conditions,
 )
 from twisted_exec.nodeserver.nodes.plan import (
@@ -78,7 +78,7 @@ class PublishedEndpoint:
     :param port: published.
     :param keeper: namespace and name of the Lease by which one of the replicas is elected.
     :param preferred: ``--kubelet-preferred-address-types`` of the root.
-    :param shown: types of the leaf's addresses that are shown.
+    :param address_types: types of the leaf's addresses that its Node publishes.
     :param features: that are declared (``status.declaredFeatures``).
     :param ready_when: one of :data:`~twisted_exec.nodeserver.nodes.conditions.POLICIES`.
     :param upkeep: ``full`` or ``endpoints``.
@@ -88,7 +88,7 @@ class PublishedEndpoint:
     port: int
     keeper: str = "kube-system/exec-nodeserver"
     preferred: Sequence[str] = ADDRESS_TYPES
-    shown: Sequence[str] = ADDRESS_TYPES
+    address_types: Sequence[str] = ADDRESS_TYPES
     features: Sequence[str] = ()
     ready_when: str = LEAF
     upkeep: str = FULL
@@ -134,7 +134,7 @@ class NodeWorker(Running):
         self._around, self._clock, self._face = around, around.clock, around.face
         self.way: Told = UNPROBED
         self._contest = AddressConflict(len(self._face.own))
-        self._told = self._clock.seconds() - TELL_SECONDS
+        self._reported_at = self._clock.seconds() - TELL_SECONDS
         self._uid = self._address_told = self._closed = ""
         self._is_ours = False
         self._features_known = True
@@ -190,14 +190,14 @@ class NodeWorker(Running):
         observed = self._around.observed(self.node.name)
         if observed is not None and self._contest.is_reported(observed, self._clock.seconds()):
             self._tell_contest(observed)
-        wanted = self.wanted()
-        beat = self._clock.seconds() - self._told >= TELL_SECONDS
-        planned = plan(wanted, observed, timestamp(self._around.now()), beat=beat)
+        desired = self.wanted()
+        beat = self._clock.seconds() - self._reported_at >= TELL_SECONDS
+        planned = plan(desired, observed, timestamp(self._around.now()), beat=beat)
         if planned.problem:
             self._give_up(planned.problem, observed)
             return BEAT_SECONDS
-        self._tell_address(observed, wanted)
-        self._tell_ready(wanted)
+        self._tell_address(observed, desired)
+        self._tell_ready(desired)
         try:
             await self._around.writing.run(
                 lambda: Deferred.fromCoroutine(self._do(planned, observed))
@@ -217,8 +217,8 @@ class NodeWorker(Running):
         if node is not None:
             self._uid = str(node["metadata"].get("uid", ""))
         if planned.adopts and node is not None:
-            told = f"kept by the node server {self._face.keeper} from now on"
-            self._around.record(node, "Normal", "NodeTakenOver", told)
+            message = f"kept by the node server {self._face.keeper} from now on"
+            self._around.record(node, "Normal", "NodeTakenOver", message)
 
     async def _act(self, action: Action, node: Object | None) -> Object:
         client, name = self._around.client, self.node.name
@@ -237,49 +237,51 @@ class NodeWorker(Running):
 
     def _note_written(self, action: PatchStatus, stored: Object) -> None:
         if "conditions" in action.status:
-            self._told = self._clock.seconds()
-        asked, there = action.status.get("declaredFeatures"), stored.get("status") or {}
-        if asked and not there.get("declaredFeatures"):
+            self._reported_at = self._clock.seconds()
+        fields_declared, there = action.status.get("declaredFeatures"), stored.get("status") or {}
+        if fields_declared and not there.get("declaredFeatures"):
             self._features_known = False
-            told = (
+            message = (
                 "the root does not know declaredFeatures (Kubernetes 1.35 has them): not declared"
             )
-            self._around.record(stored, "Warning", "FeaturesNotKnown", told)
+            self._around.record(stored, "Warning", "FeaturesNotKnown", message)
 
     def wanted(self) -> Wanted:
         """What the Node is to be, by what is known now."""
         face, watch = self._face, self._around.leaf(self.node.leaf)
         nodes = leaf_nodes.stood_for(self.node, watch.nodes)
         addresses = self._addresses(nodes)
-        seen = Seen(
+        observation = Observation(
             self.way,
-            watch.seen.ready,
-            watch.seen.allowed,
+            watch.result.ready,
+            watch.result.allowed,
             not_chosen(addresses, face.own, face.preferred),
-            watch.seen.silent_seconds,
+            watch.result.silent_seconds,
         )
-        info = leaf_nodes.node_info(self.node, nodes, watch.seen.version)
+        info = leaf_nodes.node_info(self.node, nodes, watch.result.version)
         fields: Object = {
             "nodeInfo": info,
             "declaredFeatures": list(face.features) if self._features_known else [],
         }
         if self._clock.seconds() >= self._contest.quiet_until:
-            fields["addresses"] = [{"type": kind, "address": told} for kind, told in addresses]
+            fields["addresses"] = [
+                {"type": kind, "address": address} for kind, address in addresses
+            ]
             fields["daemonEndpoints"] = {"kubeletEndpoint": {"Port": face.port}}
         are_known = watch.nodes.synced
         if are_known:
             fields["capacity"] = leaf_nodes.capacity(nodes)
             fields["allocatable"] = leaf_nodes.allocatable(nodes)
-        told = conditions(seen, nodes if are_known else None, face.ready_when)
+        reported = conditions(observation, nodes if are_known else None, face.ready_when)
         labels = leaf_nodes.labels(self.node, info)
         own = len(face.own)
-        return Wanted(self.node, face.keeper, fields, told, face.upkeep, labels, own)
+        return Wanted(self.node, face.keeper, fields, reported, face.upkeep, labels, own)
 
     def _addresses(self, nodes: Sequence[Object]) -> list[Address]:
         """Of several nodes of the leaf the first one's are shown, as Kosmos does."""
         first = addresses_of(nodes[0]) if nodes else []
-        shown = [each for each in first if each[0] in self._face.shown]
-        return published(self._face.own, shown, self._around.family())
+        shared = [each for each in first if each[0] in self._face.address_types]
+        return published(self._face.own, shared, self._around.family())
 
     def _kept(self, planned: Plan) -> None:
         self._backoff.reset()
@@ -310,9 +312,9 @@ class NodeWorker(Running):
         if observed is not None and not observed["metadata"].get("deletionTimestamp"):
             self._around.record(observed, "Warning", "NodeNotOurs", problem)
 
-    def _tell_address(self, observed: Object | None, wanted: Wanted) -> None:
+    def _tell_address(self, observed: Object | None, desired: Wanted) -> None:
         """Whom the root would dial instead; the root itself is asked before."""
-        status, _, message = wanted.told[PREFERRED]
+        status, _, message = desired.conditions[PREFERRED]
         told = message if status == "False" else ""
         if observed is None or self.way[1] == NOT_PROBED:
             return
@@ -321,10 +323,10 @@ class NodeWorker(Running):
             self._around.record(observed, "Warning", "AddressNotPreferred", told)
         self._address_told = told
 
-    def _tell_ready(self, wanted: Wanted) -> None:
+    def _tell_ready(self, desired: Wanted) -> None:
         """Why no stream can be opened; an address that is not preferred was told already."""
-        status, reason, message = wanted.told[EXEC_READY]
-        if status == "Unknown" or wanted.told[PREFERRED][0] == "False":
+        status, reason, message = desired.conditions[EXEC_READY]
+        if status == "Unknown" or desired.conditions[PREFERRED][0] == "False":
             return
         if status == "False" and reason != self._closed:
             self._log.warn(
@@ -337,9 +339,9 @@ class NodeWorker(Running):
     def _tell_contest(self, observed: Object) -> None:
         others = ", ".join(writers(observed, PROGRAM)) or "somebody else"
         what = contested(observed.get("status") or {}, self._face.own, self._face.port)
-        told = f"{others} and this node server write {what}; or run us with --upkeep=none"
-        self._log.warn("node {name}: {why}", name=self.node.name, why=told)
-        self._around.record(observed, "Warning", "AddressesContested", told)
+        message = f"{others} and this node server write {what}; or run us with --upkeep=none"
+        self._log.warn("node {name}: {why}", name=self.node.name, why=message)
+        self._around.record(observed, "Warning", "AddressesContested", message)
 
     async def _renew(self) -> None:
         resource = NODES.resource

@@ -116,10 +116,10 @@ def desired_metadata(root: Object, marks: Object) -> Object:
     annotations = dict(metadata.get("annotations") or {})
     annotations.pop(_LAST_APPLIED, None)
     annotations |= marks["annotations"]
-    taken = json.dumps([labels, annotations, sorted(images(root).items())], sort_keys=True)
+    applied = json.dumps([labels, annotations, sorted(images(root).items())], sort_keys=True)
     annotations |= {
         OWN_LABELS: ",".join(sorted(labels)),
-        APPLIED: hashlib.sha256(taken.encode()).hexdigest()[:16],
+        APPLIED: hashlib.sha256(applied.encode()).hexdigest()[:16],
     }
     return {"labels": {**labels, **marks["labels"]}, "annotations": annotations}
 
@@ -148,9 +148,11 @@ def _placed(spec: Object, node: LeafNode) -> None:
     elif node.selector:
         spec["nodeSelector"] = dict(node.selector)
     of_node = {taint.get("key") for taint in node.taints}
-    kept = [each for each in spec.pop("tolerations", None) or [] if _tolerates(each, of_node)]
-    if kept:
-        spec["tolerations"] = kept
+    tolerations = [
+        each for each in spec.pop("tolerations", None) or [] if _tolerates(each, of_node)
+    ]
+    if tolerations:
+        spec["tolerations"] = tolerations
 
 
 def _tolerates(toleration: Mapping[str, Any], of_node: set[Any]) -> bool:
@@ -160,14 +162,14 @@ def _tolerates(toleration: Mapping[str, Any], of_node: set[Any]) -> bool:
 
 def _without_token(spec: Object) -> None:
     spec["automountServiceAccountToken"] = False
-    gone = set()
+    removed = set()
     for container in _containers(spec):
-        gone |= _unmounted(container)
+        removed |= _unmounted(container)
     still = {mount["name"] for container in _containers(spec) for mount in _mounts(container)}
     volumes = [
         _told_no_token(volume)
         for volume in spec.pop("volumes", None) or []
-        if volume["name"] in still or volume["name"] not in gone
+        if volume["name"] in still or volume["name"] not in removed
     ]
     if volumes:
         spec["volumes"] = volumes
@@ -175,11 +177,11 @@ def _without_token(spec: Object) -> None:
 
 def _unmounted(container: Object) -> set[str]:
     """Take the mounts of tokens away; the volumes that they were of."""
-    kept = [mount for mount in _mounts(container) if mount.get("mountPath") != _TOKEN_PATH]
-    gone = {mount["name"] for mount in _mounts(container)} - {mount["name"] for mount in kept}
+    mounts = [mount for mount in _mounts(container) if mount.get("mountPath") != _TOKEN_PATH]
+    removed = {mount["name"] for mount in _mounts(container)} - {mount["name"] for mount in mounts}
     if "volumeMounts" in container:
-        container["volumeMounts"] = kept
-    return gone
+        container["volumeMounts"] = mounts
+    return removed
 
 
 def ephemeral_form(container: Object) -> Object:
@@ -213,8 +215,10 @@ def references(root: Object) -> frozenset[Reference]:
     """The ConfigMaps and Secrets that a Pod names, as it is to be in a leaf."""
     spec = copy.deepcopy(root["spec"])
     _without_token(spec)
-    found = [Reference(resource, name) for resource, name in _named(spec) if name]
-    return frozenset(each for each in found if (each.resource, each.name) != _IN_EVERY_NAMESPACE)
+    referenced = [Reference(resource, name) for resource, name in _named(spec) if name]
+    return frozenset(
+        each for each in referenced if (each.resource, each.name) != _IN_EVERY_NAMESPACE
+    )
 
 
 def _named(spec: Object) -> Iterator[tuple[Resource, str]]:

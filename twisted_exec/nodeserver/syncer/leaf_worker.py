@@ -199,8 +199,8 @@ class LeafWorker:
     async def _is_elsewhere(self, pod: Object, uid: str) -> bool:
         """The root has it all the same, on a Node that is not ours any more: hands off."""
         metadata = pod["metadata"]
-        told = metadata.get("annotations") or {}
-        name, namespace = told.get(NAME, metadata["name"]), told.get(NAMESPACE)
+        annotations = metadata.get("annotations") or {}
+        name, namespace = annotations.get(NAME, metadata["name"]), annotations.get(NAMESPACE)
         try:
             root = await self._around.client.get(
                 PODS.resource, name, namespace or metadata["namespace"]
@@ -227,28 +227,28 @@ class LeafWorker:
 
     async def _objects(self, namespace: str) -> None:
         """As the Pods of a namespace of the root need them now."""
-        wanted: set[Reference] = set()
+        needed: set[Reference] = set()
         for root in self._roots():
             if root["metadata"]["namespace"] == namespace and not is_excluded(root):
-                wanted |= self.needs(root)
+                needed |= self.needs(root)
         try:
             target = self.leaf.namespace(namespace)
         except NotFound:  # it has no place there any more: what was brought from it may go
             await self._copies.clear(namespace, "", ())
             return
-        if wanted:
+        if needed:
             try:
-                await self._copies.bring(namespace, target, wanted)
+                await self._copies.bring(namespace, target, needed)
             except NotFound:
                 return  # there is no such namespace: no Pod is there either
-        await self._copies.clear(namespace, target, wanted)
+        await self._copies.clear(namespace, target, needed)
 
     def needs(self, root: Object) -> frozenset[Reference]:
         """What a Pod names; from now on it is known that it does."""
-        found = references(root)
-        if found:
+        referenced = references(root)
+        if referenced:
             self._uses[root["metadata"]["uid"]] = root["metadata"]["namespace"]
-        return found
+        return referenced
 
     async def bring(self, root: Object, target: str) -> None:
         """What a Pod names, before it is there itself."""

@@ -55,11 +55,11 @@ _TOKEN_TYPE = "kubernetes.io/service-account-token"
 def metadata_only(obj: Object) -> Object:
     """What is kept of an object; the same one."""
     metadata = obj["metadata"]
-    kept = ("namespace", "name", "uid", "resourceVersion", "labels")
-    small: Object = {key: metadata[key] for key in kept if key in metadata}
-    told = metadata.get("annotations") or {}
-    if VERSION in told:
-        small["annotations"] = {key: told[key] for key in _OF_A_COPY if key in told}
+    keys = ("namespace", "name", "uid", "resourceVersion", "labels")
+    small: Object = {key: metadata[key] for key in keys if key in metadata}
+    annotations = metadata.get("annotations") or {}
+    if VERSION in annotations:
+        small["annotations"] = {key: annotations[key] for key in _OF_A_COPY if key in annotations}
     return {"metadata": small}
 
 
@@ -80,12 +80,12 @@ def copy_of(original: Object, namespace: str, labels: Object, leaf: str) -> Obje
             COPIED_FOR: leaf,
         },
     }
-    kept: Object = {key: original[key] for key in ("data", "binaryData") if original.get(key)}
+    content: Object = {key: original[key] for key in ("data", "binaryData") if original.get(key)}
     kind = original.get("type")
     if kind:
         # One that is a token's would be filled with another by the leaf.
-        kept["type"] = "Opaque" if kind == _TOKEN_TYPE else kind
-    return {**kept, "metadata": metadata}
+        content["type"] = "Opaque" if kind == _TOKEN_TYPE else kind
+    return {**content, "metadata": metadata}
 
 
 class RootObjects:
@@ -191,18 +191,20 @@ class Copies:
         held = (each for copy in self._there.values() for each in copy)
         return {_source(each) for each in held if self._is_ours(each)}
 
-    async def bring(self, source: str, target: str, wanted: Iterable[Reference]) -> None:
+    async def bring(self, source: str, target: str, objects: Iterable[Reference]) -> None:
         """
         See that these are there, as they are in the root.  What the root has not got is not missed.
 
         :param source: a namespace of the root, ``target`` its one in the leaf, which is there.
         """
-        for each in sorted(wanted, key=lambda one: (one.resource.plural, one.name)):
+        for each in sorted(
+            objects, key=lambda reference: (reference.resource.plural, reference.name)
+        ):
             original = (await self._originals.known(each.resource, source)).get(each.name, source)
             if original is not None:
                 await self._bring(each.resource, original, target)
 
-    async def clear(self, source: str, target: str, wanted: Collection[Reference]) -> None:
+    async def clear(self, source: str, target: str, candidates: Collection[Reference]) -> None:
         """
         Take away what is out of a namespace of the root and nobody names there any more.
 
@@ -212,7 +214,7 @@ class Copies:
             await _read(copy, self._clock)
             for each in copy:
                 namespace, name = key_of(each)
-                is_wanted = namespace == target and Reference(resource, name) in wanted
+                is_wanted = namespace == target and Reference(resource, name) in candidates
                 if _source(each) == source and self._is_mine(each) and not is_wanted:
                     await self._delete(resource, each)
 
@@ -230,26 +232,26 @@ class Copies:
             return
         await self._write(resource, copy_of(whole, target, self._labels, self._leaf), there)
 
-    async def _write(self, resource: Resource, wanted: Object, there: Object | None) -> None:
-        namespace, name = key_of(wanted)
+    async def _write(self, resource: Resource, desired: Object, there: Object | None) -> None:
+        namespace, name = key_of(desired)
         if there is None:
             try:
-                await self._client.create(resource, wanted, namespace)
+                await self._client.create(resource, desired, namespace)
                 return
             except AlreadyExists:
                 there = await self._client.get(resource, name, namespace)
-        if not self._is_ours(there) or _version(there) == _version(wanted):
+        if not self._is_ours(there) or _version(there) == _version(desired):
             return  # somebody else's serves as well
-        wanted["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"]
+        desired["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"]
         try:
-            await self._client.update(resource, wanted, namespace)
+            await self._client.update(resource, desired, namespace)
         except APIError as refused:
             if refused.code != 422:
                 raise
             # Of another type, or not to be changed: in its place.
             await self._delete(resource, there)
-            del wanted["metadata"]["resourceVersion"]
-            await self._client.create(resource, wanted, namespace)
+            del desired["metadata"]["resourceVersion"]
+            await self._client.create(resource, desired, namespace)
 
     def _is_ours(self, obj: Object) -> bool:
         labels = obj["metadata"].get("labels") or {}

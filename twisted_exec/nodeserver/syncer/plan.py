@@ -139,8 +139,8 @@ def _changes(root: Object, pod: Object, marks: Object) -> list[Step]:
     if update != UpdateInLeaf():
         steps.append(update)
     there = {each["name"] for each in pod["spec"].get(_EPHEMERAL) or []}
-    wanted = [each["name"] for each in root["spec"].get(_EPHEMERAL) or []]
-    missing = tuple(name for name in wanted if name not in there)
+    names = [each["name"] for each in root["spec"].get(_EPHEMERAL) or []]
+    missing = tuple(name for name in names if name not in there)
     if missing and not is_over(pod):
         steps.append(AddEphemeral(missing))
     return steps
@@ -149,18 +149,18 @@ def _changes(root: Object, pod: Object, marks: Object) -> list[Step]:
 def _update(root: Object, pod: Object, marks: Object) -> UpdateInLeaf:
     labels = pod["metadata"].get("labels") or {}
     annotations = pod["metadata"].get("annotations") or {}
-    wanted = desired_metadata(root, marks)
-    if annotations[APPLIED] == wanted["annotations"][APPLIED]:
+    desired = desired_metadata(root, marks)
+    if annotations[APPLIED] == desired["annotations"][APPLIED]:
         return UpdateInLeaf()
     set_before = filter(None, annotations.get(OWN_LABELS, "").split(","))
-    gone = [(key, None) for key in set_before if key in labels and key not in wanted["labels"]]
+    removed = [(key, None) for key in set_before if key in labels and key not in desired["labels"]]
     there = images(pod)
     return UpdateInLeaf(
-        (*_differences(wanted["labels"], labels), *gone),
-        _differences(wanted["annotations"], annotations),
+        (*_differences(desired["labels"], labels), *removed),
+        _differences(desired["annotations"], annotations),
         tuple(pair for pair in _differences(images(root), there) if pair[0] in there),
     )
 
 
-def _differences(wanted: Object, there: Object) -> tuple[tuple[str, str], ...]:
-    return tuple((key, value) for key, value in wanted.items() if there.get(key) != value)
+def _differences(desired: Object, there: Object) -> tuple[tuple[str, str], ...]:
+    return tuple((key, value) for key, value in desired.items() if there.get(key) != value)

@@ -117,19 +117,19 @@ class PodWorker:
 
     async def _change(self, change: Callable[[Object], Object], subresource: str = "") -> None:
         assert self._found is not None
-        client, found = self._leaf.client, self._found
-        pod = await client.get(PODS.resource, found.name, found.namespace)
+        client, target = self._leaf.client, self._found
+        pod = await client.get(PODS.resource, target.name, target.namespace)
         if uid_of_root(pod) == self._root["metadata"]["uid"]:
             await client.update(
-                PODS.resource, change(pod), found.namespace, subresource=subresource
+                PODS.resource, change(pod), target.namespace, subresource=subresource
             )
 
     def _with_ephemeral(self, pod: Object, step: plans.AddEphemeral) -> Object:
         there = {each["name"] for each in pod["spec"].get("ephemeralContainers") or []}
-        wanted = self._root["spec"].get("ephemeralContainers") or []
+        desired = self._root["spec"].get("ephemeralContainers") or []
         more = [
             ephemeral_form(each)
-            for each in wanted
+            for each in desired
             if each["name"] in step.names and each["name"] not in there
         ]
         pod["spec"].setdefault("ephemeralContainers", []).extend(more)

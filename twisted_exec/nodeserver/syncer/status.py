@@ -58,25 +58,34 @@ def is_over(pod: Object) -> bool:
 
 def desired_status(root: Object, leaf: Object) -> Object:
     """What is to be in the root's Pod; values of ``None`` are to be taken away."""
-    told = leaf.get("status") or {}
+    reported = leaf.get("status") or {}
     before = root.get("status") or {}
-    status = {key: copy.deepcopy(told.get(key)) for key in _TAKEN if told.get(key) or key in before}
-    status["conditions"] = _conditions(root, told.get("conditions") or [])
+    status = {
+        key: copy.deepcopy(reported.get(key))
+        for key in _TAKEN
+        if reported.get(key) or key in before
+    }
+    status["conditions"] = _conditions(root, reported.get("conditions") or [])
     return status
 
 
-def _conditions(root: Object, told: list[Object]) -> list[Object]:
+def _conditions(root: Object, reported: list[Object]) -> list[Object]:
     here = (root.get("status") or {}).get("conditions") or []
     gates = [each.get("conditionType") for each in root["spec"].get("readinessGates") or []]
     # Whether one is open is for the root to say.
-    taken = [_without_generation(each) for each in told if each["type"] not in gates]
-    types = {each["type"] for each in taken} | _OF_KUBELET
+    reported_conditions = [
+        _without_generation(each) for each in reported if each["type"] not in gates
+    ]
+    types = {each["type"] for each in reported_conditions} | _OF_KUBELET
     others = [each for each in here if each["type"] not in types]
     held = {each["type"]: each.get("status") for each in others}
     closed = [gate for gate in gates if held.get(gate) != "True"]
     if closed:
-        taken = [_held_back(each, closed) if each["type"] == "Ready" else each for each in taken]
-    return [*taken, *others]
+        reported_conditions = [
+            _held_back(each, closed) if each["type"] == "Ready" else each
+            for each in reported_conditions
+        ]
+    return [*reported_conditions, *others]
 
 
 def _without_generation(condition: Object) -> Object:
@@ -87,12 +96,12 @@ def _without_generation(condition: Object) -> Object:
 def _held_back(condition: Object, closed: list[Any]) -> Object:
     if condition.get("status") != "True":
         return condition
-    told = ", ".join(f'"{gate}"' for gate in closed)
+    gates = ", ".join(f'"{gate}"' for gate in closed)
     return {
         **condition,
         "status": "False",
         "reason": "ReadinessGatesNotReady",
-        "message": f"the status of pod readiness gates {told} is not True",
+        "message": f"the status of pod readiness gates {gates} is not True",
     }
 
 

@@ -106,7 +106,7 @@ class Allowed:
         """Whether this may be dialled."""
         host = same_host(host)
         return (self.loopback and is_loopback(host)) or any(
-            one.host == host and one.port in (0, port) for one in self.places
+            place.host == host and place.port in (0, port) for place in self.places
         )
 
 

@@ -36,6 +36,6 @@ def pool_ending(before: Object | None, after: Object | None, dialect: Dialect) -
     if before is None:
         return None
     if after is None or after["metadata"].get("deletionTimestamp"):
-        told = f'{dialect.pool_noun} "{before["metadata"]["name"]}" was deleted'
-        return Ending(POOL_DELETED, told)
+        message = f'{dialect.pool_noun} "{before["metadata"]["name"]}" was deleted'
+        return Ending(POOL_DELETED, message)
     return None

@@ -346,11 +346,11 @@ class ExecLocator:
         :raises Conflict: the Machine is on its way out, or off.
         """
         metadata = machine["metadata"]
-        told = f'{self.gate.dialect.workload.qualified} "{metadata["name"]}"'
+        name = f'{self.gate.dialect.workload.qualified} "{metadata["name"]}"'
         if metadata.get("deletionTimestamp"):
-            raise Conflict(f"{told} is being deleted")
+            raise Conflict(f"{name} is being deleted")
         if self.needs_power and not wants_power(machine):
-            raise Conflict(f"{told} is powered off")
+            raise Conflict(f"{name} is powered off")
 
     def _check_request(self, request: Request) -> None:
         """
@@ -372,10 +372,10 @@ class ExecLocator:
 
     async def _target(self, subject: Subject) -> Target:
         """Ask the runtime for an exec URL of the machine with the subject's UID."""
-        known = list(self.observed(subject.uid))
-        if known:
+        machines = list(self.observed(subject.uid))
+        if machines:
             try:
-                return await self._exec(known, subject)
+                return await self._exec(machines, subject)
             except APIError as error:
                 if error.code != NotFound.code:
                     raise
@@ -386,13 +386,13 @@ class ExecLocator:
         return await self._exec(list(listed.machines), subject)
 
     async def _exec(self, machines: Sequence[pb.Machine], subject: Subject) -> Target:
-        told = f'{self.gate.dialect.workload.qualified} "{subject.machine}"'
+        name = f'{self.gate.dialect.workload.qualified} "{subject.machine}"'
         if not machines:
             raise ServiceUnavailable(
-                f"{told} is not running yet{self._trouble(subject)}", retry_after_seconds=1
+                f"{name} is not running yet{self._trouble(subject)}", retry_after_seconds=1
             )
         if len(machines) > 1:
-            raise Conflict(f"{told} has {len(machines)} machines in the runtime")
+            raise Conflict(f"{name} has {len(machines)} machines in the runtime")
         return self.dialler.target(await self._url(machines[0].metadata.id, subject))
 
     def _trouble(self, subject: Subject) -> str:
@@ -400,8 +400,8 @@ class ExecLocator:
         machine = self.store.get(subject.machine, subject.namespace) or {}
         conditions: list[Object] = (machine.get("status") or {}).get("conditions") or []
         ready: Object = next((each for each in conditions if each["type"] == "Ready"), {})
-        told = one_line(ready.get("message") or "") if ready.get("status") == "False" else ""
-        return f": {told}" if told else ""
+        message = one_line(ready.get("message") or "") if ready.get("status") == "False" else ""
+        return f": {message}" if message else ""
 
     async def _url(self, machine_id: str, subject: Subject) -> str:
         """What the runtime offers; empty when it offers nothing."""
@@ -413,8 +413,8 @@ class ExecLocator:
         )
         return str(answer.url)
 
-    async def _in_time(self, asked: Deferred[Target]) -> Target:
+    async def _in_time(self, endpoint: Deferred[Target]) -> Target:
         try:
-            return await asked.addTimeout(self.runtime_seconds, self.clock)
+            return await endpoint.addTimeout(self.runtime_seconds, self.clock)
         except TimeoutError:
             raise GatewayTimeout("the machine runtime does not answer") from None

@@ -23,7 +23,7 @@ from twisted_exec.poollet.machines.actions import (
     SetPower,
 )
 from twisted_exec.poollet.machines.attachments import Attachment
-from twisted_exec.poollet.machines.config import Terms
+from twisted_exec.poollet.machines.config import MachineConfig
 from twisted_exec.poollet.machines.references import Object, PatchObject
 
 Report = Callable[[Object, str, str, str], object]
@@ -56,14 +56,14 @@ class Refused(APIError):
 
         :param message: instead of the error's own.
         """
-        made = cls(
+        error_with_reason = cls(
             message or error.message,
             code=error.code,
             reason=error.reason,
             retry_after_seconds=error.retry_after_seconds,
         )
-        made.event = event
-        return made
+        error_with_reason.event = event
+        return error_with_reason
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ActionRunner:
 
     client: IKubeClient
     runtime: IMachineRuntime
-    terms: Terms
+    config: MachineConfig
     report: Report
 
     _log = Logger()
@@ -120,8 +120,8 @@ class ActionRunner:
         except APIError as refused:
             if refused.reason == Conflict.reason:
                 raise
-            told = f"{action.resource.qualified} {action.name!r}: {refused.message}"
-            raise Refused.because(refused, "ClaimFailed", told) from None
+            message = f"{action.resource.qualified} {action.name!r}: {refused.message}"
+            raise Refused.because(refused, "ClaimFailed", message) from None
         return Done()
 
     async def patch(self, machine: Object, patch: Object, subresource: str = "") -> Object:
@@ -133,7 +133,7 @@ class ActionRunner:
         metadata = machine["metadata"]
         try:
             return await self.client.patch(
-                self.terms.dialect.workload,
+                self.config.dialect.workload,
                 metadata["name"],
                 patch,
                 metadata.get("namespace", ""),
@@ -175,13 +175,15 @@ class ActionRunner:
                 await self._attach(machine, action)
         return Done(changed=True)
 
-    async def _create(self, machine: Object, wanted: pb.Machine) -> pb.Machine:
+    async def _create(self, machine: Object, desired: pb.Machine) -> pb.Machine:
         self._log.info("creating the machine of {name}", name=label(machine))
-        made = (await self.runtime.create_machine(pb.CreateMachineRequest(machine=wanted))).machine
-        if not made.metadata.id:
+        created = (
+            await self.runtime.create_machine(pb.CreateMachineRequest(machine=desired))
+        ).machine
+        if not created.metadata.id:
             raise BadGateway("the machine runtime made a machine without an id")
-        self.report(machine, "Normal", "Created", f"created machine {made.metadata.id}")
-        return made
+        self.report(machine, "Normal", "Created", f"created machine {created.metadata.id}")
+        return created
 
     async def _attach(self, machine: Object, action: Attachment) -> None:
         """Attach, change or detach one part; what is so already is as good."""
@@ -191,8 +193,8 @@ class ActionRunner:
             attaches = action.volume is not None or action.interface is not None
             done = AlreadyExists.reason if attaches else NotFound.reason
             if refused.reason != done or action.update:
-                told = f"{action.name}: {refused.message}"
-                raise APIError(told, code=refused.code, reason=refused.reason) from None
+                message = f"{action.name}: {refused.message}"
+                raise APIError(message, code=refused.code, reason=refused.reason) from None
 
     async def _attachment(self, action: Attachment) -> None:
         runtime, machine_id = self.runtime, action.machine_id

@@ -14,7 +14,7 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.revisions.older import IMAGE_DISK
 from twisted_exec.poollet.machines.parts import Parts, same_interface, same_volume
-from twisted_exec.poollet.machines.references import Around, Key, Object
+from twisted_exec.poollet.machines.references import References, Key, Object
 from twisted_exec.poollet.machines.secret_data import with_secrets
 
 
@@ -38,7 +38,7 @@ class Attachment:
     is_volume: bool = True
 
     def completed(
-        self, secrets: Mapping[str, tuple[Key | None, Key | None]], around: Around
+        self, secrets: Mapping[str, tuple[Key | None, Key | None]], references: References
     ) -> Attachment:
         """
         With the credentials that the volume needs.
@@ -48,7 +48,7 @@ class Attachment:
         if self.volume is None:
             return self
         access, encryption = secrets.get(self.name, (None, None))
-        return replace(self, volume=with_secrets(self.volume, access, encryption, around))
+        return replace(self, volume=with_secrets(self.volume, access, encryption, references))
 
 
 def attachments(
@@ -71,13 +71,13 @@ def _volumes(
     going = [Attachment(machine_id, name) for name in has if name not in named]
     coming = []
     for wanted in parts.volumes:
-        known = has.get(wanted.name)
-        if known is None:
+        current = has.get(wanted.name)
+        if current is None:
             coming.append(Attachment(machine_id, wanted.name, wanted))
-        elif not same_volume(wanted, known):
+        elif not same_volume(wanted, current):
             going.append(Attachment(machine_id, wanted.name))
             coming.append(Attachment(machine_id, wanted.name, wanted))
-        elif _size(wanted) != _size(known):
+        elif _size(wanted) != _size(current):
             coming.append(Attachment(machine_id, wanted.name, wanted, update=True))
     return [*going, *coming]
 
@@ -93,10 +93,10 @@ def _interfaces(
     going = [Attachment(machine_id, name, is_volume=False) for name in has if name not in named]
     coming = []
     for wanted in parts.interfaces:
-        known = has.get(wanted.name)
-        if known is not None and same_interface(wanted, known):
+        current = has.get(wanted.name)
+        if current is not None and same_interface(wanted, current):
             continue
-        if known is not None:
+        if current is not None:
             going.append(Attachment(machine_id, wanted.name, is_volume=False))
         coming.append(Attachment(machine_id, wanted.name, interface=wanted, is_volume=False))
     return [*going, *coming]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from twisted_exec.api.resource import Resource
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines.references import (
-    Around,
+    References,
     Domain,
     MissingReference,
     Object,
@@ -44,12 +44,12 @@ def claim(
     """
     field_name = _FIELDS[resource.plural]
     metadata, spec = machine["metadata"], obj.get("spec") or {}
-    known = spec.get(field_name)
-    if known:
-        if known.get("uid") == metadata["uid"]:
+    claim_ref = spec.get(field_name)
+    if claim_ref:
+        if claim_ref.get("uid") == metadata["uid"]:
             return None
         raise MissingReference(
-            reason, f"{label} is claimed by another machine, {known.get('name', '')!r}"
+            reason, f"{label} is claimed by another machine, {claim_ref.get('name', '')!r}"
         )
     if spec.get("unclaimable") or obj["metadata"].get("deletionTimestamp"):
         raise MissingReference(reason, f"{label} cannot be claimed")
@@ -63,7 +63,7 @@ def _unnamed(resource: Resource) -> Object:
 
 
 def release(
-    machine: Object, names: Mapping[str, str], resource: Resource, around: Around
+    machine: Object, names: Mapping[str, str], resource: Resource, references: References
 ) -> list[PatchObject]:
     """
     Patches that give up the claims of a Machine on objects.
@@ -76,7 +76,7 @@ def release(
     patches = []
     for name in names.values():
         try:
-            obj = around.find(resource, namespace, name)
+            obj = references.find(resource, namespace, name)
         except Unread as unread:
             if unread.soon:
                 raise
@@ -91,18 +91,18 @@ def provided(
     mapping: Mapping[str, Object],
     observed: pb.Machine,
     domain: Domain,
-    around: Around,
+    references: References,
 ) -> list[PatchObject]:
     """
     Patches that tell NetworkInterfaces what the runtime calls them.
 
     :param mapping: by network interface of the Machine, the NetworkInterface's name and UID.
     """
-    handles = {one.name: one.handle for one in observed.status.network_interfaces}
+    handles = {interface.name: interface.handle for interface in observed.status.network_interfaces}
     namespace = machine["metadata"].get("namespace", "")
     patches = []
-    for part, told in mapping.items():
-        obj = around.find(domain.interfaces, namespace, told["name"])
+    for part, claimed in mapping.items():
+        obj = references.find(domain.interfaces, namespace, claimed["name"])
         handle = handles.get(part, "")
         if obj is not None and ((obj.get("spec") or {}).get("providerID") or "") != handle:
             patches.append(_patch(domain.interfaces, obj, {"providerID": handle}))

@@ -55,9 +55,9 @@ def ready(observed: pb.Machine, trouble: str = "") -> Told:
     state = STATES.get(observed.status.state)
     denied = next(
         (
-            one
-            for one in observed.status.machine_conditions
-            if one.type == READY and one.status != "True"
+            condition
+            for condition in observed.status.machine_conditions
+            if condition.type == READY and condition.status != "True"
         ),
         None,
     )
@@ -69,18 +69,18 @@ def ready(observed: pb.Machine, trouble: str = "") -> Told:
 
 
 def parts_ready(
-    names: Iterable[str], told: Iterable[Any], noun: str, lacking: str, trouble: str = ""
+    names: Iterable[str], reports: Iterable[Any], noun: str, lacking: str, trouble: str = ""
 ) -> Told:
     """
     The condition of a Machine's volumes, or of its network interfaces.
 
     :param names: of those that it is to have.
-    :param told: their statuses as the runtime tells them.
+    :param reports: the status of each part, as the runtime reports it.
     :param noun: ``Volume`` or ``NetworkInterface``.
     :param lacking: what keeps the runtime from being given one, or empty.
     :param trouble: what the runtime refused last, or empty.
     """
-    attached = {one.name for one in told if one.state == 1}
+    attached = {report.name for report in reports if report.state == 1}
     waiting = [name for name in names if name not in attached]
     if lacking:
         return "False", f"{noun}NotReady", lacking
@@ -93,8 +93,8 @@ def parts_ready(
 
 def parts_status(
     parts: Sequence[Object],
-    told: Iterable[Any],
-    known: Sequence[Object],
+    reports: Iterable[Any],
+    previous: Sequence[Object],
     referents: Mapping[str, str],
     field: str,
     now: str,
@@ -102,23 +102,23 @@ def parts_status(
     """
     ``status.volumes`` or ``status.networkInterfaces``, in the order of the spec.
 
-    :param told: as of :func:`parts_ready`.
-    :param known: the status so far: times move only when the state does.
+    :param reports: as of :func:`parts_ready`.
+    :param previous: the status so far: times move only when the state does.
     :param referents: by name, the object that a part refers to, if it does.
     :param field: that names such an object: ``volumeRef`` or ``networkInterfaceRef``.
     """
-    by_name = {one.name: one for one in reversed(list(told))}
-    before = {one.get("name"): one for one in known}
-    made = []
+    by_name = {report.name: report for report in reversed(list(reports))}
+    before = {entry.get("name"): entry for entry in previous}
+    statuses = []
     for part in parts:
         name = part["name"]
-        one = by_name.get(name)
+        report = by_name.get(name)
         status: Object = {
             "name": name,
-            "state": _ATTACHED.get(one.state, "Pending") if one is not None else "Pending",
+            "state": _ATTACHED.get(report.state, "Pending") if report is not None else "Pending",
         }
-        if one is not None and one.handle:
-            status["handle"] = one_line(one.handle)[:MAX_MESSAGE]
+        if report is not None and report.handle:
+            status["handle"] = one_line(report.handle)[:MAX_MESSAGE]
         if referents.get(name):
             status[field] = {"name": referents[name]}
         old = before.get(name, {})
@@ -126,17 +126,21 @@ def parts_status(
         status["lastStateTransitionTime"] = (
             now if moved else old.get("lastStateTransitionTime", now)
         )
-        made.append(status)
-    return made
+        statuses.append(status)
+    return statuses
 
 
 def copied(observed: pb.Machine) -> dict[str, Told]:
     """What the runtime holds of a machine besides what we say ourselves, by type."""
-    found: dict[str, Told] = {}
-    for one in observed.status.machine_conditions:
-        if one.type in (READY, VOLUMES_READY, INTERFACES_READY) or not _TYPE.fullmatch(one.type):
+    copied_conditions: dict[str, Told] = {}
+    for condition in observed.status.machine_conditions:
+        if condition.type in (READY, VOLUMES_READY, INTERFACES_READY) or not _TYPE.fullmatch(
+            condition.type
+        ):
             continue
-        if len(found) < MAX_COPIED:
-            status = one.status if one.status in _STATUSES else "Unknown"
-            found.setdefault(one.type, (status, one.reason[:_MAX_REASON], one.message))
-    return found
+        if len(copied_conditions) < MAX_COPIED:
+            status = condition.status if condition.status in _STATUSES else "Unknown"
+            copied_conditions.setdefault(
+                condition.type, (status, condition.reason[:_MAX_REASON], condition.message)
+            )
+    return copied_conditions

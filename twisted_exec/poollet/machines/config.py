@@ -13,14 +13,14 @@ from twisted_exec.poollet.machines.references import Domain, Object
 
 
 @dataclass(frozen=True)
-class Terms:
+class MachineConfig:
     """What is the same for every Machine of a poollet."""
 
     dialect: Dialect
     pool: str
     runtime_name: str
     """The TYPE of a ``machineID`` ``TYPE://ID``."""
-    told: Downward = field(default_factory=Downward)
+    downward: Downward = field(default_factory=Downward)
     """What the runtime is told of Machines, besides their names."""
     about: Domain | None = None
     """What Machines refer to, if operators want the runtime told of that, too."""

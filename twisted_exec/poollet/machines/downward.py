@@ -37,9 +37,9 @@ def check(path: str) -> str:
 
     :raises ValueError: it is none of ours, in words for an operator.
     """
-    known = [f"metadata.{name}" for name in (*_PLAIN, *_WHOLE)]
-    if path not in known and not _ENTRY.fullmatch(path):
-        raise ValueError(f"{path!r} is none of {', '.join(known)}, metadata.labels['KEY']")
+    supported = [f"metadata.{name}" for name in (*_PLAIN, *_WHOLE)]
+    if path not in supported and not _ENTRY.fullmatch(path):
+        raise ValueError(f"{path!r} is none of {', '.join(supported)}, metadata.labels['KEY']")
     return path
 
 

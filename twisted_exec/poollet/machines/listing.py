@@ -30,18 +30,18 @@ _AT_ONCE = 5000
 
 def by_uid(machines: Iterable[pb.Machine], dialect: Dialect) -> dict[str, list[pb.Machine]]:
     """The runtime's machines by the UID of the Machine that each stands for."""
-    found: dict[str, list[pb.Machine]] = {}
+    machines_by_uid: dict[str, list[pb.Machine]] = {}
     for machine in machines:
         uid = machine_uid(machine, dialect)
         if uid:
-            found.setdefault(uid, []).append(machine)
-    return found
+            machines_by_uid.setdefault(uid, []).append(machine)
+    return machines_by_uid
 
 
 def distinct(machines: Iterable[pb.Machine]) -> list[pb.Machine]:
     """Those machines, each once: who lists one twice has one."""
-    found = {machine.metadata.id: machine for machine in machines}
-    return list(found.values())
+    unique = {machine.metadata.id: machine for machine in machines}
+    return list(unique.values())
 
 
 @dataclass
@@ -65,23 +65,23 @@ class Listing:
         listed = await self.actor.runtime.list_machines(pb.ListMachinesRequest())
         machines = listed.machines
         if len(machines) <= _AT_ONCE:
-            found = by_uid(machines, self.actor.terms.dialect)
+            machines_by_uid = by_uid(machines, self.actor.config.dialect)
         else:
-            found = await self._sort_slowly(machines)
-        for uid, several in found.items():
+            machines_by_uid = await self._sort_slowly(machines)
+        for uid, several in machines_by_uid.items():
             if len(several) > 1:
-                found[uid] = distinct(several)
-        return found
+                machines_by_uid[uid] = distinct(several)
+        return machines_by_uid
 
     async def _sort_slowly(self, machines: Iterable[pb.Machine]) -> dict[str, list[pb.Machine]]:
-        found: dict[str, list[pb.Machine]] = {}
+        machines_by_uid: dict[str, list[pb.Machine]] = {}
         rest = list(machines)
         while rest:
             some, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
-            for uid, ones in by_uid(some, self.actor.terms.dialect).items():
-                found.setdefault(uid, []).extend(ones)
+            for uid, ones in by_uid(some, self.actor.config.dialect).items():
+                machines_by_uid.setdefault(uid, []).extend(ones)
             await deferLater(self.clock, 0)
-        return found
+        return machines_by_uid
 
     async def clean_up(self, observed: dict[str, list[pb.Machine]]) -> None:
         """
@@ -90,27 +90,31 @@ class Listing:
         Only those that this pool made, and only after asking the API server
         itself: the copy that ``machines`` reads may be behind.
         """
-        terms = self.actor.terms
+        config = self.actor.config
         if not self.synced():
             return
-        known = {machine["metadata"]["uid"] for machine in self.machines()}
+        known_uids = {machine["metadata"]["uid"] for machine in self.machines()}
         orphans = [
             machine
             for uid, machines in observed.items()
-            if uid not in known
+            if uid not in known_uids
             for machine in machines
-            if machine.metadata.labels.get(terms.pool_label) == terms.pool
+            if machine.metadata.labels.get(config.pool_label) == config.pool
         ]
         if not orphans:
             return
         try:
             listed = await self.actor.client.list(
-                terms.dialect.workload, field_selector=f"{terms.dialect.pool_field}={terms.pool}"
+                config.dialect.workload, field_selector=f"{config.dialect.pool_field}={config.pool}"
             )
-            wanted = {machine["metadata"]["uid"] for machine in listed["items"]}
-            gone = [one for one in orphans if machine_uid(one, terms.dialect) not in wanted]
-            for orphan in gone[:MAX_ORPHANS]:
-                uid = machine_uid(orphan, terms.dialect)
+            existing_uids = {machine["metadata"]["uid"] for machine in listed["items"]}
+            orphaned = [
+                machine
+                for machine in orphans
+                if machine_uid(machine, config.dialect) not in existing_uids
+            ]
+            for orphan in orphaned[:MAX_ORPHANS]:
+                uid = machine_uid(orphan, config.dialect)
                 self._log.info("deleting orphan {id} of {uid}", id=orphan.metadata.id, uid=uid)
                 await self.actor.delete(orphan.metadata.id)
         except APIError as error:

@@ -30,10 +30,10 @@ from twisted_exec.kube.informers.reflector import Backoff
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.poollet.machines.actions import Action, PatchStatus, Plan
 from twisted_exec.poollet.machines.actor import ActionRunner, Done, Gone, Refused, Report, label
-from twisted_exec.poollet.machines.config import Terms
+from twisted_exec.poollet.machines.config import MachineConfig
 from twisted_exec.poollet.machines.listing import Listing, by_uid, distinct
 from twisted_exec.poollet.machines.plan import not_known, plan
-from twisted_exec.poollet.machines.reference_cache import References
+from twisted_exec.poollet.machines.reference_cache import ReferenceCache
 from twisted_exec.poollet.machines.references import Key, Object
 from twisted_exec.poollet.machines.status_patch import is_not_known
 
@@ -64,11 +64,11 @@ class _Work:
     """The failure was that the runtime did not answer."""
     trouble: str = ""
     """What the runtime refused last, for the Machine's condition."""
-    told: str = ""
+    logged_problem: str = ""
     """The problem that was logged last, so that each is logged once."""
-    made: str = ""
+    created_id: str = ""
     """The machine that was made last, until a list shows it."""
-    made_at: float = 0.0
+    created_at: float = 0.0
     written: tuple[Any, Any] | None = None
     """The last status that was written, and what the API server made of it."""
 
@@ -80,7 +80,7 @@ class Loop:
 
     :param machines: gives the pool's Machines as last seen.
     :param synced: whether ``machines`` is complete; nothing is cleaned up before.
-    :param class_of: see :attr:`.Around.class_of`.
+    :param class_of: see :attr:`.References.class_of`.
     """
 
     client: IKubeClient
@@ -93,13 +93,13 @@ class Loop:
     """The time of day, for conditions."""
     report: Report = lambda *_: None
     class_of: Callable[[str], tuple[str, str]] = lambda name: (name, "")
-    terms: Terms | None = None
+    config: MachineConfig | None = None
     """Known once the runtime told its name; nothing is done before."""
     problem: str = "the machine runtime was not asked yet"
     """Why the runtime's machines are not known, or empty."""
     observed: dict[str, list[pb.Machine]] = field(default_factory=dict)
     """The runtime's machines by UID of their Machine, as last listed."""
-    _known: dict[str, Object] = field(default_factory=dict)
+    _machines_by_uid: dict[str, Object] = field(default_factory=dict)
     _work: dict[str, _Work] = field(default_factory=dict)
     _settled: dict[str, tuple[Object, list[pb.Machine]]] = field(default_factory=dict)
     """Machines that were as wanted, with what was observed then."""
@@ -113,12 +113,14 @@ class Loop:
     _log = Logger()
 
     def __post_init__(self) -> None:
-        self.references = References(self.client, self.clock, self.look_again, self.class_of)
+        self.reference_cache = ReferenceCache(
+            self.client, self.clock, self.look_again, self.class_of
+        )
 
-    def start(self, terms: Terms) -> None:
-        """Begin; ``terms`` are complete."""
-        self.terms, self._stopped = terms, False
-        self._known = {machine["metadata"]["uid"]: machine for machine in self.machines()}
+    def start(self, config: MachineConfig) -> None:
+        """Begin; ``config`` are complete."""
+        self.config, self._stopped = config, False
+        self._machines_by_uid = {machine["metadata"]["uid"]: machine for machine in self.machines()}
         self._ticker = LoopingCall(self._tick)
         self._ticker.clock = self.clock
         self._ticker.start(self.relist_seconds).addErrback(self._failed)
@@ -141,23 +143,23 @@ class Loop:
         self._work.clear()
         for each in ending:
             each.cancel()
-        return DeferredList([*ending, self.references.stop()])
+        return DeferredList([*ending, self.reference_cache.stop()])
 
     def changed(self, before: Object | None, after: Object | None) -> None:
         """A Machine appeared, changed or went in the API (a reflector's listener)."""
         if after is None:
             if before is not None:
-                self._known.pop(before["metadata"]["uid"], None)
+                self._machines_by_uid.pop(before["metadata"]["uid"], None)
             return
         uid = after["metadata"]["uid"]
-        self._known[uid] = after
+        self._machines_by_uid[uid] = after
         # What we wrote ourselves comes back too; only a new wish ends a pause.
         self._wake(uid, eager=_wish(before) != _wish(after))
 
     def look_again(self, uid: str) -> None:
         """Something that the Machine refers to has changed."""
         self._settled.pop(uid, None)
-        if uid in self._known:
+        if uid in self._machines_by_uid:
             self._wake(uid, eager=True)
 
     def look_at_all(self) -> None:
@@ -193,7 +195,7 @@ class Loop:
         self._listing = None
 
     async def _relist(self) -> None:
-        assert self.terms is not None
+        assert self.config is not None
         listing = Listing(self._actor(), self.clock, self.machines, self.synced)
         try:
             observed = await listing.ask()
@@ -213,7 +215,7 @@ class Loop:
         if self._silent_since is None:
             self._silent_since = self.clock.seconds()
         if self._is_away():
-            for uid, machine in list(self._known.items()):
+            for uid, machine in list(self._machines_by_uid.items()):
                 if not is_not_known(machine):
                     self._settled.pop(uid, None)
                     self._wake(uid)
@@ -224,25 +226,25 @@ class Loop:
 
     def _sweep(self) -> None:
         """Wake whatever is not as wanted, by what was just listed."""
-        known = {machine["metadata"]["uid"]: machine for machine in self.machines()}
+        machines = {machine["metadata"]["uid"]: machine for machine in self.machines()}
         # Before anything is woken: what that changes comes back at once.
-        self._known = known
-        for uid, machine in list(known.items()):
+        self._machines_by_uid = machines
+        for uid, machine in list(machines.items()):
             observed = self.observed.get(uid, [])
             settled = self._settled.get(uid)
             if settled is not None and settled[0] is machine and settled[1] == observed:
                 continue
             self._look(uid, machine, observed)
-        for uid in [uid for uid in self._work if uid not in known]:
+        for uid in [uid for uid in self._work if uid not in machines]:
             if not self._work[uid].running:
                 self._forget(uid)
-        for uid in [uid for uid in self._settled if uid not in known]:
+        for uid in [uid for uid in self._settled if uid not in machines]:
             del self._settled[uid]
 
     def _look(self, uid: str, machine: Object, observed: list[pb.Machine]) -> None:
         work = self._work.get(uid)
         if work is not None and observed:
-            work.made = ""
+            work.created_id = ""
         if work is not None and (work.running or work.timer is not None):
             if work.away and not work.running:
                 self._wake(uid, eager=True)
@@ -268,7 +270,7 @@ class Loop:
         work = self._work.pop(uid)
         if work.timer is not None and work.timer.active():
             work.timer.cancel()
-        self.references.forget(uid)
+        self.reference_cache.forget(uid)
 
     def _planned(
         self,
@@ -277,11 +279,13 @@ class Loop:
         work: _Work | None,
         secrets: dict[Key, Object | str],
     ) -> Plan:
-        assert self.terms is not None
+        assert self.config is not None
         uid = machine["metadata"]["uid"]
-        around = self.references.around(uid, secrets)
+        references = self.reference_cache.references(uid, secrets)
         now, trouble = timestamp(self.now()), work.trouble if work is not None else ""
-        planned = plan(machine, observed, self.terms, now=now, trouble=trouble, around=around)
+        planned = plan(
+            machine, observed, self.config, now=now, trouble=trouble, references=references
+        )
         if work is None or work.written is None:
             return planned
         # An API server keeps of a status what it knows.  What it made of this very one
@@ -290,9 +294,9 @@ class Loop:
         if machine.get("status") != status:
             return planned
         needed = tuple(
-            one
-            for one in planned.actions
-            if not (isinstance(one, PatchStatus) and one.status == patch)
+            action
+            for action in planned.actions
+            if not (isinstance(action, PatchStatus) and action.status == patch)
         )
         return replace(planned, actions=needed)
 
@@ -302,7 +306,7 @@ class Loop:
 
         :param eager: even while it pauses after a failure.
         """
-        if self.terms is None or self._stopped:
+        if self.config is None or self._stopped:
             return
         work = self._work.setdefault(uid, _Work(Backoff(FIRST_PAUSE_SECONDS)))
         if eager:
@@ -353,7 +357,7 @@ class Loop:
 
         :return: when to look again, in seconds, or ``None``: when something changes.
         """
-        machine = self._known.get(uid)
+        machine = self._machines_by_uid.get(uid)
         if machine is None:
             return None
         work.failed = work.away = False
@@ -397,7 +401,7 @@ class Loop:
         for _ in range(MAX_ROUNDS):
             planned = self._planned(machine, observed, work, secrets)
             if planned.reads:
-                secrets |= await self.references.read(planned.reads)
+                secrets |= await self.reference_cache.read(planned.reads)
                 continue
             self._tell(machine, work, planned.problem, planned.reason)
             if not planned.actions or planned.actions == before:
@@ -410,9 +414,9 @@ class Loop:
             if again:
                 observed = await self._observe(uid, work)
             work.trouble, before = "", planned.actions
-            if work.made and _is_pending(observed):
+            if work.created_id and _is_pending(observed):
                 return Plan(unsettled=True)  # it is under way: there will be more to tell
-        self.references.follow(uid, secrets if planned.waits else ())
+        self.reference_cache.follow(uid, secrets if planned.waits else ())
         return planned
 
     def _is_new(self, machine: Object) -> bool:
@@ -421,9 +425,9 @@ class Loop:
 
         Our finalizer is there before anything is made.
         """
-        assert self.terms is not None
+        assert self.config is not None
         finalizers = machine["metadata"].get("finalizers") or ()
-        return not self.problem and self.terms.dialect.finalizer not in finalizers
+        return not self.problem and self.config.dialect.finalizer not in finalizers
 
     async def _act(self, machine: Object, action: Action, work: _Work) -> Done:
         try:
@@ -433,7 +437,7 @@ class Loop:
                 await self._observe(machine["metadata"]["uid"], work)  # or is it away?
             raise
         if done.observed is not None:
-            work.made, work.made_at = done.observed.metadata.id, self.clock.seconds()
+            work.created_id, work.created_at = done.observed.metadata.id, self.clock.seconds()
             self.observed[machine["metadata"]["uid"]] = [done.observed]
         if isinstance(action, PatchStatus) and done.machine is not None:
             work.written = (action.status, done.machine.get("status"))
@@ -441,38 +445,44 @@ class Loop:
 
     async def _tell_user(self, machine: Object, problem: str) -> None:
         """The runtime cannot be asked; when the API server cannot be told either, so be it."""
-        assert self.terms is not None
+        assert self.config is not None
         if is_not_known(machine):
             return
-        told = not_known(machine, problem, self.terms.dialect, now=timestamp(self.now()))
-        for action in told.actions:
+        unknown_plan = not_known(machine, problem, self.config.dialect, now=timestamp(self.now()))
+        for action in unknown_plan.actions:
             with contextlib.suppress(Gone, APIError):
                 await self._actor().act(machine, action)
 
     async def _observe(self, uid: str, work: _Work) -> list[pb.Machine]:
         """The runtime's machines of a Machine, asked for just now."""
-        assert self.terms is not None
+        assert self.config is not None
         if self._is_away():
             raise _Away(self.problem)
-        selector = {self.terms.dialect.uid_label: uid}
+        selector = {self.config.dialect.uid_label: uid}
         request = pb.ListMachinesRequest(filter=pb.MachineFilter(label_selector=selector))
         try:
             listed = await self.runtime.list_machines(request)
         except APIError as error:
             raise _Away(error.message) from None
         # A runtime may give more than it was asked for.
-        machines = distinct(by_uid(listed.machines, self.terms.dialect).get(uid, ()))
+        machines = distinct(by_uid(listed.machines, self.config.dialect).get(uid, ()))
         if machines:
-            self.observed[uid], work.made = machines, ""
+            self.observed[uid], work.created_id = machines, ""
         else:
             self.observed.pop(uid, None)
-        if not machines and work.made and self.clock.seconds() - work.made_at < UNSEEN_SECONDS:
-            raise Refused(f"the machine runtime does not list machine {work.made}, which it made")
+        if (
+            not machines
+            and work.created_id
+            and self.clock.seconds() - work.created_at < UNSEEN_SECONDS
+        ):
+            raise Refused(
+                f"the machine runtime does not list machine {work.created_id}, which it made"
+            )
         return machines
 
     def _actor(self) -> ActionRunner:
-        assert self.terms is not None
-        return ActionRunner(self.client, self.runtime, self.terms, self.report)
+        assert self.config is not None
+        return ActionRunner(self.client, self.runtime, self.config, self.report)
 
     def _tell(self, machine: Object, work: _Work, problem: str, reason: str = "") -> None:
         """
@@ -480,9 +490,9 @@ class Loop:
 
         :param reason: for users; empty when they are told already, or need not know.
         """
-        if problem == work.told:
+        if problem == work.logged_problem:
             return
-        work.told = problem
+        work.logged_problem = problem
         if problem:
             self._log.warn("machine {name}: {why}", name=label(machine), why=problem)
             if reason:

@@ -25,7 +25,7 @@ from twisted_exec.poollet.machines.references import (
     INTERFACE_NOT_READY,
     UNSUPPORTED,
     VOLUME_NOT_READY,
-    Around,
+    References,
     Domain,
     Key,
     MissingReference,
@@ -63,11 +63,11 @@ class Parts:
 
     def lack(self, lacking: MissingReference) -> None:
         """Note what is lacking, after what else is for that reason."""
-        known = self.lacks.get(lacking.reason)
-        self.lacks[lacking.reason] = f"{known}; {lacking.message}" if known else lacking.message
+        earlier = self.lacks.get(lacking.reason)
+        self.lacks[lacking.reason] = f"{earlier}; {lacking.message}" if earlier else lacking.message
 
 
-def gather(machine: Object, domain: Domain, around: Around) -> Parts:
+def gather(machine: Object, domain: Domain, references: References) -> Parts:
     """Everything that the Machine is made of, as far as it is there; without Secrets."""
     parts, spec, dialect = Parts(), machine["spec"], domain.dialect
     image = spec.get(dialect.image_field) if dialect.image_field else ""
@@ -76,11 +76,13 @@ def gather(machine: Object, domain: Domain, around: Around) -> Parts:
             parts.volumes.append(image_disk(image))
     for part in spec.get(dialect.disks_field) or ():
         with _noting(parts, VOLUME_NOT_READY, f'{dialect.disk_noun} "{part["name"]}"'):
-            parts.volumes.append(_volume(machine, part, domain, around, parts))
+            parts.volumes.append(_volume(machine, part, domain, references, parts))
     for part in spec.get("networkInterfaces") or ():
         with _noting(parts, INTERFACE_NOT_READY, f'network interface "{part["name"]}"'):
-            made = _subnet(part) if dialect.subnets else None
-            parts.interfaces.append(made or _interface(machine, part, domain, around, parts))
+            interface = _subnet(part) if dialect.subnets else None
+            parts.interfaces.append(
+                interface or _interface(machine, part, domain, references, parts)
+            )
     return parts
 
 
@@ -112,7 +114,7 @@ def _subnet(part: Object) -> pb.NetworkInterface:
 
 
 def _volume(
-    machine: Object, part: Object, domain: Domain, around: Around, parts: Parts
+    machine: Object, part: Object, domain: Domain, references: References, parts: Parts
 ) -> pb.Volume:
     if "localDisk" in part or "emptyDisk" in part:
         return _local(part)
@@ -120,7 +122,7 @@ def _volume(
     if not name:
         raise MissingReference(UNSUPPORTED, "it is of a kind that this poollet does not know")
     parts.volume_referents[part["name"]] = name
-    volume = around.find(domain.volumes, namespace, name)
+    volume = references.find(domain.volumes, namespace, name)
     label = f"volume {namespace}/{name}"
     if volume is None:
         raise MissingReference(VOLUME_NOT_READY, f"{label} {_absent(part)}")
@@ -137,13 +139,13 @@ def _local(part: Object) -> pb.Volume:
     """A disk of the runtime's own host."""
     disk = part.get("localDisk") or part.get("emptyDisk") or {}
     try:
-        made = pb.Volume(name=part["name"], device=part.get("device", ""))
-        made.local_disk.size_bytes = quantity.value(disk.get("sizeLimit", 0))
+        volume = pb.Volume(name=part["name"], device=part.get("device", ""))
+        volume.local_disk.size_bytes = quantity.value(disk.get("sizeLimit", 0))
         if disk.get("image"):
-            made.local_disk.image.image = disk["image"]
+            volume.local_disk.image.image = disk["image"]
     except ValueError as problem:  # of a quantity, of protobuf's range or text
         raise MissingReference(UNSUPPORTED, str(problem)) from None
-    return made
+    return volume
 
 
 def _remote(part: Object, volume: Object, domain: Domain, parts: Parts) -> pb.Volume:
@@ -170,11 +172,11 @@ def _remote(part: Object, volume: Object, domain: Domain, parts: Parts) -> pb.Vo
 
 
 def _interface(
-    machine: Object, part: Object, domain: Domain, around: Around, parts: Parts
+    machine: Object, part: Object, domain: Domain, references: References, parts: Parts
 ) -> pb.NetworkInterface:
     namespace, name = machine["metadata"].get("namespace", ""), referent(machine, part)
     parts.interface_referents[part["name"]] = name
-    interface = around.find(domain.interfaces, namespace, name)
+    interface = references.find(domain.interfaces, namespace, name)
     label = f"networkinterface {namespace}/{name}"
     if interface is None:
         raise MissingReference(INTERFACE_NOT_READY, f"{label} {_absent(part)}")
@@ -182,13 +184,13 @@ def _interface(
     _claim(machine, interface, domain.interfaces, label, INTERFACE_NOT_READY, parts)
     spec = interface.get("spec") or {}
     network_name = (spec.get("networkRef") or {}).get("name", "")
-    network = around.find(domain.networks, namespace, network_name)
+    network = references.find(domain.networks, namespace, network_name)
     if network is None:
         raise MissingReference(
             INTERFACE_NOT_READY, f"network {namespace}/{network_name} does not exist"
         )
     ips = [
-        _ip(interface, number, ip, domain, around)
+        _ip(interface, number, ip, domain, references)
         for number, ip in enumerate(spec.get("ips") or ())
     ]
     made = pb.NetworkInterface(
@@ -203,13 +205,13 @@ def _interface(
     return made
 
 
-def _ip(interface: Object, number: int, ip: Object, domain: Domain, around: Around) -> str:
+def _ip(interface: Object, number: int, ip: Object, domain: Domain, references: References) -> str:
     """An address that is given, or that an allocated Prefix of the interface's own gives."""
     if ip.get("value"):
         return str(ip["value"])
     namespace = interface["metadata"].get("namespace", "")
     name = f"{interface['metadata']['name']}-{number}"
-    prefix = around.find(domain.prefixes, namespace, name)
+    prefix = references.find(domain.prefixes, namespace, name)
     label = f"prefix {namespace}/{name}"
     if prefix is None:
         raise MissingReference(INTERFACE_NOT_READY, f"{label} does not exist")
@@ -217,10 +219,10 @@ def _ip(interface: Object, number: int, ip: Object, domain: Domain, around: Arou
         raise MissingReference(
             INTERFACE_NOT_READY, f"{label} does not belong to the network interface"
         )
-    given = (prefix.get("spec") or {}).get("prefix")
-    if (prefix.get("status") or {}).get("phase") != "Allocated" or not given:
+    allocated = (prefix.get("spec") or {}).get("prefix")
+    if (prefix.get("status") or {}).get("phase") != "Allocated" or not allocated:
         raise MissingReference(INTERFACE_NOT_READY, f"{label} is not allocated yet")
-    return str(given).partition("/")[0]
+    return str(allocated).partition("/")[0]
 
 
 def referent(machine: Object, part: Object) -> str:
@@ -254,25 +256,25 @@ def _check_ours(machine: Object, part: Object, obj: Object, label: str, reason: 
         raise MissingReference(reason, f"{label} was not made for this machine")
 
 
-def same_volume(wanted: pb.Volume, has: pb.Volume) -> bool:
+def same_volume(desired: pb.Volume, has: pb.Volume) -> bool:
     """
     The runtime's volume need not be attached anew to be the wanted one.
 
     A local disk is what it is: one that differs in size is not thrown away for it.
     """
-    if wanted.HasField("local_disk"):
+    if desired.HasField("local_disk"):
         return has.HasField("local_disk") or not has.HasField("connection")
-    one, other = wanted.connection, has.connection
-    return (one.driver, one.handle, _plain(one.attributes)) == (
+    mine, other = desired.connection, has.connection
+    return (mine.driver, mine.handle, _plain(mine.attributes)) == (
         other.driver,
         other.handle,
         _plain(other.attributes),
     )
 
 
-def same_interface(wanted: pb.NetworkInterface, has: pb.NetworkInterface) -> bool:
+def same_interface(desired: pb.NetworkInterface, has: pb.NetworkInterface) -> bool:
     """The runtime's network interface need not be attached anew to be the wanted one."""
-    return (wanted.network_id, list(wanted.ips), _plain(wanted.attributes)) == (
+    return (desired.network_id, list(desired.ips), _plain(desired.attributes)) == (
         has.network_id,
         list(has.ips),
         _plain(has.attributes),

@@ -2,7 +2,7 @@
 What to do about one Machine: decided here, done elsewhere.
 
 A pure function from what is wanted (the Machine, as the API server has it), what it
-refers to (:mod:`.around`) and what is there (the runtime's machines that carry its UID) to
+refers to (:mod:`.references`) and what is there (the runtime's machines that carry its UID) to
 actions.  It is asked again after every action and every change, so it never needs to
 remember: a restart, a lost answer and a new wish all look the same.
 
@@ -32,10 +32,10 @@ from twisted_exec.poollet.machines.actions import (
 from twisted_exec.poollet.machines.attachments import Attachment, attachments
 from twisted_exec.poollet.machines.claims import provided, release
 from twisted_exec.poollet.machines.conditions import READY, STATES, UNREACHABLE
-from twisted_exec.poollet.machines.config import Terms, wants_power
+from twisted_exec.poollet.machines.config import MachineConfig, wants_power
 from twisted_exec.poollet.machines.parts import Parts, gather, referent
 from twisted_exec.poollet.machines.references import (
-    Around,
+    References,
     Key,
     MissingReference,
     Object,
@@ -58,11 +58,11 @@ _MAX_LISTED = 10
 def plan(
     machine: Object,
     observed: Sequence[pb.Machine],
-    terms: Terms,
+    config: MachineConfig,
     *,
     now: str,
     trouble: str = "",
-    around: Around | None = None,
+    references: References | None = None,
 ) -> Plan:
     """
     What to do next.
@@ -71,21 +71,21 @@ def plan(
     :param observed: the runtime's machines with its UID, none usually means not yet made.
     :param now: the time as Kubernetes writes it, for conditions.
     :param trouble: why the last action failed, for the Machine's condition; or empty.
-    :param around: what the Machine refers to.
+    :param references: what the Machine refers to.
     """
-    around = around or Around()
+    references = references or References()
     metadata = machine["metadata"]
     finalizers = tuple(metadata.get("finalizers") or ())
-    ours = terms.dialect.finalizer
+    ours = config.dialect.finalizer
     if metadata.get("deletionTimestamp"):
-        return _ending(machine, observed, finalizers, terms, now, around)
+        return _ending(machine, observed, finalizers, config, now, references)
     if ours not in finalizers:
         return Plan((_finalizers(machine, (*finalizers, ours)),))
     if len(observed) > 1:
-        return _several(machine, observed, terms, now)
+        return _several(machine, observed, config, now)
     if not observed:
-        return _creating(machine, terms, now, trouble, around)
-    return _keeping(machine, observed[0], terms, now, trouble, around)
+        return _creating(machine, config, now, trouble, references)
+    return _keeping(machine, observed[0], config, now, trouble, references)
 
 
 def not_known(machine: Object, problem: str, dialect: Dialect, *, now: str) -> Plan:
@@ -94,10 +94,10 @@ def not_known(machine: Object, problem: str, dialect: Dialect, *, now: str) -> P
 
     :param problem: why not.
     """
-    told: dict[str, Told] = {READY: ("Unknown", UNREACHABLE, problem)}
-    for one in (machine.get("status") or {}).get("conditions") or ():
-        told[one.get("type", READY)] = ("Unknown", UNREACHABLE, problem)
-    return Plan(tuple(status_patch(machine, dialect, now, told)))
+    conditions: dict[str, Told] = {READY: ("Unknown", UNREACHABLE, problem)}
+    for condition in (machine.get("status") or {}).get("conditions") or ():
+        conditions[condition.get("type", READY)] = ("Unknown", UNREACHABLE, problem)
+    return Plan(tuple(status_patch(machine, dialect, now, conditions)))
 
 
 def _finalizers(machine: Object, finalizers: tuple[str, ...]) -> SetFinalizers:
@@ -108,58 +108,64 @@ def _ending(
     machine: Object,
     observed: Sequence[pb.Machine],
     finalizers: tuple[str, ...],
-    terms: Terms,
+    config: MachineConfig,
     now: str,
-    around: Around,
+    references: References,
 ) -> Plan:
     if observed:
         ready = {READY: ("False", "Terminating", "")}
-        told = status_patch(machine, terms.dialect, now, ready, state="Terminating")
-        return Plan((*told, *(Delete(one.metadata.id) for one in observed)), unsettled=True)
-    if terms.dialect.finalizer in finalizers:
+        status_actions = status_patch(machine, config.dialect, now, ready, state="Terminating")
+        return Plan(
+            (*status_actions, *(Delete(extra.metadata.id) for extra in observed)), unsettled=True
+        )
+    if config.dialect.finalizer in finalizers:
         try:
-            given_up = _releases(machine, terms, around, ending=True)
+            given_up = _releases(machine, config, references, ending=True)
         except Unread as unread:
             return Plan((), unread.problem, waits=True)
-        kept = tuple(name for name in finalizers if name != terms.dialect.finalizer)
-        return Plan((*given_up, _finalizers(machine, kept)))
+        remaining = tuple(name for name in finalizers if name != config.dialect.finalizer)
+        return Plan((*given_up, _finalizers(machine, remaining)))
     return Plan()
 
 
-def _several(machine: Object, observed: Sequence[pb.Machine], terms: Terms, now: str) -> Plan:
-    ids = ", ".join(sorted(one.metadata.id for one in observed)[:_MAX_LISTED])
+def _several(
+    machine: Object, observed: Sequence[pb.Machine], config: MachineConfig, now: str
+) -> Plan:
+    ids = ", ".join(sorted(extra.metadata.id for extra in observed)[:_MAX_LISTED])
     problem = f"the runtime has {len(observed)} machines for it: {ids}; delete all but one there"
     reason = "SeveralRuntimeMachines"
-    told = status_patch(machine, terms.dialect, now, {READY: ("False", reason, problem)})
-    return Plan(tuple(told), problem, reason=reason, waits=True)
+    actions = status_patch(machine, config.dialect, now, {READY: ("False", reason, problem)})
+    return Plan(tuple(actions), problem, reason=reason, waits=True)
 
 
-def _creating(machine: Object, terms: Terms, now: str, trouble: str, around: Around) -> Plan:
-    parts = gather(machine, terms.domain, around)
+def _creating(
+    machine: Object, config: MachineConfig, now: str, trouble: str, references: References
+) -> Plan:
+    parts = gather(machine, config.domain, references)
     if parts.soon:
         return Plan(waits=True)
     try:
-        class_name, problem = around.class_of(terms.dialect.class_name(machine))
+        class_name, problem = references.class_of(config.dialect.class_name(machine))
     except Unread:
         return Plan(waits=True)
     if problem:
         parts.lack(MissingReference(CLASS_NOT_READY, problem))
     if parts.claims:
-        lacking = _lacking(machine, parts, terms, now, trouble).actions if trouble else ()
+        lacking = _lacking(machine, parts, config, now, trouble).actions if trouble else ()
         return Plan((*lacking, *parts.claims), trouble, unsettled=True)
-    reads = _unread(machine, parts, parts.volumes, around)
+    reads = _unread(machine, parts, parts.volumes, references)
     if reads:
         return Plan(reads=reads)
-    made = runtime_machine(machine, terms, parts, class_name)
-    _give_secrets(machine, made, parts, terms, around)
+    created = runtime_machine(machine, config, parts, class_name)
+    _give_secrets(machine, created, parts, config, references)
     if parts.lacks:
-        return _lacking(machine, parts, terms, now)
+        return _lacking(machine, parts, config, now)
     status = []
     if trouble or _says_otherwise(machine):
         ready = ("False", "CreateFailed" if trouble else "Creating", trouble)
-        told = {READY: ready, **reported_parts(machine, None, parts, terms)}
-        status = status_patch(machine, terms.dialect, now, told, only=True, state="Pending")
-    return Plan((*status, Create(made)), trouble, unsettled=True)
+        conditions = {READY: ready, **reported_parts(machine, None, parts, config)}
+        status = status_patch(machine, config.dialect, now, conditions, only=True, state="Pending")
+    return Plan((*status, Create(created)), trouble, unsettled=True)
 
 
 def _says_otherwise(machine: Object) -> bool:
@@ -169,7 +175,12 @@ def _says_otherwise(machine: Object) -> bool:
 
 
 def _unread(
-    machine: Object, parts: Parts, volumes: Sequence[pb.Volume], around: Around, *, new: bool = True
+    machine: Object,
+    parts: Parts,
+    volumes: Sequence[pb.Volume],
+    references: References,
+    *,
+    new: bool = True,
 ) -> tuple[Key, ...]:
     """
     The Secrets that are needed and were not read.
@@ -180,21 +191,25 @@ def _unread(
     needed = [ignition_key(machine)] if new else []
     for volume in volumes:
         needed += parts.secrets.get(volume.name, ())
-    return tuple({key: None for key in needed if key is not None and key not in around.secrets})
+    return tuple({key: None for key in needed if key is not None and key not in references.secrets})
 
 
 def _give_secrets(
-    machine: Object, made: pb.Machine, parts: Parts, terms: Terms, around: Around
+    machine: Object,
+    created: pb.Machine,
+    parts: Parts,
+    config: MachineConfig,
+    references: References,
 ) -> None:
     """Complete ``made`` with what is secret; what is lacking of that is noted in ``parts``."""
     try:
-        made.spec.ignition_data = ignition(machine, terms.domain, around)
+        created.spec.ignition_data = ignition(machine, config.domain, references)
     except MissingReference as lacking:
         parts.lack(lacking)
-    for volume in made.spec.volumes:
+    for volume in created.spec.volumes:
         try:
             volume.CopyFrom(
-                with_secrets(volume, *parts.secrets.get(volume.name, (None, None)), around)
+                with_secrets(volume, *parts.secrets.get(volume.name, (None, None)), references)
             )
         except MissingReference as lacking:
             parts.lack(
@@ -202,14 +217,16 @@ def _give_secrets(
             )
 
 
-def _lacking(machine: Object, parts: Parts, terms: Terms, now: str, trouble: str = "") -> Plan:
+def _lacking(
+    machine: Object, parts: Parts, config: MachineConfig, now: str, trouble: str = ""
+) -> Plan:
     """The runtime cannot be asked for a machine yet."""
     reason, problem = next(iter(parts.lacks)), "; ".join(parts.lacks.values())
     if trouble:
         problem += f": {trouble}"
-    told = {READY: ("False", reason, problem), **reported_parts(machine, None, parts, terms)}
+    conditions = {READY: ("False", reason, problem), **reported_parts(machine, None, parts, config)}
     return Plan(
-        tuple(status_patch(machine, terms.dialect, now, told, state="Pending")),
+        tuple(status_patch(machine, config.dialect, now, conditions, state="Pending")),
         problem,
         reason=reason,
         waits=True,
@@ -217,38 +234,43 @@ def _lacking(machine: Object, parts: Parts, terms: Terms, now: str, trouble: str
 
 
 def _keeping(
-    machine: Object, observed: pb.Machine, terms: Terms, now: str, trouble: str, around: Around
+    machine: Object,
+    observed: pb.Machine,
+    config: MachineConfig,
+    now: str,
+    trouble: str,
+    references: References,
 ) -> Plan:
-    parts = gather(machine, terms.domain, around)
+    parts = gather(machine, config.domain, references)
     if parts.soon:
         return Plan(waits=True)
-    wanted = attachments(machine, parts, observed, terms.dialect)
-    giving = [one.volume for one in wanted if one.volume is not None]
-    reads = _unread(machine, parts, giving, around, new=False)
+    wanted = attachments(machine, parts, observed, config.dialect)
+    giving = [change.volume for change in wanted if change.volume is not None]
+    reads = _unread(machine, parts, giving, references, new=False)
     if reads:
         return Plan(reads=reads)
     if parts.claims and not trouble:
         return Plan(tuple(parts.claims), unsettled=True)
-    changes: list[Action] = [*parts.claims, *_with_secrets(wanted, parts, around)]
+    changes: list[Action] = [*parts.claims, *_with_secrets(wanted, parts, references)]
     machine_id = observed.metadata.id
     power = POWERS["On" if wants_power(machine) else "Off"]
     if observed.spec.power != power:
         # On with all its parts; off first: a guest that runs may not let go of a disk.
         place = len(changes) if wants_power(machine) else 0
         changes.insert(place, SetPower(machine_id, power))
-    annotations = annotations_of(machine, observed, parts, terms)
+    annotations = annotations_of(machine, observed, parts, config)
     if annotations != dict(observed.metadata.annotations):
         changes.append(SetAnnotations(machine_id, annotations))
-    told: list[Action] = [
-        *_told_back(machine, observed, parts, terms, around),
-        *_running_status(machine, observed, parts, terms, now, trouble),
+    actions: list[Action] = [
+        *_told_back(machine, observed, parts, config, references),
+        *_running_status(machine, observed, parts, config, now, trouble),
     ]
     state = STATES.get(observed.status.state)
     problem = trouble or ("" if state else f"the runtime reports state {observed.status.state}")
     unsettled = state == "Pending" or (state == "Running" and not wants_power(machine))
     return Plan(
         # What is in trouble is told before it is tried again: that may fail again.
-        (*told, *changes) if trouble else (*changes, *told),
+        (*actions, *changes) if trouble else (*changes, *actions),
         problem or "; ".join(parts.lacks.values()),
         unsettled=unsettled,
         reason="" if problem else next(iter(parts.lacks), ""),
@@ -257,60 +279,75 @@ def _keeping(
 
 
 def _told_back(
-    machine: Object, observed: pb.Machine, parts: Parts, terms: Terms, around: Around
+    machine: Object,
+    observed: pb.Machine,
+    parts: Parts,
+    config: MachineConfig,
+    references: References,
 ) -> list[PatchObject]:
     """What other objects are to say of the Machine.  What of it was given up is told first."""
     try:
         return [
-            *provided(machine, parts.mapping, observed, terms.domain, around),
-            *_releases(machine, terms, around, observed),
+            *provided(machine, parts.mapping, observed, config.domain, references),
+            *_releases(machine, config, references, observed),
         ]
     except Unread:
         return []  # the parts have told it, and it is tried again with them
 
 
 def _running_status(
-    machine: Object, observed: pb.Machine, parts: Parts, terms: Terms, now: str, trouble: str
+    machine: Object,
+    observed: pb.Machine,
+    parts: Parts,
+    config: MachineConfig,
+    now: str,
+    trouble: str,
 ) -> list[PatchStatus]:
-    known = observed.status.state in STATES
-    problem = trouble or ("" if known else f"the runtime reports state {observed.status.state}")
+    is_known_state = observed.status.state in STATES
+    problem = trouble or (
+        "" if is_known_state else f"the runtime reports state {observed.status.state}"
+    )
     told = {
         READY: conditions.ready(observed, problem),
-        **reported_parts(machine, observed, parts, terms, trouble),
+        **reported_parts(machine, observed, parts, config, trouble),
         **conditions.copied(observed),
     }
-    machine_id = f"{terms.runtime_name}://{observed.metadata.id}"
+    machine_id = f"{config.runtime_name}://{observed.metadata.id}"
     return status_patch(
         machine,
-        terms.dialect,
+        config.dialect,
         now,
         told,
         only=True,
         state=STATES.get(observed.status.state),
         **dict.fromkeys(
-            terms.dialect.generation_fields,
-            observed_generation(machine, observed, terms.dialect),
+            config.dialect.generation_fields,
+            observed_generation(machine, observed, config.dialect),
         ),
-        **{terms.dialect.id_field: machine_id},
-        **parts_status(machine, observed, parts, terms, now),
+        **{config.dialect.id_field: machine_id},
+        **parts_status(machine, observed, parts, config, now),
     )
 
 
-def _with_secrets(wanted: Sequence[Attachment], parts: Parts, around: Around) -> list[Attachment]:
+def _with_secrets(
+    changes: Sequence[Attachment], parts: Parts, references: References
+) -> list[Attachment]:
     """Those that can be done; what keeps the others from it is noted in ``parts``."""
     possible = []
-    for one in wanted:
+    for change in changes:
         try:
-            possible.append(one.completed(parts.secrets, around))
+            possible.append(change.completed(parts.secrets, references))
         except MissingReference as lacking:
-            parts.lack(MissingReference(lacking.reason, f'volume "{one.name}": {lacking.message}'))
+            parts.lack(
+                MissingReference(lacking.reason, f'volume "{change.name}": {lacking.message}')
+            )
     return possible
 
 
 def _releases(
     machine: Object,
-    terms: Terms,
-    around: Around,
+    config: MachineConfig,
+    references: References,
     observed: pb.Machine | None = None,
     *,
     ending: bool = False,
@@ -322,28 +359,28 @@ def _releases(
 
     :raises Unread: it will be known soon what it claims.
     """
-    dialect, status = terms.dialect, machine.get("status") or {}
+    dialect, status = config.dialect, machine.get("status") or {}
     if not dialect.domain:
         return []
     given_up = []
     for field_name, reference, resource in (
-        (dialect.disks_field, f"{dialect.disk_noun}Ref", terms.domain.volumes),
-        ("networkInterfaces", "networkInterfaceRef", terms.domain.interfaces),
+        (dialect.disks_field, f"{dialect.disk_noun}Ref", config.domain.volumes),
+        ("networkInterfaces", "networkInterfaceRef", config.domain.interfaces),
     ):
-        wanted = {} if ending else _referents(machine, field_name)
-        used = set() if observed is None else {one.name for one in _attached(observed, resource)}
-        known = {
-            one["name"]: (one.get(reference) or {}).get("name", "")
-            for one in status.get(field_name) or ()
+        used_by_spec = {} if ending else _referents(machine, field_name)
+        used = set() if observed is None else {part.name for part in _attached(observed, resource)}
+        recorded = {
+            entry["name"]: (entry.get(reference) or {}).get("name", "")
+            for entry in status.get(field_name) or ()
         }
         if ending:
-            known |= _referents(machine, field_name)
+            recorded |= _referents(machine, field_name)
         unused = {
             part: name
-            for part, name in known.items()
-            if name and name not in wanted.values() and part not in used
+            for part, name in recorded.items()
+            if name and name not in used_by_spec.values() and part not in used
         }
-        given_up += release(machine, unused, resource, around)
+        given_up += release(machine, unused, resource, references)
     return given_up
 
 

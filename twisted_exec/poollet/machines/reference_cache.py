@@ -21,7 +21,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.kube.informers.reflector import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.poollet.machines.references import Around, Key, Object, Unread
+from twisted_exec.poollet.machines.references import References, Key, Object, Unread
 
 MAX_FOLLOWED = 64
 """Secrets that are followed; who waits for more looks again now and then."""
@@ -34,12 +34,12 @@ _Place = tuple[Resource, str, str]
 
 
 @dataclass
-class References:
+class ReferenceCache:
     """
     Looks up what Machines refer to.
 
     :param changed: told the UID of a Machine of which something looked up has changed.
-    :param class_of: see :attr:`.Around.class_of`.
+    :param class_of: see :attr:`.References.class_of`.
     """
 
     client: IKubeClient
@@ -53,7 +53,7 @@ class References:
     _followed: dict[Key, Reflector] = field(default_factory=dict)
     _stopping: list[Deferred[None]] = field(default_factory=list)
 
-    def around(self, uid: str, secrets: Mapping[Key, Object | str]) -> Around:
+    def references(self, uid: str, secrets: Mapping[Key, Object | str]) -> References:
         """What the Machine ``uid`` refers to; what it looks up is what it is told of."""
 
         def find(resource: Resource, namespace: str, name: str) -> Object | None:
@@ -63,38 +63,38 @@ class References:
                 raise Unread(
                     copy.problem or f"{resource.qualified} are being read", soon=not copy.problem
                 )
-            found = copy.get(name, namespace)
+            obj = copy.get(name, namespace)
             place = (resource, namespace, name)
-            if found is not None:
+            if obj is not None:
                 self._missed.pop(place, None)
             elif self.clock.seconds() - self._missing_since(place) < MISSING_SECONDS:
                 raise Unread(f"{resource.qualified} {name!r} is looked for", soon=True)
-            return found
+            return obj
 
-        return Around(find, secrets, self.class_of)
+        return References(find, secrets, self.class_of)
 
     async def read(self, keys: Iterable[Key]) -> dict[Key, Object | str]:
         """Secrets; for one that cannot be read, why, without any of it."""
-        found: dict[Key, Object | str] = {}
+        objects: dict[Key, Object | str] = {}
         for key in keys:
             namespace, name = key
             try:
-                found[key] = await self.client.get(SECRETS.resource, name, namespace)
+                objects[key] = await self.client.get(SECRETS.resource, name, namespace)
             except APIError as error:
                 missing = error.code == NotFound.code
-                found[key] = "does not exist" if missing else f"cannot be read: {error.message}"
-        return found
+                objects[key] = "does not exist" if missing else f"cannot be read: {error.message}"
+        return objects
 
     def follow(self, uid: str, keys: Iterable[Key]) -> None:
         """The Machine waits for these Secrets, and for no others."""
-        wanted = set(keys)
-        for key in wanted:
+        pending_keys = set(keys)
+        for key in pending_keys:
             self._readers.setdefault((SECRETS.resource, *key), set()).add(uid)
             if key not in self._followed and len(self._followed) < MAX_FOLLOWED:
                 self._followed[key] = self._reflector(
                     SECRETS.resource, key[0], f"metadata.name={key[1]}"
                 )
-        for key in [key for key in self._followed if key not in wanted]:
+        for key in [key for key in self._followed if key not in pending_keys]:
             readers = self._readers.get((SECRETS.resource, *key), set())
             readers.discard(uid)
             if not readers:
@@ -127,9 +127,9 @@ class References:
 
     def _reflector(self, resource: Resource, namespace: str = "", fields: str = "") -> Reflector:
         def told(before: Object | None, after: Object | None) -> None:
-            one = after if after is not None else before
-            assert one is not None
-            self._tell((resource, *key_of(one)))
+            obj = after if after is not None else before
+            assert obj is not None
+            self._tell((resource, *key_of(obj)))
 
         reflector = Reflector(
             self.client,

@@ -51,7 +51,7 @@ def _nothing(resource: Resource, namespace: str, name: str) -> Object | None:
 
 
 @dataclass(frozen=True)
-class Around:
+class References:
     """What a Machine refers to, as last seen."""
 
     find: Callable[[Resource, str, str], Object | None] = _nothing

@@ -51,7 +51,7 @@ class RuntimeEvents:
     recorder: Recorder
     _since: int = 0
     """The time of the newest event seen, in whatever unit the runtime counts."""
-    _seen: Counter[bytes] = field(default_factory=Counter)
+    _forwarded: Counter[bytes] = field(default_factory=Counter)
     """The events of that time: what is listed again is not new."""
     _ticker: LoopingCall | None = None
     _looking: Deferred[None] | None = None
@@ -81,9 +81,9 @@ class RuntimeEvents:
         self._looking = None
 
     async def _ask(self) -> None:
-        wanted = pb.EventFilter(events_from_time=self._since)
+        event_filter = pb.EventFilter(events_from_time=self._since)
         try:
-            listed = await self.runtime.list_events(pb.ListEventsRequest(filter=wanted))
+            listed = await self.runtime.list_events(pb.ListEventsRequest(filter=event_filter))
         except APIError as error:
             self._refused(error)
             return
@@ -100,7 +100,7 @@ class RuntimeEvents:
     def _new(self, events: Iterable[event_pb2.Event]) -> list[event_pb2.Event]:
         """Those that were not listed before, oldest first."""
         ordered = sorted(events, key=lambda event: event.spec.event_time)[-MAX_EVENTS:]
-        again, new = self._seen.copy(), []
+        again, new = self._forwarded.copy(), []
         for event in ordered:
             at, identity = event.spec.event_time, event.SerializeToString(deterministic=True)
             if at < self._since:
@@ -112,8 +112,8 @@ class RuntimeEvents:
         for event in new:
             at = event.spec.event_time
             if at > self._since:
-                self._since, self._seen = at, Counter()
-            self._seen[event.SerializeToString(deterministic=True)] += 1
+                self._since, self._forwarded = at, Counter()
+            self._forwarded[event.SerializeToString(deterministic=True)] += 1
         return new
 
     def _refused(self, error: APIError) -> None:

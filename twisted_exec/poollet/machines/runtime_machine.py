@@ -11,15 +11,15 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import meta_pb2
 from twisted_exec.poollet.machines import downward
-from twisted_exec.poollet.machines.config import Terms, wants_power
+from twisted_exec.poollet.machines.config import MachineConfig, wants_power
 from twisted_exec.poollet.machines.parts import Parts, gather
-from twisted_exec.poollet.machines.references import INTERFACE_NOT_READY, Around, Object
+from twisted_exec.poollet.machines.references import INTERFACE_NOT_READY, References, Object
 
 POWERS: Mapping[str, int] = {"On": pb.POWER_ON, "Off": pb.POWER_OFF}
 
 
 def runtime_machine(
-    machine: Object, terms: Terms, parts: Parts | None = None, class_name: str = ""
+    machine: Object, config: MachineConfig, parts: Parts | None = None, class_name: str = ""
 ) -> pb.Machine:
     """
     The machine to ask the runtime for, without what is secret.
@@ -27,22 +27,22 @@ def runtime_machine(
     :param parts: what it is made of.
     :param class_name: the runtime's own name of the class; usually that of the Machine's.
     """
-    dialect, metadata, spec = terms.dialect, machine["metadata"], machine["spec"]
-    parts = parts or gather(machine, terms.domain, Around())
+    dialect, metadata, spec = config.dialect, machine["metadata"], machine["spec"]
+    parts = parts or gather(machine, config.domain, References())
     made = pb.Machine(
         metadata=meta_pb2.ObjectMetadata(
             labels={
-                **downward.values(terms.told.labels, machine, dialect.downward_prefix),
+                **downward.values(config.downward.labels, machine, dialect.downward_prefix),
                 dialect.uid_label: metadata["uid"],
                 dialect.namespace_label: metadata.get("namespace", ""),
                 dialect.name_label: metadata["name"],
-                terms.pool_label: terms.pool,
+                config.pool_label: config.pool,
             },
             annotations={
-                **downward.values(terms.told.annotations, machine, dialect.downward_prefix),
+                **downward.values(config.downward.annotations, machine, dialect.downward_prefix),
                 dialect.generation_annotation: str(metadata.get("generation", 0)),
                 dialect.runtime_generation_annotation: "0",
-                terms.mapping_annotation: _mapping(parts),
+                config.mapping_annotation: _mapping(parts),
             },
         )
     )
@@ -62,7 +62,7 @@ def _mapping(parts: Parts) -> str:
 
 
 def annotations_of(
-    machine: Object, observed: pb.Machine, parts: Parts, terms: Terms
+    machine: Object, observed: pb.Machine, parts: Parts, config: MachineConfig
 ) -> dict[str, str]:
     """
     The annotations that the runtime's machine should have.
@@ -70,15 +70,15 @@ def annotations_of(
     The runtime's own generation is noted only together with a new one of the
     Machine: noting it may itself be a change that the runtime counts.
     """
-    dialect, wanted = terms.dialect, dict(observed.metadata.annotations)
-    wanted |= downward.values(terms.told.annotations, machine, dialect.downward_prefix)
+    dialect, annotations = config.dialect, dict(observed.metadata.annotations)
+    annotations |= downward.values(config.downward.annotations, machine, dialect.downward_prefix)
     if INTERFACE_NOT_READY not in parts.lacks:
-        wanted[terms.mapping_annotation] = _mapping(parts)
+        annotations[config.mapping_annotation] = _mapping(parts)
     generation = str(machine["metadata"].get("generation", 0))
-    if wanted.get(dialect.generation_annotation) != generation:
-        wanted[dialect.generation_annotation] = generation
-        wanted[dialect.runtime_generation_annotation] = str(observed.metadata.generation)
-    return wanted
+    if annotations.get(dialect.generation_annotation) != generation:
+        annotations[dialect.generation_annotation] = generation
+        annotations[dialect.runtime_generation_annotation] = str(observed.metadata.generation)
+    return annotations
 
 
 def observed_generation(machine: Object, observed: pb.Machine, dialect: Dialect) -> int | None:

@@ -11,7 +11,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines.references import (
     IGNITION_NOT_READY,
     VOLUME_NOT_READY,
-    Around,
+    References,
     Domain,
     Key,
     MissingReference,
@@ -30,7 +30,7 @@ def ignition_key(machine: Object) -> Key | None:
     return (machine["metadata"].get("namespace", ""), name) if name else None
 
 
-def ignition(machine: Object, domain: Domain, around: Around) -> bytes:
+def ignition(machine: Object, domain: Domain, references: References) -> bytes:
     """
     What the guest is to do at its first boot; empty when the Machine names none.
 
@@ -40,16 +40,16 @@ def ignition(machine: Object, domain: Domain, around: Around) -> bytes:
     if key is None:
         return b""
     entry = reference.get("key") or IGNITION_KEY
-    secret = _read(key, around, IGNITION_NOT_READY, domain.ignition_type)
-    found = _value(key, secret, entry, IGNITION_NOT_READY)
-    if len(found) > MAX_IGNITION_BYTES:
-        told = f"{_secret(key)} holds {len(found)} bytes; {MAX_IGNITION_BYTES} are possible"
-        raise MissingReference(IGNITION_NOT_READY, told)
-    return found
+    secret = _read(key, references, IGNITION_NOT_READY, domain.ignition_type)
+    content = _value(key, secret, entry, IGNITION_NOT_READY)
+    if len(content) > MAX_IGNITION_BYTES:
+        message = f"{_secret(key)} holds {len(content)} bytes; {MAX_IGNITION_BYTES} are possible"
+        raise MissingReference(IGNITION_NOT_READY, message)
+    return content
 
 
 def with_secrets(
-    volume: pb.Volume, access: Key | None, encryption: Key | None, around: Around
+    volume: pb.Volume, access: Key | None, encryption: Key | None, references: References
 ) -> pb.Volume:
     """
     ``volume`` with its credentials.
@@ -59,40 +59,40 @@ def with_secrets(
 
     :raises MissingReference: a Secret is not there, or not what it must be.
     """
-    made = pb.Volume()
-    made.CopyFrom(volume)
-    for key, given in (
-        (access, made.connection.secret_data),
-        (encryption, made.connection.encryption_data),
+    completed = pb.Volume()
+    completed.CopyFrom(volume)
+    for key, data in (
+        (access, completed.connection.secret_data),
+        (encryption, completed.connection.encryption_data),
     ):
         if key is not None:
-            secret = _read(key, around, VOLUME_NOT_READY)
+            secret = _read(key, references, VOLUME_NOT_READY)
             for name in secret.get("data") or ():
-                given[name] = _value(key, secret, name, VOLUME_NOT_READY)
-    return made
+                data[name] = _value(key, secret, name, VOLUME_NOT_READY)
+    return completed
 
 
-def _read(key: Key, around: Around, reason: str, type: str = "") -> Object:
+def _read(key: Key, references: References, reason: str, type: str = "") -> Object:
     """
     A Secret.
 
     :param type: that it must be of; empty for any.
     :raises MissingReference: it is not there, cannot be read, or is another type's.
     """
-    found = around.secrets.get(key, "was not read")
-    if isinstance(found, str):
-        raise MissingReference(reason, f"{_secret(key)} {found}")
-    if type and found.get("type") != type:
-        told = f"{_secret(key)} is of type {found.get('type') or OPAQUE}, not {type}"
-        raise MissingReference(reason, told)
-    return found
+    secret = references.secrets.get(key, "was not read")
+    if isinstance(secret, str):
+        raise MissingReference(reason, f"{_secret(key)} {secret}")
+    if type and secret.get("type") != type:
+        message = f"{_secret(key)} is of type {secret.get('type') or OPAQUE}, not {type}"
+        raise MissingReference(reason, message)
+    return secret
 
 
 def _value(key: Key, secret: Object, entry: str, reason: str) -> bytes:
-    found = value_of(secret, entry)
-    if found is None:
+    content = value_of(secret, entry)
+    if content is None:
         raise MissingReference(reason, f"{_secret(key)} has no key {entry!r} that can be read")
-    return found
+    return content
 
 
 def _secret(key: Key) -> str:

@@ -18,7 +18,7 @@ from twisted_exec.poollet.machines.conditions import (
     UNREACHABLE,
     VOLUMES_READY,
 )
-from twisted_exec.poollet.machines.config import Terms
+from twisted_exec.poollet.machines.config import MachineConfig
 from twisted_exec.poollet.machines.parts import Parts
 from twisted_exec.poollet.machines.references import INTERFACE_NOT_READY, VOLUME_NOT_READY, Object
 
@@ -27,44 +27,52 @@ def status_patch(
     machine: Object,
     dialect: Dialect,
     now: str,
-    told: Mapping[str, Told],
+    conditions: Mapping[str, Told],
     *,
     only: bool = False,
-    **wanted: Any,
+    **fields: Any,
 ) -> list[PatchStatus]:
     """
     A patch that makes the status say this, or nothing when it does already.
 
-    :param told: conditions, by type.
+    :param conditions: by type.
     :param only: conditions of other types are no longer true.
-    :param wanted: other fields; ``None`` leaves one as it is.
+    :param fields: other fields of the status; ``None`` leaves a field unchanged.
     """
     status = machine.get("status") or {}
-    if wanted.get("state") not in dialect.states:
-        wanted["state"] = None  # the dialect has no word for it
+    if fields.get("state") not in dialect.states:
+        fields["state"] = None  # the dialect has no word for it
     patch = {
         key: value
-        for key, value in wanted.items()
+        for key, value in fields.items()
         if value is not None and status.get(key) != value
     }
     if dialect.conditions:
-        known = status.get("conditions") or []
-        kept = [one for one in known if one.get("type") in told] if only else known
+        existing = status.get("conditions") or []
+        compared = (
+            [condition for condition in existing if condition.get("type") in conditions]
+            if only
+            else existing
+        )
         generation = machine["metadata"].get("generation")
-        new = with_conditions(kept, told, now, generation)
-        if new != known:
+        new = with_conditions(compared, conditions, now, generation)
+        if new != existing:
             patch["conditions"] = new
     return [PatchStatus(patch)] if patch else []
 
 
 def reported_parts(
-    machine: Object, observed: pb.Machine | None, parts: Parts, terms: Terms, trouble: str = ""
+    machine: Object,
+    observed: pb.Machine | None,
+    parts: Parts,
+    config: MachineConfig,
+    trouble: str = "",
 ) -> dict[str, Told]:
     """The conditions of the Machine's parts; a Machine without any has none."""
     told: dict[str, Told] = {}
     status = observed.status if observed is not None else pb.MachineStatus()
     for condition, field_name, reports, noun, reason in (
-        (VOLUMES_READY, terms.dialect.disks_field, status.volumes, "Volume", VOLUME_NOT_READY),
+        (VOLUMES_READY, config.dialect.disks_field, status.volumes, "Volume", VOLUME_NOT_READY),
         (
             INTERFACES_READY,
             "networkInterfaces",
@@ -81,7 +89,7 @@ def reported_parts(
 
 
 def parts_status(
-    machine: Object, observed: pb.Machine, parts: Parts, terms: Terms, now: str
+    machine: Object, observed: pb.Machine, parts: Parts, config: MachineConfig, now: str
 ) -> Object:
     """
     ``status.volumes`` and ``status.networkInterfaces``, of those that there are or were.
@@ -89,40 +97,41 @@ def parts_status(
     What the Machine no longer names stays as long as its runtime has it: so it is known what
     is to be given up then.
     """
-    dialect, known, found = terms.dialect, machine.get("status") or {}, {}
-    has, told = observed.spec, observed.status
+    dialect, status, statuses = config.dialect, machine.get("status") or {}, {}
+    has, reported = observed.spec, observed.status
     for name, there, reports, referents, reference in (
         (
             dialect.disks_field,
             has.volumes,
-            told.volumes,
+            reported.volumes,
             parts.volume_referents,
             f"{dialect.disk_noun}Ref",
         ),
         (
             "networkInterfaces",
             has.network_interfaces,
-            told.network_interfaces,
+            reported.network_interfaces,
             parts.interface_referents,
             "networkInterfaceRef",
         ),
     ):
-        wanted, before = machine["spec"].get(name) or [], known.get(name) or []
-        if not (wanted or before):
+        desired, before = machine["spec"].get(name) or [], status.get(name) or []
+        if not (desired or before):
             continue
-        names, kept = {one["name"] for one in wanted}, {one.name for one in there}
-        going = [one for one in before if one["name"] in kept - names]
-        references = {one["name"]: (one.get(reference) or {}).get("name", "") for one in going}
-        found[name] = conditions.parts_status(
-            [*wanted, *going], reports, before, {**references, **referents}, reference, now
+        names, current_names = {part["name"] for part in desired}, {one.name for one in there}
+        going = [part for part in before if part["name"] in current_names - names]
+        recorded = {part["name"]: (part.get(reference) or {}).get("name", "") for part in going}
+        statuses[name] = conditions.parts_status(
+            [*desired, *going], reports, before, {**recorded, **referents}, reference, now
         )
-    return found
+    return statuses
 
 
 def is_not_known(machine: Object) -> bool:
     """The Machine says already that its runtime cannot be asked."""
-    known = (machine.get("status") or {}).get("conditions") or ()
+    existing = (machine.get("status") or {}).get("conditions") or ()
     return any(
-        (one.get("type"), one.get("status"), one.get("reason")) == (READY, "Unknown", UNREACHABLE)
-        for one in known
+        (condition.get("type"), condition.get("status"), condition.get("reason"))
+        == (READY, "Unknown", UNREACHABLE)
+        for condition in existing
     )

@@ -21,11 +21,11 @@ _MOST_NAMED = 20
 
 def offered(machine_class: Object, status: pb.StatusResponse) -> pb.MachineClassStatus | None:
     """What the runtime offers for ``machine_class``; ``None`` when it has nothing like it."""
-    wanted = capabilities(machine_class)
+    needed = capabilities(machine_class)
     alike: list[pb.MachineClassStatus] = [
         one
         for one in status.machine_class_status
-        if dict(one.machine_class.capabilities.resources) == wanted
+        if dict(one.machine_class.capabilities.resources) == needed
     ]
     name = machine_class["metadata"]["name"]
     alike += [
@@ -33,7 +33,7 @@ def offered(machine_class: Object, status: pb.StatusResponse) -> pb.MachineClass
         for one in status.machine_class_status
         if one.machine_class.name == name and not one.machine_class.capabilities.resources
     ]
-    named = [one for one in alike if one.machine_class.name == name]
+    named = [candidate for candidate in alike if candidate.machine_class.name == name]
     if named:
         return named[0]
     return alike[0] if len(alike) == 1 else None
@@ -48,7 +48,7 @@ def choice(name: str, classes: Iterable[Object], status: pb.StatusResponse) -> t
     :param status: what the runtime offers.
     :return: the class's name, and why there is none, of which one is empty.
     """
-    found = next((one for one in classes if one["metadata"]["name"] == name), None)
+    found = next((item for item in classes if item["metadata"]["name"] == name), None)
     if found is None:
         return "", f'machine class "{name}" does not exist'
     match = offered(found, status)
@@ -59,17 +59,17 @@ def choice(name: str, classes: Iterable[Object], status: pb.StatusResponse) -> t
 
 def _why_none(machine_class: Object, status: pb.StatusResponse) -> str:
     """Why the runtime has nothing for it, with what it has, so that one sees what is amiss."""
-    name, wanted = machine_class["metadata"]["name"], capabilities(machine_class)
-    told = {
-        one.machine_class.name: dict(one.machine_class.capabilities.resources)
-        for one in status.machine_class_status
+    name, needed = machine_class["metadata"]["name"], capabilities(machine_class)
+    by_name = {
+        candidate.machine_class.name: dict(candidate.machine_class.capabilities.resources)
+        for candidate in status.machine_class_status
     }
-    if name in told:
+    if name in by_name:
         return (
-            f'the machine runtime\'s class "{name}" has {_spelled(told[name])}, '
-            f'and machine class "{name}" has {_spelled(wanted or {})}: they must be the same'
+            f'the machine runtime\'s class "{name}" has {_spelled(by_name[name])}, '
+            f'and machine class "{name}" has {_spelled(needed or {})}: they must be the same'
         )
-    alike = [one for one, resources in told.items() if resources == wanted]
+    alike = [name for name, resources in by_name.items() if resources == needed]
     if alike:
         return (
             f'the machine runtime has no class "{name}" on this host, and several with its '
@@ -77,7 +77,7 @@ def _why_none(machine_class: Object, status: pb.StatusResponse) -> str:
         )
     return (
         f'the machine runtime offers no class "{name}", and none with its capabilities '
-        f"({_spelled(wanted or {})}); it offers: {_listed(told) or 'none'}"
+        f"({_spelled(needed or {})}); it offers: {_listed(by_name) or 'none'}"
     )
 
 
@@ -94,8 +94,8 @@ def _spelled(resources: Mapping[str, int]) -> str:
 
 def capabilities(machine_class: Object) -> dict[str, int] | None:
     """A MachineClass's capabilities as a runtime counts them; ``None`` when one is no quantity."""
-    given = machine_class.get("capabilities") or {}
+    listed = machine_class.get("capabilities") or {}
     try:
-        return {name: quantity.value(told) for name, told in given.items()}
+        return {name: quantity.value(amount) for name, amount in listed.items()}
     except ValueError:
         return None

@@ -83,7 +83,7 @@ class Pool(Running):
 
     :param machines: the pool's Machines, as last seen.
     :param classes: all MachineClasses, as last seen.
-    :param known: the MachinePool as last seen.
+    :param pool: returns the MachinePool as last seen.
     :param on_runtime: called once with the runtime's name, when it first answered.
     :param on_current: called when the pool's status has become current.
     :param on_offer: called when the runtime offers something else than before.
@@ -102,7 +102,7 @@ class Pool(Running):
         provider_id: str,
         machines: Callable[[], Iterable[Object]],
         classes: Callable[[], Iterable[Object]],
-        known: Callable[[], Object | None],
+        pool: Callable[[], Object | None],
         on_runtime: Callable[[str], None],
         on_current: Callable[[], None] = lambda: None,
         on_offer: Callable[[], None] = lambda: None,
@@ -110,7 +110,7 @@ class Pool(Running):
     ) -> None:
         self._client, self._runtime, self._clock, self._now = client, runtime, clock, now
         self._dialect, self.name, self._provider_id = dialect, name, provider_id
-        self._machines, self._classes, self._known = machines, classes, known
+        self._machines, self._classes, self._pool = machines, classes, pool
         self._on_runtime, self._on_current, self._on_offer = on_runtime, on_current, on_offer
         self.lease = Lease(client, dialect.lease_namespace, name, now)
         self.offered: pb.StatusResponse | None = None
@@ -137,11 +137,11 @@ class Pool(Running):
 
     async def retire(self) -> None:
         """Tell that nobody serves the pool any more; whoever cannot be told finds out."""
-        known = self._known()
-        if known is None or self.problem:
+        pool = self._pool()
+        if pool is None or self.problem:
             return
         ready = ("False", "PoolletStopped", "the poollet was stopped")
-        conditions = (known.get("status") or {}).get("conditions") or []
+        conditions = (pool.get("status") or {}).get("conditions") or []
         now = timestamp(self._now())
         status = {
             "state": "Offline",
@@ -208,8 +208,8 @@ class Pool(Running):
     async def _ask_runtime(self) -> pb.StatusResponse:
         try:
             if not self._runtime_name:
-                asked = self._runtime.version(pb.VersionRequest())
-                version = await asked.addTimeout(RUNTIME_SECONDS, self._clock)
+                pending = self._runtime.version(pb.VersionRequest())
+                version = await pending.addTimeout(RUNTIME_SECONDS, self._clock)
                 self._runtime_name = version.runtime_name or "unknown"
                 self._on_runtime(self._runtime_name)
             status = self._runtime.status(pb.StatusRequest())
@@ -238,30 +238,30 @@ class Pool(Running):
 
     async def _registered(self) -> Object:
         """The MachinePool, made or completed when need be."""
-        pool = self._known()
+        pool = self._pool()
         if pool is None:
             try:
                 pool = await self._client.get(self._dialect.pool, self.name)
             except APIError as error:
                 if error.code != NotFound.code:
                     raise
-                made = {"metadata": {"name": self.name}, "spec": {"providerID": self._provider_id}}
-                return await self._client.create(self._dialect.pool, made)
-        told = (pool.get("spec") or {}).get("providerID", "")
-        if not told:
+                body = {"metadata": {"name": self.name}, "spec": {"providerID": self._provider_id}}
+                return await self._client.create(self._dialect.pool, body)
+        provider_id = (pool.get("spec") or {}).get("providerID", "")
+        if not provider_id:
             patch = {"spec": {"providerID": self._provider_id}}
             return await self._client.patch(self._dialect.pool, self.name, patch)
-        if told != self._provider_id:
+        if provider_id != self._provider_id:
             raise Conflict(
-                f'{self._dialect.pool.qualified} "{self.name}" has providerID {told}, '
+                f'{self._dialect.pool.qualified} "{self.name}" has providerID {provider_id}, '
                 f"not {self._provider_id}: another poollet's pool, or a wrong --provider-id"
             )
         return pool
 
-    def _status(self, known: Object, offered: pb.StatusResponse | None) -> Object:
+    def _status(self, pool: Object, offered: pb.StatusResponse | None) -> Object:
         now = timestamp(self._now())
         status: Object = {
-            "addresses": [{"type": kind, "address": told} for kind, told in self._addresses],
+            "addresses": [{"type": kind, "address": address} for kind, address in self._addresses],
             "daemonEndpoints": {self._dialect.endpoint_field: {"port": self._port}},
         }
         if offered is None:
@@ -270,15 +270,15 @@ class Pool(Running):
         else:
             ready = ("True", "HeartbeatReceived", "")
             status["state"] = "Ready"
-            status |= self._offer(known, offered)
-        conditions = with_conditions(known.get("conditions") or [], {READY: ready}, now)
+            status |= self._offer(pool, offered)
+        conditions = with_conditions(pool.get("conditions") or [], {READY: ready}, now)
         for condition in conditions:
             if condition["type"] == READY:
                 condition["lastUpdateTime"] = now
         status["conditions"] = conditions
         return status
 
-    def _offer(self, known: Object, offered: pb.StatusResponse) -> Object:
+    def _offer(self, pool: Object, offered: pb.StatusResponse) -> Object:
         """Which classes there are, and how many machines of each."""
         quantities = {}
         for known_class in self._classes():
@@ -297,8 +297,8 @@ class Pool(Running):
         field_name = self._dialect.classes_field
         return {
             **({field_name: listed} if field_name else {}),
-            "capacity": _replacing(known.get("capacity") or {}, capacity),
-            "allocatable": _replacing(known.get("allocatable") or {}, free),
+            "capacity": _replacing(pool.get("capacity") or {}, capacity),
+            "allocatable": _replacing(pool.get("allocatable") or {}, free),
         }
 
     def _crashed(self, failure: Failure) -> None:
@@ -306,6 +306,6 @@ class Pool(Running):
         self._log.failure("keeping pool {name} current failed", failure, name=self.name)
 
 
-def _replacing(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> Object:
+def _replacing(existing: Mapping[str, Any], desired: Mapping[str, Any]) -> Object:
     """A merge patch that leaves exactly ``wanted``."""
-    return {**dict.fromkeys(known), **wanted}
+    return {**dict.fromkeys(existing), **desired}
