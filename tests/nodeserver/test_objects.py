@@ -46,7 +46,7 @@ class SharedTests(SynchronousTestCase):
         shared = Shared(10)
         for number in range(100):
             self.assertEqual(shared.of([number]), [number])
-            self.assertLessEqual(len(shared._known), 10)
+            self.assertLessEqual(len(shared._parts), 10)
 
     @given(JSON, JSON)
     def test_nothing_changes(self, one: Any, two: Any) -> None:

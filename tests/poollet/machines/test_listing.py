@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.poollet.doubles import MACHINES, CONFIG, MemoryRuntime, machine
+from tests.poollet.doubles import CONFIG, MACHINES, MemoryRuntime, machine
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers.reflector import Reflector

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.poollet.doubles import MACHINES, CONFIG, MemoryRuntime, machine
+from tests.poollet.doubles import CONFIG, MACHINES, MemoryRuntime, machine
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import Conflict, Forbidden, ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb

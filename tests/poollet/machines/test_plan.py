@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.poollet.doubles import NOW, CONFIG, machine
+from tests.poollet.doubles import CONFIG, NOW, machine
 from twisted_exec.api.dialects import IRONCORE, ONMETAL
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines.actions import (

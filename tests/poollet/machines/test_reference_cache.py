@@ -12,7 +12,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.poollet.doubles import MACHINES, CONFIG, MemoryRuntime, machine
+from tests.poollet.doubles import CONFIG, MACHINES, MemoryRuntime, machine
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import Conflict, Forbidden

@@ -14,7 +14,7 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.revisions.older import IMAGE_DISK
 from twisted_exec.poollet.machines.parts import Parts, same_interface, same_volume
-from twisted_exec.poollet.machines.references import References, Key, Object
+from twisted_exec.poollet.machines.references import Key, Object, References
 from twisted_exec.poollet.machines.secret_data import with_secrets
 
 

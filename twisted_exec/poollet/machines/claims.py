@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from twisted_exec.api.resource import Resource
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines.references import (
-    References,
     Domain,
     MissingReference,
     Object,
     PatchObject,
+    References,
     Unread,
 )
 

@@ -25,12 +25,12 @@ from twisted_exec.poollet.machines.references import (
     INTERFACE_NOT_READY,
     UNSUPPORTED,
     VOLUME_NOT_READY,
-    References,
     Domain,
     Key,
     MissingReference,
     Object,
     PatchObject,
+    References,
     Unread,
 )
 

@@ -35,11 +35,11 @@ from twisted_exec.poollet.machines.conditions import READY, STATES, UNREACHABLE
 from twisted_exec.poollet.machines.config import MachineConfig, wants_power
 from twisted_exec.poollet.machines.parts import Parts, gather, referent
 from twisted_exec.poollet.machines.references import (
-    References,
     Key,
     MissingReference,
     Object,
     PatchObject,
+    References,
     Unread,
 )
 from twisted_exec.poollet.machines.runtime_machine import (

@@ -21,7 +21,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.kube.informers.reflector import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.poollet.machines.references import References, Key, Object, Unread
+from twisted_exec.poollet.machines.references import Key, Object, References, Unread
 
 MAX_FOLLOWED = 64
 """Secrets that are followed; who waits for more looks again now and then."""

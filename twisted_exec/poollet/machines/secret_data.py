@@ -11,11 +11,11 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines.references import (
     IGNITION_NOT_READY,
     VOLUME_NOT_READY,
-    References,
     Domain,
     Key,
     MissingReference,
     Object,
+    References,
 )
 
 IGNITION_KEY = "ignition.yaml"
