@@ -129,6 +129,10 @@ class FieldSelector:
         return None
 
 
+EVERYTHING = FieldSelector()
+"""The selector without terms."""
+
+
 def parse_fields(text: str) -> FieldSelector:
     """
     Read a field selector: ``a=b``, ``a==b``, ``a!=b``, joined by commas.

@@ -41,7 +41,7 @@ from twisted_exec.apiserver.machine_pods.streams import (
 from twisted_exec.apiserver.node_pods.kubelets import Kubelets
 from twisted_exec.apiserver.node_pods.streams import NodeProxyLocator, add_node_pods, add_node_proxy
 from twisted_exec.apiserver.node_pods.verbs import Bindings, NodePodVerbs
-from twisted_exec.apiserver.restriction.restrictions import Restrictions
+from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
 from twisted_exec.apiserver.serving.filters import Gate, Limits
 from twisted_exec.apiserver.serving.probes import Probes
 from twisted_exec.apiserver.serving.registry import Registry
@@ -186,8 +186,9 @@ def assemble(
     :param kubelets: how they are reached, where Pods are those of Nodes.
     """
     storage, registry = ground.storage, Registry(ground.kinds)
-    restrictions = Restrictions(dialects, storage, reactor)
-    gate = Gate(ground.authenticator, ground.authorizer, allowed_origins)
+    restrictions = Restrictions(registry.kinds, dialects, storage, reactor)
+    authorizer = RestrictedAuthorizer(ground.authorizer, restrictions)
+    gate = Gate(ground.authenticator, authorizer, allowed_origins)
     sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
     revocation = Revocation(gate, sessions, reactor)
     ground.on_permission_change(revocation.soon)
@@ -196,7 +197,7 @@ def assemble(
     replica = f"{socket.gethostname()}/{secrets.token_hex(3)}"
     followers: list[Service] = [
         *ground.followers(registry, bare, reactor, now),
-        *restrictions.followers,
+        *restrictions.graphs,
         *(ObjectEndings(storage, dialect, sessions) for dialect in dialects),
         SessionObjects(storage, sessions, reactor, now, replica),
         revocation,
@@ -214,16 +215,16 @@ def assemble(
         leading = LeaderElectedServices(acting, storage, bare, replica, reactor, now)
     routes, limits = Routes(), limits or Limits()
     verbs = Verbs(storage, admissions, now, collected=ground.collected)
-    rest = REST(verbs, watches[0], gate, restrictions, limits, now)
+    rest = REST(verbs, watches[0], gate, limits, now)
     apart = (kinds.CONSOLESESSIONS, kinds.NODE_PODS)
     for kind in registry.kinds:
         if kind.stored and not kind.kept_as and kind not in apart:
             rest.add_to(routes, kind)
     ending = SessionVerbs(storage, admissions, now)
-    REST(ending, watches[0], gate, restrictions, limits, now).add_to(routes, kinds.CONSOLESESSIONS)
+    REST(ending, watches[0], gate, limits, now).add_to(routes, kinds.CONSOLESESSIONS)
     for kind, view in ground.views():
         watches.append(Watches(view, reactor, now))
-        shown = REST(Verbs(view, admissions, now), watches[-1], gate, restrictions, limits, now)
+        shown = REST(Verbs(view, admissions, now), watches[-1], gate, limits, now)
         shown.add_to(routes, kind)
     ground.add_to(routes, gate)
     health = Health(reactor)
@@ -250,7 +251,7 @@ def assemble(
     )
     openings = [each for each in admissions if IOpeningAdmission.providedBy(each)]
     opened, has = revocation.opened, sessions.has
-    places = (gate, restrictions, storage, backend, reactor, opened, has, openings, limits)
+    places = (gate, storage, backend, reactor, opened, has, openings, limits)
     locators = {dialect: MachineLocator(dialect, *places) for dialect in dialects}
     logs = {dialect: LogLocator(dialect, *places) for dialect in dialects}
     consoles = Routes()
@@ -263,7 +264,7 @@ def assemble(
         pods = PodStorage(storage, names)
         followers.append(pods)
         watches.append(Watches(pods, reactor, now))
-        seen = REST(Verbs(pods, [], now), watches[-1], gate, restrictions, limits, now)
+        seen = REST(Verbs(pods, [], now), watches[-1], gate, limits, now)
         seen.add_to(routes, kinds.PODS)
         add_refusals(routes, names)
         add_pod_consoles(consoles, proxy(PodLocator(ByPodName(names, locators))))
@@ -271,7 +272,7 @@ def assemble(
     if kubelets is not None:
         followers.append(NodePodEndings(storage, sessions))
         running = NodePodVerbs(storage, admissions, now)
-        REST(running, watches[0], gate, restrictions, limits, now).add_to(routes, kinds.NODE_PODS)
+        REST(running, watches[0], gate, limits, now).add_to(routes, kinds.NODE_PODS)
         Bindings(gate, running, limits).add_to(routes)
         reached = partial(Relay, sessions=sessions, clock=reactor, connect_seconds=kubelets.seconds)
         add_node_pods(
@@ -279,7 +280,7 @@ def assemble(
             partial(proxy, connect_seconds=kubelets.seconds, answer_seconds=kubelets.seconds),
             # A kubelet says nothing, not even that there is a log, before something is printed.
             partial(reached, answer_seconds=None, downloads=ANY_DOWNLOADS),
-            (gate, restrictions, storage, kubelets, reactor, opened, limits),
+            (gate, storage, kubelets, reactor, opened, limits),
         )
         nodes = NodeProxyLocator(gate, storage, kubelets, reactor, limits)
         figures = reached(nodes, answer_seconds=kubelets.seconds, downloads=ANY_DOWNLOADS)

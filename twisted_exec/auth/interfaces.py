@@ -4,12 +4,16 @@ Interfaces of authentication and authorization, and the data that they exchange.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
+
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.selectors import EVERYTHING, FieldSelector
+from twisted_exec.api.status import APIError
 
 if TYPE_CHECKING:
     from twisted_exec.auth.credentials import PresentedCredentials
@@ -40,6 +44,7 @@ class Attributes:
 
     :param verb: a Kubernetes verb (``get``, ``create`` ...), or for a path the
         HTTP method in lower case.
+    :param field_selector: of a list, a watch or a deletecollection; selects everything otherwise.
     """
 
     user: User
@@ -51,6 +56,37 @@ class Attributes:
     namespace: str = ""
     name: str = ""
     path: str = ""
+    field_selector: FieldSelector = EVERYTHING
+
+
+class IVisibility(Interface):
+    """
+    The objects of one resource that a user may see, as part of a :class:`Decision`.
+
+    An authorizer decides before the object is read, and about a list before it is known what is in
+    it.  With a visibility it allows the request for some of the objects only.
+    """
+
+    def sees(obj: Object) -> bool:
+        """Return whether the user may see an object now."""
+
+    def refusal(obj: Object) -> APIError:
+        """Return the error for a request that names an object which the user may not see."""
+
+    def since() -> int:
+        """
+        Return the version of the store since which the same names have been visible.
+
+        A watch that begins before it would miss objects that became visible without a change of
+        their own; its client has to list again.
+        """
+
+    def follow(changed: Callable[[], None]) -> Callable[[], None]:
+        """
+        Call ``changed`` whenever other objects may be visible than before.
+
+        :return: stops that.
+        """
 
 
 @dataclass(frozen=True)
@@ -60,11 +96,15 @@ class Decision:
 
     :param reason: for people and the audit log; may be empty.
     :param hidden: the user gets 404 instead of 403, as if the object did not exist.
+    :param visibility: the objects that the request is allowed for; ``None`` for all.  Lists and
+        watches leave out the others, requests that name another one fail with its
+        :meth:`~IVisibility.refusal`.
     """
 
     allowed: bool
     reason: str = ""
     hidden: bool = False
+    visibility: IVisibility | None = None
 
 
 class IAuthenticator(Interface):

@@ -171,13 +171,13 @@ class WatchTests(PoolGraphTestCase):
     def test_others_changes(self) -> None:
         """What other pools' machines need costs a poollet's watches nothing."""
         looks = []
-        look = filtered_storage._Watch._look_again
+        look = filtered_storage._Watch._compare
 
         def counting(watch: filtered_storage._Watch) -> None:
             looks.append(watch)
             look(watch)
 
-        APITestCase.patch(self, filtered_storage._Watch, "_look_again", counting)
+        APITestCase.patch(self, filtered_storage._Watch, "_compare", counting)
         watch = self.watch(f"{ALL_SECRETS}?watch=1", user=self.user)
         before = len(looks)
         for number in range(5):

@@ -16,7 +16,7 @@ from tests.apiserver.signing.test_poollets import ADDRESS, request
 from tests.apiserver.support import EPOCH, MERGE, POOL_GROUP, RBAC, APITestCase
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.certificates import request_of
-from twisted_exec.apiserver.restriction.own_requests import MOST_REQUESTS
+from twisted_exec.apiserver.restriction.agents import LIMIT_REQUESTS
 from twisted_exec.apiserver.signing import signer
 from twisted_exec.apiserver.signing.csr import CLIENT, NODE_CLIENT, NODE_SERVING, SERVING
 from twisted_exec.apiserver.signing.signer import CAPair
@@ -337,9 +337,9 @@ class SignerTests(SigningTestCase):
         self.make_pool("pool-a", addresses=[{"type": "InternalIP", "address": "192.0.2.9"}])
         told = base64.b64encode(request(names=[ADDRESS]).public_bytes(Encoding.PEM)).decode()
         spec = {"request": told, "signerName": SERVING, "usages": list(SERVER_USAGES)}
-        for number in range(MOST_REQUESTS + 1):
+        for number in range(LIMIT_REQUESTS + 1):
             body = {"metadata": {"name": f"n{number}"}, "spec": spec}
-            code = 201 if number < MOST_REQUESTS else 429
+            code = 201 if number < LIMIT_REQUESTS else 429
             self.answer("POST", REQUESTS, body, user="pool-a", code=code)
         body = {"metadata": {"name": "other"}, "spec": spec}
         self.answer("POST", REQUESTS, body, user="admin", code=201)
@@ -504,9 +504,9 @@ class NodeSignerTests(SigningTestCase):
             request(self.user, [self.group], [ADDRESS]).public_bytes(Encoding.PEM)
         ).decode()
         spec = {"request": told, "signerName": NODE_SERVING, "usages": list(SERVER_USAGES)}
-        for number in range(MOST_REQUESTS + 1):
+        for number in range(LIMIT_REQUESTS + 1):
             body = {"metadata": {"name": f"n{number}"}, "spec": spec}
-            code = 201 if number < MOST_REQUESTS else 429
+            code = 201 if number < LIMIT_REQUESTS else 429
             self.answer("POST", REQUESTS, body, user="node-a", code=code)
 
     def test_who_sees_it(self) -> None:

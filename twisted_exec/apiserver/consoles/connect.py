@@ -38,7 +38,6 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.apiserver.interfaces import IOpeningAdmission, Opening
-from twisted_exec.apiserver.restriction.restrictions import Restrictions
 from twisted_exec.apiserver.serving.filters import APIRequest, Gate, Limits
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
@@ -105,7 +104,6 @@ class MachineLocator:
         self,
         dialect: Dialect,
         gate: Gate,
-        restrictions: Restrictions,
         storage: IStorage,
         backend: Backend,
         reactor: object,
@@ -114,7 +112,7 @@ class MachineLocator:
         admissions: Sequence[IOpeningAdmission] = (),
         limits: Limits | None = None,
     ) -> None:
-        self._gate, self._restrictions, self._storage = gate, restrictions, storage
+        self._gate, self._storage = gate, storage
         self._dialect, self._backend = dialect, backend
         self._reactor, self._opened, self._is_live = reactor, opened, is_live
         self._kind, self._admissions = machine_kind(dialect), admissions
@@ -161,7 +159,6 @@ class MachineLocator:
         """As :meth:`locate`, for whoever it is that asks."""
         user = request.requester
         allowed = await self._gate.authorize_target(user, self.verb, target)
-        self._restrictions.check_connect(user, target.name)
         headers = forwarded_headers(user)
         query = self._query(request, target)
         await self._admit(request, target)

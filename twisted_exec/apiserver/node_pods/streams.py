@@ -34,7 +34,6 @@ from twisted_exec.api.logs import parse_of_pod
 from twisted_exec.api.status import BadRequest
 from twisted_exec.apiserver.consoles.connect import Opened
 from twisted_exec.apiserver.node_pods.kubelets import Kubelet, Kubelets
-from twisted_exec.apiserver.restriction.restrictions import Restrictions
 from twisted_exec.apiserver.serving.filters import APIRequest, Gate, Limits
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
@@ -67,14 +66,13 @@ class NodePodLocator:
     def __init__(
         self,
         gate: Gate,
-        restrictions: Restrictions,
         storage: IStorage,
         kubelets: Kubelets,
         reactor: Any,
         opened: Opened,
         limits: Limits,
     ) -> None:
-        self._gate, self._restrictions, self._storage = gate, restrictions, storage
+        self._gate, self._storage = gate, storage
         self._kubelets, self._reactor = kubelets, reactor
         self._opened, self._limits = opened, limits
 
@@ -105,7 +103,6 @@ class NodePodLocator:
     async def _found(self, request: APIRequest, target: Target) -> Location:
         """As :meth:`locate`, for whoever it is that asks."""
         allowed = await self._gate.authorize_target(request.requester, self.verb, target)
-        self._restrictions.check_connect(request.requester, target.name)
         query = Query(request.args)
         if query.texts("dryRun"):
             raise BadRequest(f"dryRun is not supported for {target.subresource}")

@@ -14,17 +14,19 @@ are asked about again at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import PODS, Kind, Object
+from twisted_exec.api.kinds import PODS, Object
 from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import NotFound
-from twisted_exec.apiserver.restriction.filtered_storage import IVisibility
+from twisted_exec.apiserver.interfaces import Change
+from twisted_exec.apiserver.restriction.visibility import FixedVisibility
 from twisted_exec.auth.groups import EXPOSED
 from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
 from twisted_exec.auth.rbac.rules import Rule
@@ -42,29 +44,32 @@ def is_exposed(obj: Object) -> bool:
     return bool(obj["metadata"].get("labels", {}).get(EXPOSED_LABEL) == VALUE)
 
 
-@implementer(IVisibility)
-class ExposedVisibility:
-    """Those machines that are exposed."""
+class ExposedRestriction:
+    """
+    Limits lists and watches of members of the group to exposed machines.
 
-    def sees(self, obj: Object) -> bool:
-        """As :meth:`IVisibility.sees`."""
-        return is_exposed(obj)
+    :param pods_view: machines are shown as Pods as well.
+    """
 
-    def since(self) -> int:
-        """As :meth:`IVisibility.since`: it is the objects alone that change."""
-        return 0
+    def __init__(self, dialects: Sequence[Dialect], *, pods_view: bool) -> None:
+        resources = [each.workload for each in dialects] + [PODS.resource] * pods_view
+        self._resources = {(each.group, each.plural): each for each in resources}
 
-    def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """As :meth:`IVisibility.follow`."""
-        return lambda: None
+    def decide(self, attributes: Attributes) -> Decision | None:
+        """Decide about a request, see :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`."""
+        resource = self._resources.get((attributes.group, attributes.resource))
+        if resource is None or EXPOSED not in attributes.user.groups:
+            return None
+        if attributes.verb not in _OF_ALL:
+            return None
+        return Decision(True, visibility=FixedVisibility(is_exposed, partial(_not_found, resource)))
+
+    async def admit(self, change: Change) -> None:
+        """Roles and :class:`ExposedAuthorizer` decide about writes."""
 
 
-def visibility_of(user: User, kind: Kind, dialects: Sequence[Dialect]) -> IVisibility | None:
-    """What of a kind a member of the group sees; ``None`` for anybody else, and of other kinds."""
-    if EXPOSED not in user.groups:
-        return None
-    shown = kind is PODS or any(kind.resource == each.workload for each in dialects)
-    return ExposedVisibility() if shown else None
+def _not_found(resource: Resource, obj: Object) -> NotFound:
+    return NotFound(resource.plural, obj["metadata"]["name"], resource.group)
 
 
 @implementer(IRulesAuthorizer)

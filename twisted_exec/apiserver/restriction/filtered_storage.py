@@ -1,10 +1,11 @@
 """
-A store as someone sees it who sees only some of its objects, and not always the same.
+A store filtered by a visibility: the objects of one resource that a user may see.
 
-Lists and watches leave out what is not seen.  What begins to be seen though it has not changed,
-as a Secret when a machine that names it is placed, is told to watches as added, and what is seen
-no longer as deleted: whoever follows knows at any time what a list would show.  Who did not
-follow when that happened is told to list again.
+Lists and watches leave out the other objects, and a get of one of them fails.  An object may
+become visible although it has not changed: a Secret does when a Machine that refers to it is bound
+to the poollet's pool.  Watches then send ``ADDED``, and ``DELETED`` when it is visible no longer,
+so that a client always knows what a list would show.  A client that was not connected at that
+moment has to list again.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from functools import partial
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from zope.interface import Interface, implementer
+from zope.interface import implementer
 
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Expired, MethodNotAllowed
+from twisted_exec.auth.interfaces import IVisibility
 from twisted_exec.storage.base import Through
 from twisted_exec.storage.history import Key, key_of, versioned
 from twisted_exec.storage.interfaces import (
@@ -32,29 +34,12 @@ from twisted_exec.storage.interfaces import (
 )
 
 
-class IVisibility(Interface):
-    """What someone sees of one kind."""
-
-    def sees(obj: Object) -> bool:
-        """Whether an object is seen now."""
-
-    def since() -> int:
-        """The store's version since which the same has been seen, but for what is new itself."""
-
-    def follow(changed: Callable[[], None]) -> Callable[[], None]:
-        """
-        Be told when something else may be seen than before.
-
-        :return: call it to be told no longer.
-        """
-
-
 @implementer(IStorage)
 class FilteredStorage(Through):
     """
-    One kind of a store through a visibility; to look at only.
+    The objects of one resource that a user may see, read-only.
 
-    :param store: a running one, which goes on without this.
+    :param store: a running one; stopped by its owner.
     """
 
     def __init__(self, store: IStorage, visibility: IVisibility) -> None:
@@ -64,8 +49,14 @@ class FilteredStorage(Through):
     def get(
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[Object]:
-        """See :meth:`IStorage.get`; who may ask for one object is not decided here."""
-        return self._storage.get(resource, namespace, name, stale=stale)
+        """As :meth:`IStorage.get`; fails with the visibility's refusal for an invisible object."""
+        found = self._storage.get(resource, namespace, name, stale=stale)
+        return found.addCallback(self._confirm_visible)
+
+    def _confirm_visible(self, obj: Object) -> Object:
+        if not self._visibility.sees(obj):
+            raise self._visibility.refusal(obj)
+        return obj
 
     def list(
         self,
@@ -75,14 +66,15 @@ class FilteredStorage(Through):
         version: int | None = None,
         stale: bool = False,
     ) -> Deferred[Listing]:
-        """See :meth:`IStorage.list`."""
+        """As :meth:`IStorage.list`."""
         return Deferred.fromCoroutine(self._list(resource, namespace, version, stale))
 
     async def _list(
         self, resource: Resource, namespace: str, version: int | None, stale: bool
     ) -> Listing:
-        found = await self._storage.list(resource, namespace, version=version, stale=stale)
-        return Listing([obj for obj in found.items if self._visibility.sees(obj)], found.version)
+        everything = await self._storage.list(resource, namespace, version=version, stale=stale)
+        visible = [obj for obj in everything.items if self._visibility.sees(obj)]
+        return Listing(visible, everything.version)
 
     def watch(
         self,
@@ -92,7 +84,7 @@ class FilteredStorage(Through):
         namespace: str = "",
         on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
-        """See :meth:`IStorage.watch`."""
+        """As :meth:`IStorage.watch`."""
         since = self._storage.version() if since is None else since
         if since < self._visibility.since():
             raise Expired(f"too old resource version: {since} ({self._visibility.since()})")
@@ -101,25 +93,29 @@ class FilteredStorage(Through):
         return watch
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """Nothing is written here."""
+        """Fails: this store is read-only."""
         return _refused(resource)
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """Nothing is written here."""
+        """Fails: this store is read-only."""
         return _refused(resource)
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """Nothing is written here."""
+        """Fails: this store is read-only."""
         return _refused(resource)
 
 
 def _refused(resource: Resource) -> Deferred[Object]:
-    return defer.fail(MethodNotAllowed(f"{resource.plural} are only looked at here"))
+    return defer.fail(MethodNotAllowed(f"{resource.plural} are read-only here"))
 
 
 @implementer(IWatch)
 class _Watch:
-    """One watch, and what its client knows."""
+    """
+    One watch.
+
+    :ivar _known: the objects that the client knows; ``None`` until the first look at the store.
+    """
 
     _log = Logger()
 
@@ -140,14 +136,14 @@ class _Watch:
 
     def start(self, since: int) -> None:
         """
-        Begin.
+        Start the watch.
 
         :raises Expired: as :meth:`IStorage.watch`.
         """
         lost = self._lost if self._on_lost is not None else None
         watch = self._storage.watch(self._resource, since, self._changed, self._namespace, lost)
-        self._ends = [watch.stop, self._visibility.follow(self._look_again)]
-        self._look_again()
+        self._ends = [watch.stop, self._visibility.follow(self._compare)]
+        self._compare()
 
     def stop(self) -> None:
         """As :meth:`IWatch.stop`."""
@@ -161,11 +157,12 @@ class _Watch:
             self._on_lost()
 
     def _changed(self, event: Event) -> None:
-        """The store tells a change: passed on as it looks to who did not see all before."""
+        """Pass on a change of the store as it looks to this client."""
         key, known = key_of(event.obj), self._known
         sees = event.type != DELETED and self._visibility.sees(event.obj)
         if known is None:
-            # Of what happened before the watch began nobody knows what was seen then.
+            # Changes from before the first look: what was visible then, is taken from the previous
+            # object, since the same names have been visible ever since (see FilteredStorage.watch).
             previous = event.previous
             if previous is None or not self._visibility.sees(previous):
                 if sees:
@@ -183,25 +180,26 @@ class _Watch:
             self._gone(before, event.version)
 
     def _gone(self, obj: Object, version: int) -> None:
-        # What it has become since is not told.
+        # The last state that the client could see: it may not see what the object is now.
         self._on_event(Event(DELETED, versioned(obj, version), obj, version))
 
-    def _look_again(self) -> None:
-        # What is at hand is what the watch has told of, neither more nor less.
+    def _compare(self) -> None:
+        """Send what became visible, or invisible, without a change of its own."""
+        # The local copy, as a quorum read could be ahead of the events of this watch.
         listing = self._storage.list(self._resource, self._namespace, stale=True)
         listing.addCallback(self._listed)
-        listing.addErrback(partial(self._log.failure, "cannot look again at what is seen"))
+        listing.addErrback(partial(self._log.failure, "cannot list what has become visible"))
 
     def _listed(self, listing: Listing) -> None:
         if not self._ends:
             return
-        seen = {key_of(obj): obj for obj in listing.items if self._visibility.sees(obj)}
-        known, self._known = self._known, seen
+        visible = {key_of(obj): obj for obj in listing.items if self._visibility.sees(obj)}
+        known, self._known = self._known, visible
         if known is None:
             return
-        for key, obj in seen.items():
+        for key, obj in visible.items():
             if key not in known:
                 self._on_event(Event(ADDED, obj, None, listing.version))
         for key, obj in known.items():
-            if key not in seen:
+            if key not in visible:
                 self._gone(obj, listing.version)

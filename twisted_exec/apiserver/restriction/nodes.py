@@ -1,13 +1,12 @@
 """
 NodeRestriction: limits each node server to its own Node.
 
-RBAC gives all of them one role, which cannot say "the Node that your certificate names".  This
-says it, as Kubernetes' node authorizer and its admission NodeRestriction do: its Node, whose taints
-and whose labels of ``kubernetes.io`` others decide on; its Lease in ``kube-node-lease``; Events about its Node; the
-certificates that it asks for.
+A node server may read and write its own Node (but not its taints, nor its labels of
+``kubernetes.io``, which others decide on), its Lease in ``kube-node-lease``, Events about its Node,
+and its own certificate signing requests.
 
-A user is a node server when its name is ``system:node:NAME`` and it is in ``system:nodes``; someone in
-the group whose name is no Node's may write nothing.
+A user is a node server if its name is ``system:node:NAME`` and it is in the group ``system:nodes``.
+A member of that group with another name may read and write nothing.
 
 Source: ``plugin/pkg/admission/noderestriction`` and ``plugin/pkg/auth/authorizer/node`` of
 Kubernetes, and ``k8s.io/kubelet/pkg/apis/well_known_labels.go``.
@@ -15,25 +14,21 @@ Kubernetes, and ``k8s.io/kubelet/pkg/apis/well_known_labels.go``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from twisted.internet.defer import Deferred
-from zope.interface import implementer
-
 from twisted_exec.api import kinds
-from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE
-from twisted_exec.api.selectors import FieldSelector
-from twisted_exec.api.status import Forbidden, TooManyRequests
-from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change, IAdmission
-from twisted_exec.apiserver.restriction.filtered_storage import IVisibility
-from twisted_exec.apiserver.restriction.own_requests import MOST_REQUESTS, OwnRequests, asks_for
-from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.api.status import Forbidden
+from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change
+from twisted_exec.apiserver.restriction.agents import asks_for, check_limit, is_requested_by
+from twisted_exec.apiserver.restriction.visibility import FixedVisibility
 from twisted_exec.apiserver.signing.csr import NODE_CLIENT, NODE_SERVING
 from twisted_exec.apiserver.signing.nodes import NODE_PREFIX, node_of
 from twisted_exec.auth.groups import NODE_SERVERS
-from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.interfaces import Attributes, Decision, User
 from twisted_exec.storage.interfaces import IStorage
 
 _OWN_LABELS = frozenset(
@@ -54,28 +49,27 @@ _OWN_LABELS = frozenset(
 _OWN_LABEL_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _RESTRICTED = "node-restriction.kubernetes.io"
 _KUBERNETES = ("kubernetes.io", "k8s.io")
+_READ = ("get", "list", "watch", "deletecollection")
+"""Verbs that need no look at both states of an object; admission decides about the others."""
+_STREAMS = ("exec", "attach", "portforward", "log")
 
 
-@implementer(IAdmission)
 class NodeRestriction:
     """
-    Keeps each node server to its own Node.
+    Limits each node server to its own Node.
 
-    :param storage: has the requests for certificates, which are counted.
+    :param storage: for the number of certificate signing requests.
+    :param pods_view: machines are shown as Pods, which are no business of node servers.
     """
 
-    def __init__(self, storage: IStorage) -> None:
-        self._storage = storage
-
-    def pool_of(self, user: User) -> str | None:
-        """Node servers have no pool."""
-        return None
+    def __init__(self, storage: IStorage, *, pods_view: bool) -> None:
+        self._storage, self._pods_view = storage, pods_view
 
     def node_of(self, user: User) -> str | None:
         """
-        The Node whose server this is, ``None`` for anyone else.
+        Return the name of the Node whose server the user is; ``None`` for all other users.
 
-        :raises Forbidden: it is in the group of node servers, and is none's.
+        :raises Forbidden: the user is in the group of node servers, but is not that of one Node.
         """
         if NODE_SERVERS not in user.groups:
             return None
@@ -87,85 +81,64 @@ class NodeRestriction:
             )
         return name
 
-    def check_get(self, user: User, kind: Kind, obj: Object) -> None:
-        """
-        :raises Forbidden: the object is not the node's.
-        """
-        node = self.node_of(user)
-        if node is None:
-            return
-        name = obj["metadata"]["name"]
-        if kind is kinds.PODS or (kind is kinds.NODES and name != node):
-            raise _refuse(node, f"see {_told(kind, name)}")
-        if kind is kinds.LEASES and not _is_own_lease(node, obj):
-            raise _refuse(node, f"see {_told(kind, name)}")
-        visibility = self.visibility_of(user, kind)
-        if visibility is not None and not visibility.sees(obj):
-            raise _refuse(node, f"see {_told(kind, name)}")
-
-    def check_name(self, user: User, target: Target) -> None:
-        """
-        Whether something may be asked for, which may not even be there.
-
-        :raises Forbidden: it would not be the node's.
-        """
-        node = self.node_of(user)
-        if node is not None and target.kind is kinds.NODES and target.name not in ("", node):
-            raise _refuse(node, f"see {_told(target.kind, target.name)}")
-
-    def visibility_of(self, user: User, kind: Kind) -> IVisibility | None:
-        """What of a kind this user sees; ``None``: whatever it may list at all."""
-        if self.node_of(user) is None or kind is not kinds.CERTIFICATESIGNINGREQUESTS:
+    def decide(self, attributes: Attributes) -> Decision | None:
+        """Decide about a request, see :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`."""
+        if attributes.subresource not in _STREAMS and attributes.verb not in _READ:
             return None
-        return OwnRequests(user)
+        try:
+            node = self.node_of(attributes.user)
+        except Forbidden as problem:
+            return Decision(False, problem.message)
+        if node is None:
+            return None
+        if attributes.subresource in _STREAMS:
+            return Decision(False, _reason(node, f"open the console of {attributes.name}"))
+        if attributes.verb == "get":
+            return self._decide_get(node, attributes)
+        return self._decide_list(node, attributes)
 
-    def check_list(self, user: User, kind: Kind, chosen: FieldSelector) -> None:
-        """
-        :raises Forbidden: it would show what is others'.
-        """
-        node = self.node_of(user)
-        if node is None or kind is kinds.CERTIFICATESIGNINGREQUESTS:
-            return
-        narrowed = kind in (kinds.NODES, kinds.LEASES)
-        if kind is kinds.PODS or (narrowed and chosen.required("metadata.name") != node):
-            raise _refuse(
-                node,
-                f"see {kind.resource.plural} without the field selector metadata.name={node}",
-            )
+    def _decide_get(self, node: str, attributes: Attributes) -> Decision | None:
+        user, name = attributes.user, attributes.name
+        refused = Decision(False, _reason(node, f'see {attributes.resource} "{name}"'))
+        match (attributes.group, attributes.resource):
+            case ("", "pods") if self._pods_view:
+                return _only(node, "pods", lambda pod: False)
+            case ("", "nodes"):
+                return None if name == node else refused
+            case ("coordination.k8s.io", "leases"):
+                return _only(node, "leases", partial(_is_own_lease, node))
+            case ("certificates.k8s.io", "certificatesigningrequests"):
+                return _only_own_requests(node, user)
+        return None
 
-    def check_connect(self, user: User, name: str) -> None:
-        """
-        :raises Forbidden: node servers open no consoles.
-        """
-        node = self.node_of(user)
-        if node is not None:
-            raise _refuse(node, f"open the console of {name}")
+    def _decide_list(self, node: str, attributes: Attributes) -> Decision | None:
+        selects_own = attributes.field_selector.required("metadata.name") == node
+        match (attributes.group, attributes.resource):
+            case ("certificates.k8s.io", "certificatesigningrequests"):
+                if attributes.verb == "deletecollection":
+                    return None  # admission refuses each
+                return _only_own_requests(node, attributes.user)
+            case ("", "pods") if self._pods_view:
+                pass
+            case ("", "nodes") | ("coordination.k8s.io", "leases") if not selects_own:
+                pass
+            case _:
+                return None
+        needed = f"without the field selector metadata.name={node}"
+        return Decision(False, _reason(node, f"see {attributes.resource} {needed}"))
 
-    def admit(self, change: Change) -> Deferred[None]:
+    async def admit(self, change: Change) -> None:
         """As :meth:`IAdmission.admit`."""
-        return Deferred.fromCoroutine(self._admit(change))
-
-    async def _admit(self, change: Change) -> None:
         node = self.node_of(change.user)
         if node is None:
             return
-        name = change.obj["metadata"].get("name", "")
         if not _allows(node, change):
-            raise _refuse(node, f"{change.operation} {_told(change.kind, name)}")
+            name = change.obj["metadata"].get("name", "")
+            raise _refuse(node, f'{change.operation} {change.kind.resource.plural} "{name}"')
         if change.kind is kinds.NODES and (problem := _node_problem(change)):
             raise _refuse(node, problem)
         if change.kind is kinds.CERTIFICATESIGNINGREQUESTS:
-            await self._check_requests(node, change.user)
-
-    async def _check_requests(self, node: str, user: User) -> None:
-        """However wrong its clock or its addresses are, it does not ask without end."""
-        visibility = OwnRequests(user)
-        found = await self._storage.list(kinds.CERTIFICATESIGNINGREQUESTS.resource)
-        if sum(map(visibility.sees, found.items)) >= MOST_REQUESTS:
-            raise TooManyRequests(
-                f'the server of node "{node}" has {MOST_REQUESTS} certificate signing requests '
-                "already: they go an hour after they were decided"
-            )
+            await check_limit(self._storage, change.user, f'the server of node "{node}"')
 
 
 def _allows(node: str, change: Change) -> bool:
@@ -181,8 +154,8 @@ def _allows(node: str, change: Change) -> bool:
         return change.operation == CREATE and own
     if kind in (kinds.EVENTS, kinds.EVENTS_V1) and change.operation != DELETE:
         key = "involvedObject" if kind is kinds.EVENTS else "regarding"
-        told = [event[key] for event in (change.old, change.new) if event is not None]
-        return all(_is_own_node(node, each) for each in told)
+        events = [event for event in (change.old, change.new) if event is not None]
+        return all(_is_own_node(node, event[key]) for event in events)
     return False
 
 
@@ -192,20 +165,20 @@ def _is_own_lease(node: str, lease: Object) -> bool:
 
 
 def _is_own_node(node: str, involved: Mapping[str, Any]) -> bool:
-    # Without the UID: kubelets tell the name in its place.
+    # Not the UID: kubelets put the name of the Node there.
     return involved.get("kind") == "Node" and involved.get("name") == node
 
 
 def _node_problem(change: Change) -> str:
-    """What others decide about a Node, and this change decides; empty when it does not."""
+    """Return which change of its Node is not for a node server to make; empty for none."""
     old, new = change.old or {}, change.new or {}
     before, after = old.get("spec", {}), new.get("spec", {})
     if after.get("configSource") and after["configSource"] != before.get("configSource"):
         return "have a configSource"
     if change.operation == UPDATE and before.get("taints", []) != after.get("taints", []):
         return "change its taints"
-    labels, known = (each.get("metadata", {}).get("labels") or {} for each in (new, old))
-    changed = {key for key, _ in labels.items() ^ known.items()}
+    labels, previous = (each.get("metadata", {}).get("labels") or {} for each in (new, old))
+    changed = {key for key, _ in labels.items() ^ previous.items()}
     if forbidden := sorted(key for key in changed if not _is_own_label(key)):
         return f"change its labels {', '.join(forbidden)}"
     return ""
@@ -224,9 +197,21 @@ def _is_in(domain: str, parents: tuple[str, ...]) -> bool:
     return any(domain == parent or domain.endswith(f".{parent}") for parent in parents)
 
 
-def _told(kind: Kind, name: str) -> str:
-    return f'{kind.resource.plural} "{name}"'
+def _only_own_requests(node: str, user: User) -> Decision:
+    resource = kinds.CERTIFICATESIGNINGREQUESTS.resource
+    return _only(node, resource.plural, partial(is_requested_by, user=user))
 
 
-def _refuse(node: str, told: str) -> Forbidden:
-    return Forbidden(f'the server of node "{node}" may not {told}')
+def _only(node: str, plural: str, sees: Callable[[Object], bool]) -> Decision:
+    def refusal(obj: Object) -> Forbidden:
+        return _refuse(node, f'see {plural} "{obj["metadata"]["name"]}"')
+
+    return Decision(True, visibility=FixedVisibility(sees, refusal))
+
+
+def _reason(node: str, action: str) -> str:
+    return f'the server of node "{node}" may not {action}'
+
+
+def _refuse(node: str, action: str) -> Forbidden:
+    return Forbidden(_reason(node, action))

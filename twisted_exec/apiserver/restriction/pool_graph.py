@@ -63,7 +63,7 @@ class PoolGraph(Service):
         self._changed_for_all = 0
         self._changes: Counter[str] = Counter()  # as of pools; for all of them under no name
         self._telling: IDelayedCall | None = None
-        self.seen: frozenset[Resource] = frozenset({SECRETS.resource})
+        self.resources: frozenset[Resource] = frozenset({SECRETS.resource})
         """Of these a poollet sees what its machines need; of the dialect's other kinds, all."""
         self._followed: list[tuple[Resource, Callable[[Event], None]]] = [
             (dialect.workload, self._machine_changed)
@@ -77,7 +77,7 @@ class PoolGraph(Service):
         prefixes = ipam.prefixes(domain).resource
         self._volumes, self._interfaces = volumes, interfaces
         self._networks, self._prefixes = networks, prefixes
-        self.seen |= {volumes, interfaces, networks, prefixes}
+        self.resources |= {volumes, interfaces, networks, prefixes}
         if self._dialect.routings:
             self._know_routings(domain)
         self._followed += [
@@ -88,9 +88,9 @@ class PoolGraph(Service):
     def _know_routings(self, domain: str) -> None:
         """Routings are for a network's interfaces, and for what has their name."""
         self._addresses = routing.virtualips(domain).resource
-        self.seen |= {self._addresses}
+        self.resources |= {self._addresses}
         for of, kind in zip(routing.routings(domain), routing.routed(domain), strict=True):
-            self.seen |= {of.resource, kind.resource}
+            self.resources |= {of.resource, kind.resource}
             needs = partial(self._of_routing, kind.resource)
             take = partial(self._needy_changed, needs, "")
             self._followed.append((of.resource, partial(self._routing_changed, take)))

@@ -1,79 +1,81 @@
 """
 PoolRestriction: limits each poollet to its own pool.
 
-RBAC gives all poollets one role, which cannot say "the pool that your
-certificate names".  This says it, as Kubernetes' node authorizer and
-NodeRestriction say it for kubelets: without it one poollet could point another
-pool's address at itself and be handed its consoles.
+A poollet may read and write its own pool and the Machines that are bound to it: of a Machine only
+status, finalizers and annotations.  Of Secrets, Volumes, NetworkInterfaces, Networks and Prefixes
+it sees what these Machines need (:mod:`twisted_exec.apiserver.restriction.pool_graph`), and it may claim Volumes
+and NetworkInterfaces for them and release them.  It sees and creates its own
+CertificateSigningRequests.  It opens no consoles.
 
-Of Secrets, Volumes, NetworkInterfaces, Networks and Prefixes a poollet sees those that its
-machines need (:mod:`twisted_exec.apiserver.restriction.pool_graph`), and may claim volumes and interfaces for
-these machines and give them back.  Of CertificateSigningRequests it sees its own, and may ask
-for nobody else.  Kubernetes refuses lists to kubelets and has them ask by name; ironcore's
-poollet lists, so here a list has what may be seen and nothing else.
+Kubernetes' Node authorizer allows kubelets to get such objects by name and refuses lists of all of
+them.  The poollets of ironcore list, so here a list contains the objects that they may see.
 
-A user is a poollet when its name has the dialect's prefix or it is in the
-dialect's group; someone in the group whose name is no pool's may write nothing.
+A user is a poollet if its name begins with the dialect's prefix or if it is in the dialect's group.
+If only one of these is true, it may read and write nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.selectors import FieldSelector
-from twisted_exec.api.status import Forbidden, NotFound, TooManyRequests
-from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change, IAdmission
-from twisted_exec.apiserver.restriction.filtered_storage import IVisibility
-from twisted_exec.apiserver.restriction.own_requests import MOST_REQUESTS, OwnRequests, asks_for
+from twisted_exec.api.status import APIError, Forbidden, NotFound
+from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change
+from twisted_exec.apiserver.restriction.agents import asks_for, check_limit, is_requested_by
 from twisted_exec.apiserver.restriction.pool_graph import PoolGraph
-from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.apiserver.restriction.visibility import FixedVisibility
 from twisted_exec.apiserver.signing.csr import CLIENT, SERVING
-from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.interfaces import Attributes, Decision, IVisibility, User
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import IStorage
 
-_CLAIMED = {"volumes": ("claimRef",), "networkinterfaces": ("machineRef", "providerID")}
-"""What of the spec of these a poollet writes, first whose they are."""
+_CLAIM_FIELDS = {"volumes": ("claimRef",), "networkinterfaces": ("machineRef", "providerID")}
+"""Fields of the spec that a poollet writes; the first names the Machine that has the object."""
 
-# What a poollet may change of a Machine besides its status.
-_OWN_METADATA = ("finalizers", "annotations", "managedFields", "resourceVersion", "generation")
+_WRITABLE_METADATA = ("finalizers", "annotations", "managedFields", "resourceVersion", "generation")
+"""What a poollet may change of a Machine besides its status."""
+
+_STREAMS = ("exec", "attach", "portforward", "log")
+_OF_MANY = ("list", "watch", "deletecollection")
+_REQUESTS = kinds.CERTIFICATESIGNINGREQUESTS.resource
 
 
-@implementer(IAdmission)
 class PoolRestriction:
     """
-    Keeps each poollet to its own pool.
+    Limits each poollet of one dialect to its own pool.
 
-    :param storage: knows whose the objects of Events are.
-    :param graph: knows what each pool's machines need.
+    :param storage: for the Machines that Events are about, and the number of certificate signing
+        requests.
+    :param graph: knows what the Machines of each pool need.
+    :param pods_view: machines are shown as Pods, which are no business of poollets.
     """
 
-    def __init__(self, dialect: Dialect, storage: IStorage, graph: PoolGraph) -> None:
+    def __init__(
+        self, dialect: Dialect, storage: IStorage, graph: PoolGraph, *, pods_view: bool
+    ) -> None:
         self._dialect, self._storage, self._graph = dialect, storage, graph
+        self._pods_view = pods_view
+        self._needed = {(each.group, each.plural): each for each in graph.resources}
 
     def pool_of(self, user: User) -> str | None:
         """
-        The pool whose poollet this is, ``None`` for anyone else.
+        Return the pool whose poollet the user is; ``None`` for all other users.
 
-        :raises Forbidden: it claims to be a poollet and names no pool.
+        :raises Forbidden: the user claims to be a poollet, but is not that of one pool.
         """
         pool = self._dialect.pool_of(user.name)
-        member = self._dialect.pool_identity_group in user.groups
-        if (
-            pool is None
-            and not member
-            and not user.name.startswith(self._dialect.pool_identity_prefix)
-        ):
+        is_member = self._dialect.pool_identity_group in user.groups
+        has_prefix = user.name.startswith(self._dialect.pool_identity_prefix)
+        if pool is None and not is_member and not has_prefix:
             return None
-        if pool is None or not member:
+        if pool is None or not is_member:
             raise Forbidden(
                 f'user "{user.name}" is not the poollet of one pool: its name must be '
                 f"{self._dialect.pool_identity_prefix}POOL, its group "
@@ -81,100 +83,86 @@ class PoolRestriction:
             )
         return pool
 
-    def check_get(self, user: User, kind: Kind, obj: Object) -> None:
-        """
-        :raises Forbidden: the object belongs to another pool, or may do so.
-        """
-        pool = self.pool_of(user)
-        if pool is not None and kind is kinds.PODS:
-            raise self._refuse(pool, "see pods")
-        if pool is not None and self._is_workload(kind) and self._pool(obj) != pool:
-            raise self._refuse(
-                pool, f"see {self._dialect.noun} {obj['metadata']['name']} of another pool"
-            )
-        visibility = self.visibility_of(user, kind)
-        if pool is not None and visibility is not None and not visibility.sees(obj):
-            raise self._refuse(pool, f"see {_told(kind, obj['metadata']['name'])}")
-
-    def check_name(self, user: User, target: Target) -> None:
-        """
-        Whether something may be asked for, which may not even be there.
-
-        :raises Forbidden: none of the pool's machines needs what has this name.
-        """
-        pool = self.pool_of(user)
-        resource, name = target.kind.resource, target.name
-        if pool is None or resource not in self._graph.seen:
-            return
-        if not self._graph.sees(pool, resource, target.namespace, name):
-            raise self._refuse(
-                pool, f"see {_told(target.kind, name)}: no {self._dialect.noun} of it needs that"
-            )
-
-    def visibility_of(self, user: User, kind: Kind) -> IVisibility | None:
-        """What of a kind this user sees; ``None``: whatever it may list at all."""
-        pool = self.pool_of(user)
+    def decide(self, attributes: Attributes) -> Decision | None:
+        """Decide about a request, see :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`."""
+        is_stream = attributes.subresource in _STREAMS
+        if attributes.verb == "create" and not is_stream:
+            return None  # there is no object yet; admission sees what is to be created
+        try:
+            pool = self.pool_of(attributes.user)
+        except Forbidden as problem:
+            return Decision(False, problem.message)
         if pool is None:
             return None
-        if kind is kinds.CERTIFICATESIGNINGREQUESTS:
-            return OwnRequests(user)
-        if kind.resource not in self._graph.seen:
-            return None
-        return _NeededByPool(self._graph, pool, kind.resource)
+        if is_stream:
+            console = f"open the console of {self._dialect.noun} {attributes.name}"
+            return self._refused(pool, console)
+        resource = (attributes.group, attributes.resource)
+        if resource == ("", "pods") and self._pods_view:
+            if attributes.verb == "get":
+                return _only(lambda pod: False, lambda pod: self._refuse(pool, "see pods"))
+            return self._refused(pool, "see pods")
+        if resource == (self._dialect.group, self._dialect.workload.plural):
+            return self._decide_workload(pool, attributes)
+        if attributes.verb == "deletecollection":
+            return None  # admission refuses each
+        if resource == (_REQUESTS.group, _REQUESTS.plural):
+            is_own = partial(is_requested_by, user=attributes.user)
+            return _only(is_own, partial(self._invisible, pool, _REQUESTS))
+        if resource in self._needed:
+            return self._decide_needed(pool, attributes, self._needed[resource])
+        return None
 
-    def check_list(self, user: User, kind: Kind, chosen: FieldSelector) -> None:
-        """
-        :raises Forbidden: it would show machines of other pools.
-        """
-        pool = self.pool_of(user)
-        field = self._dialect.pool_field
-        if pool is not None and kind is kinds.PODS:
-            raise self._refuse(pool, "see pods")
-        if pool is not None and self._is_workload(kind) and chosen.required(field) != pool:
-            raise self._refuse(
-                pool,
-                f"see {self._dialect.workload.plural} without the field selector {field}={pool}",
+    def _decide_workload(self, pool: str, attributes: Attributes) -> Decision | None:
+        if attributes.verb not in _OF_MANY:
+            # Whose it is, is known when it is read.
+            return _only(
+                lambda machine: self._dialect.pool_name(machine) == pool,
+                partial(self._of_another_pool, pool),
             )
+        # The selector says it all; a visibility would cost each watch a copy of what it has sent.
+        field = self._dialect.pool_field
+        if attributes.field_selector.required(field) == pool:
+            return None
+        plural = self._dialect.workload.plural
+        return self._refused(pool, f"see {plural} without the field selector {field}={pool}")
 
-    def check_connect(self, user: User, name: str) -> None:
-        """
-        :raises Forbidden: poollets open no consoles.
-        """
-        pool = self.pool_of(user)
-        if pool is not None:
-            raise self._refuse(pool, f"open the console of {self._dialect.noun} {name}")
+    def _decide_needed(
+        self, pool: str, attributes: Attributes, resource: Resource
+    ) -> Decision | None:
+        namespace, name = attributes.namespace, attributes.name
+        # By name alone: the answer must not tell whether an object exists.
+        if attributes.verb not in _OF_MANY and not self._graph.sees(
+            pool, resource, namespace, name
+        ):
+            needs_none = f"no {self._dialect.noun} of it needs that"
+            return self._refused(pool, f'see {resource.plural} "{name}": {needs_none}')
+        refusal = partial(self._invisible, pool, resource)
+        return Decision(True, visibility=NeededByPool(self._graph, pool, resource, refusal))
 
-    def admit(self, change: Change) -> Deferred[None]:
+    def _of_another_pool(self, pool: str, machine: Object) -> Forbidden:
+        name = machine["metadata"]["name"]
+        return self._refuse(pool, f"see {self._dialect.noun} {name} of another pool")
+
+    def _invisible(self, pool: str, resource: Resource, obj: Object) -> Forbidden:
+        return self._refuse(pool, f'see {resource.plural} "{obj["metadata"]["name"]}"')
+
+    async def admit(self, change: Change) -> None:
         """As :meth:`IAdmission.admit`."""
-        return Deferred.fromCoroutine(self._admit(change))
-
-    async def _admit(self, change: Change) -> None:
         pool = self.pool_of(change.user)
         if pool is None:
             return
-        told = f"{change.operation} {change.kind.resource.plural}"
-        told += f' "{change.obj["metadata"].get("name", "")}"'
         if change.kind is kinds.EVENTS or change.kind is kinds.EVENTS_V1:
             allowed = await self._allows_event(pool, change)
         else:
             allowed = self._allows(pool, change)
         if not allowed:
-            raise self._refuse(pool, told)
+            name = change.obj["metadata"].get("name", "")
+            action = f'{change.operation} {change.kind.resource.plural} "{name}"'
+            raise self._refuse(pool, action)
         if change.kind is kinds.CERTIFICATESIGNINGREQUESTS:
-            await self._check_requests(pool, change.user)
-
-    async def _check_requests(self, pool: str, user: User) -> None:
-        """However wrong its clock or its addresses are, it does not ask without end."""
-        visibility = OwnRequests(user)
-        found = await self._storage.list(kinds.CERTIFICATESIGNINGREQUESTS.resource)
-        if sum(map(visibility.sees, found.items)) >= MOST_REQUESTS:
-            raise TooManyRequests(
-                f'the poollet of {self._dialect.pool_noun} "{pool}" has {MOST_REQUESTS} '
-                "certificate signing requests already: they go an hour after they were decided"
-            )
-
-    def _is_workload(self, kind: Kind) -> bool:
-        return kind.resource == self._dialect.workload
+            label = f'the poollet of {self._dialect.pool_noun} "{pool}"'
+            await check_limit(self._storage, change.user, label)
 
     def _pool(self, machine: Object) -> str:
         return self._dialect.pool_name(machine)
@@ -184,8 +172,8 @@ class PoolRestriction:
         if change.kind.resource == self._dialect.pool:
             return bool(name == pool)
         if change.kind is kinds.LEASES:
-            # A heartbeat is named after its pool; of that name may be a node's elsewhere, or the one
-            # by which API servers say who leads.
+            # The pool's heartbeat.  A Lease of the same name in another namespace may be that of a
+            # Node, or the leader election of the API servers.
             home = self._dialect.lease_namespace
             return bool(name == pool and home and change.obj["metadata"].get("namespace") == home)
         if change.kind is kinds.CERTIFICATESIGNINGREQUESTS and change.new is not None:
@@ -194,13 +182,13 @@ class PoolRestriction:
             )
         if change.operation != UPDATE:
             return False
-        if self._is_workload(change.kind):
+        if change.kind.resource == self._dialect.workload:
             return self._allows_machine(pool, change)
         return self._allows_claim(pool, change)
 
     def _allows_claim(self, pool: str, change: Change) -> bool:
-        """It claims what its machines name, gives that back, and tells how interfaces are."""
-        changing = _CLAIMED.get(change.kind.resource.plural)
+        """Return whether a poollet claims or releases an object, or reports on an interface."""
+        changing = _CLAIM_FIELDS.get(change.kind.resource.plural)
         resource, (namespace, name) = change.kind.resource, key_of(change.obj)
         if changing is None or change.old is None or change.new is None:
             return False
@@ -223,7 +211,7 @@ class PoolRestriction:
         return _fixed(old) == _fixed(new)
 
     async def _allows_event(self, pool: str, change: Change) -> bool:
-        """A poollet reports of its own machines and its own pool, and of nothing else."""
+        """Return whether an Event is about the pool or one of its Machines."""
         if change.operation == DELETE:
             return False
         key = "involvedObject" if change.kind is kinds.EVENTS else "regarding"
@@ -233,36 +221,53 @@ class PoolRestriction:
         return True
 
     async def _is_own(self, pool: str, involved: Object) -> bool:
-        named = (involved.get("apiVersion"), involved.get("kind"))
+        kind = (involved.get("apiVersion"), involved.get("kind"))
         workload, own_pool = self._dialect.workload, self._dialect.pool
-        if named == (own_pool.api_version, own_pool.kind):
+        if kind == (own_pool.api_version, own_pool.kind):
             return bool(involved.get("name") == pool)
-        if named != (workload.api_version, workload.kind):
+        if kind != (workload.api_version, workload.kind):
             return False
         namespace, name = involved.get("namespace", ""), involved.get("name", "")
         try:
             machine = await self._storage.get(workload, namespace, name)
         except NotFound:
             return False
-        # Without the UID it could be another machine of that name.
+        # A Machine of the same name may have been deleted, or belong to another pool now.
         same = machine["metadata"]["uid"] == involved.get("uid")
         return same and self._pool(machine) == pool
 
-    def _refuse(self, pool: str, told: str) -> Forbidden:
-        return Forbidden(f'the poollet of {self._dialect.pool_noun} "{pool}" may not {told}')
+    def _reason(self, pool: str, action: str) -> str:
+        return f'the poollet of {self._dialect.pool_noun} "{pool}" may not {action}'
+
+    def _refuse(self, pool: str, action: str) -> Forbidden:
+        return Forbidden(self._reason(pool, action))
+
+    def _refused(self, pool: str, action: str) -> Decision:
+        return Decision(False, self._reason(pool, action))
 
 
 @implementer(IVisibility)
-class _NeededByPool:
-    """What a pool's machines need."""
+class NeededByPool:
+    """The objects of one resource that the Machines of a pool need."""
 
-    def __init__(self, graph: PoolGraph, pool: str, resource: Resource) -> None:
+    def __init__(
+        self,
+        graph: PoolGraph,
+        pool: str,
+        resource: Resource,
+        refusal: Callable[[Object], APIError],
+    ) -> None:
         self._graph, self._pool, self._resource = graph, pool, resource
+        self._refusal = refusal
 
     def sees(self, obj: Object) -> bool:
         """As :meth:`IVisibility.sees`."""
         namespace, name = key_of(obj)
         return self._graph.sees(self._pool, self._resource, namespace, name)
+
+    def refusal(self, obj: Object) -> APIError:
+        """As :meth:`IVisibility.refusal`."""
+        return self._refusal(obj)
 
     def since(self) -> int:
         """As :meth:`IVisibility.since`."""
@@ -272,17 +277,17 @@ class _NeededByPool:
         """As :meth:`IVisibility.follow`."""
         known = self._graph.changes(self._pool)
 
-        def look() -> None:
+        def compare() -> None:
             nonlocal known
             before, known = known, self._graph.changes(self._pool)
-            if known != before:  # else it was about another pool
+            if known != before:  # else another pool's Machines have changed
                 changed()
 
-        return self._graph.on_change(look)
+        return self._graph.on_change(compare)
 
 
-def _told(kind: Kind, name: str) -> str:
-    return f'{kind.resource.plural} "{name}"'
+def _only(sees: Callable[[Object], bool], refusal: Callable[[Object], APIError]) -> Decision:
+    return Decision(True, visibility=FixedVisibility(sees, refusal))
 
 
 def _without(obj: Object, keys: Iterable[str]) -> Object:
@@ -290,9 +295,9 @@ def _without(obj: Object, keys: Iterable[str]) -> Object:
     return {**obj, "spec": spec}
 
 
-def _fixed(machine: Mapping[str, Any]) -> Object:
-    """Everything of a Machine that its poollet must leave as it is."""
+def _fixed(obj: Mapping[str, Any]) -> Object:
+    """Return the parts of an object that a poollet must not change."""
     metadata = {
-        key: value for key, value in machine["metadata"].items() if key not in _OWN_METADATA
+        key: value for key, value in obj["metadata"].items() if key not in _WRITABLE_METADATA
     }
-    return {**machine, "metadata": metadata}
+    return {**obj, "metadata": metadata}

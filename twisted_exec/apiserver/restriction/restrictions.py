@@ -1,89 +1,135 @@
 """
-The restrictions of poollets, of every dialect that a server has, and of node servers.
+What applies to poollets, node servers and members of the exposed group beyond their roles.
+
+RBAC gives all poollets one role, which cannot say "the pool that your certificate names".
+Without a restriction, one poollet could report its own address as that of another pool and receive
+the consoles of that pool's Machines.
+
+The restrictions come in two steps, as Kubernetes' Node authorizer and its admission plugin
+NodeRestriction do: :class:`RestrictedAuthorizer` decides by the request alone, and tells for which
+objects it is allowed; :class:`Restrictions` as an admission decides on writes, when both states of
+the object are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.selectors import FieldSelector
+from twisted_exec.api.kinds import PODS, Kind
 from twisted_exec.apiserver.interfaces import Change, IAdmission
-from twisted_exec.apiserver.restriction.exposed import visibility_of
-from twisted_exec.apiserver.restriction.filtered_storage import IVisibility
+from twisted_exec.apiserver.restriction.exposed import ExposedRestriction
 from twisted_exec.apiserver.restriction.nodes import NodeRestriction
 from twisted_exec.apiserver.restriction.pool_graph import PoolGraph
 from twisted_exec.apiserver.restriction.pools import PoolRestriction
-from twisted_exec.apiserver.serving.verbs import Target
-from twisted_exec.auth.interfaces import User
+from twisted_exec.apiserver.restriction.visibility import intersection
+from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer
 from twisted_exec.storage.interfaces import IStorage
+
+
+class Restriction(Protocol):
+    """The restriction of one group of users."""
+
+    def decide(self, attributes: Attributes) -> Decision | None:
+        """
+        Decide about a request for stored objects, or for a stream of one.
+
+        :return: ``None`` if the user is not in the group, or may do whatever roles allow.
+        """
+
+    async def admit(self, change: Change) -> None:
+        """As :meth:`IAdmission.admit`."""
 
 
 @implementer(IAdmission)
 class Restrictions:
     """
-    Lets happen what every dialect's :class:`PoolRestriction` lets happen, and :class:`NodeRestriction`.
+    The restrictions of one API server.
 
-    A poollet of one dialect is an ordinary user to the restrictions of the others; its own
+    A poollet of one dialect is an ordinary user to the restrictions of the other dialects; its own
     refuses every write that it does not expressly allow.
+
+    :param kinds: that the server serves.
+    :ivar graphs: services to start after the store.
     """
 
-    def __init__(self, dialects: Iterable[Dialect], storage: IStorage, clock: IReactorTime) -> None:
-        self._dialects = tuple(dialects)
-        self._each: list[PoolRestriction | NodeRestriction] = [NodeRestriction(storage)]
-        self.followers: list[PoolGraph] = []
-        """To be started after the store."""
-        for dialect in self._dialects:
-            graph = PoolGraph(dialect, storage, clock)
-            self._each.append(PoolRestriction(dialect, storage, graph))
-            self.followers.append(graph)
+    def __init__(
+        self,
+        kinds: Iterable[Kind],
+        dialects: Sequence[Dialect],
+        storage: IStorage,
+        clock: IReactorTime,
+    ) -> None:
+        listed = [kind for kind in kinds if kind.listed]
+        # Reviews are not restricted: poollets review their own clients.
+        self._restricted = {(each.resource.group, each.resource.plural) for each in listed}
+        # Pods of Nodes are another kind of the same name.
+        pods_view = PODS in listed
+        self.graphs = [PoolGraph(dialect, storage, clock) for dialect in dialects]
+        self._restrictions: list[Restriction] = [
+            ExposedRestriction(dialects, pods_view=pods_view),
+            NodeRestriction(storage, pods_view=pods_view),
+            *(
+                PoolRestriction(dialect, storage, graph, pods_view=pods_view)
+                for dialect, graph in zip(dialects, self.graphs, strict=True)
+            ),
+        ]
 
-    def pool_of(self, user: User) -> str | None:
+    def decide(self, attributes: Attributes) -> Decision:
         """
-        The pool whose poollet this is, ``None`` for anyone else.
+        Combine the decisions of all restrictions: the first refusal, or every visibility.
 
-        :raises Forbidden: it claims to be a poollet and names no pool.
+        A decision that allows a request is no permission: roles must allow it as well.
         """
-        pools = [restriction.pool_of(user) for restriction in self._each]
-        return next((pool for pool in pools if pool is not None), None)
-
-    def check_get(self, user: User, kind: Kind, obj: Object) -> None:
-        """As :meth:`PoolRestriction.check_get`."""
-        for restriction in self._each:
-            restriction.check_get(user, kind, obj)
-
-    def check_list(self, user: User, kind: Kind, chosen: FieldSelector) -> None:
-        """As :meth:`PoolRestriction.check_list`."""
-        for restriction in self._each:
-            restriction.check_list(user, kind, chosen)
-
-    def check_name(self, user: User, target: Target) -> None:
-        """As :meth:`PoolRestriction.check_name`."""
-        for restriction in self._each:
-            restriction.check_name(user, target)
-
-    def visibility_of(self, user: User, kind: Kind) -> IVisibility | None:
-        """As :meth:`PoolRestriction.visibility_of`; also of who comes for another cluster."""
-        exposed = visibility_of(user, kind, self._dialects)
-        if exposed is not None:
-            return exposed
-        sights = (restriction.visibility_of(user, kind) for restriction in self._each)
-        return next((visibility for visibility in sights if visibility is not None), None)
-
-    def check_connect(self, user: User, name: str) -> None:
-        """As :meth:`PoolRestriction.check_connect`."""
-        for restriction in self._each:
-            restriction.check_connect(user, name)
+        combined = Decision(True)
+        if (attributes.group, attributes.resource) not in self._restricted:
+            return combined
+        for restriction in self._restrictions:
+            decision = restriction.decide(attributes)
+            if decision is None:
+                continue
+            if not decision.allowed:
+                return decision
+            visibility = intersection(combined.visibility, decision.visibility)
+            combined = replace(combined, visibility=visibility)
+        return combined
 
     def admit(self, change: Change) -> Deferred[None]:
         """As :meth:`IAdmission.admit`."""
         return Deferred.fromCoroutine(self._admit(change))
 
     async def _admit(self, change: Change) -> None:
-        for restriction in self._each:
+        for restriction in self._restrictions:
             await restriction.admit(change)
+
+
+@implementer(IAuthorizer)
+class RestrictedAuthorizer:
+    """
+    Allows what another authorizer and the restrictions allow.
+
+    :param authorizer: the other one, which is asked first: its refusal names the missing right.
+    """
+
+    def __init__(self, authorizer: IAuthorizer, restrictions: Restrictions) -> None:
+        self._authorizer, self._restrictions = authorizer, restrictions
+
+    def authorize(self, attributes: Attributes) -> Deferred[Decision]:
+        """As :meth:`IAuthorizer.authorize`."""
+        decided: Deferred[Decision] = self._authorizer.authorize(attributes)
+        return decided.addCallback(self._restrict, attributes)
+
+    def _restrict(self, decision: Decision, attributes: Attributes) -> Decision:
+        if not decision.allowed:
+            return decision
+        restricted = self._restrictions.decide(attributes)
+        if not restricted.allowed:
+            return restricted
+        visibility = intersection(decision.visibility, restricted.visibility)
+        return replace(decision, visibility=visibility)

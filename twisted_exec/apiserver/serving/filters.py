@@ -22,12 +22,19 @@ from twisted.internet.interfaces import IAddress
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds import NAMESPACES
+from twisted_exec.api.selectors import EVERYTHING, FieldSelector
 from twisted_exec.api.status import Forbidden, NotFound, TooManyRequests, Unauthorized
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.credentials import CredentialHeaders, PresentedCredentials
 from twisted_exec.auth.impersonation import impersonation
-from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.interfaces import (
+    Attributes,
+    Decision,
+    IAuthenticator,
+    IAuthorizer,
+    User,
+)
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 
@@ -167,14 +174,17 @@ class Gate:
         self._log.debug("{sender!r} acts as {user!r}", sender=sender.name, user=asked.user.name)
         return asked.user
 
-    async def authorize(self, attributes: Attributes) -> None:
+    async def authorize(self, attributes: Attributes) -> Decision:
         """
-        :raises Forbidden: they may not.
-        :raises NotFound: it is not there to them.
+        Make sure that a request is allowed.
+
+        :return: the decision; its visibility must be applied to the objects of the answer.
+        :raises Forbidden: it is not allowed.
+        :raises NotFound: it is not allowed, and the user may not know that the object exists.
         """
         decision = await self._authorizer.authorize(attributes)
         if decision.allowed:
-            return
+            return decision
         if decision.hidden:
             raise hidden(attributes, decision.reason)
         raise forbidden(attributes, decision.reason)
@@ -190,8 +200,10 @@ class Gate:
         return asked
 
 
-def attributes_of(user: User, verb: str, target: Target) -> Attributes:
-    """What a verb on a target means to an authorizer."""
+def attributes_of(
+    user: User, verb: str, target: Target, field_selector: FieldSelector = EVERYTHING
+) -> Attributes:
+    """Return what an authorizer is asked about a verb on a target."""
     resource = target.kind.resource
     # As in Kubernetes, a namespace lies within itself, so its own roles can show it.
     own = target.name if target.kind is NAMESPACES else ""
@@ -204,6 +216,7 @@ def attributes_of(user: User, verb: str, target: Target) -> Attributes:
         subresource=target.subresource,
         namespace=target.namespace or own,
         name=target.name,
+        field_selector=field_selector,
     )
 
 

@@ -20,10 +20,8 @@ from twisted_exec.api.status import (
     UnsupportedMediaType,
     one_line,
 )
-from twisted_exec.apiserver.restriction.filtered_storage import IVisibility
-from twisted_exec.apiserver.restriction.restrictions import Restrictions
 from twisted_exec.apiserver.serving.encoding import list_pieces, object_json
-from twisted_exec.apiserver.serving.filters import APIRequest, Gate, Limits
+from twisted_exec.apiserver.serving.filters import APIRequest, Gate, Limits, attributes_of
 from twisted_exec.apiserver.serving.query import (
     LIST,
     OBJECT,
@@ -41,7 +39,7 @@ from twisted_exec.apiserver.serving.query import (
 )
 from twisted_exec.apiserver.serving.verbs import Page, Target, Verbs
 from twisted_exec.apiserver.serving.watch import Watches
-from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.interfaces import IVisibility, User
 from twisted_exec.streaming.http.paced import respond_pieces
 from twisted_exec.streaming.http.routes import Routes
 from twisted_exec.streaming.http.site import Request, respond_json
@@ -81,12 +79,11 @@ class REST:
         verbs: Verbs,
         watches: Watches,
         gate: Gate,
-        restrictions: Restrictions,
         limits: Limits,
         now: Callable[[], float],
     ) -> None:
         self._verbs, self._watches, self._gate = verbs, watches, gate
-        self._restrictions, self._limits, self._now = restrictions, limits, now
+        self._limits, self._now = limits, now
 
     def add_to(self, routes: Routes, kind: Kind) -> None:
         """Add a kind's routes, but those of its connect subresources."""
@@ -146,8 +143,7 @@ class REST:
         with self._limits.short(user):
             visibility = await self._visibility(user, "list", target, chosen)
             form = _form(request, query, (LIST,))
-            verbs = self._verbs if visibility is None else self._verbs.through(visibility)
-            page = await verbs.list(target, chosen)
+            page = await self._verbs.through(visibility).list(target, chosen)
         # Who reads slowly keeps nobody waiting.
         await self._respond_list(request, target.kind, page, form)
 
@@ -167,67 +163,78 @@ class REST:
         self, user: User, verb: str, target: Target, chosen: ListOptions
     ) -> IVisibility | None:
         """
-        What of a collection its user gets to see; ``None``: all of it.
+        Authorize a verb on a collection.
 
-        :raises Forbidden: nothing.
+        :return: the objects that the verb is allowed for; ``None`` for all.
+        :raises Forbidden: the verb is not allowed.
         """
-        # Whoever selects one name asks for no more than that one.
+        # A selector for one name asks for no more than that object, and needs no other right.
         name = chosen.fields.required("metadata.name") or ""
         named = Target(target.kind, target.namespace, name)
-        await self._gate.authorize_target(user, verb, named)
-        self._restrictions.check_list(user, target.kind, chosen.fields)
-        return self._restrictions.visibility_of(user, target.kind)
+        decision = await self._gate.authorize(attributes_of(user, verb, named, chosen.fields))
+        return decision.visibility
+
+    async def _authorized(self, request: APIRequest, verb: str, target: Target) -> Verbs:
+        """
+        Authorize a verb on one object.
+
+        :return: the verbs, limited to the objects that this verb is allowed for.
+        :raises Forbidden: the verb is not allowed.
+        """
+        decision = await self._gate.authorize(attributes_of(request.requester, verb, target))
+        return self._verbs.through(decision.visibility)
 
     async def _get(self, request: APIRequest, target: Target) -> None:
-        await self._gate.authorize_target(request.requester, "get", target)
+        verbs = await self._authorized(request, "get", target)
         query = Query(request.args)
         form, at_least = _form(request, query), query.version()
-        self._restrictions.check_name(request.requester, target)
-        obj = await self._verbs.get(target, at_least)
-        self._restrictions.check_get(request.requester, target.kind, obj)
+        obj = await verbs.get(target, at_least)
         self._respond(request, 200, target.kind, obj, form)
 
     async def _create(self, request: APIRequest, target: Target) -> None:
-        await self._gate.authorize_target(request.requester, "create", target)
+        verbs = await self._authorized(request, "create", target)
         query = Query(request.args)
         options = write_options(query, "CreateOptions", agent=_agent(request))
         form = _form(request, query)
         body = read_body(request, target.kind, options)
         with _advised(request, options):
-            obj = await self._verbs.create(request.requester, target, body, options)
+            obj = await verbs.create(request.requester, target, body, options)
         self._respond(request, 201, target.kind, obj, form, options)
 
     async def _update(self, request: APIRequest, target: Target) -> None:
-        await self._gate.authorize_target(request.requester, "update", target)
-        await self._check_visible(request, target)
+        verbs = await self._authorized(request, "update", target)
         query = Query(request.args)
         options = write_options(query, "UpdateOptions", agent=_agent(request))
         form = _form(request, query)
         body = read_body(request, target.kind, options)
         with _advised(request, options):
-            obj = await self._verbs.update(request.requester, target, body, options)
+            obj = await verbs.update(request.requester, target, body, options)
         self._respond(request, 200, target.kind, obj, form, options)
 
     async def _patch(self, request: APIRequest, target: Target) -> None:
-        await self._gate.authorize_target(request.requester, "patch", target)
-        await self._check_visible(request, target)
+        verbs = await self._authorized(request, "patch", target)
         query, media_type = Query(request.args), _patch_type(request)
         applying = media_type == patch.APPLY
         options = patch_options(query, agent=_agent(request), applying=applying)
         form = _form(request, query)
         with _advised(request, options):
             if applying:
-                obj, created = await self._apply(request, target, query, options)
+                obj, created = await self._apply(request, verbs, target, query, options)
             else:
                 schema = strategy.full_schema(target.kind)
                 raw, duplicates = request.content.read(), options.duplicates
                 make = patch.reader(media_type, raw, duplicates, schema)
-                obj = await self._verbs.patch(request.requester, target, make, options)
+                obj = await verbs.patch(request.requester, target, make, options)
                 created = False
         self._respond(request, 201 if created else 200, target.kind, obj, form, options)
 
     async def _apply(
-        self, request: APIRequest, target: Target, query: Query, options: WriteOptions
+        self,
+        request: APIRequest,
+        verbs: Verbs,
+        target: Target,
+        query: Query,
+        options: WriteOptions,
     ) -> tuple[Object, bool]:
         """
         Server-side apply makes what is missing: that is a create as well.
@@ -237,12 +244,12 @@ class REST:
         """
         config = patch.configuration(request.content.read(), options.duplicates)
         try:
-            await self._verbs.get(target)
+            await verbs.get(target)
             may_create = False
         except NotFound:
             await self._gate.authorize_target(request.requester, "create", target)
             may_create = True
-        return await self._verbs.apply(
+        return await verbs.apply(
             request.requester,
             target,
             config,
@@ -252,12 +259,11 @@ class REST:
         )
 
     async def _delete(self, request: APIRequest, target: Target) -> None:
-        await self._gate.authorize_target(request.requester, "delete", target)
-        await self._check_visible(request, target)
+        verbs = await self._authorized(request, "delete", target)
         told = _delete_options(request)
         options = write_options(Query(request.args), "DeleteOptions", told)
         with _advised(request, options):
-            obj, gone = await self._verbs.delete(
+            obj, gone = await verbs.delete(
                 request.requester, target, options, told.get("preconditions") or {}
             )
         if gone:
@@ -265,26 +271,16 @@ class REST:
         else:
             respond_json(request, 200, obj)
 
-    async def _check_visible(self, request: APIRequest, target: Target) -> None:
-        """What may not be read may not be guessed at by writes that fail either."""
-        if self._restrictions.pool_of(request.requester) is None:
-            return
-        self._restrictions.check_name(request.requester, target)
-        try:
-            obj = await self._verbs.get(target)
-        except NotFound:
-            return
-        self._restrictions.check_get(request.requester, target.kind, obj)
-
     async def _delete_collection(self, request: APIRequest, target: Target) -> None:
         user, query = request.requester, Query(request.args)
         with self._limits.short(user):
-            await self._gate.authorize_target(user, "deletecollection", target)
             chosen = list_options(query)
-            self._restrictions.check_list(user, target.kind, chosen.fields)
+            asked = attributes_of(user, "deletecollection", target, chosen.fields)
+            decision = await self._gate.authorize(asked)
+            verbs = self._verbs.through(decision.visibility)
             options = write_options(query, "DeleteOptions", _delete_options(request))
             with _advised(request, options):
-                page = await self._verbs.delete_collection(user, target, chosen, options)
+                page = await verbs.delete_collection(user, target, chosen, options)
         await self._respond_list(request, target.kind, page, Form())
 
     async def _respond_list(self, request: APIRequest, kind: Kind, page: Page, form: Form) -> None:

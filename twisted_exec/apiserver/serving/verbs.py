@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Self
 
 from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.encoded import json_text
@@ -37,7 +38,7 @@ from twisted_exec.apiserver.interfaces import (
     IAdmission,
     IMutatingAdmission,
 )
-from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage, IVisibility
+from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage
 from twisted_exec.apiserver.serving import field_validation
 from twisted_exec.apiserver.serving.garbage_collection import with_collector_finalizer
 from twisted_exec.apiserver.serving.query import (
@@ -46,7 +47,7 @@ from twisted_exec.apiserver.serving.query import (
     WriteOptions,
     continue_token,
 )
-from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.interfaces import IVisibility, User
 from twisted_exec.storage.history import check_version_reached, key_of
 from twisted_exec.storage.interfaces import IStorage, Listing
 
@@ -116,16 +117,24 @@ class Verbs:
         collected: bool = False,
     ) -> None:
         self._collected = collected
-        self._storage = storage
+        self._storage = self._visible = storage
         self._admissions = admissions
         self._mutating: list[IMutatingAdmission] = [
             each for each in admissions if IMutatingAdmission.providedBy(each)
         ]
         self._now = now
 
-    def through(self, visibility: IVisibility) -> Verbs:
-        """The same as someone has them who does not see every object; to look at only."""
-        return Verbs(FilteredStorage(self._storage, visibility), self._admissions, self._now)
+    def through(self, visibility: IVisibility | None) -> Self:
+        """
+        Return the verbs of a user who may see only some of the objects.
+
+        Each verb reads the object first, so the others can neither be changed nor deleted.
+        """
+        if visibility is None:
+            return self
+        verbs = copy.copy(self)
+        verbs._visible = FilteredStorage(self._storage, visibility)
+        return verbs
 
     async def get(self, target: Target, at_least: int | None = None) -> Object:
         """
@@ -139,7 +148,7 @@ class Verbs:
         if not stale and at_least:
             check_version_reached(at_least, await self._storage.current())
             stale = True
-        return await self._storage.get(resource, namespace, name, stale=stale)
+        return await self._visible.get(resource, namespace, name, stale=stale)
 
     async def list(self, target: Target, options: ListOptions) -> Page:
         """
@@ -165,7 +174,7 @@ class Verbs:
         resource, namespace = target.kind.resource, target.namespace
         stale = options.stale or 0 < options.at_least <= self._storage.version()
         try:
-            listing = await self._storage.list(
+            listing = await self._visible.list(
                 resource, namespace, version=options.version, stale=stale
             )
         except Expired:

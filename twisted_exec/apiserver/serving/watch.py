@@ -27,7 +27,7 @@ from twisted_exec.api import table
 from twisted_exec.api.encoded import json_bytes, json_of
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import APIError, Expired
-from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage, IVisibility
+from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage
 from twisted_exec.apiserver.serving.encoding import (
     EventLines,
     empty_list,
@@ -38,6 +38,7 @@ from twisted_exec.apiserver.serving.encoding import (
 from twisted_exec.apiserver.serving.query import WatchOptions
 from twisted_exec.apiserver.serving.verbs import Target, selected
 from twisted_exec.apiserver.serving.watch_streams import Lines, stream_of
+from twisted_exec.auth.interfaces import IVisibility
 from twisted_exec.storage.history import check_version_reached, versioned
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IStorage
 from twisted_exec.streaming.http.site import Request
@@ -213,7 +214,7 @@ class Watches:
         """
         Answer a request with a watch; returns when it is over.
 
-        :param visibility: what its client sees; ``None``: everything.
+        :param visibility: the objects that the client may see; ``None`` for all.
         """
         storage = (
             self._storage if visibility is None else FilteredStorage(self._storage, visibility)
