@@ -60,7 +60,7 @@ class FaultTests(PoolletCase):
         await self.stop()
         await self.start(client_ca="", requestheader_ca="")
         (told,) = self.warnings(events)
-        self.assertIn("no API server can pass consoles on", told)
+        self.assertIn("no API server can forward consoles", told)
         self.assertIn("--requestheader-client-ca-file", told)
         self.assertIn("--client-ca-file", told)
 

@@ -1,3 +1,3 @@
 """
-Program: the machinepoollet, between one pool and its runtime.
+Program: the machinepoollet, which connects one pool to its machine runtime.
 """

@@ -1,12 +1,12 @@
 """
-The certificate by which a poollet is known to its API server, when it gets it from there.
+The client certificate of a poollet, signed by way of its API server.
 
-A poollet that has none yet asks with what it was given to begin with, such as a bootstrap
-token: that need not be good for anything else, nor for long.  From then on it is itself, and renews
-the certificate as itself.  Only when that has ended, as after a long time off, the beginning is
-needed once more.
+Without a certificate a poollet requests one with its bootstrap kubeconfig, for example a bootstrap
+token, which needs no other permissions and may expire soon.  From then on the poollet authenticates
+with its certificate and renews it by itself.  The bootstrap kubeconfig is needed again only if the
+certificate has expired, for example while the host was off.
 
-As kubelets do it: ``pkg/kubelet/certificate/bootstrap`` of Kubernetes.
+As in kubelets: ``pkg/kubelet/certificate/bootstrap`` of Kubernetes.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _LOOK_SECONDS = 0.2
 
 class ClientCertificate(SignedCertificate):
     """
-    What a poollet is known by, as ``client.crt`` and ``client.key``.
+    The poollet's client certificate, as ``client.crt`` and ``client.key``.
 
-    :param beginning: the API server, and who we are as long as there is no certificate.
-    :param client_of: makes a client of a configuration that is asked for each time.
-    :param directory: where the files are; made when it is missing.
+    :param beginning: the bootstrap kubeconfig, used while there is no certificate.
+    :param client_of: creates a client from a function that returns the current configuration.
+    :param directory: of the two files; created if missing.
     :param now: seconds since the epoch.
     """
 
@@ -79,11 +79,11 @@ class ClientCertificate(SignedCertificate):
 
     @property
     def client(self) -> IKubeClient:
-        """Of who has the certificate; of no use before :meth:`when_known`."""
+        """Client with the certificate; unusable before :meth:`when_known` fires."""
         return self._clients[True]
 
     def config(self) -> ClientConfig:
-        """The API server, and the certificate that there is."""
+        """Return the configuration of the API server with the current certificate."""
         own = replace(
             self._beginning(),
             certificate=Material(path=self.certificate),
@@ -99,16 +99,17 @@ class ClientCertificate(SignedCertificate):
 
     def start(self) -> None:
         """
-        Ask when need be, until :meth:`stop`.
+        Request and renew the certificate until :meth:`stop`.
 
-        :raises TLSConfigError: the directory cannot be made, or the pool cannot be named.
+        :raises TLSConfigError: the directory cannot be created, or the pool's name is no valid
+            subject.
         """
         self.make_directory()
         self.request()
         self.run()
 
     def when_known(self) -> Deferred[None]:
-        """Fires when there is a certificate; may be cancelled."""
+        """Return a Deferred that fires once there is a certificate; it may be cancelled."""
 
         async def known() -> None:
             while not self._is_good():
@@ -117,22 +118,22 @@ class ClientCertificate(SignedCertificate):
         return Deferred.fromCoroutine(known())
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the API server."""
         for client in self._clients.values():
             close = getattr(client, "close", None)
             if close is not None:
                 await close()
 
     def request(self) -> Issued:
-        """As :meth:`SignedCertificate.request`."""
+        """See :meth:`SignedCertificate.request`."""
         return request_client(self._name, [self._group])
 
     def asking(self) -> IKubeClient:
-        """As :meth:`SignedCertificate.asking`: as ourselves, if anybody knows us."""
+        """See :meth:`SignedCertificate.asking`: with the certificate while it is valid."""
         return self._clients[self._is_good()]
 
     def shortcoming(self, certificate: x509.Certificate) -> str:
-        """As :meth:`SignedCertificate.shortcoming`: whom it does not name."""
+        """See :meth:`SignedCertificate.shortcoming`: the certificate names another subject."""
         names = [
             str(each.value)
             for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -140,16 +141,16 @@ class ClientCertificate(SignedCertificate):
         return "" if names == [self._name] else self._name
 
     def explained(self, problem: APIError) -> str:
-        """As :meth:`SignedCertificate.explained`."""
+        """See :meth:`SignedCertificate.explained`."""
         if problem.code != Unauthorized.code:
             return problem.message
         return (
-            f"{problem.message}: the API server does not know whom --bootstrap-kubeconfig names; "
-            "twisted-exec token create makes a new one"
+            f"{problem.message}: the API server does not accept the credentials of "
+            "--bootstrap-kubeconfig; create a new token with twisted-exec token create"
         )
 
     def _is_good(self) -> bool:
-        """Whether somebody who is asked would know us by what is there."""
+        """Return whether the stored certificate is still valid for authentication."""
         certificate = self.found()
         if certificate is None:
             return False

@@ -1,5 +1,5 @@
 """
-Doors of the poollet.
+Interfaces of the poollet.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class IPoollet(IService):
 
     def when_ready() -> Deferred[None]:
         """
-        Fires when it listens and its pool is registered; fails with what kept
-        it from listening.
+        Return a Deferred that fires when the poollet listens and its pool is registered.
+
+        It fails with the error that kept the poollet from listening.
         """

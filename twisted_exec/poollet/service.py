@@ -1,9 +1,9 @@
 """
-The poollet: everything of one pool, as a service.
+The poollet of one pool, as a Twisted service.
 
-It listens, registers the pool, keeps the runtime's machines as the API wants
-them, and passes consoles on.  What happens to a Machine ends its sessions here,
-at once: the watch that tells of it is already open.
+It listens, registers the pool, reconciles the runtime's machines with the API and serves consoles.
+A Machine that is deleted, powered off or rebound ends its sessions at once, because the watch that
+reports the change is open here anyway.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.server import ServerTLS
 
 SIGNER = "twisted-exec.dev/poollet-serving"
-"""Who signs what poollets of our own make show."""
+"""Signer of the serving certificates that poollets request."""
 
 MAX_BODY_BYTES = 64 << 10
 RETIRE_SECONDS = 2.0
@@ -71,25 +71,25 @@ RETIRE_SECONDS = 2.0
 @dataclass(frozen=True)
 class Settings:
     """
-    What a poollet is told.  Paths are PEM files; they are read again when they change.
+    Configuration of a poollet.  Paths are PEM files, read again when they change.
 
-    :param listen: a Twisted endpoint string without TLS; port 0 is any free one.
-    :param client_ca: the user CA; empty knows no users by certificate.
-    :param requestheader_ca: the forwarding CA; empty trusts no proxy.
-    :param requestheader_names: common names of the proxies to trust.
-    :param addresses: where the API server reaches us; none means this host's own.
+    :param listen: a Twisted endpoint string without TLS; port 0 picks a free port.
+    :param client_ca: CA of user certificates; empty accepts no user certificates.
+    :param requestheader_ca: CA of proxies that forward users; empty trusts no proxy.
+    :param requestheader_names: common names of the trusted proxies.
+    :param addresses: where the API server reaches this poollet; empty means this host's own.
     :param pool_proxy_suffices: users that need no permission on the machine.
-    :param runtime_ca: the CA of runtimes whose exec URLs are ``https``.
-    :param trusted_uids: users besides root and ours whose UNIX sockets are dialled.
-    :param runtime: the gRPC target of the runtime, which tells what its exec URLs may
-        lead to; empty when it is in this process.
-    :param exec_allowed: hosts besides this one and the runtime's that exec URLs may lead to.
-    :param certificate_directory: where certificate and key are that the API server is asked
-        for, instead of ``certificate`` and ``key``.
-    :param signer: who signs them.
+    :param runtime_ca: CA of runtimes whose exec URLs are ``https``.
+    :param trusted_uids: owners of UNIX sockets that may be dialled, besides root and our own user.
+    :param runtime: gRPC target of the runtime, which limits its exec URLs; empty for a runtime in
+        this process.
+    :param exec_allowed: hosts that exec URLs may point to, besides this host and the runtime's.
+    :param certificate_directory: directory of a certificate that the API server signs, instead of
+        ``certificate`` and ``key``.
+    :param signer: signerName of that certificate.
     :param downward: fields of Machines that the runtime gets as labels and annotations.
-    :param about: the same of what Machines refer to; the dialect's names alone by default.
-    :param allowed_origins: sites besides this server's own whose pages may ask.
+    :param about: the same for objects that Machines refer to; by default their names only.
+    :param allowed_origins: other web sites whose pages may open consoles (CORS).
     """
 
     pool: str
@@ -116,9 +116,9 @@ class Settings:
 
 
 _NO_PROXY = (
-    "pool {pool}: no API server can pass consoles on: it would come with a certificate, and no CA "
-    "for it is given; see --requestheader-client-ca-file, or --client-ca-file for one that "
-    "forwards nobody"
+    "pool {pool}: no API server can forward consoles, because no CA for its client certificate is "
+    "configured; see --requestheader-client-ca-file, or --client-ca-file for an API server that "
+    "forwards no users"
 )
 
 
@@ -127,13 +127,13 @@ class Poollet(Service):
     """
     Runs the machines of one pool on a machine runtime.
 
-    :param client: of the API server, as the poollet of this pool.
+    :param client: of the API server, with the poollet's credentials.
     :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
-    :param audit: where session records go.
-    :param authorizer: instead of asking the API server.
-    :param checks: called when starting; what one raises keeps the poollet from it.
-    :param identity: by which it is known to the API server, when it gets that from there: it
-        begins as soon as there is one.
+    :param audit: the sink for session records.
+    :param authorizer: replaces SubjectAccessReviews to the API server.
+    :param checks: called at the start; an exception prevents it.
+    :param identity: the client certificate, if the API server signs it; the poollet starts once
+        there is one.
     """
 
     _log = Logger()
@@ -169,7 +169,7 @@ class Poollet(Service):
         self._make_health()
 
     def _make_copies(self, dialect: Dialect) -> None:
-        """What is followed in the API."""
+        """Create the watches of the API."""
 
         def follow(resource: Resource, selector: str, on_change: Change) -> Reflector:
             return Reflector(
@@ -184,7 +184,7 @@ class Poollet(Service):
         self._copies = (self.machines, self.classes, self.pools)
 
     def _make_work(self, now: Callable[[], float]) -> None:
-        """What is done with the runtime."""
+        """Create the loop, the pool controller and the event forwarder."""
         settings = self.settings
 
         def synced() -> bool:
@@ -234,7 +234,7 @@ class Poollet(Service):
         )
 
     def _make_route(self) -> None:
-        """What is served."""
+        """Create the HTTP routes."""
         settings, reactor = self.settings, self._reactor
         self.registry = new_registry()
         self.sessions = Sessions(
@@ -328,7 +328,7 @@ class Poollet(Service):
         try:
             await self._client.get(self.settings.dialect.pool, self.pool)
         except APIError as error:
-            if error.code != NotFound.code:  # an answer is an answer
+            if error.code != NotFound.code:  # any answer shows that the server works
                 raise
 
     def _probe_copies(self) -> None:
@@ -349,7 +349,7 @@ class Poollet(Service):
             raise ServiceUnavailable(self._identity.problem)
 
     def startService(self) -> None:
-        """Listen, register, follow; problems end :meth:`when_ready`."""
+        """Start everything; errors fail the Deferreds of :meth:`when_ready`."""
         super().startService()
         self._starting = Deferred.fromCoroutine(self._start())
         self._starting.addErrback(self._failed)
@@ -362,7 +362,7 @@ class Poollet(Service):
         return waiting
 
     def stopService(self) -> Deferred[None]:
-        """End the sessions, saying so, then everything else; fires when nothing is left."""
+        """End all sessions with a message, then stop; the Deferred fires when nothing is left."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 

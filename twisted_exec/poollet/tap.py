@@ -1,5 +1,5 @@
 """
-``twistd exec-poollet``: the poollet of one pool as a program.
+``twistd exec-poollet``: the poollet of one pool, as a program.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from twisted_exec.tls.unix import uid_of
 
 PROGRAM = "exec-poollet"
 DOWNWARD = ("machine", "volume", "nic", "network")
-"""Kinds of objects that runtimes are told of."""
+"""Kinds of objects with downward API options."""
 
 
 _FILES = (
@@ -65,41 +65,46 @@ class Options(BrowserOptions):
     program = PROGRAM
     paths = _FILES
     synopsis = "--machine-pool-name=NAME --machine-runtime-endpoint=TARGET [options]"
-    longdesc = "Runs the machines of one pool on a machine runtime, and passes consoles on."
+    longdesc = "Runs the machines of one pool on a machine runtime, and serves their consoles."
 
     optParameters = [
-        ["kubeconfig", None, None, "Of the API server, as this pool's poollet; else $KUBECONFIG."],
-        ["context", None, None, "Instead of the kubeconfig's current context."],
+        ["kubeconfig", None, None, "Credentials for the API server; default $KUBECONFIG."],
+        ["context", None, None, "Context of the kubeconfig; default its current-context."],
         [
             "bootstrap-kubeconfig",
             None,
             None,
-            "Instead: by which to ask for a certificate of our own, kept in --cert-dir.",
+            "Kubeconfig for requesting a client certificate, kept in --cert-dir.",
         ],
-        ["dialect", None, DEFAULT, f"What the API server calls machines: {NAMES}.", by_name],
-        ["machine-pool-name", None, None, "The pool to serve (required)."],
-        ["provider-id", None, None, "The pool's providerID; default twisted-exec://NAME."],
-        ["machine-runtime-endpoint", None, None, "gRPC target of the runtime (required)."],
+        ["dialect", None, DEFAULT, f"API group and kinds of machines: {NAMES}.", by_name],
+        ["machine-pool-name", None, None, "Name of the MachinePool to serve (required)."],
+        ["provider-id", None, None, "providerID of the pool; default twisted-exec://NAME."],
+        ["machine-runtime-endpoint", None, None, "gRPC target of the machine runtime (required)."],
         [
             "iri-revision",
             None,
             "",
-            f"What the runtime speaks: {', '.join(REVISIONS)}; default: the dialect's.",
+            f"gRPC API of the runtime: {', '.join(REVISIONS)}; default that of the dialect.",
         ],
-        ["machine-runtime-ca-file", None, None, "The runtime's CA, for a TCP target."],
-        ["machine-runtime-cert-file", None, None, "Our certificate for a TCP target."],
-        ["machine-runtime-private-key-file", None, None, "Its private key."],
-        ["listen", None, "tcp:20250", "Where to listen: a Twisted endpoint without TLS."],
-        ["tls-cert-file", None, None, "Serving certificate (required, or --cert-dir)."],
-        ["tls-private-key-file", None, None, "Its private key (required, or --cert-dir)."],
-        ["cert-dir", None, "", "Where to keep a serving certificate that the API server signs."],
-        ["serving-cert-signer", None, SIGNER, "Who signs it: a signerName."],
-        ["client-ca-file", None, None, "The CA of users with certificates."],
-        ["requestheader-client-ca-file", None, None, "The CA of proxies that forward users."],
-        ["requestheader-allowed-names", None, "", "Names of such proxies, with commas."],
-        ["runtime-ca-file", None, "", "The CA of runtimes whose exec URLs are https."],
-        ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", seconds],
-        ["audit-log", None, "-", "Where session records go: a file, or - for standard output."],
+        ["machine-runtime-ca-file", None, None, "CA of the runtime, for a TCP target."],
+        ["machine-runtime-cert-file", None, None, "Client certificate for a TCP target."],
+        ["machine-runtime-private-key-file", None, None, "Private key of that certificate."],
+        ["listen", None, "tcp:20250", "Endpoint to listen on, without TLS."],
+        ["tls-cert-file", None, None, "Serving certificate (required unless --cert-dir)."],
+        ["tls-private-key-file", None, None, "Private key of that certificate."],
+        ["cert-dir", None, "", "Directory for certificates that the API server signs."],
+        ["serving-cert-signer", None, SIGNER, "signerName for the serving certificate."],
+        ["client-ca-file", None, None, "CA of client certificates of users."],
+        ["requestheader-client-ca-file", None, None, "CA of proxies that forward users."],
+        [
+            "requestheader-allowed-names",
+            None,
+            "",
+            "Common names of these proxies, comma-separated.",
+        ],
+        ["runtime-ca-file", None, "", "CA of runtimes whose exec URLs are https."],
+        ["drain-seconds", None, 5.0, "Grace period for sessions at shutdown.", seconds],
+        ["audit-log", None, "-", "File for session records, or - for standard output."],
     ]
 
     def __init__(self) -> None:
@@ -111,7 +116,7 @@ class Options(BrowserOptions):
         self["machine-downward-api-annotation"] = {}
 
     def opt_addresses(self, text: str) -> None:
-        """TYPE=ADDRESS where the API server reaches us; with commas, or repeated.  Default: this host's own."""
+        """TYPE=ADDRESS that the MachinePool publishes, comma-separated or repeated; default this host's addresses."""
         for part in text.split(","):
             kind, equals, address = part.strip().partition("=")
             if kind not in ADDRESS_TYPES or not equals or not address:
@@ -122,7 +127,7 @@ class Options(BrowserOptions):
             self["addresses"].append((kind, address))
 
     def opt_exec_url_allowed(self, text: str) -> None:
-        """HOST[:PORT] that exec URLs may lead to, besides that of the runtime; with commas, or repeated."""
+        """HOST[:PORT] that exec URLs may point to, besides this host and the runtime's; comma-separated or repeated."""
         for part in text.split(","):
             try:
                 self["exec-url-allowed"].append(place(part.strip()))
@@ -130,23 +135,23 @@ class Options(BrowserOptions):
                 raise UsageError(f"--exec-url-allowed: {problem}") from None
 
     def opt_machine_downward_api_label(self, text: str) -> None:
-        """NAME=FIELDPATH, such as team=metadata.labels['team'], that the runtime is told of machines; may be repeated."""
+        """NAME=FIELDPATH, such as team=metadata.labels['team']: label of the runtime's machine; may be repeated."""
         self._downward("machine-downward-api-label", text)
 
     def opt_machine_downward_api_annotation(self, text: str) -> None:
-        """The same as an annotation; may be repeated."""
+        """NAME=FIELDPATH: annotation of the runtime's machine; may be repeated."""
         self._downward("machine-downward-api-annotation", text)
 
     def opt_volume_downward_api_label(self, text: str) -> None:
-        """NAME=FIELDPATH that the runtime is told of a machine's Volumes; may be repeated."""
+        """NAME=FIELDPATH of a Volume, passed to the runtime as a label; may be repeated."""
         self._downward("volume-downward-api-label", text)
 
     def opt_nic_downward_api_label(self, text: str) -> None:
-        """NAME=FIELDPATH that the runtime is told of a machine's NetworkInterfaces; may be repeated."""
+        """NAME=FIELDPATH of a NetworkInterface, passed to the runtime as a label; may be repeated."""
         self._downward("nic-downward-api-label", text)
 
     def opt_network_downward_api_label(self, text: str) -> None:
-        """NAME=FIELDPATH that the runtime is told of the Networks of a machine; may be repeated."""
+        """NAME=FIELDPATH of a Network, passed to the runtime as a label; may be repeated."""
         self._downward("network-downward-api-label", text)
 
     def _downward(self, option: str, text: str) -> None:
@@ -159,20 +164,18 @@ class Options(BrowserOptions):
             raise UsageError(f"--{option}: {problem}") from None
 
     def opt_pool_proxy_suffices(self, name: str) -> None:
-        """A user, such as an API server that forwards nobody, that needs no permission on machines; may be repeated."""
+        """User that needs no permission on machines, such as an API server that forwards no users; may be repeated."""
         self["pool-proxy-suffices"].append(name)
 
     def opt_runtime_uid(self, text: str) -> None:
-        """The user, by number or name, whom the runtime runs as, besides root and our own; may be repeated."""
+        """User, by number or name, that the runtime runs as, besides root and our own; may be repeated."""
         try:
             self["runtime-uid"].append(uid_of(text))
         except ValueError as problem:
             raise UsageError(f"--runtime-uid: {problem}") from None
 
     def postOptions(self) -> None:
-        """
-        :raises UsageError: something is missing or cannot be meant.
-        """
+        """:raises UsageError: a required option is missing, or options contradict each other."""
         files = ("tls-cert-file", "tls-private-key-file")
         if self["cert-dir"] and any(self[name] for name in files):
             raise UsageError("--cert-dir and --tls-cert-file exclude each other")
@@ -180,10 +183,10 @@ class Options(BrowserOptions):
             raise UsageError("--bootstrap-kubeconfig and --kubeconfig exclude each other")
         if self["bootstrap-kubeconfig"] and not self["cert-dir"]:
             raise UsageError(
-                "--bootstrap-kubeconfig needs --cert-dir: where our own certificate is kept"
+                "--bootstrap-kubeconfig needs --cert-dir, the directory for the client certificate"
             )
         if self["serving-cert-signer"] != SIGNER and not self["cert-dir"]:
-            raise UsageError("--serving-cert-signer needs --cert-dir: nothing is to be signed")
+            raise UsageError("--serving-cert-signer needs --cert-dir: no certificate is requested")
         needed = ("machine-pool-name", "machine-runtime-endpoint")
         for name in needed if self["cert-dir"] else (*needed, *files):
             if not self[name]:
@@ -203,7 +206,7 @@ class Options(BrowserOptions):
 
 @implementer(IPoollet)
 class Program(Service):
-    """The poollet and its two clients, which outlive it."""
+    """The poollet and its two clients, which close after it."""
 
     def __init__(
         self, poollet: Poollet, runtime: IRIClient, client: KubeClient | ClientCertificate
@@ -227,7 +230,7 @@ class Program(Service):
         self.poollet.startService()
 
     def stopService(self) -> Deferred[None]:
-        """Stop the poollet, then close the connections that it used."""
+        """Stop the poollet, then close its connections."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
@@ -238,7 +241,7 @@ class Program(Service):
 
 
 def makeService(options: Options) -> IService:
-    """The poollet that the command line describes; nothing is opened yet."""
+    """Return the poollet that the command line describes, without opening anything."""
     wrong = (KubeConfigError, TargetError, TLSConfigError)
     return make_service(PROGRAM, lambda reactor: _program(options, reactor), wrong)
 
@@ -303,7 +306,7 @@ def _runtime_tls(options: Options) -> MutualTLS | None:
 
 
 def settings(options: Options) -> Settings:
-    """The command line as the service wants it."""
+    """Return the service's configuration from the command line."""
     names = options["requestheader-allowed-names"].split(",")
     return Settings(
         pool=options["machine-pool-name"],

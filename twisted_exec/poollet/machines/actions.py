@@ -1,5 +1,5 @@
 """
-What a plan may ask for.
+The actions that a plan consists of.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from twisted_exec.poollet.machines.references import Key, PatchObject
 
 @dataclass(frozen=True)
 class SetFinalizers:
-    """Replace the Machine's finalizers, if it is still of ``resource_version``."""
+    """Replace the Machine's finalizers, unless it has changed since ``resource_version``."""
 
     finalizers: tuple[str, ...]
     resource_version: str
@@ -23,28 +23,28 @@ class SetFinalizers:
 
 @dataclass(frozen=True)
 class PatchStatus:
-    """Merge into the Machine's status."""
+    """Merge ``status`` into the Machine's status."""
 
     status: Mapping[str, Any] = field(hash=False)
 
 
 @dataclass(frozen=True)
 class Create:
-    """Make the runtime's machine."""
+    """Create the machine in the runtime."""
 
     machine: pb.Machine = field(hash=False)
 
 
 @dataclass(frozen=True)
 class Delete:
-    """End one of the runtime's machines."""
+    """Delete a machine from the runtime."""
 
     machine_id: str
 
 
 @dataclass(frozen=True)
 class SetPower:
-    """Power one of the runtime's machines on or off."""
+    """Power a machine of the runtime on or off."""
 
     machine_id: str
     power: int
@@ -52,7 +52,7 @@ class SetPower:
 
 @dataclass(frozen=True)
 class SetAnnotations:
-    """Replace the annotations of one of the runtime's machines."""
+    """Replace the annotations of a machine of the runtime."""
 
     machine_id: str
     annotations: Mapping[str, str] = field(hash=False)
@@ -73,12 +73,14 @@ Action = (
 @dataclass(frozen=True)
 class Plan:
     """
-    :param actions: to be done in order; then plan again.
-    :param problem: what keeps the Machine from being as wanted, for the log; or empty.
-    :param unsettled: the runtime is about to change something: look again soon.
-    :param reason: of the problem, in one word, when nobody but the plan has noticed it.
+    The next actions for one Machine, and what the loop has to wait for.
+
+    :param actions: carried out in order; then the loop plans again.
+    :param problem: why the Machine cannot reach its desired state, for the log; or empty.
+    :param unsettled: the runtime is still changing something, so look again soon.
+    :param reason: CamelCase reason of ``problem``, if no action reports it; or empty.
     :param reads: Secrets that the plan depends on: read them, then plan again.
-    :param waits: for somebody else: look again when something changes, and now and then.
+    :param waits: the problem ends only when another object changes; retry rarely.
     """
 
     actions: tuple[Action, ...] = ()

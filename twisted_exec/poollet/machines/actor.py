@@ -1,5 +1,5 @@
 """
-Doing what a plan asks for: in the API, and in the runtime.
+Carry out the actions of a plan, in the API server and in the runtime.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from twisted_exec.poollet.machines.config import MachineConfig
 from twisted_exec.poollet.machines.references import Object, PatchObject
 
 Report = Callable[[Object, str, str, str], object]
-"""Told what happens to a Machine: the Machine, ``Normal`` or ``Warning``, reason, message."""
+"""Callback for Events of a Machine: the Machine, ``Normal`` or ``Warning``, reason, message."""
 
 _FAILURES: dict[type[Action], str] = {
     Create: "CreateFailed",
@@ -36,25 +36,25 @@ _FAILURES: dict[type[Action], str] = {
     SetAnnotations: "UpdateFailed",
     Attachment: "AttachFailed",
 }
-"""What users are told when the runtime refuses."""
+"""Event reasons for refusals of the runtime."""
 
 
 class Gone(Exception):
-    """The Machine is no longer in the API."""
+    """The Machine no longer exists in the API."""
 
 
 class Refused(APIError):
-    """What the Machine needs was not done, and its users are to be told why."""
+    """An action for the Machine was refused; its users get an Event."""
 
     event = ""
-    """The reason of the Event that tells it; empty: nobody need be told."""
+    """Reason of that Event; empty sends none."""
 
     @classmethod
     def because(cls, error: APIError, event: str, message: str = "") -> Refused:
         """
-        The refusal that an error is.
+        Return a refusal made from another error.
 
-        :param message: instead of the error's own.
+        :param message: replaces the error's own.
         """
         error_with_reason = cls(
             message or error.message,
@@ -69,11 +69,11 @@ class Refused(APIError):
 @dataclass(frozen=True)
 class Done:
     """
-    What came of an action.
+    The result of an action.
 
-    :param machine: the Machine, when it is another now.
-    :param observed: the runtime's machine, when its answer was one.
-    :param changed: the runtime is to be asked anew what it has.
+    :param machine: the Machine, if the action changed it.
+    :param observed: the runtime's machine, if the runtime returned one.
+    :param changed: the runtime's machines must be listed again.
     """
 
     machine: Object | None = None
@@ -83,7 +83,7 @@ class Done:
 
 @dataclass
 class ActionRunner:
-    """Does what plans ask for."""
+    """Carries out actions of plans."""
 
     client: IKubeClient
     runtime: IMachineRuntime
@@ -94,11 +94,12 @@ class ActionRunner:
 
     async def act(self, machine: Object, action: Action) -> Done:
         """
-        Do one thing.
+        Carry out one action.
 
-        :raises Gone: the Machine is no longer there.
-        :raises Refused: by the runtime, or of what the Machine refers to.
-        :raises APIError: by the API server.
+        :raises Gone: the Machine no longer exists.
+        :raises Refused: the runtime refused, or an object that the Machine refers to cannot be
+            claimed.
+        :raises APIError: the API server refused or failed.
         """
         match action:
             case SetFinalizers(finalizers, version):
@@ -114,7 +115,7 @@ class ActionRunner:
             raise Refused.because(refused, _FAILURES[type(action)]) from None
 
     async def _patch_other(self, action: PatchObject) -> Done:
-        """Claim or release what the Machine refers to.  Who was faster is no trouble yet."""
+        """Claim or release an object.  A conflict is ignored: the next plan sees who was faster."""
         try:
             await self.client.patch(action.resource, action.name, action.patch, action.namespace)
         except APIError as refused:
@@ -126,9 +127,9 @@ class ActionRunner:
 
     async def patch(self, machine: Object, patch: Object, subresource: str = "") -> Object:
         """
-        The Machine with ``patch`` merged into it.
+        Merge ``patch`` into the Machine and return the result.
 
-        :raises Gone: it is no longer there.
+        :raises Gone: the Machine no longer exists.
         """
         metadata = machine["metadata"]
         try:
@@ -145,7 +146,7 @@ class ActionRunner:
             raise
 
     async def delete(self, machine_id: str) -> None:
-        """End a machine of the runtime; one that is gone is as good."""
+        """Delete a machine from the runtime; succeed if it does not exist."""
         try:
             await self.runtime.delete_machine(pb.DeleteMachineRequest(machine_id=machine_id))
         except APIError as refused:
@@ -186,7 +187,7 @@ class ActionRunner:
         return created
 
     async def _attach(self, machine: Object, action: Attachment) -> None:
-        """Attach, change or detach one part; what is so already is as good."""
+        """Attach, change or detach one part; succeed if that is done already."""
         try:
             await self._attachment(action)
         except APIError as refused:
@@ -223,6 +224,6 @@ class ActionRunner:
 
 
 def label(machine: Object) -> str:
-    """``NAMESPACE/NAME``."""
+    """Return ``NAMESPACE/NAME``."""
     metadata = machine["metadata"]
     return f"{metadata.get('namespace', '')}/{metadata['name']}"

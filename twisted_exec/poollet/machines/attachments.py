@@ -1,8 +1,8 @@
 """
-Which disks and network interfaces a running machine is to get, to lose, to have changed.
+Plan which disks and network interfaces of a running machine to attach, detach or change.
 
-Pure.  What cannot be looked up just now stays as it is: only what the Machine no longer
-names, or names otherwise, is detached.
+Pure.  A part stays attached while its object cannot be looked up: only parts that the Machine no
+longer names, or names with another object, are detached.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from twisted_exec.poollet.machines.secret_data import with_secrets
 @dataclass(frozen=True)
 class Attachment:
     """
-    One change of a running machine.
+    One change to the parts of a running machine.
 
     :param name: of the part.
-    :param volume: to be attached, or to be changed; ``None`` when it is no volume, or goes.
-    :param interface: to be attached.
-    :param update: the volume is there, and is to be changed.
-    :param is_volume: what goes is a volume.
+    :param volume: to attach or change; ``None`` for a network interface or a detachment.
+    :param interface: to attach.
+    :param update: the volume is attached already and its size changes.
+    :param is_volume: whether a detachment is that of a volume.
     """
 
     machine_id: str
@@ -41,9 +41,9 @@ class Attachment:
         self, secrets: Mapping[str, tuple[Key | None, Key | None]], references: References
     ) -> Attachment:
         """
-        With the credentials that the volume needs.
+        Return a copy with the volume's credentials filled in.
 
-        :raises MissingReference: they are not there.
+        :raises MissingReference: a Secret is missing.
         """
         if self.volume is None:
             return self
@@ -54,7 +54,7 @@ class Attachment:
 def attachments(
     machine: Object, parts: Parts, observed: pb.Machine, dialect: Dialect
 ) -> list[Attachment]:
-    """What is to change, what goes before what comes; volumes without their credentials."""
+    """Return the changes, detachments first; volumes lack their credentials."""
     machine_id, spec = observed.metadata.id, machine["spec"]
     disks = {part["name"] for part in spec.get(dialect.disks_field) or ()} | {IMAGE_DISK}
     interfaces = {part["name"] for part in spec.get("networkInterfaces") or ()}

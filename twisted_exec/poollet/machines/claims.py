@@ -1,8 +1,8 @@
 """
-Claims: a Volume or NetworkInterface serves one Machine at a time, and says which.
+Claims: a Volume or NetworkInterface serves one Machine at a time and names it.
 
-Whoever uses one writes its own name and UID into it first, if nobody else's stands
-there, and takes them out when it is done.  As ironcore's ``utils/claimmanager``.
+A poollet writes name and UID of its Machine into the object before it uses it, unless another
+Machine has claimed it, and removes them afterwards.  As ironcore's ``utils/claimmanager``.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from twisted_exec.poollet.machines.references import (
 )
 
 _FIELDS = {"volumes": "claimRef", "networkinterfaces": "machineRef"}
-"""Where the claim stands in the spec."""
+"""Field of the spec that holds the claim."""
 
 
 def is_controlled(obj: Object, owner: Object) -> bool:
-    """``owner`` is the one that manages ``obj``."""
+    """Return whether ``owner`` is the controller of ``obj`` (``ownerReferences``)."""
     return any(
         one.get("controller") and one.get("uid") == owner["metadata"]["uid"]
         for one in obj["metadata"].get("ownerReferences") or ()
@@ -36,11 +36,11 @@ def claim(
     machine: Object, obj: Object, resource: Resource, label: str, reason: str
 ) -> PatchObject | None:
     """
-    The patch that claims ``obj`` for the Machine; ``None`` when it is claimed for it.
+    Return the patch that claims ``obj`` for the Machine; ``None`` if it is claimed already.
 
-    :param label: how to name it.
-    :param reason: of the refusal.
-    :raises MissingReference: it is another's, or nobody may have it.
+    :param label: how messages call the object.
+    :param reason: of the refusal, CamelCase.
+    :raises MissingReference: another Machine has claimed it, or it cannot be claimed.
     """
     field_name = _FIELDS[resource.plural]
     metadata, spec = machine["metadata"], obj.get("spec") or {}
@@ -58,7 +58,7 @@ def claim(
 
 
 def _unnamed(resource: Resource) -> Object:
-    """No runtime calls it anything yet, or any more."""
+    """Return the patch that clears the runtime's name for a NetworkInterface."""
     return {"providerID": ""} if resource.plural == "networkinterfaces" else {}
 
 
@@ -66,10 +66,10 @@ def release(
     machine: Object, names: Mapping[str, str], resource: Resource, references: References
 ) -> list[PatchObject]:
     """
-    Patches that give up the claims of a Machine on objects.
+    Return patches that release the Machine's claims.
 
-    :param names: by part, the objects.
-    :raises Unread: they will be known soon.
+    :param names: the claimed objects, by part of the machine.
+    :raises Unread: the objects are still being read.
     """
     namespace, uid = machine["metadata"].get("namespace", ""), machine["metadata"]["uid"]
     field_name = _FIELDS[resource.plural]
@@ -94,7 +94,7 @@ def provided(
     references: References,
 ) -> list[PatchObject]:
     """
-    Patches that tell NetworkInterfaces what the runtime calls them.
+    Return patches that write the runtime's handles into NetworkInterfaces.
 
     :param mapping: by network interface of the Machine, the NetworkInterface's name and UID.
     """

@@ -1,9 +1,9 @@
 """
-What a Machine's status says: its state, its parts, its conditions.
+Conditions, state and part status of a Machine.
 
-Pure.  A condition is True only on the word of the runtime that was just asked: a
-disk that the runtime does not tell of is not ready, however long ago it was asked
-for.  What else the runtime holds of a machine is copied, a bounded much of it.
+Pure.  A condition is True only if the runtime said so just now: a disk that the runtime does not
+report is not ready, however long ago it was requested.  Other conditions of the runtime are copied,
+a bounded number of them.
 
 Source of names: ironcore ``poollet/machinepoollet/controllers/machine_controller.go``.
 """
@@ -26,7 +26,7 @@ UNREACHABLE = "RuntimeUnreachable"
 OFF = "powered off, as spec.power says"
 
 MAX_COPIED = 16
-"""Conditions of the runtime's own that are copied from one machine."""
+"""Limit of conditions that are copied from one machine of the runtime."""
 _MAX_REASON = 128
 
 STATES: Mapping[int, str] = {
@@ -37,7 +37,7 @@ STATES: Mapping[int, str] = {
     pb.MACHINE_TERMINATED: "Terminated",
     pb.MACHINE_TERMINATING: "Terminating",
 }
-"""The state of a Machine for each state of a runtime's machine."""
+"""Machine state by state of the runtime's machine."""
 
 _ATTACHED = {0: "Pending", 1: "Attached"}
 _TYPE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,314}[A-Za-z0-9])?", re.ASCII)
@@ -46,11 +46,11 @@ _STATUSES = ("True", "False")
 
 def ready(observed: pb.Machine, trouble: str = "") -> Told:
     """
-    The condition Ready of a machine that the runtime has.
+    Return the condition Ready of a machine that exists in the runtime.
 
-    It runs, and the runtime itself does not deny that it is ready.
+    It is True if the machine runs and the runtime does not report Ready as False itself.
 
-    :param trouble: what went wrong with it last, or empty.
+    :param trouble: the last error with this machine, or empty.
     """
     state = STATES.get(observed.status.state)
     denied = next(
@@ -72,13 +72,13 @@ def parts_ready(
     names: Iterable[str], reports: Iterable[Any], noun: str, lacking: str, trouble: str = ""
 ) -> Told:
     """
-    The condition of a Machine's volumes, or of its network interfaces.
+    Return the condition of a Machine's volumes or network interfaces.
 
-    :param names: of those that it is to have.
+    :param names: the parts that the spec lists.
     :param reports: the status of each part, as the runtime reports it.
     :param noun: ``Volume`` or ``NetworkInterface``.
-    :param lacking: what keeps the runtime from being given one, or empty.
-    :param trouble: what the runtime refused last, or empty.
+    :param lacking: why a part cannot be passed to the runtime, or empty.
+    :param trouble: the runtime's last refusal, or empty.
     """
     attached = {report.name for report in reports if report.state == 1}
     waiting = [name for name in names if name not in attached]
@@ -100,12 +100,12 @@ def parts_status(
     now: str,
 ) -> list[Object]:
     """
-    ``status.volumes`` or ``status.networkInterfaces``, in the order of the spec.
+    Return ``status.volumes`` or ``status.networkInterfaces``, in the order of the spec.
 
     :param reports: as of :func:`parts_ready`.
-    :param previous: the status so far: times move only when the state does.
-    :param referents: by name, the object that a part refers to, if it does.
-    :param field: that names such an object: ``volumeRef`` or ``networkInterfaceRef``.
+    :param previous: the status so far: the transition time changes only with the state.
+    :param referents: by part, the name of the object that it refers to.
+    :param field: the field for that name: ``volumeRef`` or ``networkInterfaceRef``.
     """
     by_name = {report.name: report for report in reversed(list(reports))}
     before = {entry.get("name"): entry for entry in previous}
@@ -131,7 +131,7 @@ def parts_status(
 
 
 def copied(observed: pb.Machine) -> dict[str, Told]:
-    """What the runtime holds of a machine besides what we say ourselves, by type."""
+    """Return the runtime's own conditions, by type, except those that the poollet sets."""
     copied_conditions: dict[str, Told] = {}
     for condition in observed.status.machine_conditions:
         if condition.type in (READY, VOLUMES_READY, INTERFACES_READY) or not _TYPE.fullmatch(

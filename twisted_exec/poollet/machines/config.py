@@ -1,5 +1,5 @@
 """
-What is the same for every Machine of a poollet, and what it is called in its runtime.
+Configuration that all Machines of a poollet share, and their identity in the runtime.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ from twisted_exec.poollet.machines.references import Domain, Object
 
 @dataclass(frozen=True)
 class MachineConfig:
-    """What is the same for every Machine of a poollet."""
+    """Configuration that all Machines of a poollet share."""
 
     dialect: Dialect
     pool: str
     runtime_name: str
     """The TYPE of a ``machineID`` ``TYPE://ID``."""
     downward: Downward = field(default_factory=Downward)
-    """What the runtime is told of Machines, besides their names."""
+    """Fields of Machines that the runtime gets as labels and annotations, besides names and UID."""
     about: Domain | None = None
-    """What Machines refer to, if operators want the runtime told of that, too."""
+    """Resources that Machines refer to, with their downward API labels; ``None``: no such labels."""
 
     @property
     def domain(self) -> Domain:
-        """What Machines refer to."""
+        """Resources that Machines refer to."""
         return self.about or Domain(self.dialect)
 
     @property
     def mapping_annotation(self) -> str:
-        """The runtime's annotation that holds which NetworkInterfaces are attached."""
+        """Annotation of the runtime's machine with the mapping of attached NetworkInterfaces (JSON)."""
         return f"{self.dialect.runtime_prefix}networkinterfacemapping"
 
     @property
     def pool_label(self) -> str:
         """
-        The runtime's label that holds the pool.
+        Label of the runtime's machine that holds the name of the pool.
 
-        Ours, not ironcore's: it tells our orphans from another pool's machines
-        when two poollets share a runtime.
+        ironcore does not have this label.  It tells orphans of this pool from the machines of
+        another pool when two poollets share a runtime.
         """
         return f"{self.dialect.runtime_prefix}{self.dialect.noun}-pool"
 
 
 def machine_uid(machine: pb.Machine, dialect: Dialect) -> str:
-    """The UID of the Machine that a runtime's machine stands for, or empty."""
+    """Return the UID of the Machine behind a runtime's machine, or an empty string."""
     return str(machine.metadata.labels.get(dialect.uid_label, ""))
 
 
 def wants_power(machine: Object) -> bool:
-    """The Machine is to be powered on."""
+    """Return whether ``spec.power`` of the Machine is anything but ``Off``."""
     return bool(machine.get("spec", {}).get("power", "On") != "Off")

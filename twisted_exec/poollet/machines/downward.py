@@ -1,9 +1,8 @@
 """
-The downward API: what of an object its runtime is told, as labels and annotations.
+The downward API: fields of an object that its runtime gets as labels and annotations.
 
-Which field is told under which name is the operator's choice; the names get a
-prefix of the dialect's.  Source: ironcore ``poollet/common/utils`` and
-``k8s.io/kubectl/pkg/util/fieldpath``, whose field paths these are.
+Operators choose the fields and their names; the dialect adds a prefix to each name.  Source:
+ironcore ``poollet/common/utils`` and ``k8s.io/kubectl/pkg/util/fieldpath`` (the field paths).
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ _WHOLE = ("labels", "annotations")
 @dataclass(frozen=True)
 class Downward:
     """
-    Field paths by the name that they are told under.
+    Field paths, by label or annotation name.
 
-    :param labels: told as labels of the runtime's machine, when it is made.
-    :param annotations: told as its annotations, kept current.
+    :param labels: set once, when the runtime's machine is created.
+    :param annotations: kept up to date while the machine exists.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -33,9 +32,9 @@ class Downward:
 
 def check(path: str) -> str:
     """
-    ``path``, if it can be told.
+    Return ``path`` if it is a supported field path.
 
-    :raises ValueError: it is none of ours, in words for an operator.
+    :raises ValueError: it is not supported; the message is meant for operators.
     """
     supported = [f"metadata.{name}" for name in (*_PLAIN, *_WHOLE)]
     if path not in supported and not _ENTRY.fullmatch(path):
@@ -45,10 +44,10 @@ def check(path: str) -> str:
 
 def values(paths: Mapping[str, str], obj: Mapping[str, Any], prefix: str) -> dict[str, str]:
     """
-    What ``obj`` has at these paths; nothing there is an empty text.
+    Return the values of ``obj`` at these paths; a missing field becomes an empty string.
 
-    :param paths: by name, each as :func:`check` lets it pass.
-    :param prefix: put before each name.
+    :param paths: by name; each passed :func:`check`.
+    :param prefix: prepended to each name.
     """
     return {prefix + name: _value(obj["metadata"], path) for name, path in paths.items()}
 

@@ -1,9 +1,8 @@
 """
-The runtime's machines: asked for, sorted by whose they are, and rid of those that are nobody's.
+List the runtime's machines, group them by Machine, and delete orphans.
 
-A runtime may list what it likes: machines that are nobody's business here, one twice,
-many thousands.  None of that is a reason to hold up the process, or to end anything that
-this pool did not make.
+A runtime may list anything: foreign machines, duplicates, many thousands.  None of that may block
+the process or end a machine that this pool did not create.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from twisted_exec.poollet.machines.config import machine_uid
 from twisted_exec.poollet.machines.references import Object
 
 MAX_ORPHANS = 100
-"""Machines that are ended after one listing; the others' turn comes with the next."""
+"""Limit of orphans deleted after one listing; the next listing continues."""
 _AT_ONCE = 5000
-"""Machines that are sorted before others in this process have their turn."""
+"""Machines grouped before the reactor gets a turn."""
 
 
 def by_uid(machines: Iterable[pb.Machine], dialect: Dialect) -> dict[str, list[pb.Machine]]:
-    """The runtime's machines by the UID of the Machine that each stands for."""
+    """Group the runtime's machines by the UID of their Machine."""
     machines_by_uid: dict[str, list[pb.Machine]] = {}
     for machine in machines:
         uid = machine_uid(machine, dialect)
@@ -39,7 +38,7 @@ def by_uid(machines: Iterable[pb.Machine], dialect: Dialect) -> dict[str, list[p
 
 
 def distinct(machines: Iterable[pb.Machine]) -> list[pb.Machine]:
-    """Those machines, each once: who lists one twice has one."""
+    """Return each machine once, whatever a runtime repeats."""
     unique = {machine.metadata.id: machine for machine in machines}
     return list(unique.values())
 
@@ -49,7 +48,7 @@ class Listing:
     """
     One listing of all the runtime's machines.
 
-    :param machines: gives the pool's Machines as last seen.
+    :param machines: returns the pool's Machines as last seen.
     :param synced: whether ``machines`` is complete.
     """
 
@@ -61,7 +60,7 @@ class Listing:
     _log = Logger()
 
     async def ask(self) -> dict[str, list[pb.Machine]]:
-        """The machines by UID of their Machine.  Fails with an :class:`APIError`."""
+        """Return the machines by UID of their Machine.  Raises :class:`APIError`."""
         listed = await self.actor.runtime.list_machines(pb.ListMachinesRequest())
         machines = listed.machines
         if len(machines) <= _AT_ONCE:
@@ -85,10 +84,10 @@ class Listing:
 
     async def clean_up(self, observed: dict[str, list[pb.Machine]]) -> None:
         """
-        Delete the runtime's machines whose Machine is gone.
+        Delete the runtime's machines whose Machine no longer exists.
 
-        Only those that this pool made, and only after asking the API server
-        itself: the copy that ``machines`` reads may be behind.
+        Only machines with this pool's label are deleted, and only after the API server has
+        confirmed that the Machine is missing: the copy behind ``machines`` may be stale.
         """
         config = self.actor.config
         if not self.synced():

@@ -1,11 +1,11 @@
 """
-The reconcile loop: makes the runtime's machines what the API's Machines say.
+The reconcile loop: brings the runtime's machines in line with the Machines of the API.
 
-Three things wake it: a change of a Machine in the API, or of what it refers to, at once;
-and a listing of the runtime's machines every few seconds.  All only say *look at this
-Machine*; what to do is planned anew each time (:mod:`.plan`), so nothing depends on which
-event came first or got lost.  Each Machine has one worker at a time and its own
-back-off; a Machine that is as wanted costs one comparison per listing and no request.
+A change of a Machine, or of an object that it refers to, wakes the loop at once; a listing of the
+runtime's machines wakes it every few seconds.  A wake-up only says *look at this Machine*: the plan
+is made anew each time (:mod:`.plan`), so no event has to arrive in order, or at all.  Each Machine
+has at most one worker and its own back-off; a Machine in its desired state costs one comparison per
+listing and no request.
 """
 
 from __future__ import annotations
@@ -42,35 +42,35 @@ FIRST_PAUSE_SECONDS = 0.2
 MAX_ROUNDS = 12
 MAX_WORKERS = 16
 AWAY_SECONDS = 15.0
-"""For so long a runtime may be silent before all Machines say that nothing is known of them."""
+"""Silence of the runtime after which all Machines report Ready as Unknown."""
 _MAY_BE_AWAY = (502, 503, 504)
 UNSEEN_SECONDS = 10.0
-"""For so long a machine that was made may be missing from lists before it is made again."""
+"""How long a new machine may be missing from listings before it is created again."""
 
 
 @dataclass
 class _Work:
-    """What is known about the work on one Machine."""
+    """State of the work on one Machine."""
 
     backoff: Backoff
     running: bool = False
     working: Deferred[Any] | None = None
     again: bool = False
-    """There is a new wish since the worker began."""
+    """The Machine has changed since the worker began."""
     timer: IDelayedCall | None = None
     failed: bool = False
-    """The timer is a pause after a failure."""
+    """The timer is a back-off after a failure."""
     away: bool = False
-    """The failure was that the runtime did not answer."""
+    """The failure was a runtime that did not answer."""
     trouble: str = ""
-    """What the runtime refused last, for the Machine's condition."""
+    """The runtime's last refusal, for the Machine's condition."""
     logged_problem: str = ""
-    """The problem that was logged last, so that each is logged once."""
+    """The last problem that was logged: each is logged once."""
     created_id: str = ""
-    """The machine that was made last, until a list shows it."""
+    """The machine created last, until a listing shows it."""
     created_at: float = 0.0
     written: tuple[Any, Any] | None = None
-    """The last status that was written, and what the API server made of it."""
+    """The last status patch, and the status that the API server returned for it."""
 
 
 @dataclass
@@ -78,8 +78,8 @@ class Loop:
     """
     Reconciles the Machines of one pool.
 
-    :param machines: gives the pool's Machines as last seen.
-    :param synced: whether ``machines`` is complete; nothing is cleaned up before.
+    :param machines: returns the pool's Machines as last seen.
+    :param synced: whether ``machines`` is complete; orphans are deleted only then.
     :param class_of: see :attr:`.References.class_of`.
     """
 
@@ -90,19 +90,19 @@ class Loop:
     synced: Callable[[], bool]
     relist_seconds: float = RELIST_SECONDS
     now: Callable[[], float] = time.time
-    """The time of day, for conditions."""
+    """Seconds since the epoch, for conditions."""
     report: Report = lambda *_: None
     class_of: Callable[[str], tuple[str, str]] = lambda name: (name, "")
     config: MachineConfig | None = None
-    """Known once the runtime told its name; nothing is done before."""
-    problem: str = "the machine runtime was not asked yet"
-    """Why the runtime's machines are not known, or empty."""
+    """Set once the runtime has reported its name; the loop does nothing before."""
+    problem: str = "the machine runtime has not answered yet"
+    """Why the runtime's machines are unknown, or empty."""
     observed: dict[str, list[pb.Machine]] = field(default_factory=dict)
     """The runtime's machines by UID of their Machine, as last listed."""
     _machines_by_uid: dict[str, Object] = field(default_factory=dict)
     _work: dict[str, _Work] = field(default_factory=dict)
     _settled: dict[str, tuple[Object, list[pb.Machine]]] = field(default_factory=dict)
-    """Machines that were as wanted, with what was observed then."""
+    """Machines in their desired state, with the machines observed then."""
     _silent_since: float | None = None
     _ticker: LoopingCall | None = None
     _stopped: bool = False
@@ -118,7 +118,7 @@ class Loop:
         )
 
     def start(self, config: MachineConfig) -> None:
-        """Begin; ``config`` are complete."""
+        """Start working with ``config``."""
         self.config, self._stopped = config, False
         self._machines_by_uid = {machine["metadata"]["uid"]: machine for machine in self.machines()}
         self._ticker = LoopingCall(self._tick)
@@ -126,8 +126,8 @@ class Loop:
         self._ticker.start(self.relist_seconds).addErrback(self._failed)
 
     def stop(self) -> Deferred[Any]:
-        """Cancel all work; fires when none is left.  The runtime's machines stay as they are."""
-        # The copies of the API end later: what they tell until then must begin nothing.
+        """Cancel all work; the Deferred fires when none is left.  The runtime's machines stay."""
+        # Reflectors stop later: their last changes must not start new work.
         self._stopped = True
         if self._ticker is not None and self._ticker.running:
             self._ticker.stop()
@@ -146,29 +146,30 @@ class Loop:
         return DeferredList([*ending, self.reference_cache.stop()])
 
     def changed(self, before: Object | None, after: Object | None) -> None:
-        """A Machine appeared, changed or went in the API (a reflector's listener)."""
+        """Handle a Machine that appeared, changed or was deleted (reflector listener)."""
         if after is None:
             if before is not None:
                 self._machines_by_uid.pop(before["metadata"]["uid"], None)
             return
         uid = after["metadata"]["uid"]
         self._machines_by_uid[uid] = after
-        # What we wrote ourselves comes back too; only a new wish ends a pause.
+        # Our own writes come back too; only a change of the spec ends a back-off.
         self._wake(uid, eager=_wish(before) != _wish(after))
 
     def look_again(self, uid: str) -> None:
-        """Something that the Machine refers to has changed."""
+        """Plan the Machine again: an object that it refers to has changed."""
         self._settled.pop(uid, None)
         if uid in self._machines_by_uid:
             self._wake(uid, eager=True)
 
     def look_at_all(self) -> None:
-        """Something that all Machines depend on has changed."""
+        """Plan all Machines again: something that all depend on has changed."""
         self._settled.clear()
         for uid, work in list(self._work.items()):
             if work.running or (work.timer is not None and not work.away):
                 self._wake(uid, eager=True)
-        # Nobody works on those that could not be planned yet.  However much changes at once, one look is enough.
+        # Machines that could not be planned yet have no worker. One sweep covers any number of
+        # changes.
         if not (self.problem or self._stopped or self._sweeping):
             self._sweeping = self.clock.callLater(0, self._sweep_now)
 
@@ -178,11 +179,11 @@ class Loop:
 
     @property
     def is_busy(self) -> bool:
-        """Somebody's machine is being worked on."""
+        """Return whether any worker is running."""
         return any(work.running for work in self._work.values())
 
     def machine_of(self, uid: str) -> list[pb.Machine]:
-        """The runtime's machines for a Machine, as last listed."""
+        """Return the runtime's machines of a Machine, as last listed."""
         return self.observed.get(uid, [])
 
     def _tick(self) -> Deferred[None] | None:
@@ -208,7 +209,7 @@ class Loop:
         await listing.clean_up(observed)
 
     def _unheard(self, why: str) -> None:
-        """The runtime does not answer.  That it goes on so is told of every Machine."""
+        """Handle a runtime that does not answer; after AWAY_SECONDS every Machine says so."""
         if not self.problem:
             self._log.warn("the machine runtime: {why}", why=why)
         self.problem = why
@@ -225,9 +226,9 @@ class Loop:
         return since is not None and self.clock.seconds() - since >= AWAY_SECONDS
 
     def _sweep(self) -> None:
-        """Wake whatever is not as wanted, by what was just listed."""
+        """Wake a worker for every Machine that is not in its desired state."""
         machines = {machine["metadata"]["uid"]: machine for machine in self.machines()}
-        # Before anything is woken: what that changes comes back at once.
+        # Set before any worker wakes: in one process its changes come back at once.
         self._machines_by_uid = machines
         for uid, machine in list(machines.items()):
             observed = self.observed.get(uid, [])
@@ -261,8 +262,8 @@ class Loop:
         try:
             planned = self._planned(machine, observed, work, {})
         except Exception:
-            # A Machine whose plan fails is its worker's trouble, with a log and a
-            # pause: here it would keep all others from being looked at.
+            # A Machine whose plan raises is left to its worker, which logs and backs off; here it
+            # would stop the sweep over all others.
             return False
         return not (planned.actions or planned.reads)
 
@@ -288,8 +289,8 @@ class Loop:
         )
         if work is None or work.written is None:
             return planned
-        # An API server keeps of a status what it knows.  What it made of this very one
-        # is what it will make of it again.
+        # An API server drops status fields that it does not know, so the answer to this very patch
+        # is what the same patch would give again.
         patch, status = work.written
         if machine.get("status") != status:
             return planned
@@ -302,9 +303,9 @@ class Loop:
 
     def _wake(self, uid: str, *, eager: bool = False) -> None:
         """
-        Let a worker look at this Machine now, or once more when it is done.
+        Let a worker look at this Machine now, or again when it is done.
 
-        :param eager: even while it pauses after a failure.
+        :param eager: even during a back-off.
         """
         if self.config is None or self._stopped:
             return
@@ -319,7 +320,7 @@ class Loop:
                 return
             work.timer.cancel()
             work.timer = None
-        # Before the work begins: in one process its own changes come back at once.
+        # Set before the work begins: in one process its own changes come back at once.
         work.running, work.again = True, False
         working = work.working = self._slots.run(
             lambda: Deferred.fromCoroutine(self._reconcile(uid, work))
@@ -339,7 +340,7 @@ class Loop:
             work.timer = self.clock.callLater(pause, self._due, uid, work)
 
     def _crashed(self, uid: str, work: _Work, failure: Failure) -> None:
-        """A bug while working on one Machine: told, and tried again like any trouble."""
+        """Log a bug in the work on one Machine and retry like after any failure."""
         if failure.check(CancelledError):
             work.running = False
             return
@@ -353,9 +354,9 @@ class Loop:
 
     async def _reconcile(self, uid: str, work: _Work) -> float | None:
         """
-        Plan and act until there is nothing left to do.
+        Plan and act until nothing is left to do.
 
-        :return: when to look again, in seconds, or ``None``: when something changes.
+        :return: seconds until the next look, or ``None`` to wait for a change.
         """
         machine = self._machines_by_uid.get(uid)
         if machine is None:
@@ -364,7 +365,7 @@ class Loop:
         try:
             planned = await self._rounds(machine, work)
         except Gone:
-            return None  # the API server's word that it is deleted is on its way
+            return None  # the watch will report the deletion
         except _Away as away:
             self._tell(machine, work, away.problem, "RuntimeUnreachable")
             await self._tell_user(machine, away.problem)
@@ -379,17 +380,17 @@ class Loop:
             work.failed = True
             return max(work.backoff.pause(), float(error.retry_after_seconds or 0))
         if planned.waits:
-            work.failed = True  # only somebody else's change, or time, will help
+            work.failed = True  # only time or a change by somebody else will help
             return work.backoff.pause()
         if planned.actions:
-            return work.backoff.pause()  # done, and still not so: give it time
+            return work.backoff.pause()  # acted, yet still not in the desired state: wait
         if planned.unsettled:
             return min(work.backoff.pause(), self.relist_seconds)
         work.backoff.reset()
         return None
 
     async def _rounds(self, machine: Object, work: _Work) -> Plan:
-        """The last plan: one with actions is one that does not get anywhere."""
+        """Plan and act up to MAX_ROUNDS times.  Return the last plan; if it has actions, no round helped."""
         before: tuple[Action, ...] = ()
         secrets: dict[Key, Object | str] = {}
         uid = machine["metadata"]["uid"]
@@ -415,15 +416,15 @@ class Loop:
                 observed = await self._observe(uid, work)
             work.trouble, before = "", planned.actions
             if work.created_id and _is_pending(observed):
-                return Plan(unsettled=True)  # it is under way: there will be more to tell
+                return Plan(unsettled=True)  # the runtime is still creating it
         self.reference_cache.follow(uid, secrets if planned.waits else ())
         return planned
 
     def _is_new(self, machine: Object) -> bool:
         """
-        Nobody can have made anything for the Machine that the last list did not show.
+        Return whether no machine can exist for the Machine that the last listing did not show.
 
-        Our finalizer is there before anything is made.
+        The finalizer is written before anything is created, so a Machine without it is new.
         """
         assert self.config is not None
         finalizers = machine["metadata"].get("finalizers") or ()
@@ -434,7 +435,9 @@ class Loop:
             done = await self._actor().act(machine, action)
         except Refused as refused:
             if refused.code in _MAY_BE_AWAY:
-                await self._observe(machine["metadata"]["uid"], work)  # or is it away?
+                await self._observe(
+                    machine["metadata"]["uid"], work
+                )  # raises _Away if it is silent
             raise
         if done.observed is not None:
             work.created_id, work.created_at = done.observed.metadata.id, self.clock.seconds()
@@ -444,7 +447,7 @@ class Loop:
         return done
 
     async def _tell_user(self, machine: Object, problem: str) -> None:
-        """The runtime cannot be asked; when the API server cannot be told either, so be it."""
+        """Write that the runtime is unreachable; ignore an API server that fails as well."""
         assert self.config is not None
         if is_not_known(machine):
             return
@@ -454,7 +457,7 @@ class Loop:
                 await self._actor().act(machine, action)
 
     async def _observe(self, uid: str, work: _Work) -> list[pb.Machine]:
-        """The runtime's machines of a Machine, asked for just now."""
+        """List the runtime's machines of one Machine now."""
         assert self.config is not None
         if self._is_away():
             raise _Away(self.problem)
@@ -464,7 +467,7 @@ class Loop:
             listed = await self.runtime.list_machines(request)
         except APIError as error:
             raise _Away(error.message) from None
-        # A runtime may give more than it was asked for.
+        # A runtime may ignore the filter and return other machines as well.
         machines = distinct(by_uid(listed.machines, self.config.dialect).get(uid, ()))
         if machines:
             self.observed[uid], work.created_id = machines, ""
@@ -488,7 +491,7 @@ class Loop:
         """
         Log a problem when it is new, and its end.
 
-        :param reason: for users; empty when they are told already, or need not know.
+        :param reason: of an Event for users; empty sends none.
         """
         if problem == work.logged_problem:
             return
@@ -507,7 +510,7 @@ class Loop:
 
 
 class _Away(Exception):
-    """The runtime cannot be asked."""
+    """The runtime does not answer."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -519,7 +522,7 @@ def _is_pending(observed: Sequence[pb.Machine]) -> bool:
 
 
 def _wish(machine: Object | None) -> tuple[Any, ...]:
-    """What of a Machine is somebody's will."""
+    """Return what users decide about a Machine: its spec and its deletion."""
     if machine is None:
         return ()
     return machine["metadata"].get("deletionTimestamp"), machine.get("spec")

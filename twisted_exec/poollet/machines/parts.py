@@ -1,13 +1,13 @@
 """
-What a Machine is made of: disks and network interfaces, as a runtime wants them.
+The disks and network interfaces of a Machine, in the form that a runtime takes.
 
-Pure: the objects that a Machine refers to are looked up in what was read before.
-What is lacking is told, part by part; what must be done first, such as claiming a
-Volume, is given as patches.
+Pure: objects that a Machine refers to come from copies that were read before.  What is missing is
+reported part by part; steps that must come first, such as claiming a Volume, are returned as
+patches.
 
 Source: ironcore ``poollet/machinepoollet/controllers`` (``machine_controller_volume.go``,
-``machine_controller_networkinterface.go``).  Ephemeral objects are made, there too, by
-ironcore's controller manager, not by a poollet.
+``machine_controller_networkinterface.go``).  As there, ephemeral objects are created by ironcore's
+controller manager, not by a poollet.
 """
 
 from __future__ import annotations
@@ -35,20 +35,19 @@ from twisted_exec.poollet.machines.references import (
 )
 
 _RAW_LABELS = ("rawVolumeLabels", "rawNICLabels", "rawNetworkLabels")
-"""Attributes that tell labels; a change of them alone is no reason to detach anything."""
+"""Attributes that only carry labels; their change alone detaches nothing."""
 
 
 @dataclass
 class Parts:
     """
-    What the runtime is to be given.
+    The parts to pass to the runtime.
 
-    :ivar lacks: by condition reason, what keeps it from being given everything.
-    :ivar soon: something is just being read: nothing is known yet.
-    :ivar claims: to be done before the parts are looked at again.
-    :ivar secrets: by volume, the keys of the Secrets of its access and its encryption.
-    :ivar referents: by part's name, the Volume or NetworkInterface that it refers to.
-    :ivar mapping: by network interface, name and UID of its NetworkInterface.
+    :ivar lacks: by condition reason, why parts are missing. :ivar soon: a read is under way, so the
+    result is incomplete. :ivar claims: patches to apply before the parts are gathered again. :ivar
+    secrets: by volume, the keys of the Secrets for its access and its encryption. :ivar referents:
+    by part, the name of its Volume or NetworkInterface. :ivar mapping: by network interface, name
+    and UID of its NetworkInterface.
     """
 
     volumes: list[pb.Volume] = field(default_factory=list)
@@ -62,13 +61,13 @@ class Parts:
     mapping: dict[str, Object] = field(default_factory=dict)
 
     def lack(self, lacking: MissingReference) -> None:
-        """Note what is lacking, after what else is for that reason."""
+        """Add a missing reference to the message of its reason."""
         earlier = self.lacks.get(lacking.reason)
         self.lacks[lacking.reason] = f"{earlier}; {lacking.message}" if earlier else lacking.message
 
 
 def gather(machine: Object, domain: Domain, references: References) -> Parts:
-    """Everything that the Machine is made of, as far as it is there; without Secrets."""
+    """Gather the Machine's parts as far as they are available, without secret data."""
     parts, spec, dialect = Parts(), machine["spec"], domain.dialect
     image = spec.get(dialect.image_field) if dialect.image_field else ""
     if image:
@@ -88,7 +87,7 @@ def gather(machine: Object, domain: Domain, references: References) -> Parts:
 
 @contextlib.contextmanager
 def _noting(parts: Parts, reason: str, label: str) -> Iterator[None]:
-    """What is lacking of one part keeps nobody from looking at the others."""
+    """Record a missing part, and go on with the others."""
     try:
         yield
     except Unread as unread:
@@ -96,12 +95,12 @@ def _noting(parts: Parts, reason: str, label: str) -> Iterator[None]:
         parts.lack(MissingReference(reason, f"{label}: {unread.problem}"))
     except MissingReference as lacking:
         parts.lack(MissingReference(lacking.reason, f"{label}: {lacking.message}"))
-    except ValueError as problem:  # text or numbers that protobuf cannot carry
+    except ValueError as problem:  # text or a number that protobuf cannot represent
         parts.lack(MissingReference(UNSUPPORTED, f"{label}: {problem}"))
 
 
 def _subnet(part: Object) -> pb.NetworkInterface:
-    """An interface that names its subnet itself.  The attributes are what ``iri`` reads them as."""
+    """Return an interface that names its subnet itself; ``iri`` reads these attributes back."""
     subnet = part.get("subnetRef") or {}
     return pb.NetworkInterface(
         name=part["name"],
@@ -136,20 +135,20 @@ def _volume(
 
 
 def _local(part: Object) -> pb.Volume:
-    """A disk of the runtime's own host."""
+    """Return a disk on the runtime's own host."""
     disk = part.get("localDisk") or part.get("emptyDisk") or {}
     try:
         volume = pb.Volume(name=part["name"], device=part.get("device", ""))
         volume.local_disk.size_bytes = quantity.value(disk.get("sizeLimit", 0))
         if disk.get("image"):
             volume.local_disk.image.image = disk["image"]
-    except ValueError as problem:  # of a quantity, of protobuf's range or text
+    except ValueError as problem:  # a bad quantity, or text that protobuf cannot represent
         raise MissingReference(UNSUPPORTED, str(problem)) from None
     return volume
 
 
 def _remote(part: Object, volume: Object, domain: Domain, parts: Parts) -> pb.Volume:
-    """A Volume that is available; what is secret of it comes later."""
+    """Return a Volume that is available; its credentials follow later."""
     access, spec = volume["status"]["access"], volume.get("spec") or {}
     namespace = volume["metadata"].get("namespace", "")
 
@@ -206,7 +205,7 @@ def _interface(
 
 
 def _ip(interface: Object, number: int, ip: Object, domain: Domain, references: References) -> str:
-    """An address that is given, or that an allocated Prefix of the interface's own gives."""
+    """Return a fixed address, or that of an allocated Prefix which belongs to the interface."""
     if ip.get("value"):
         return str(ip["value"])
     namespace = interface["metadata"].get("namespace", "")
@@ -226,7 +225,7 @@ def _ip(interface: Object, number: int, ip: Object, domain: Domain, references: 
 
 
 def referent(machine: Object, part: Object) -> str:
-    """The Volume or NetworkInterface that a part refers to; empty when it refers to none."""
+    """Return the name of the part's Volume or NetworkInterface; empty if it refers to none."""
     for field_name in ("volumeRef", "diskRef", "networkInterfaceRef"):
         if part.get(field_name):
             return str(part[field_name].get("name", ""))
@@ -251,16 +250,16 @@ def _absent(part: Object) -> str:
 
 
 def _check_ours(machine: Object, part: Object, obj: Object, label: str, reason: str) -> None:
-    """What is made for a Machine belongs to it, and is not somebody's of the same name."""
+    """Refuse an ephemeral object that belongs to somebody else under the same name."""
     if "ephemeral" in part and not is_controlled(obj, machine):
         raise MissingReference(reason, f"{label} was not made for this machine")
 
 
 def same_volume(desired: pb.Volume, has: pb.Volume) -> bool:
     """
-    The runtime's volume need not be attached anew to be the wanted one.
+    Return whether the runtime's volume can stay attached.
 
-    A local disk is what it is: one that differs in size is not thrown away for it.
+    A local disk always stays: a different size in the spec must not destroy its data.
     """
     if desired.HasField("local_disk"):
         return has.HasField("local_disk") or not has.HasField("connection")
@@ -273,7 +272,7 @@ def same_volume(desired: pb.Volume, has: pb.Volume) -> bool:
 
 
 def same_interface(desired: pb.NetworkInterface, has: pb.NetworkInterface) -> bool:
-    """The runtime's network interface need not be attached anew to be the wanted one."""
+    """Return whether the runtime's network interface can stay attached."""
     return (desired.network_id, list(desired.ips), _plain(desired.attributes)) == (
         has.network_id,
         list(has.ips),

@@ -1,13 +1,13 @@
 """
-What to do about one Machine: decided here, done elsewhere.
+Plan the next actions for one Machine.
 
-A pure function from what is wanted (the Machine, as the API server has it), what it
-refers to (:mod:`.references`) and what is there (the runtime's machines that carry its UID) to
-actions.  It is asked again after every action and every change, so it never needs to
-remember: a restart, a lost answer and a new wish all look the same.
+A pure function of the desired state (the Machine in the API), the objects it refers to
+(:mod:`.references`) and the observed state (the runtime's machines with its UID).  It runs again
+after every action and every change, so it keeps no memory: a restart, a lost answer and a new spec
+all look the same.
 
-Source of names and states: ironcore ``poollet/machinepoollet``; its panic on
-two runtime machines, its missing state and its powered-on creation are mended.
+Source of names and states: ironcore ``poollet/machinepoollet``.  Three of its faults are fixed
+here: it panics on two runtime machines, misses a state, and creates machines powered on.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def plan(
     references: References | None = None,
 ) -> Plan:
     """
-    What to do next.
+    Return the next actions.
 
     :param machine: the Machine; bound to our pool.
-    :param observed: the runtime's machines with its UID, none usually means not yet made.
+    :param observed: the runtime's machines with its UID; usually none means not created yet.
     :param now: the time as Kubernetes writes it, for conditions.
     :param trouble: why the last action failed, for the Machine's condition; or empty.
-    :param references: what the Machine refers to.
+    :param references: the objects that the Machine refers to.
     """
     references = references or References()
     metadata = machine["metadata"]
@@ -90,9 +90,9 @@ def plan(
 
 def not_known(machine: Object, problem: str, dialect: Dialect, *, now: str) -> Plan:
     """
-    What to do when the runtime cannot be asked about a Machine: nothing that it told holds now.
+    Return the plan for a Machine whose runtime is unreachable: all conditions become Unknown.
 
-    :param problem: why not.
+    :param problem: why it is unreachable.
     """
     conditions: dict[str, Told] = {READY: ("Unknown", UNREACHABLE, problem)}
     for condition in (machine.get("status") or {}).get("conditions") or ():
@@ -169,7 +169,7 @@ def _creating(
 
 
 def _says_otherwise(machine: Object) -> bool:
-    """The status tells of a machine that the runtime has not, or of troubles that are over."""
+    """Return whether the status describes a machine that does not exist, or problems that are over."""
     status = machine.get("status") or {}
     return bool(status.get("conditions")) or status.get("state", "Pending") != "Pending"
 
@@ -183,10 +183,10 @@ def _unread(
     new: bool = True,
 ) -> tuple[Key, ...]:
     """
-    The Secrets that are needed and were not read.
+    Return the Secrets that are needed but were not read.
 
-    :param volumes: those that the runtime is to be given.
-    :param new: the machine is to be made, with its ignition.
+    :param volumes: those to pass to the runtime.
+    :param new: the machine is about to be created, with its ignition.
     """
     needed = [ignition_key(machine)] if new else []
     for volume in volumes:
@@ -201,7 +201,7 @@ def _give_secrets(
     config: MachineConfig,
     references: References,
 ) -> None:
-    """Complete ``made`` with what is secret; what is lacking of that is noted in ``parts``."""
+    """Fill secret data into ``created``; record what is missing in ``parts``."""
     try:
         created.spec.ignition_data = ignition(machine, config.domain, references)
     except MissingReference as lacking:
@@ -220,7 +220,7 @@ def _give_secrets(
 def _lacking(
     machine: Object, parts: Parts, config: MachineConfig, now: str, trouble: str = ""
 ) -> Plan:
-    """The runtime cannot be asked for a machine yet."""
+    """Return the plan for a machine that cannot be created yet."""
     reason, problem = next(iter(parts.lacks)), "; ".join(parts.lacks.values())
     if trouble:
         problem += f": {trouble}"
@@ -255,7 +255,8 @@ def _keeping(
     machine_id = observed.metadata.id
     power = POWERS["On" if wants_power(machine) else "Off"]
     if observed.spec.power != power:
-        # On with all its parts; off first: a guest that runs may not let go of a disk.
+        # Power on after attaching all parts, power off before detaching: a running guest may hold
+        # on to a disk.
         place = len(changes) if wants_power(machine) else 0
         changes.insert(place, SetPower(machine_id, power))
     annotations = annotations_of(machine, observed, parts, config)
@@ -269,7 +270,7 @@ def _keeping(
     problem = trouble or ("" if state else f"the runtime reports state {observed.status.state}")
     unsettled = state == "Pending" or (state == "Running" and not wants_power(machine))
     return Plan(
-        # What is in trouble is told before it is tried again: that may fail again.
+        # Report the failure of a change before the retry, which may fail again.
         (*actions, *changes) if trouble else (*changes, *actions),
         problem or "; ".join(parts.lacks.values()),
         unsettled=unsettled,
@@ -285,14 +286,14 @@ def _told_back(
     config: MachineConfig,
     references: References,
 ) -> list[PatchObject]:
-    """What other objects are to say of the Machine.  What of it was given up is told first."""
+    """Return patches for the objects that the Machine refers to; releases come first."""
     try:
         return [
             *provided(machine, parts.mapping, observed, config.domain, references),
             *_releases(machine, config, references, observed),
         ]
     except Unread:
-        return []  # the parts have told it, and it is tried again with them
+        return []  # parts.lacks reports it already, and the retry comes with the parts
 
 
 def _running_status(
@@ -332,7 +333,7 @@ def _running_status(
 def _with_secrets(
     changes: Sequence[Attachment], parts: Parts, references: References
 ) -> list[Attachment]:
-    """Those that can be done; what keeps the others from it is noted in ``parts``."""
+    """Return the changes that are possible; record in ``parts`` why others are not."""
     possible = []
     for change in changes:
         try:
@@ -353,11 +354,11 @@ def _releases(
     ending: bool = False,
 ) -> list[PatchObject]:
     """
-    Give up the claims on what the Machine no longer uses.
+    Return patches that release the claims on objects that the Machine no longer uses.
 
-    What it used stands in its status, until that was given up.
+    The status lists the objects in use until their claims are released.
 
-    :raises Unread: it will be known soon what it claims.
+    :raises Unread: the claimed objects are still being read.
     """
     dialect, status = config.dialect, machine.get("status") or {}
     if not dialect.domain:

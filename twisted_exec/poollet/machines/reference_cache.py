@@ -1,10 +1,9 @@
 """
-What Machines refer to: read for them, and followed while it matters.
+Read and watch the objects that Machines refer to.
 
-Volumes, network interfaces, networks and prefixes are copied, each kind from the moment
-that the first Machine refers to one.  A Secret is read when it is needed, and followed by
-its name alone while a Machine waits for it: a poollet may read no others.  Whoever
-looked something up is told when that changes.
+Volumes, network interfaces, networks and prefixes are watched, each kind from the first reference
+on. A Secret is read when a plan needs it, and watched by name while a Machine waits for it: a
+poollet may read no other Secrets.  A change of an object wakes the Machines that looked it up.
 """
 
 from __future__ import annotations
@@ -24,11 +23,13 @@ from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.poollet.machines.references import Key, Object, References, Unread
 
 MAX_FOLLOWED = 64
-"""Secrets that are followed; who waits for more looks again now and then."""
+"""Limit of watched Secrets; Machines that wait for more poll instead."""
 
 MISSING_SECONDS = 1.0
-"""For so long an object may be missing before that is told: an API server shows a poollet what
-its machines need, a moment after they are its own."""
+"""
+Grace period before an object counts as missing: an API server lets a poollet see the objects of a
+Machine only a moment after the Machine is bound to its pool.
+"""
 
 _Place = tuple[Resource, str, str]
 
@@ -36,9 +37,9 @@ _Place = tuple[Resource, str, str]
 @dataclass
 class ReferenceCache:
     """
-    Looks up what Machines refer to.
+    Looks up the objects that Machines refer to.
 
-    :param changed: told the UID of a Machine of which something looked up has changed.
+    :param changed: called with the UID of a Machine when an object that it looked up has changed.
     :param class_of: see :attr:`.References.class_of`.
     """
 
@@ -49,12 +50,12 @@ class ReferenceCache:
     _copies: dict[Resource, Reflector] = field(default_factory=dict)
     _readers: dict[_Place, set[str]] = field(default_factory=dict)
     _missed: dict[_Place, float] = field(default_factory=dict)
-    """When an object was first missing that somebody looked for."""
+    """When a lookup first missed an object."""
     _followed: dict[Key, Reflector] = field(default_factory=dict)
     _stopping: list[Deferred[None]] = field(default_factory=list)
 
     def references(self, uid: str, secrets: Mapping[Key, Object | str]) -> References:
-        """What the Machine ``uid`` refers to; what it looks up is what it is told of."""
+        """Return the references of Machine ``uid``; each lookup subscribes it to changes."""
 
         def find(resource: Resource, namespace: str, name: str) -> Object | None:
             self._readers.setdefault((resource, namespace, name), set()).add(uid)
@@ -74,7 +75,7 @@ class ReferenceCache:
         return References(find, secrets, self.class_of)
 
     async def read(self, keys: Iterable[Key]) -> dict[Key, Object | str]:
-        """Secrets; for one that cannot be read, why, without any of it."""
+        """Read Secrets; for an unreadable Secret the result is the error message."""
         objects: dict[Key, Object | str] = {}
         for key in keys:
             namespace, name = key
@@ -86,7 +87,7 @@ class ReferenceCache:
         return objects
 
     def follow(self, uid: str, keys: Iterable[Key]) -> None:
-        """The Machine waits for these Secrets, and for no others."""
+        """Watch these Secrets for the Machine, and no others."""
         pending_keys = set(keys)
         for key in pending_keys:
             self._readers.setdefault((SECRETS.resource, *key), set()).add(uid)
@@ -101,7 +102,7 @@ class ReferenceCache:
                 self._stop_following(key)
 
     def forget(self, uid: str) -> None:
-        """The Machine is gone."""
+        """Forget a Machine that no longer exists."""
         self.follow(uid, ())
         for place in [place for place, readers in self._readers.items() if uid in readers]:
             self._readers[place].discard(uid)
@@ -110,7 +111,7 @@ class ReferenceCache:
                 self._missed.pop(place, None)
 
     def stop(self) -> Deferred[Any]:
-        """Read no more; fires when nothing is under way."""
+        """Stop all watches; the Deferred fires when nothing is under way."""
         ending = [copy.stop() for copy in (*self._copies.values(), *self._followed.values())]
         self._copies.clear()
         self._followed.clear()
@@ -143,7 +144,7 @@ class ReferenceCache:
         return reflector
 
     def _read(self, resource: Resource) -> None:
-        """All objects of a kind are known: who looked for one looks again."""
+        """Wake the Machines that looked for an object of a kind that is now completely read."""
         for place in [place for place in self._readers if place[0] == resource]:
             self._tell(place)
 

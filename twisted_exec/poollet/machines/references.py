@@ -1,7 +1,8 @@
 """
-What a Machine refers to, as the planning sees it: objects that were read before.
+The objects that a Machine refers to, as the plan sees them.
 
-Pure: a lookup reads no network.  What is lacking is told with what would help.
+Pure: a lookup returns a copy that was read before and never does I/O.  Errors say which object is
+missing and what would help.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ UNSUPPORTED = "Unsupported"
 
 class MissingReference(Exception):
     """
-    A part cannot be given to the runtime now.
+    A part of the machine cannot be passed to the runtime yet.
 
-    :param reason: one word, as ironcore has it where it has one.
+    :param reason: CamelCase; ironcore's own reason where ironcore has one.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -39,7 +40,11 @@ class MissingReference(Exception):
 
 
 class Unread(Exception):
-    """Objects cannot be looked up."""
+    """
+    The lookup is not possible now, so whether the object exists is unknown.
+
+    :param soon: a read is under way and will answer shortly.
+    """
 
     def __init__(self, problem: str, *, soon: bool = False) -> None:
         super().__init__(problem)
@@ -52,20 +57,22 @@ def _nothing(resource: Resource, namespace: str, name: str) -> Object | None:
 
 @dataclass(frozen=True)
 class References:
-    """What a Machine refers to, as last seen."""
+    """The objects that a Machine refers to, as last read."""
 
     find: Callable[[Resource, str, str], Object | None] = _nothing
-    """An object by resource, namespace and name; ``None`` when there is none.  Raises Unread."""
+    """Look up an object by resource, namespace and name; ``None`` if it does not exist.  Raises Unread."""
     secrets: Mapping[Key, Object | str] = field(default_factory=dict)
-    """The Secrets that were read for this plan; for one that could not be, why."""
+    """Secrets that were read for this plan; in place of an unreadable Secret, the error message."""
     class_of: Callable[[str], tuple[str, str]] = lambda name: (name, "")
-    """The runtime's class for a MachineClass, and why there is none; see :func:`.offers.choice`.
-    Raises Unread."""
+    """
+    Return the runtime's class for a MachineClass and, if there is none, the reason; see
+    :func:`.class_matching.choice`. Raises Unread.
+    """
 
 
 @dataclass(frozen=True)
 class PatchObject:
-    """Merge into an object that the Machine refers to."""
+    """Merge ``patch`` into an object that the Machine refers to."""
 
     resource: Resource
     namespace: str
@@ -75,7 +82,7 @@ class PatchObject:
 
 @dataclass(frozen=True)
 class Domain:
-    """The resources that Machines of a dialect refer to, and what their runtime is told of them."""
+    """The resources that Machines of a dialect refer to, with their downward API fields."""
 
     dialect: Dialect
     volume: Downward = field(default_factory=Downward)
@@ -84,9 +91,9 @@ class Domain:
 
     def resource(self, group: str, plural: str, kind: str) -> Resource:
         """
-        One beside the dialect's own group: ``compute.ironcore.dev``, ``storage.ironcore.dev``.
+        Return a resource of a neighbouring API group, such as ``storage.ironcore.dev``.
 
-        :raises Unread: the dialect has none.
+        :raises Unread: the dialect has no such resources.
         """
         if not self.dialect.domain:
             raise Unread(f"{self.dialect.name} has no {plural}")
@@ -110,11 +117,11 @@ class Domain:
 
     @property
     def ignition_type(self) -> str:
-        """The type of Secrets that hold an ignition."""
+        """Type of the Secrets that hold an ignition."""
         return f"{self.dialect.group}/ignition"
 
     def labels(self, obj: Object, noun: str, told: Downward) -> str:
-        """What the runtime is told of an object, as the JSON text that ironcore's hold."""
+        """Return identity and downward API labels of ``obj`` as compact JSON, as ironcore writes them."""
         metadata, prefix = obj["metadata"], self.dialect.runtime_prefix
         labels = {
             f"{prefix}{noun}-uid": metadata["uid"],

@@ -1,8 +1,8 @@
 """
-The runtime's events, told as Events of the Machines that they are about.
+Copy the runtime's events to Events of the Machines that they concern.
 
-A runtime may keep none, and may forget what is old; it is asked every few
-seconds for what came since the last time, by its own clock.
+A runtime may keep no events and may forget old ones.  Every few seconds the poollet asks for those
+since the last answer, by the runtime's clock.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from twisted_exec.kube.recorder import Recorder
 
 LOOK_SECONDS = 5.0
 MAX_EVENTS = 1000
-"""Of one answer; the newest count."""
+"""Limit per answer; the newest are used."""
 
 _NANOSECONDS = 10**9
-# Seconds since the epoch have ten digits, and will for a while.
+# A timestamp in seconds has ten digits until the year 2286; a number beyond this limit counts
+# nanoseconds.
 _LARGEST_SECONDS = 10**12
 
 
 @dataclass
 class RuntimeEvents:
     """
-    CoalescedRuns a runtime's events on.
+    Forwards a runtime's events.
 
-    :param machines: gives the pool's Machines as last seen.
-    :param synced: whether ``machines`` is complete; nothing is asked before.
+    :param machines: returns the pool's Machines as last seen.
+    :param synced: whether ``machines`` is complete; the runtime is asked only then.
     """
 
     runtime: IMachineRuntime
@@ -50,9 +51,9 @@ class RuntimeEvents:
     synced: Callable[[], bool]
     recorder: Recorder
     _since: int = 0
-    """The time of the newest event seen, in whatever unit the runtime counts."""
+    """Time of the newest forwarded event, in the runtime's unit."""
     _forwarded: Counter[bytes] = field(default_factory=Counter)
-    """The events of that time: what is listed again is not new."""
+    """Forwarded events of that very time: the next listing repeats them."""
     _ticker: LoopingCall | None = None
     _looking: Deferred[None] | None = None
     _problem: str = ""
@@ -60,13 +61,13 @@ class RuntimeEvents:
     _log = Logger()
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start polling."""
         self._ticker = LoopingCall(self._look)
         self._ticker.clock = self.clock
         self._ticker.start(LOOK_SECONDS)
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop polling."""
         if self._ticker is not None and self._ticker.running:
             self._ticker.stop()
         if self._looking is not None:
@@ -98,7 +99,7 @@ class RuntimeEvents:
                 self.recorder.record(machine, type, spec.reason[:128], spec.message, at=at)
 
     def _new(self, events: Iterable[event_pb2.Event]) -> list[event_pb2.Event]:
-        """Those that were not listed before, oldest first."""
+        """Return the events that were not listed before, oldest first."""
         ordered = sorted(events, key=lambda event: event.spec.event_time)[-MAX_EVENTS:]
         again, new = self._forwarded.copy(), []
         for event in ordered:
@@ -130,5 +131,5 @@ class RuntimeEvents:
 
 
 def _seconds(event_time: int) -> float:
-    """Runtimes count in nanoseconds or in seconds; which one, the number tells."""
+    """Convert to seconds: runtimes count nanoseconds or seconds, which the magnitude tells apart."""
     return event_time / _NANOSECONDS if event_time > _LARGEST_SECONDS else float(event_time)

@@ -1,5 +1,5 @@
 """
-The machine to ask a runtime for, and the annotations that it is to have.
+The machine to request from a runtime, and its annotations.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def runtime_machine(
     machine: Object, config: MachineConfig, parts: Parts | None = None, class_name: str = ""
 ) -> pb.Machine:
     """
-    The machine to ask the runtime for, without what is secret.
+    Return the machine to request from the runtime, without secret data.
 
-    :param parts: what it is made of.
-    :param class_name: the runtime's own name of the class; usually that of the Machine's.
+    :param parts: its disks and network interfaces.
+    :param class_name: the runtime's name of the class; defaults to the Machine's own class name.
     """
     dialect, metadata, spec = config.dialect, machine["metadata"], machine["spec"]
     parts = parts or gather(machine, config.domain, References())
@@ -65,10 +65,10 @@ def annotations_of(
     machine: Object, observed: pb.Machine, parts: Parts, config: MachineConfig
 ) -> dict[str, str]:
     """
-    The annotations that the runtime's machine should have.
+    Return the annotations that the runtime's machine should have.
 
-    The runtime's own generation is noted only together with a new one of the
-    Machine: noting it may itself be a change that the runtime counts.
+    The runtime's own generation is recorded only along with a new generation of the Machine: some
+    runtimes count the recording itself as a change, which would go on for ever.
     """
     dialect, annotations = config.dialect, dict(observed.metadata.annotations)
     annotations |= downward.values(config.downward.annotations, machine, dialect.downward_prefix)
@@ -82,7 +82,7 @@ def annotations_of(
 
 
 def observed_generation(machine: Object, observed: pb.Machine, dialect: Dialect) -> int | None:
-    """Which generation of the Machine the runtime has seen; ``None`` when it does not say."""
+    """Return the generation of the Machine that the runtime has seen; ``None`` if unknown."""
     annotations = observed.metadata.annotations
     try:
         noted = int(annotations.get(dialect.generation_annotation, ""))

@@ -1,7 +1,7 @@
 """
-What a runtime is given of Secrets: a machine's ignition, a volume's credentials.
+Secret data for a runtime: a machine's ignition, a volume's credentials.
 
-Secrets are read when they are needed and kept no longer; no message holds any of one.
+Secrets are read when a plan needs them and dropped afterwards; no message quotes their data.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from twisted_exec.poollet.machines.references import (
 )
 
 IGNITION_KEY = "ignition.yaml"
-"""Where an ignition stands in its Secret unless the Machine says otherwise."""
+"""Default key of an ignition in its Secret."""
 MAX_IGNITION_BYTES = 1 << 20
-"""As much as a Secret may hold at all."""
+"""The size limit of a whole Secret."""
 
 
 def ignition_key(machine: Object) -> Key | None:
-    """The Secret of the Machine's ignition, if it names one."""
+    """Return the Secret of the Machine's ignition, if the Machine names one."""
     name = (machine["spec"].get("ignitionRef") or {}).get("name")
     return (machine["metadata"].get("namespace", ""), name) if name else None
 
 
 def ignition(machine: Object, domain: Domain, references: References) -> bytes:
     """
-    What the guest is to do at its first boot; empty when the Machine names none.
+    Return the Machine's ignition (first-boot configuration); empty if it names none.
 
-    :raises MissingReference: its Secret is not there, or not what it must be.
+    :raises MissingReference: the Secret is missing, of another type or too large.
     """
     reference, key = (machine["spec"].get("ignitionRef") or {}), ignition_key(machine)
     if key is None:
@@ -52,12 +52,12 @@ def with_secrets(
     volume: pb.Volume, access: Key | None, encryption: Key | None, references: References
 ) -> pb.Volume:
     """
-    ``volume`` with its credentials.
+    Return ``volume`` with its credentials.
 
-    :param access: the Secret of its access, if there is one.
-    :param encryption: the Secret of its encryption, likewise.
+    :param access: the Secret with its access credentials, if any.
+    :param encryption: the Secret with its encryption key, if any.
 
-    :raises MissingReference: a Secret is not there, or not what it must be.
+    :raises MissingReference: a Secret is missing or unusable.
     """
     completed = pb.Volume()
     completed.CopyFrom(volume)
@@ -74,10 +74,10 @@ def with_secrets(
 
 def _read(key: Key, references: References, reason: str, type: str = "") -> Object:
     """
-    A Secret.
+    Return a Secret.
 
-    :param type: that it must be of; empty for any.
-    :raises MissingReference: it is not there, cannot be read, or is another type's.
+    :param type: the type that it must have; empty accepts any.
+    :raises MissingReference: it is missing, unreadable or of another type.
     """
     secret = references.secrets.get(key, "was not read")
     if isinstance(secret, str):

@@ -1,5 +1,5 @@
 """
-The patch that makes a Machine's status say what is.
+Patches that bring a Machine's status up to date.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def status_patch(
     **fields: Any,
 ) -> list[PatchStatus]:
     """
-    A patch that makes the status say this, or nothing when it does already.
+    Return a patch for the status, or an empty list if the status is up to date.
 
     :param conditions: by type.
-    :param only: conditions of other types are no longer true.
+    :param only: drop conditions of other types, which are no longer true.
     :param fields: other fields of the status; ``None`` leaves a field unchanged.
     """
     status = machine.get("status") or {}
     if fields.get("state") not in dialect.states:
-        fields["state"] = None  # the dialect has no word for it
+        fields["state"] = None  # this dialect does not define the state
     patch = {
         key: value
         for key, value in fields.items()
@@ -68,7 +68,7 @@ def reported_parts(
     config: MachineConfig,
     trouble: str = "",
 ) -> dict[str, Told]:
-    """The conditions of the Machine's parts; a Machine without any has none."""
+    """Return the conditions of the Machine's parts; none for a Machine without parts."""
     told: dict[str, Told] = {}
     status = observed.status if observed is not None else pb.MachineStatus()
     for condition, field_name, reports, noun, reason in (
@@ -92,10 +92,10 @@ def parts_status(
     machine: Object, observed: pb.Machine, parts: Parts, config: MachineConfig, now: str
 ) -> Object:
     """
-    ``status.volumes`` and ``status.networkInterfaces``, of those that there are or were.
+    Return ``status.volumes`` and ``status.networkInterfaces``.
 
-    What the Machine no longer names stays as long as its runtime has it: so it is known what
-    is to be given up then.
+    A part that the Machine no longer names stays listed while the runtime has it: the plan reads
+    here which claim to release once the part is detached.
     """
     dialect, status, statuses = config.dialect, machine.get("status") or {}, {}
     has, reported = observed.spec, observed.status
@@ -128,7 +128,7 @@ def parts_status(
 
 
 def is_not_known(machine: Object) -> bool:
-    """The Machine says already that its runtime cannot be asked."""
+    """Return whether the status says already that the runtime is unreachable."""
     existing = (machine.get("status") or {}).get("conditions") or ()
     return any(
         (condition.get("type"), condition.get("status"), condition.get("reason"))

@@ -1,9 +1,9 @@
 """
-Which class of the runtime stands for a MachineClass.
+Match MachineClasses with classes of the runtime.
 
-The one of the same name and capabilities; else the only one with these
-capabilities, whatever it is called.  As ironcore's machine class mapper.  spheric's
-runtimes count classes by name and tell no capabilities: there the name is all.
+A class of the same name and capabilities matches; failing that, the only class with these
+capabilities, whatever its name (as ironcore's machine class mapper).  spheric's runtimes report
+classes by name, without capabilities: there the name decides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_NAMED = 20
 
 
 def offered(machine_class: Object, status: pb.StatusResponse) -> pb.MachineClassStatus | None:
-    """What the runtime offers for ``machine_class``; ``None`` when it has nothing like it."""
+    """Return the runtime's class that matches ``machine_class``; ``None`` if no class does."""
     needed = capabilities(machine_class)
     alike: list[pb.MachineClassStatus] = [
         one
@@ -41,12 +41,12 @@ def offered(machine_class: Object, status: pb.StatusResponse) -> pb.MachineClass
 
 def choice(name: str, classes: Iterable[Object], status: pb.StatusResponse) -> tuple[str, str]:
     """
-    The runtime's class to ask for.
+    Return the class to request from the runtime.
 
     :param name: of the MachineClass.
     :param classes: all MachineClasses, as last seen.
-    :param status: what the runtime offers.
-    :return: the class's name, and why there is none, of which one is empty.
+    :param status: the runtime's answer with its classes.
+    :return: the runtime's class name and an empty string, or an empty string and the reason.
     """
     found = next((item for item in classes if item["metadata"]["name"] == name), None)
     if found is None:
@@ -58,7 +58,7 @@ def choice(name: str, classes: Iterable[Object], status: pb.StatusResponse) -> t
 
 
 def _why_none(machine_class: Object, status: pb.StatusResponse) -> str:
-    """Why the runtime has nothing for it, with what it has, so that one sees what is amiss."""
+    """Return why no class matches, with the runtime's classes, so that the mismatch is visible."""
     name, needed = machine_class["metadata"]["name"], capabilities(machine_class)
     by_name = {
         candidate.machine_class.name: dict(candidate.machine_class.capabilities.resources)
@@ -88,12 +88,12 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _spelled(resources: Mapping[str, int]) -> str:
-    """Such as ``cpu 1, memory 64Mi``."""
+    """Return text such as ``cpu 1, memory 64Mi``."""
     return ", ".join(f"{name} {quantity.binary(resources[name])}" for name in sorted(resources))
 
 
 def capabilities(machine_class: Object) -> dict[str, int] | None:
-    """A MachineClass's capabilities as a runtime counts them; ``None`` when one is no quantity."""
+    """Return the capabilities as a runtime counts them; ``None`` if one is not a quantity."""
     listed = machine_class.get("capabilities") or {}
     try:
         return {name: quantity.value(amount) for name, amount in listed.items()}

@@ -1,10 +1,10 @@
 """
-The pool's own object: that it exists, where its poollet is, what it offers.
+Keep the MachinePool object registered, with its addresses, classes and heartbeat.
 
-Every few seconds the runtime is asked what it offers.  What is new in the answer is
-written into the MachinePool's status at once, and a heartbeat every ten seconds: the
-condition Ready, which is True only when the runtime answered, and the pool's lease.
-A pool that somebody deleted is registered again: the machines are still here.
+Every few seconds the poollet asks the runtime for its classes.  A change goes into the status of
+the MachinePool at once.  Every ten seconds a heartbeat renews the pool's Lease and the condition
+Ready, which is True only if the runtime answered.  A pool that somebody deleted is registered
+again: its machines still run here.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ LOOK_SECONDS = 5.0
 RUNTIME_SECONDS = 5.0
 SOON_SECONDS = 0.2
 _EARLY_SECONDS = 0.5
-"""Timers come a little late or early; a heartbeat rather early."""
+"""Timers fire a little early or late; heartbeats should rather be early."""
 
 Address = tuple[str, str]
-"""Type, as MachinePools name it, and address."""
+"""Address type, as in MachinePools, and address."""
 
 
 def default_addresses(bound_host: str) -> list[Address]:
     """
-    Where this host is reached, when nobody says.
+    Return the addresses of this host, for a poollet without ``--addresses``.
 
-    :param bound_host: the address that is listened on; all zeros or empty for every one.
-    :return: that address, or the host's own; then its name, as DNS name and as host name.
+    :param bound_host: the listening address; all zeros or empty for all addresses.
+    :return: that address, or the host's own; then its name, as InternalDNS and as Hostname.
     """
     name = socket.gethostname()
     chosen = bound_host if _is_one_address(bound_host) else _own_address()
@@ -66,10 +66,10 @@ def _is_one_address(host: str) -> bool:
 
 
 def _own_address() -> str:
-    """The address that packets to elsewhere would leave from; empty without a network."""
+    """Return the source address of packets to other networks; empty without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing: UDP only chooses a route
+            probe.connect(("192.0.2.1", 9))  # UDP: chooses a route and sends nothing
             found = str(probe.getsockname()[0])
         except OSError:
             return ""
@@ -79,14 +79,14 @@ def _own_address() -> str:
 
 class Pool(Running):
     """
-    Keeps one MachinePool registered and current.
+    Keeps one MachinePool registered and up to date.
 
     :param machines: the pool's Machines, as last seen.
     :param classes: all MachineClasses, as last seen.
     :param pool: returns the MachinePool as last seen.
-    :param on_runtime: called once with the runtime's name, when it first answered.
-    :param on_current: called when the pool's status has become current.
-    :param on_offer: called when the runtime offers something else than before.
+    :param on_runtime: called with the runtime's name at its first answer.
+    :param on_current: called when the pool's status has become up to date.
+    :param on_offer: called when the runtime's classes have changed.
     """
 
     _log = Logger()
@@ -114,7 +114,7 @@ class Pool(Running):
         self._on_runtime, self._on_current, self._on_offer = on_runtime, on_current, on_offer
         self.lease = Lease(client, dialect.lease_namespace, name, now)
         self.offered: pb.StatusResponse | None = None
-        """What the runtime offered when it last answered."""
+        """The runtime's last answer."""
         self._runtime_name = ""
         self._addresses: Sequence[Address] = ()
         self._port = 0
@@ -122,21 +122,21 @@ class Pool(Running):
         self._backoff = Backoff(longest_seconds=HEARTBEAT_SECONDS)
         self._timer: IDelayedCall | None = None
         self.problem = "the pool is not registered yet"
-        """Why the pool's status is not current, or empty."""
-        self.runtime_problem = "the machine runtime was not asked yet"
+        """Why the pool's status is not up to date, or empty."""
+        self.runtime_problem = "the machine runtime has not answered yet"
         """Why the runtime does not answer, or empty."""
 
     def start(self, addresses: Sequence[Address], port: int) -> None:
         """
-        Register, and keep current until :meth:`stop`.
+        Register the pool and keep it up to date until :meth:`stop`.
 
-        :param port: where the poollet listens.
+        :param port: the poollet's listening port.
         """
         self._addresses, self._port = addresses, port
         self._begin(self._run())
 
     async def retire(self) -> None:
-        """Tell that nobody serves the pool any more; whoever cannot be told finds out."""
+        """Set Ready to False, because the poollet stops.  If that fails, the pool's Lease expires."""
         pool = self._pool()
         if pool is None or self.problem:
             return
@@ -155,7 +155,7 @@ class Pool(Running):
             self._log.info("pool {name}: not signed off: {why}", name=self.name, why=error.message)
 
     def poke(self) -> None:
-        """Something that the status tells of has changed: tell it soon."""
+        """Write the status soon: something in it has changed."""
         self._next_beat = 0.0
         if self._timer is not None and self._timer.active():
             left = self._timer.getTime() - self._clock.seconds()
@@ -175,7 +175,7 @@ class Pool(Running):
         await sleeping
 
     async def _look(self) -> bool:
-        """Ask the runtime, tell the API server what is new; whether both went well."""
+        """Ask the runtime and write changes to the API server.  Return whether both succeeded."""
         answered = not self.runtime_problem
         try:
             offered = await self._ask_runtime()
@@ -186,7 +186,7 @@ class Pool(Running):
         news = self._offers(offered) or answered != (offered is not None)
         if not (news or self.problem or self._clock.seconds() >= self._next_beat):
             return offered is not None
-        # Before: what changes meanwhile is told once more.
+        # Set first: a change during the write gets a write of its own.
         self._next_beat = self._clock.seconds() + HEARTBEAT_SECONDS - _EARLY_SECONDS
         try:
             await self._tell(offered)
@@ -198,7 +198,7 @@ class Pool(Running):
         return offered is not None
 
     def _offers(self, offered: pb.StatusResponse | None) -> bool:
-        """Whether the runtime offers something else than before."""
+        """Return whether the runtime's classes differ from the last answer."""
         if offered is None or offered == self.offered:
             return False
         self.offered = offered
@@ -237,7 +237,7 @@ class Pool(Running):
         await self._client.patch(self._dialect.pool, self.name, patch, subresource="status")
 
     async def _registered(self) -> Object:
-        """The MachinePool, made or completed when need be."""
+        """Return the MachinePool; create or complete it if necessary."""
         pool = self._pool()
         if pool is None:
             try:
@@ -279,7 +279,7 @@ class Pool(Running):
         return status
 
     def _offer(self, pool: Object, offered: pb.StatusResponse) -> Object:
-        """Which classes there are, and how many machines of each."""
+        """Return the classes and the number of machines of each that the runtime can run."""
         quantities = {}
         for known_class in self._classes():
             match = offered_for(known_class, offered)
@@ -307,5 +307,5 @@ class Pool(Running):
 
 
 def _replacing(existing: Mapping[str, Any], desired: Mapping[str, Any]) -> Object:
-    """A merge patch that leaves exactly ``wanted``."""
+    """Return a merge patch whose result is exactly ``desired``."""
     return {**dict.fromkeys(existing), **desired}
