@@ -32,6 +32,7 @@ door                      what is behind it
 :class:`IOperable`        the same with BREAK and roles: ``console.session.Viewer``
 :class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
 :class:`IStreamLocator`   where a proxy's stream goes next
+:class:`ISessionReviewer`  decides again about open sessions, for ``streaming.sessions.guard``
 :class:`IKubeClient`      ``kube.client.KubeClient``, ``testing.cluster``
 :class:`ILeaves`          the leaf clusters of a node server: ``nodeserver.leaves``
 :class:`ILeaf`            one of them: ``nodeserver.leaf``
@@ -135,6 +136,7 @@ from twisted_exec.streaming.interfaces import (
     IBreakable,
     IConsole,
     IOperable,
+    ISessionReviewer,
     IStreamLocator,
     Location,
     Role,
@@ -200,6 +202,7 @@ __all__ = [
     "IRuleSource",
     "IRulesAuthorizer",
     "IRun",
+    "ISessionReviewer",
     "IShutdown",
     "ISpaceClient",
     "ISpaceConnection",

@@ -23,7 +23,6 @@ from twisted.trial.unittest import TestCase
 from tests.apiserver.support import AuditList, machine
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.consoles.endings import Revocation
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
@@ -303,9 +302,7 @@ class ChainTestCase(TestCase):
 
     async def recheck(self) -> None:
         """What happens every few seconds."""
-        for part in self.server._parts.followers:
-            if isinstance(part, Revocation):
-                await part.recheck()
+        await self.server._parts.guard.review()
 
     def endings(self) -> list[Ending | None]:
         """Why each live session was told to end; ``None`` for those that were not."""

@@ -42,7 +42,7 @@ class Streams:
             user = await hop.gate.who(request)
             await hop.gate.may(user, NODE, ("proxy",), "create")
             request.subject = replace(request.subject, pool=NODE, uid=self.uid)
-            session = hop.sessions.open(request.subject)
+            session = hop.sessions.open(request.subject, request.evidence)
             session.carry(lambda ending: self._end(session, ending), lambda: session.over("cut"))
             self.sessions.append(session)
             respond_text(request, 200, request.subject.session)
@@ -201,10 +201,10 @@ class EndTests(ServerCase):
         streams = await self.setUpStreams()
         self.allowed["jane"] = {("create", "proxy")}
         self.assertEqual((await self.ask(EXEC, identity=JANE)).code, 200)
-        await self.server.withdrawal.review()
+        await self.server.guard.review()
         self.assertEqual(streams.endings, [])
         self.allowed["jane"] = set()
-        await self.server.withdrawal.review()
+        await self.server.guard.review()
         self.assertEqual([each.reason for each in streams.endings], [REVOKED])
         self.assertIn("user=jane", streams.endings[0].message)
 

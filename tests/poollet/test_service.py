@@ -497,16 +497,16 @@ class EndingTests(PoolletCase):
         await self.view()
         self.allowed.clear()
         self.poollet._gate.authorizer._cache._answers.clear()
-        await self.poollet.withdrawal.stop()
-        self.poollet.withdrawal._seconds = 0.01
-        self.poollet.withdrawal.start()
+        await self.poollet.guard.stopService()
+        self.poollet.guard._review_seconds = 0.01
+        self.poollet.guard.startService()
         self.assertIn(b"reason=AuthorizationWithdrawn", await self.ended("AuthorizationWithdrawn"))
 
     async def ask_again(self) -> None:
         """What happens every few seconds, now, with nothing remembered."""
         for part in (self.poollet._gate.authorizer, self.poollet._gate.direct._authenticators[-1]):
             part._cache._answers.clear()
-        await self.poollet.withdrawal.review()
+        await self.poollet.guard.review()
 
     async def test_direct_token(self) -> None:
         """Whoever came with a token of their own has the console as long as the token is good."""

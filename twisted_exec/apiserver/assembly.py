@@ -24,7 +24,8 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import Kind
 from twisted_exec.apiserver.consoles.connect import Backend, LogLocator, MachineLocator, add_log
-from twisted_exec.apiserver.consoles.endings import NodePodEndings, ObjectEndings, Revocation
+from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
+from twisted_exec.apiserver.consoles.session_reviewer import SessionReviewer
 from twisted_exec.apiserver.consoles.sessions import SessionObjects, SessionVerbs
 from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
@@ -58,9 +59,15 @@ from twisted_exec.observe.metrics import SessionMetrics
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.http.routes import Routes
 from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.text.download import ANY_DOWNLOADS
 from twisted_exec.streaming.text.relay import Relay
+
+REVIEW_SECONDS = 10.0
+"""The host's answers, where there is one, are cached for 10 s more."""
+REVIEWS_AT_ONCE = 64
+"""Usually it is this server that answers; behind a host, many hops' sessions end here."""
 
 
 class ControlPlane(Protocol):
@@ -160,6 +167,7 @@ class Parts:
     watches: Sequence[Watches]
     sessions: Sessions
     probes: Probes
+    guard: SessionGuard
 
 
 def assemble(
@@ -190,17 +198,21 @@ def assemble(
     authorizer = RestrictedAuthorizer(ground.authorizer, restrictions)
     gate = Gate(ground.authenticator, authorizer, allowed_origins)
     sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
-    revocation = Revocation(gate, sessions, reactor)
-    ground.on_permission_change(revocation.soon)
+    reviewer = SessionReviewer(gate)
+    guard = SessionGuard(sessions, reviewer, reactor, REVIEW_SECONDS, REVIEWS_AT_ONCE)
+    ground.on_permission_change(guard.review_soon)
+    workloads = [Workload.of_dialect(dialect) for dialect in dialects]
+    if kubelets is not None:
+        workloads.append(PODS_OF_NODES)
     admissions = [restrictions, *ground.admissions]
     watches, bare = [Watches(storage, reactor, now)], Verbs(storage, [], now)
     replica = f"{socket.gethostname()}/{secrets.token_hex(3)}"
     followers: list[Service] = [
         *ground.followers(registry, bare, reactor, now),
         *restrictions.graphs,
-        *(ObjectEndings(storage, dialect, sessions) for dialect in dialects),
+        ObjectEndings(storage, guard, workloads),
         SessionObjects(storage, sessions, reactor, now, replica),
-        revocation,
+        guard,
     ]
 
     def acting() -> list[Service]:
@@ -250,8 +262,7 @@ def assemble(
         answer_seconds=backend.seconds,
     )
     openings = [each for each in admissions if IOpeningAdmission.providedBy(each)]
-    opened, has = revocation.opened, sessions.has
-    places = (gate, storage, backend, reactor, opened, has, openings, limits)
+    places = (gate, storage, backend, reactor, sessions.has, openings, limits)
     locators = {dialect: MachineLocator(dialect, *places) for dialect in dialects}
     logs = {dialect: LogLocator(dialect, *places) for dialect in dialects}
     consoles = Routes()
@@ -270,7 +281,6 @@ def assemble(
         add_pod_consoles(consoles, proxy(PodLocator(ByPodName(names, locators))))
         add_log(consoles, kinds.PODS, relay(ByPodName(names, logs)))
     if kubelets is not None:
-        followers.append(NodePodEndings(storage, sessions))
         running = NodePodVerbs(storage, admissions, now)
         REST(running, watches[0], gate, limits, now).add_to(routes, kinds.NODE_PODS)
         Bindings(gate, running, limits).add_to(routes)
@@ -280,7 +290,7 @@ def assemble(
             partial(proxy, connect_seconds=kubelets.seconds, answer_seconds=kubelets.seconds),
             # A kubelet says nothing, not even that there is a log, before something is printed.
             partial(reached, answer_seconds=None, downloads=ANY_DOWNLOADS),
-            (gate, storage, kubelets, reactor, opened, limits),
+            (gate, storage, kubelets, reactor, limits),
         )
         nodes = NodeProxyLocator(gate, storage, kubelets, reactor, limits)
         figures = reached(nodes, answer_seconds=kubelets.seconds, downloads=ANY_DOWNLOADS)
@@ -293,4 +303,5 @@ def assemble(
         watches=watches,
         sessions=sessions,
         probes=probes,
+        guard=guard,
     )

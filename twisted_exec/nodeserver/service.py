@@ -49,9 +49,9 @@ from twisted_exec.program.service import Starting
 from twisted_exec.streaming.http.probes import ProbeRoutes
 from twisted_exec.streaming.http.site import Dispatcher, Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
+from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.idle import IDLE_SECONDS, Idleness
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.withdrawal import Withdrawal
 from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.errors import TLSConfigError
@@ -207,9 +207,9 @@ class NodeServer(Starting):
             self.hop, self.registry, [route for each in make for route in each(self.hop)]
         )
         self.site = Site(routes, reactor, max_body_bytes=MAX_BODY_BYTES)
-        self.withdrawal = Withdrawal(self.sessions, gate, reactor)
+        self.guard = SessionGuard(self.sessions, gate, reactor)
         self._idleness = Idleness(self.sessions, reactor, settings.stream_idle_seconds)
-        self._endings = Endings(self.sessions, root_pods, leaves)
+        self._endings = Endings(self.guard, root_pods, leaves)
         self.serving = self._certificate(now) if settings.certificate_directory else None
         self._make_health()
 
@@ -274,7 +274,7 @@ class NodeServer(Starting):
         self._log.info("serving Nodes at {place}", place=place)
         for part in self._parts:
             part.start()
-        self.withdrawal.start()
+        self.guard.startService()
         self._idleness.start()
         self._endings.start()
         if self.serving is not None:
@@ -318,7 +318,7 @@ class NodeServer(Starting):
         await self.sessions.drain(self._reactor, self.settings.drain_seconds, ending)
         self.hop.shared.close()
         self._endings.stop()
-        await self.withdrawal.stop()
+        await self.guard.stopService()
         await self._idleness.stop()
         if self.serving is not None:
             await self.serving.stop()

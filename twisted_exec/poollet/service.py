@@ -41,7 +41,7 @@ from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.consoles.dialling import Dialler, Place
 from twisted_exec.poollet.consoles.endings import machine_ending, pool_ending
-from twisted_exec.poollet.consoles.exec_route import Asking, ExecLocator, Gate
+from twisted_exec.poollet.consoles.exec_route import ExecLocator, Gate
 from twisted_exec.poollet.consoles.log_route import LogLocator
 from twisted_exec.poollet.consoles.routes import PoolletRoutes
 from twisted_exec.poollet.interfaces import IPoollet
@@ -55,8 +55,8 @@ from twisted_exec.poollet.pool.controller import Address, Pool, default_addresse
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.sessions.registry import Sessions, concerned
-from twisted_exec.streaming.sessions.withdrawal import Withdrawal
+from twisted_exec.streaming.sessions.guard import SessionGuard
+from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Sessions
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.server import ServerTLS
@@ -295,18 +295,16 @@ class Poollet(Service):
             self._dialler,
             reactor,
         )
-        askings: dict[str, Asking] = {}
-        locator = ExecLocator(*parts, askings=askings)
-        relay = Relay(LogLocator(*parts, askings=askings), sessions=self.sessions, clock=reactor)
+        relay = Relay(LogLocator(*parts), sessions=self.sessions, clock=reactor)
         self._proxy = Proxy(
-            locator,
+            ExecLocator(*parts),
             hop="poollet",
             sessions=self.sessions,
             clock=reactor,
             caller_of=self._gate.caller_of,
             credential_headers=self._gate.credential_headers,
         )
-        self.withdrawal = Withdrawal(self.sessions, locator, reactor)
+        self.guard = SessionGuard(self.sessions, self._gate, reactor)
         self.health = Health(reactor)
         routes = PoolletRoutes(self._gate, self._proxy, relay, self.health, self.registry)
         self.site = Site(routes, reactor, max_body_bytes=MAX_BODY_BYTES)
@@ -392,7 +390,7 @@ class Poollet(Service):
             self._log.warn(_NO_PROXY, pool=self.pool)
         for copy in self._copies:
             copy.start()
-        self.withdrawal.start()
+        self.guard.startService()
         self.registration.start(addresses, getattr(host, "port", 0))
         if self.serving is not None:
             self.serving.start(sorted({address for _, address in addresses}))
@@ -409,7 +407,7 @@ class Poollet(Service):
         self.runtime_events.stop()
         serving = [self.serving.stop()] if self.serving is not None else []
         await DeferredList(
-            [*serving, self.withdrawal.stop(), self.registration.stop(), self.loop.stop()]
+            [*serving, self.guard.stopService(), self.registration.stop(), self.loop.stop()]
         )
         await self.recorder.stop()
         retiring = Deferred.fromCoroutine(self.registration.retire())
@@ -446,7 +444,7 @@ class Poollet(Service):
     def _machine_changed(self, before: Object | None, after: Object | None) -> None:
         ending = machine_ending(before, after, self.settings.dialect)
         if ending is not None and before is not None:
-            self.sessions.end(concerned(before["metadata"]["uid"], ending), ending)
+            self.guard.end(MachineKey(before["metadata"]["uid"]), ending)
         self.loop.changed(before, after)
         if before is None or after is None:
             self.registration.poke()
@@ -465,6 +463,6 @@ class Poollet(Service):
     def _pool_changed(self, before: Object | None, after: Object | None) -> None:
         ending = pool_ending(before, after, self.settings.dialect)
         if ending is not None:
-            self.sessions.end(lambda subject: True, ending)
+            self.guard.end(PoolKey(self.pool), ending)
         if after is None:
             self.registration.poke()

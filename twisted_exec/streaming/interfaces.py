@@ -53,6 +53,7 @@ __all__ = [
     "IBreakable",
     "IConsole",
     "IOperable",
+    "ISessionReviewer",
     "IStreamLocator",
     "Location",
     "Role",
@@ -153,6 +154,23 @@ class IStreamLocator(Interface):
 
         :return: fires with a :class:`Location`, or fails with an
             :class:`~twisted_exec.api.status.APIError` that names the object.
+        """
+
+
+class ISessionReviewer(Interface):
+    """Decides again whether a session may go on; :mod:`twisted_exec.streaming.sessions.guard` says when."""
+
+    def review(subject: Subject, evidence: object) -> Deferred[None]:
+        """
+        Authenticate and authorize again, with what allowed the session.
+
+        :param subject: whose session it is, and of which object.
+        :param evidence: what the hop's own gate put into ``request.evidence``; nobody else reads it.
+        :return: fires with ``None`` when the session may go on.  Fails with
+            :class:`~twisted_exec.api.status.Unauthorized` or
+            :class:`~twisted_exec.api.status.Forbidden` when it may not: the session ends, and its
+            user reads that message.  Any other :class:`~twisted_exec.api.status.APIError` says that
+            nobody could answer: the session goes on until the next review.
         """
 
 

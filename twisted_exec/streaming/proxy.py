@@ -212,7 +212,7 @@ class _Passage:
             sessions.refused(self._request.subject, *outcome(problem))
             raise
         self._request.subject = self._location.subject
-        self._session = sessions.open(self._location.subject)
+        self._session = sessions.open(self._location.subject, self._request.evidence)
         if sessions.watcher is not None:
             self._session.visit = visit(self._request)
         try:

@@ -14,6 +14,7 @@ from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.kubelet_api.endings import Endings, pod_ending
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending, Subject
+from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.registry import Sessions
 
 
@@ -44,7 +45,9 @@ class EndingsTests(SynchronousTestCase):
         self.root_pods, self.leaves = simple()
         self.sessions = Sessions(Trail(Records(), "nodeserver", Clock()))
         self.ended: dict[str, Ending] = {}
-        self.endings = Endings(self.sessions, self.root_pods, self.leaves)
+        reviewer: Any = None
+        guard = SessionGuard(self.sessions, reviewer, Clock())
+        self.endings = Endings(guard, self.root_pods, self.leaves)
         self.endings.start()
         for node in ("leaf-one", "leaf-two"):
             self.open(node)

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 
-from tests.nodeserver.chain import JANE, NODE, ROOT, STRANGER, UPGRADE, ServerCase, until
+from tests.nodeserver.chain import JANE, NODE, ROOT, STRANGER, UPGRADE, ServerCase
 from tests.nodeserver.stream_chain import ROOT as ROOT_TOKEN
 from tests.nodeserver.stream_chain import SPDY_HEAD, ChainTestCase, reactor
 from twisted_exec.api.status import APIError
@@ -17,8 +17,8 @@ from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
 from twisted_exec.streaming.http.site import Request, respond_text
-from twisted_exec.streaming.interfaces import REVOKED, Subject
-from twisted_exec.streaming.sessions.withdrawal import Withdrawal
+from twisted_exec.streaming.interfaces import REVOKED
+from twisted_exec.streaming.sessions.guard import SessionGuard
 
 EXEC = "/exec/default/web/main"
 PATHS = [
@@ -200,20 +200,6 @@ class MayTests(ServerCase):
         self.assertNotIn(b"auth-delegator", answer.body)
 
 
-class AgainTests(ServerCase):
-    """Sessions are asked about again."""
-
-    async def test_forgotten(self) -> None:
-        """Nothing is kept of who asked for what is answered."""
-        server = await self.start(told)
-        gate = server.hop.gate
-        for path in (EXEC, "/metrics", "/nothing/of/ours"):
-            await self.ask(path)
-            await self.ask(path, identity=JANE)
-            self.assertEqual(gate._askings, {})
-        await until(lambda: not gate._answering)
-
-
 class WithdrawnTests(ChainTestCase):
     """Sessions of those whose credentials are withdrawn."""
 
@@ -227,13 +213,8 @@ class WithdrawnTests(ChainTestCase):
             target = "/exec/default/web/main?command=sh&output=1"
             await self.answered(await self.ask(target, *SPDY_HEAD, user=user))
         self.everyone.forgotten.add("jane")
-        await Withdrawal(self.sessions, self.hop.gate, reactor).review()
+        await SessionGuard(self.sessions, self.hop.gate, reactor).review()
         await self.until(lambda: len(self.sessions) == 1)
         self.assertEqual([each.user for each in self.sessions.subjects()], [ROOT_TOKEN])
         (end,) = (each for each in self.records.all if each.get("event") == "end")
         self.assertEqual((end["user"], end["reason"]), ("jane", REVOKED))
-
-    async def test_no_session(self) -> None:
-        """Of a session that nobody has opened here there is nothing to ask."""
-        await self.hop.gate.review(Subject(session="none", user="jane", machine="web"))
-        self.assertEqual(self.everyone.asked, [])

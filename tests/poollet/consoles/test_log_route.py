@@ -229,7 +229,7 @@ class EndTests(LogCase):
         self.allowed.remove(JANE_MAY)
         self.allowed.add(("jane", "machines/exec", "vm"))  # another right does not keep it
         self.forget()
-        await self.poollet.withdrawal.review()
+        await self.poollet.guard.review()
         await until(lambda: reader.complete is False)
         self.assertIn(b"[twisted-exec: AuthorizationWithdrawn: ", reader.got)
         self.assertEqual((await self.ended())["reason"], "AuthorizationWithdrawn")

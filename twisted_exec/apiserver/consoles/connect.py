@@ -37,12 +37,13 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
+from twisted_exec.apiserver.consoles.session_reviewer import SessionEvidence
 from twisted_exec.apiserver.interfaces import IOpeningAdmission, Opening
 from twisted_exec.apiserver.serving.filters import APIRequest, Gate, Limits
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import Target
-from twisted_exec.auth.interfaces import Attributes, User
+from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.http.routes import Routes, split_path
 from twisted_exec.streaming.http.site import Request
@@ -78,16 +79,11 @@ class Backend:
     pools_named: bool = True
 
 
-Opened = Callable[[APIRequest, str, Attributes], None]
-"""Told of each stream that was located: its request, session id, and what was allowed."""
-
-
 @implementer(IStreamLocator)
 class MachineLocator:
     """
     Finds the poollet behind ``.../machines/NAME/exec`` of one dialect.
 
-    :param opened: called for each stream that may be opened.
     :param is_live: whether a session has this id.
     :param admissions: asked in order about each stream that the user may open.
     :param limits: looking for it is a short request.
@@ -107,14 +103,13 @@ class MachineLocator:
         storage: IStorage,
         backend: Backend,
         reactor: object,
-        opened: Opened,
         is_live: Callable[[str], bool] = lambda session: False,
         admissions: Sequence[IOpeningAdmission] = (),
         limits: Limits | None = None,
     ) -> None:
         self._gate, self._storage = gate, storage
         self._dialect, self._backend = dialect, backend
-        self._reactor, self._opened, self._is_live = reactor, opened, is_live
+        self._reactor, self._is_live = reactor, is_live
         self._kind, self._admissions = machine_kind(dialect), admissions
         self._limits = limits or Limits()
 
@@ -166,7 +161,7 @@ class MachineLocator:
         pool = self._dialect.pool_name(machine)
         request.subject = replace(request.subject, uid=machine["metadata"]["uid"], pool=pool)
         location = self._to(await self._pool(target.name, pool), request, target)
-        self._opened(request, request.subject.session, allowed)
+        request.evidence = SessionEvidence(request.credentials, request.sender, allowed)
         path = location.path + (b"?" + query if query else b"")
         return replace(location, path=path, headers=headers)
 
@@ -174,8 +169,8 @@ class MachineLocator:
         """
         Who acts for others may bring the id that the session has with them.
 
-        But not one that is live here: our own machine may be behind them, and what is
-        known of a session is known by its id.
+        But not one that is live here: our own machine may be behind them, and the hop before
+        ours ends a session by its id.
         """
         told = forwarded_session_id(request)
         if told is None or self._is_live(told):

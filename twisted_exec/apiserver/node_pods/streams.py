@@ -32,7 +32,7 @@ from twisted_exec.api.kinds import NODE_PODS, NODES, Object
 from twisted_exec.api.kinds.pods.node_pods import containers_of, node_of
 from twisted_exec.api.logs import parse_of_pod
 from twisted_exec.api.status import BadRequest
-from twisted_exec.apiserver.consoles.connect import Opened
+from twisted_exec.apiserver.consoles.session_reviewer import SessionEvidence
 from twisted_exec.apiserver.node_pods.kubelets import Kubelet, Kubelets
 from twisted_exec.apiserver.serving.filters import APIRequest, Gate, Limits
 from twisted_exec.apiserver.serving.query import Query
@@ -56,7 +56,6 @@ class NodePodLocator:
     """
     Finds the kubelet behind ``.../pods/NAME/SUBRESOURCE``.
 
-    :param opened: called for each stream that may be opened.
     :param limits: looking for it is a short request.
     :cvar verb: what reaching it needs.
     """
@@ -69,12 +68,11 @@ class NodePodLocator:
         storage: IStorage,
         kubelets: Kubelets,
         reactor: Any,
-        opened: Opened,
         limits: Limits,
     ) -> None:
         self._gate, self._storage = gate, storage
         self._kubelets, self._reactor = kubelets, reactor
-        self._opened, self._limits = opened, limits
+        self._limits = limits
 
     def locate(self, request: IRequest) -> Deferred[Location]:
         """As :meth:`IStreamLocator.locate`."""
@@ -113,7 +111,7 @@ class NodePodLocator:
         uid = pod["metadata"]["uid"]
         request.subject = replace(request.subject, uid=uid, pool=node)
         kubelet = await self._kubelets.of(node, self._storage, self._reactor)
-        self._opened(request, request.subject.session, allowed)
+        request.evidence = SessionEvidence(request.credentials, request.sender, allowed)
         return to(kubelet, request, path)
 
     def _path(self, pod: Object, target: Target, query: Query, request: APIRequest) -> bytes:

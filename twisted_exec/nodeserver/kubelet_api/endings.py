@@ -1,5 +1,5 @@
 """
-What ends sessions from this side, besides who opened them: their Pod is gone, or their leaf is.
+Endings of the node server's sessions: the Pod is gone, or its Node stands for another leaf.
 """
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ from collections.abc import Callable
 
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods
-from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending, Subject
-from twisted_exec.streaming.sessions.registry import Sessions, concerned
+from twisted_exec.streaming.interfaces import POOL_DELETED, Ending
+from twisted_exec.streaming.sessions.guard import SessionGuard
+from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, machine_deleted
 
 
 def pod_ending(before: Object | None, after: Object | None) -> Ending | None:
     """
-    Why the sessions of a Pod end with this change, or ``None``.
+    Return why a change of a Pod ends its sessions, or ``None``.
 
-    One that is only being deleted still runs, and whoever is in it may stay until it ends.
+    A Pod that is being deleted still runs, and its sessions go on until it is gone.
 
     :param after: ``None`` when it is gone, or on no Node of ours any more.
     """
@@ -24,7 +25,7 @@ def pod_ending(before: Object | None, after: Object | None) -> Ending | None:
         return None
     if after is not None and after["metadata"]["uid"] == before["metadata"]["uid"]:
         return None
-    return Ending(MACHINE_DELETED, f'pod "{before["metadata"]["name"]}" was deleted')
+    return machine_deleted("pod", before["metadata"]["name"])
 
 
 class Endings:
@@ -33,8 +34,8 @@ class Endings:
     more, or for another one.
     """
 
-    def __init__(self, sessions: Sessions, root_pods: IRootPods, leaves: ILeaves) -> None:
-        self._sessions, self._root_pods, self._leaves = sessions, root_pods, leaves
+    def __init__(self, guard: SessionGuard, root_pods: IRootPods, leaves: ILeaves) -> None:
+        self._guard, self._root_pods, self._leaves = guard, root_pods, leaves
         self._leaf_of: dict[str, ILeaf] = {}
         self._ends: list[Callable[[], None]] = []
 
@@ -58,16 +59,12 @@ class Endings:
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
         ending = pod_ending(before, after)
         if ending is not None and before is not None:
-            self._sessions.end(concerned(before["metadata"]["uid"], ending), ending)
+            self._guard.end(MachineKey(before["metadata"]["uid"]), ending)
 
     def _leaves_changed(self) -> None:
         before, self._leaf_of = self._leaf_of, self._known()
         for node, leaf in before.items():
             if self._leaf_of.get(node) is not leaf:
                 why = f": {leaf.gone}" if leaf.gone else ""
-                reason = f'node "{node}" does not stand for leaf "{leaf.name}" now{why}'
-                self._sessions.end(_on(node), Ending(POOL_DELETED, reason))
-
-
-def _on(node: str) -> Callable[[Subject], bool]:
-    return lambda subject: subject.pool == node
+                message = f'node "{node}" does not stand for leaf "{leaf.name}" now{why}'
+                self._guard.end(PoolKey(node), Ending(POOL_DELETED, message))

@@ -14,9 +14,8 @@ Sources: ``pkg/kubelet/server/auth.go``, ``server.go`` of Kubernetes; kubernetes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -33,7 +32,7 @@ from twisted_exec.api.status import (
 from twisted_exec.auth.credentials import CredentialHeaders, PresentedCredentials, check_declared
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.interfaces import ISessionReviewer, Subject
 from twisted_exec.wire.upgrade import HeaderSet
 
 PROXY = ("proxy",)
@@ -103,18 +102,17 @@ class NamedCertificateAuthenticator:
 
 
 @dataclass(frozen=True)
-class _Asking:
-    """Who asks, and by what."""
+class Evidence:
+    """What let a request in: a user, and the credentials that they showed."""
 
     user: User
     credentials: PresentedCredentials
 
 
+@implementer(ISessionReviewer)
 class Gate:
     """
     Authentication and authorization of every path.
-
-    It remembers who opened each session, to ask again (:meth:`review`).
 
     :param authenticator: knows everyone who may be known here.
     :param authorizer: knows what they may.
@@ -127,8 +125,6 @@ class Gate:
         # A root's API server does not say for whom it asks: a header that claims to is thrown away,
         # and so are those of impersonation.
         self.credential_headers = CredentialHeaders(authenticator, impersonation=False)
-        self._askings: dict[str, _Asking] = {}
-        self._answering: set[str] = set()
         self._problem = ""
 
     async def who(self, request: Request) -> User:
@@ -138,9 +134,8 @@ class Gate:
         :raises Unauthorized: nobody whom we know.
         :raises ServiceUnavailable: it could not be found out.
         """
-        known = self._askings.get(request.subject.session)
-        if known is not None:
-            return known.user
+        if isinstance(request.evidence, Evidence):
+            return request.evidence.user
         credentials = self.credential_headers.take_from(request)
         try:
             user: User | None = await self._authenticator.authenticate(credentials)
@@ -154,25 +149,8 @@ class Gate:
             ) from None
         if user is None:
             raise Unauthorized
-        self._askings[request.subject.session] = _Asking(user, credentials)
+        request.evidence = Evidence(user, credentials)
         return user
-
-    @contextmanager
-    def answering(self, request: Request, is_live: Callable[[str], bool]) -> Iterator[None]:
-        """
-        Meanwhile it is not forgotten who asks, though there is no session yet; afterwards it is at
-        once where there is none: what was shown holds its connection's memory.
-
-        :param is_live: tells whether there is a session of an id.
-        """
-        session = request.subject.session
-        self._answering.add(session)
-        try:
-            yield
-        finally:
-            self._answering.discard(session)
-            if not is_live(session):
-                self._askings.pop(session, None)
 
     async def may(self, user: User, node: str, subresources: Sequence[str], verb: str) -> None:
         """
@@ -203,25 +181,13 @@ class Gate:
             self._log.warn("the root cannot be asked who may: {why}", why=one_line(problem.message))
         self._problem = problem.message
 
-    async def review(self, subject: Subject) -> None:
-        """
-        Ask again whether a session may be.
+    def review(self, subject: Subject, evidence: object) -> Deferred[None]:
+        """As :meth:`ISessionReviewer.review`; the evidence is an :class:`Evidence`."""
+        assert isinstance(evidence, Evidence)
+        return Deferred.fromCoroutine(self._review(subject, evidence))
 
-        :raises Unauthorized: its user is not known any more, or is somebody else by now.
-        :raises Forbidden: its user may not any more.
-        :raises APIError: it could not be found out.
-        """
-        asking = self._askings.get(subject.session)
-        if asking is None:
-            return
-        user: User | None = await self._authenticator.authenticate(asking.credentials)
-        if user is None or user.name != asking.user.name:
+    async def _review(self, subject: Subject, evidence: Evidence) -> None:
+        user: User | None = await self._authenticator.authenticate(evidence.credentials)
+        if user is None or user.name != evidence.user.name:
             raise Unauthorized
-        self._askings[subject.session] = replace(asking, user=user)
         await self.may(user, subject.pool, PROXY, verb_of(b"GET", subject.subresource))
-
-    def forget_all_but(self, sessions: Iterable[str]) -> None:
-        """Only these sessions are left, and what is being answered."""
-        live = self._answering.union(sessions)
-        for session in [session for session in self._askings if session not in live]:
-            del self._askings[session]

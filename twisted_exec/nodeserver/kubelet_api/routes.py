@@ -101,8 +101,7 @@ class NodeRoutes(Dispatcher):
     async def dispatch(self, request: Request) -> None:
         """See :meth:`Dispatcher.dispatch`."""
         try:
-            with self._hop.gate.answering(request, self._hop.sessions.has):
-                await self._admitted(request)
+            await self._admitted(request)
         except Unauthorized as error:
             _refuse(request, error)
             self._record(request, error)

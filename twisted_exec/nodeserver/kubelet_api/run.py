@@ -77,7 +77,7 @@ async def _run(hop: Hop, request: Request) -> None:
     except BaseException as problem:
         hop.sessions.refused(request.subject, *outcome(problem))
         raise
-    session = hop.sessions.open(location.subject)
+    session = hop.sessions.open(location.subject, request.evidence)
     command = Command(hop.clock)
     try:
         await command.start(location)

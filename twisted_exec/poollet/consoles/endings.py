@@ -7,11 +7,11 @@ from __future__ import annotations
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.poollet.machines.config import wants_power
-from twisted_exec.streaming.interfaces import (
-    MACHINE_DELETED,
-    POOL_DELETED,
-    POWERED_OFF,
-    Ending,
+from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.streaming.sessions.registry import (
+    machine_deleted,
+    machine_powered_off,
+    pool_deleted,
 )
 
 
@@ -25,9 +25,9 @@ def machine_ending(before: Object | None, after: Object | None, dialect: Dialect
         return None
     name = before["metadata"]["name"]
     if after is None or after["metadata"].get("deletionTimestamp"):
-        return Ending(MACHINE_DELETED, f'{dialect.noun} "{name}" was deleted')
+        return machine_deleted(dialect.noun, name)
     if wants_power(before) and not wants_power(after):
-        return Ending(POWERED_OFF, f'{dialect.noun} "{name}" was powered off')
+        return machine_powered_off(dialect.noun, name)
     return None
 
 
@@ -36,6 +36,5 @@ def pool_ending(before: Object | None, after: Object | None, dialect: Dialect) -
     if before is None:
         return None
     if after is None or after["metadata"].get("deletionTimestamp"):
-        message = f'{dialect.pool_noun} "{before["metadata"]["name"]}" was deleted'
-        return Ending(POOL_DELETED, message)
+        return pool_deleted(dialect.pool_noun, before["metadata"]["name"])
     return None

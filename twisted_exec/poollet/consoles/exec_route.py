@@ -14,8 +14,8 @@ made anew under the same name is another one, for every hop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, cast
 from urllib.parse import quote
@@ -48,7 +48,7 @@ from twisted_exec.poollet.consoles.dialling import Dialler, Target
 from twisted_exec.poollet.machines.config import wants_power
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
-from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
+from twisted_exec.streaming.interfaces import ISessionReviewer, IStreamLocator, Location, Subject
 from twisted_exec.streaming.proxy import require_upgrade
 from twisted_exec.streaming.sessions.registry import forwarded_session_id
 from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
@@ -79,6 +79,7 @@ class Asking:
     credentials: PresentedCredentials | None = None
 
 
+@implementer(ISessionReviewer)
 @dataclass(frozen=True)
 class Gate:
     """
@@ -129,18 +130,18 @@ class Gate:
         """The registry of credential headers."""
         return CredentialHeaders(self.authenticator, impersonation=True)
 
-    async def who_again(self, asking: Asking) -> Asking:
-        """
-        Whether the credentials are still good.  A proxy asks this about its users itself.
+    def review(self, subject: Subject, evidence: object) -> Deferred[None]:
+        """As :meth:`ISessionReviewer.review`; the evidence is an :class:`Asking`."""
+        assert isinstance(evidence, Asking)
+        return Deferred.fromCoroutine(self._review(subject, evidence))
 
-        :raises Unauthorized: not any more, or they are somebody else's by now.
-        """
-        if asking.credentials is None:
-            return asking
-        user = await self.direct.authenticate(asking.credentials)
-        if user is None or user.name != asking.user.name:
-            raise Unauthorized
-        return replace(asking, user=user)
+    async def _review(self, subject: Subject, asking: Asking) -> None:
+        if asking.credentials is not None:  # else a proxy reviews its users' credentials itself
+            user = await self.direct.authenticate(asking.credentials)
+            if user is None or user.name != asking.user.name:
+                raise Unauthorized
+            asking = replace(asking, user=user)
+        await self.admit(asking, subject)
 
     async def admit(self, asking: Asking, subject: Subject) -> None:
         """
@@ -237,27 +238,6 @@ class ExecLocator:
     dialler: Dialler
     clock: IReactorTime
     runtime_seconds: float = RUNTIME_SECONDS
-    askings: dict[str, Asking] = field(default_factory=dict)
-    """Who opened each session, to ask again whether they may."""
-
-    async def review(self, subject: Subject) -> None:
-        """
-        Ask again whether a session may be.
-
-        :raises Unauthorized: its user is not known any more.
-        :raises Forbidden: its user, or the proxy, may not any more.
-        :raises APIError: it could not be found out.
-        """
-        asking = self.askings.get(subject.session)
-        if asking is not None:
-            asking = await self.gate.who_again(asking)
-            await self.gate.admit(asking, subject)
-
-    def forget_all_but(self, sessions: Iterable[str]) -> None:
-        """Only these sessions are left."""
-        live = set(sessions)
-        for session in [session for session in self.askings if session not in live]:
-            del self.askings[session]
 
     def locate(self, request: IRequest) -> Deferred[Location]:
         """See :meth:`IStreamLocator.locate`."""
@@ -271,9 +251,8 @@ class ExecLocator:
         request.subject = subject = replace(subject, uid=machine["metadata"]["uid"])
         self._check(machine)
         self._check_request(request)
-        location = await self._to(subject)
-        self.askings[subject.session] = asking
-        return location
+        request.evidence = asking
+        return await self._to(subject)
 
     async def _to(self, subject: Subject) -> Location:
         """Where the runtime says that its console is, this time."""

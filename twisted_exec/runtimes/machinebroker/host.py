@@ -37,7 +37,7 @@ from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.runtimes.serving.routes import ServerRoutes
 from twisted_exec.runtimes.serving.server import Listening, TokenServer, probe_iri
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending
-from twisted_exec.streaming.sessions.registry import concerned
+from twisted_exec.streaming.sessions.registry import MachineKey
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
@@ -203,8 +203,7 @@ class BrokerHost(Starting):
         """The target ends the sessions of what it deletes, unless it is of another make."""
         uid = held.owner.uid
         ending = Ending(MACHINE_DELETED, f'machine "{held.id}" was deleted in the target cluster')
-        if uid:
-            self.streams.sessions.end(concerned(uid, ending), ending)
+        self.streams.sessions.end_object(MachineKey(uid), ending)
 
     def _found(self, another: bool) -> None:
         """The target is there, or is worth trying again."""

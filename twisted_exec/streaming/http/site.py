@@ -91,8 +91,10 @@ class Request(server.Request):
     :ivar subject: what is known about who reaches what; locators refine it.
     :ivar credentials: what the client presented to say who it is, once that has been taken out of
         the headers (:mod:`twisted_exec.auth.credentials`).
+    :ivar evidence: what the gate let the request in by; a session keeps it, to be reviewed.
     """
 
+    evidence: object = None
     channel: Channel
     content: Any
     credentials: Any = None

@@ -96,11 +96,14 @@ class Session:
     One session; :meth:`Sessions.open` makes it.
 
     :ivar ending: why it was asked to end from this side, if it was.
+    :ivar evidence: what allowed it, for as long as it lives; ``None`` where nobody reviews it.
     :ivar visit: what its carrier knows of the user's stream, if it tells.
     """
 
-    def __init__(self, sessions: Sessions, subject: Subject, audit: AuditSession) -> None:
-        self.subject = subject
+    def __init__(
+        self, sessions: Sessions, subject: Subject, audit: AuditSession, evidence: object = None
+    ) -> None:
+        self.subject, self.evidence = subject, evidence
         self.ending: Ending | None = None
         self.visit = Visit()
         self.counts: Callable[[], tuple[int, int]] = _nothing_counted
@@ -185,6 +188,7 @@ class Session:
         elif code is not None:
             self._sessions.metrics.refused(code)
         self._end = self._cut = self._waits = None
+        self.evidence = None  # credentials hold the memory of the connection that they came by
         self.counts = _nothing_counted
         self._sessions.forget(self)
 
@@ -219,17 +223,19 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._live)
 
-    def open(self, subject: Subject) -> Session:
+    def open(self, subject: Subject, evidence: object = None) -> Session:
         """
         Let a session in.  It counts from now on, until it is :meth:`~Session.over`.
 
+        :param evidence: what allowed it, usually ``request.evidence``, for
+            :class:`~twisted_exec.streaming.sessions.guard.SessionGuard`; ``None``: it is not reviewed.
         :raises TooManyRequests: there are too many, in all or of this user.
         :raises ServiceUnavailable: this hop takes no more; another one may.
         """
         if self._closing:
             self.refused(subject, ServiceUnavailable.code, self._closing)
             raise ServiceUnavailable(self._closing, retry_after_seconds=1)
-        session = Session(self, subject, self.trail.start(vars(subject)))
+        session = Session(self, subject, self.trail.start(vars(subject)), evidence)
         self._live[session] = None
         self._per_user[subject.user] += 1
         problem = self._too_many(subject.user)
@@ -292,6 +298,14 @@ class Sessions:
             session.end(ending)
         return len(chosen)
 
+    def end_object(self, key: MachineKey | PoolKey, ending: Ending) -> int:
+        """
+        End the sessions that depend on an object.
+
+        :return: how many there were.
+        """
+        return self.end(lambda subject: key.covers(subject, ending), ending)
+
     def drain(self, clock: IReactorTime, seconds: float, ending: Ending) -> Deferred[None]:
         """
         End all sessions.
@@ -322,18 +336,61 @@ class Sessions:
             waiting.callback(None)
 
 
-def concerned(uid: str, ending: Ending) -> Callable[[Subject], bool]:
+@dataclass(frozen=True)
+class MachineKey:
     """
-    Which sessions of a machine an ending is about.
+    The sessions of one machine or Pod.
 
-    A machine that is off still has its log, and who follows it waits for what comes next.
+    :param uid: of the object.  The name is not enough: a new object may have it by now.
     """
 
-    def is_concerned(subject: Subject) -> bool:
-        off = ending.reason == POWERED_OFF
-        return subject.uid == uid and not (off and subject.subresource == "log")
+    uid: str
 
-    return is_concerned
+    def covers(self, subject: Subject, ending: Ending) -> bool:
+        """
+        Whether the ending concerns a session.
+
+        A machine that is off still has its log, and followers of the log wait for the next boot.
+        """
+        keeps = ending.reason == POWERED_OFF and subject.subresource == "log"
+        return bool(self.uid) and subject.uid == self.uid and not keeps
+
+
+@dataclass(frozen=True)
+class PoolKey:
+    """
+    The sessions of all machines of one pool, or of all Pods of one Node.
+
+    :param resource: of these machines, such as ``machines.compute.ironcore.dev``: pools of two
+        dialects may have the same name.  Empty matches any.
+    """
+
+    name: str
+    resource: str = ""
+
+    def covers(self, subject: Subject, ending: Ending) -> bool:
+        """Whether the ending concerns a session."""
+        same_resource = not self.resource or subject.resource == self.resource
+        return bool(self.name) and subject.pool == self.name and same_resource
+
+
+def machine_deleted(noun: str, name: str) -> Ending:
+    """
+    The ending of sessions whose machine or Pod is gone.
+
+    :param noun: what users call such an object.
+    """
+    return Ending(MACHINE_DELETED, f'{noun} "{name}" was deleted')
+
+
+def machine_powered_off(noun: str, name: str) -> Ending:
+    """The ending of sessions whose machine has lost power."""
+    return Ending(POWERED_OFF, f'{noun} "{name}" was powered off')
+
+
+def pool_deleted(noun: str, name: str) -> Ending:
+    """The ending of sessions whose pool or Node is gone."""
+    return Ending(POOL_DELETED, f'{noun} "{name}" was deleted')
 
 
 def forwarded_session_id(request: IRequest) -> str | None:

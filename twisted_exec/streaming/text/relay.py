@@ -115,7 +115,7 @@ class _Passage:
             sessions.refused(request.subject, *outcome(problem))
             raise
         request.subject = location.subject
-        session = sessions.open(location.subject)
+        session = sessions.open(location.subject, request.evidence)
         try:
             self._text = self._form()(request, self._pause, self._resume)
             reaching = Deferred.fromCoroutine(self._reach(location))

@@ -1,0 +1,244 @@
+"""
+What every user of the session guard keeps: the same rules for API server, poollet and node server.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import LogLevel, capturedLogs, formatEvent
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from tests.auth.support import FakeRequest
+from twisted_exec.api.status import ServiceUnavailable, Unauthorized
+from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
+from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator, IAuthorizer, User
+from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    POOL_DELETED,
+    POWERED_OFF,
+    REVOKED,
+    Ending,
+    ISessionReviewer,
+    Subject,
+)
+from twisted_exec.streaming.sessions.guard import HINT_SECONDS, REVIEW_SECONDS, SessionGuard
+from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Session, Sessions
+
+if TYPE_CHECKING:
+    from twisted.trial.unittest import SynchronousTestCase
+else:
+    SynchronousTestCase = object
+
+POOL = "pool-a"
+
+
+@implementer(IAuthenticator)
+class Tokens:
+    """
+    Knows users by their tokens.
+
+    :ivar users: name by token.
+    """
+
+    credential_headers = NO_HEADERS
+
+    def __init__(self) -> None:
+        self.users: dict[str, str] = {}
+        self.is_away = False
+
+    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
+        async def user() -> User | None:
+            if self.is_away:
+                raise ServiceUnavailable("nobody knows tokens now")
+            token = (credentials.bearer_token() or b"").decode()
+            if token not in self.users:
+                raise Unauthorized("the token is not known")
+            return User(self.users[token])
+
+        return Deferred.fromCoroutine(user())
+
+
+@implementer(IAuthorizer)
+class Permissions:
+    """Allows everything to everyone but those who have lost it; remembers what was asked."""
+
+    def __init__(self) -> None:
+        self.refused: set[str] = set()
+        self.is_away = False
+        self.questions: list[Attributes] = []
+
+    def authorize(self, attributes: Attributes) -> Deferred[Decision]:
+        async def decision() -> Decision:
+            self.questions.append(attributes)
+            if self.is_away:
+                raise ServiceUnavailable("nobody decides now")
+            return Decision(attributes.user.name not in self.refused)
+
+        return Deferred.fromCoroutine(decision())
+
+
+class _NoAudit:
+    def record(self, event: Any) -> None:
+        pass
+
+
+class SessionGuardContract(SynchronousTestCase):
+    """
+    Run by a test case for each hop, which says how its gate lets a request in.
+
+    :cvar resource: of what has sessions.
+    """
+
+    resource: str
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.tokens, self.permissions = Tokens(), Permissions()
+        self.sessions = Sessions(Trail(_NoAudit(), "hop", self.clock))  # type: ignore[arg-type]
+        self.reviewer = self.make_reviewer()
+        self.guard = SessionGuard(self.sessions, self.reviewer, self.clock)
+        self.guard.startService()
+        self.addCleanup(self.guard.stopService)
+        self.endings: dict[str, Ending] = {}
+
+    @abstractmethod
+    def make_reviewer(self) -> Any:
+        """The hop's own reviewer, with ``tokens`` and ``permissions``."""
+
+    @abstractmethod
+    async def admit(self, request: Any, subject: Subject) -> object:
+        """Let a request in as the hop's own gate does; return its evidence."""
+
+    def sources(self) -> Sequence[Tokens | Permissions]:
+        """What a review asks."""
+        return [self.tokens, self.permissions]
+
+    def open(self, user: str, subresource: str = "exec", pool: str = POOL) -> Session:
+        """A session of a machine that is called as its user."""
+        self.tokens.users[f"t-{user}"] = user
+        request = FakeRequest({"Authorization": [f"Bearer t-{user}"]}, None)
+        subject = Subject(
+            session=f"s-{user}",
+            user=user,
+            namespace="default",
+            machine=user,
+            uid=f"uid-{user}",
+            pool=pool,
+            resource=self.resource,
+            subresource=subresource,
+        )
+        evidence = self.successResultOf(Deferred.fromCoroutine(self.admit(request, subject)))
+        session = self.sessions.open(subject, evidence)
+
+        def end(ending: Ending) -> None:
+            self.endings[user] = ending
+            session.over(ending.reason)
+
+        session.carry(end, lambda: None)
+        return session
+
+    def reasons(self) -> dict[str, str]:
+        """Why sessions have ended so far, by user."""
+        return {user: ending.reason for user, ending in self.endings.items()}
+
+    def test_interface(self) -> None:
+        """The reviewer is what it says that it is."""
+        verifyObject(ISessionReviewer, self.reviewer)
+
+    def test_goes_on(self) -> None:
+        """Whoever still has the permission keeps the session; the same questions are asked again."""
+        self.open("ann")
+        before = list(self.permissions.questions)
+        self.permissions.questions.clear()
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(self.endings, {})
+        self.assertTrue(before)
+        self.assertEqual(self.permissions.questions, before)
+
+    def test_permission_withdrawn(self) -> None:
+        """A withdrawn permission ends its sessions, with a message that names the user."""
+        self.open("ann")
+        self.open("bob")
+        self.permissions.refused.add("ann")
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(self.reasons(), {"ann": REVOKED})
+        self.assertIn("ann", self.endings["ann"].message)
+
+    def test_token_withdrawn(self) -> None:
+        """A token that is not valid any more ends its sessions."""
+        self.open("ann")
+        self.open("bob")
+        del self.tokens.users["t-ann"]
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(self.reasons(), {"ann": REVOKED})
+
+    def test_token_of_another(self) -> None:
+        """A token that is another user's by now does not keep the first user's session."""
+        self.open("ann")
+        self.tokens.users["t-ann"] = "eve"
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(self.reasons(), {"ann": REVOKED})
+
+    def test_hint(self) -> None:
+        """After a hint the review does not wait for the timer."""
+        self.open("ann")
+        self.permissions.refused.add("ann")
+        self.guard.review_soon()
+        self.clock.advance(HINT_SECONDS)
+        self.assertEqual(self.reasons(), {"ann": REVOKED})
+
+    def test_no_answer(self) -> None:
+        """An API server that does not answer ends no session; the log says so once."""
+        self.open("ann")
+        for source in self.sources():
+            source.is_away = True
+            with capturedLogs() as events:
+                self.clock.pump([REVIEW_SECONDS] * 3)
+            source.is_away = False
+            lines = [formatEvent(each) for each in events if each["log_level"] == LogLevel.warn]
+            self.assertEqual(sum("sessions cannot be reviewed" in each for each in lines), 1)
+            self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(self.endings, {})
+
+    def test_forgotten(self) -> None:
+        """Nothing is kept of the credentials of a session that is over."""
+        session = self.open("ann")
+        self.assertIsNotNone(session.evidence)
+        session.over("client closed")
+        self.assertIsNone(session.evidence)
+        self.permissions.questions.clear()
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(self.permissions.questions, [])
+
+    def test_object_deleted(self) -> None:
+        """An object that is gone ends its own sessions, with the message that is given."""
+        self.open("ann")
+        self.open("bob")
+        ending = Ending(MACHINE_DELETED, "gone")
+        self.assertEqual(self.guard.end(MachineKey("uid-ann"), ending), 1)
+        self.assertEqual(self.endings, {"ann": ending})
+
+    def test_powered_off(self) -> None:
+        """Power-off ends consoles, and no log."""
+        self.open("ann")
+        log = self.open("bob", "log")
+        for user in ("ann", "bob"):
+            self.guard.end(MachineKey(f"uid-{user}"), Ending(POWERED_OFF))
+        self.assertEqual(self.reasons(), {"ann": POWERED_OFF})
+        self.assertEqual(self.sessions.live(), [log])
+
+    def test_pool_deleted(self) -> None:
+        """A pool or Node that is gone ends the sessions there, and not those of another resource."""
+        self.open("ann")
+        self.open("bob", pool="pool-b")
+        self.guard.end(PoolKey(POOL, "others.example.com"), Ending(POOL_DELETED))
+        self.assertEqual(self.endings, {})
+        self.guard.end(PoolKey(POOL, self.resource), Ending(POOL_DELETED))
+        self.assertEqual(self.reasons(), {"ann": POOL_DELETED})

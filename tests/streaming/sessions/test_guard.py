@@ -1,0 +1,274 @@
+"""Tests for :mod:`twisted_exec.streaming.sessions.guard`; how the programs use it is ``contracts.session_guard``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.streaming.sessions.test_registry import Records
+from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable, Unauthorized
+from twisted_exec.auth.delegated import MAX_CACHE_SECONDS
+from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.interfaces import REVOKED, Ending, Subject
+from twisted_exec.streaming.sessions.guard import (
+    AT_ONCE,
+    HINT_SECONDS,
+    REVIEW_SECONDS,
+    SessionGuard,
+)
+from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Session, Sessions
+
+AWAY = ServiceUnavailable("away")
+
+
+class Reviewer:
+    """
+    Decides as the test says.
+
+    :ivar problems: by session.
+    :ivar reviewed: sessions, in order.
+    :ivar pending: while a list, reviews wait in it.
+    """
+
+    def __init__(self) -> None:
+        self.problems: dict[str, Exception] = {}
+        self.reviewed: list[str] = []
+        self.pending: list[Deferred[None]] | None = None
+
+    def review(self, subject: Subject, evidence: object) -> Deferred[None]:
+        assert evidence == f"evidence of {subject.session}"
+        self.reviewed.append(subject.session)
+        if self.pending is not None:
+            self.pending.append(Deferred())
+            return self.pending[-1]
+        problem = self.problems.get(subject.session)
+        return succeed(None) if problem is None else fail(problem)
+
+
+class GuardCase(SynchronousTestCase):
+    """A guard whose reviews the test answers."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.sessions = Sessions(Trail(Records(), "poollet", self.clock))
+        self.reviewer: Any = Reviewer()
+        self.endings: dict[str, Ending] = {}
+        self.guard = SessionGuard(self.sessions, self.reviewer, self.clock)
+        self.guard.startService()
+        self.addCleanup(self.guard.stopService)
+
+    def open(self, *names: str) -> None:
+        for name in names:
+            self.open_with(name, f"evidence of {name}")
+
+    def open_with(self, name: str, evidence: object) -> Session:
+        def end(ending: Ending) -> None:
+            self.endings[name] = ending
+
+        session = self.sessions.open(Subject(name), evidence)
+        session.carry(end, lambda: None)
+        return session
+
+    def next_round(self) -> list[str]:
+        """The sessions of the next round of reviews."""
+        self.reviewer.reviewed.clear()
+        self.clock.advance(REVIEW_SECONDS)
+        return list(self.reviewer.reviewed)
+
+
+class DecisionTests(GuardCase):
+    """What a review's outcome means."""
+
+    def test_within_half_a_minute(self) -> None:
+        """A revoked permission ends the session in less than 30 seconds, cached answers included."""
+        self.open("a", "b")
+        self.assertLess(REVIEW_SECONDS + MAX_CACHE_SECONDS, 30)
+        self.reviewer.problems["a"] = Forbidden("not any more")
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(self.endings, {"a": Ending(REVOKED, "not any more")})
+
+    def test_unknown_user(self) -> None:
+        """So does a credential that is not valid any more."""
+        self.open("a", "b")
+        self.reviewer.problems["b"] = Unauthorized("the token has expired")
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(self.endings, {"b": Ending(REVOKED, "the token has expired")})
+
+    def test_no_answer(self) -> None:
+        """Any other error ends nothing; the log has one line for as long as it lasts."""
+        self.open("a", "b")
+        for problem in (AWAY, NotFound("reviews", "x", message="no such API")):
+            self.reviewer.problems["a"] = problem
+            with capturedLogs() as events:
+                self.assertEqual([self.next_round() for _ in range(3)], [["a", "b"]] * 3)
+            logged = [formatEvent(event) for event in events]
+            self.assertEqual(logged, [f"sessions cannot be reviewed: {problem.message}"])
+            self.reviewer.problems.clear()
+            self.next_round()
+        self.assertEqual(self.endings, {})
+
+    def test_bug_in_one_review(self) -> None:
+        """A bug in one review is logged, and keeps no other session from its review."""
+        self.open("a", "b")
+        self.reviewer.problems = {"a": LookupError("ours"), "b": Forbidden("not any more")}
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
+        self.assertEqual(list(self.endings), ["b"])
+
+    def test_cancelled_review(self) -> None:
+        """A review that somebody else cancels ends neither the session nor the guard."""
+        self.open("a")
+        self.reviewer.problems["a"] = CancelledError()
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(len(self.flushLoggedErrors(CancelledError)), 1)
+        self.reviewer.problems.clear()
+        self.assertEqual((self.next_round(), self.endings), (["a"], {}))
+
+    def test_bug_in_the_guard(self) -> None:
+        """A bug that concerns a whole round is logged, and the next round happens."""
+        self.open("a")
+        live = self.sessions.live
+        self.sessions.live = lambda: [][0]  # type: ignore[method-assign]
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(len(self.flushLoggedErrors(IndexError)), 1)
+        self.sessions.live = live  # type: ignore[method-assign]
+        self.assertEqual(self.next_round(), ["a"])
+
+    def test_no_evidence(self) -> None:
+        """A session without evidence is not reviewed: a one-time token opened it."""
+        self.open_with("a", None)
+        self.assertEqual(self.next_round(), [])
+
+    def test_ending_already(self) -> None:
+        """A session that was asked to end is not reviewed while it takes its time."""
+        self.open("a", "b")
+        self.sessions.end(lambda subject: subject.session == "a", Ending("Completed"))
+        self.assertEqual(self.next_round(), ["b"])
+
+    def test_before_the_stream(self) -> None:
+        """A session is reviewed before it has a stream, and ends as soon as it has."""
+        session = self.sessions.open(Subject("a"), "evidence of a")
+        self.reviewer.problems["a"] = Forbidden("not any more")
+        self.clock.advance(REVIEW_SECONDS)
+        endings: list[Ending] = []
+        session.carry(endings.append, lambda: None)
+        self.assertEqual(endings, [Ending(REVOKED, "not any more")])
+
+
+class SpacingTests(GuardCase):
+    """When reviews happen, and how many at a time."""
+
+    def test_hint(self) -> None:
+        """A burst of hints is one round, soon; the next one comes by the timer."""
+        self.open("a")
+        for _ in range(10):
+            self.guard.review_soon()
+        self.clock.advance(HINT_SECONDS)
+        self.assertEqual(self.reviewer.reviewed, ["a"])
+        self.clock.advance(REVIEW_SECONDS - HINT_SECONDS)
+        self.assertEqual(self.reviewer.reviewed, ["a"])
+        self.clock.advance(HINT_SECONDS)
+        self.assertEqual(self.reviewer.reviewed, ["a", "a"])
+
+    def test_hints_without_end(self) -> None:
+        """Hints that keep coming delay no round."""
+        self.open("a")
+        for _ in range(5):
+            self.guard.review_soon()
+            self.clock.advance(HINT_SECONDS / 2)
+        self.assertEqual(self.reviewer.reviewed, ["a"] * 2)
+
+    def test_hint_just_before_the_timer(self) -> None:
+        """A hint does not delay the round that is due anyway."""
+        self.open("a")
+        self.clock.advance(REVIEW_SECONDS - HINT_SECONDS / 2)
+        self.guard.review_soon()
+        self.clock.advance(HINT_SECONDS / 2)
+        self.assertEqual(self.reviewer.reviewed, ["a"])
+
+    def test_hint_during_a_round(self) -> None:
+        """A hint during a round means another one right after: the first may have missed the change."""
+        self.open("a")
+        self.reviewer.pending = []
+        self.clock.advance(REVIEW_SECONDS)
+        (review,) = self.reviewer.pending
+        self.guard.review_soon()
+        self.clock.advance(HINT_SECONDS)
+        self.assertEqual(self.reviewer.reviewed, ["a"])
+        review.callback(None)
+        self.clock.advance(HINT_SECONDS)
+        self.assertEqual(self.reviewer.reviewed, ["a", "a"])
+
+    def test_at_once(self) -> None:
+        """No more than so many reviews run concurrently."""
+        names = [f"s{number}" for number in range(AT_ONCE + 2)]
+        self.open(*names)
+        self.reviewer.pending = []
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(self.reviewer.reviewed, names[:AT_ONCE])
+        for review in list(self.reviewer.pending):
+            review.callback(None)
+        self.assertEqual(self.reviewer.reviewed, names)
+
+    def test_slow_round(self) -> None:
+        """Rounds keep their spacing when reviews are slow, and never overlap."""
+        self.open("a")
+        self.reviewer.pending = []
+        self.clock.advance(REVIEW_SECONDS)
+        self.clock.advance(REVIEW_SECONDS * 1.5)
+        self.assertEqual(self.reviewer.reviewed, ["a"])
+        self.reviewer.pending.pop().callback(None)
+        self.clock.advance(REVIEW_SECONDS / 2)
+        self.assertEqual(self.reviewer.reviewed, ["a", "a"])
+
+    def test_nobody_answers(self) -> None:
+        """A round ends when a whole batch gets no answer; the next one begins with the others."""
+        names = [f"s{number:02}" for number in range(3 * AT_ONCE)]
+        self.open(*names)
+        self.reviewer.problems = dict.fromkeys(names, AWAY)
+        self.assertEqual(self.next_round(), names[:AT_ONCE])
+        self.assertEqual(self.next_round(), names[AT_ONCE : 2 * AT_ONCE])
+        self.reviewer.problems = {names[-1]: Forbidden("not any more")}
+        self.assertEqual(sorted(self.next_round()), names)
+        self.assertEqual(list(self.endings), [names[-1]])
+
+    def test_stopped(self) -> None:
+        """After the stop nothing is reviewed, whatever the hints, until the next start."""
+        self.open("a")
+        self.guard.review_soon()
+        self.successResultOf(self.guard.stopService())
+        self.guard.review_soon()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.next_round(), [])
+        self.guard.startService()
+        self.assertEqual(self.next_round(), ["a"])
+
+    def test_stopped_during_a_round(self) -> None:
+        """Stopping cancels the reviews that are under way, without a word in the log."""
+        names = [f"s{number}" for number in range(AT_ONCE + 1)]
+        self.open(*names)
+        self.reviewer.pending = []
+        self.clock.advance(REVIEW_SECONDS)
+        self.successResultOf(self.guard.stopService())
+        self.assertTrue(all(review.called for review in self.reviewer.pending))
+        self.assertEqual(self.reviewer.reviewed, names[:AT_ONCE])
+        self.assertEqual((self.endings, self.clock.getDelayedCalls()), ({}, []))
+
+    def test_not_started(self) -> None:
+        """One that never started can be stopped."""
+        guard = SessionGuard(self.sessions, self.reviewer, self.clock)
+        guard.review_soon()
+        self.successResultOf(guard.stopService())
+
+
+class KeyTests(SynchronousTestCase):
+    """Which sessions an object's key covers."""
+
+    def test_empty(self) -> None:
+        """An empty key covers no session, not even one whose object is not known yet."""
+        for key in (MachineKey(""), PoolKey(""), PoolKey("", "machines")):
+            self.assertFalse(key.covers(Subject("s"), Ending("MachineDeleted")))

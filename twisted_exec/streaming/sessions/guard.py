@@ -1,0 +1,177 @@
+"""
+The session guard: who may hold a session, and for how long.
+
+A hop decides once whether to open a session, and the session may then last for days.  Meanwhile a
+token expires, a role binding is deleted, or the machine goes away.  The guard ends such sessions:
+
+* The gate puts what allowed the session (credentials, user, permission) into ``request.evidence``,
+  and the session keeps that until it is over.  Nothing else remembers it.
+* The guard passes each session and its evidence to the hop's :class:`ISessionReviewer`, every few
+  seconds (:data:`REVIEW_SECONDS`) and soon after a hint (:meth:`SessionGuard.review_soon`).
+* Whatever follows objects calls :meth:`SessionGuard.end` with the key of an object that is gone.
+
+A review that cannot get an answer ends nothing: the hops depend on an API server that may restart, and
+a restart must not close every console.  Each hop decides for itself, so no hop trusts another's guard.
+"""
+
+from __future__ import annotations
+
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError, Forbidden, Unauthorized
+from twisted_exec.streaming.interfaces import REVOKED, Ending, ISessionReviewer
+from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Session, Sessions
+
+REVIEW_SECONDS = 15.0
+"""Delegated decisions are cached for 10 s, so a revoked permission counts for at most 25 s."""
+HINT_SECONDS = 0.1
+"""From a hint to its review: a burst of changes, such as ``kubectl apply`` of roles, is one review."""
+AT_ONCE = 8
+"""Concurrent reviews: each may be a request to an API server that other hops ask, too."""
+
+
+class SessionGuard(Service):
+    """
+    Reviews the sessions of one hop, and ends those that may not go on.
+
+    :param reviewer: decides again; see :class:`ISessionReviewer`.
+    :param review_seconds: from the start of one round of reviews to the next.
+    :param at_once: reviews that run concurrently.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        reviewer: ISessionReviewer,
+        clock: IReactorTime,
+        review_seconds: float = REVIEW_SECONDS,
+        at_once: int = AT_ONCE,
+    ) -> None:
+        self._sessions, self._reviewer, self._clock = sessions, reviewer, clock
+        self._review_seconds, self._at_once = review_seconds, at_once
+        self._loop: Deferred[None] | None = None
+        self._timer: IDelayedCall | None = None
+        self._hinted = False
+        self._problem = ""
+        self._unreached: frozenset[Session] = frozenset()
+
+    def startService(self) -> None:
+        """Review from now on; the first round is due after :data:`REVIEW_SECONDS`."""
+        super().startService()
+        self._loop = Deferred.fromCoroutine(self._run()).addErrback(self._stopped)
+
+    def stopService(self) -> Deferred[None]:
+        """Cancel the round that is under way; fires when nothing is left."""
+        super().stopService()
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return succeed(None)
+        loop.cancel()
+        return loop
+
+    def review_soon(self) -> None:
+        """Take a hint that permissions or credentials have changed; hints of one burst count once."""
+        if not self.running:
+            return
+        self._hinted = True  # for a round that is under way: it may have passed the session
+        timer = self._timer
+        if timer is None or not timer.active():
+            return
+        if timer.getTime() - self._clock.seconds() > HINT_SECONDS:
+            timer.reset(HINT_SECONDS)
+
+    def end(self, key: MachineKey | PoolKey, ending: Ending) -> int:
+        """
+        End the sessions that depend on an object.
+
+        :return: their number.
+        """
+        return self._sessions.end_object(key, ending)
+
+    async def _run(self) -> None:
+        seconds = self._review_seconds
+        while True:
+            await self._wait(seconds)
+            started = self._clock.seconds()
+            try:
+                await self.review()
+            except Exception:  # a bug must not leave every session without a guard
+                if not self.running:
+                    raise
+                self._log.failure("reviewing sessions failed")
+            # Measured from the start, so that slow reviews do not space the rounds further.
+            elapsed = self._clock.seconds() - started
+            seconds = self._review_seconds - elapsed % self._review_seconds
+            if self._hinted:
+                seconds = HINT_SECONDS
+
+    def _wait(self, seconds: float) -> Deferred[None]:
+        waiting: Deferred[None] = Deferred(lambda _: timer.cancel())
+        timer = self._timer = self._clock.callLater(seconds, waiting.callback, None)
+        return waiting
+
+    def _stopped(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("reviewing sessions stopped", failure)
+
+    async def review(self) -> None:
+        """
+        Review all sessions now.
+
+        A round stops when nobody answers for a whole batch: then every further review would only wait
+        for the same time-out.  The next round begins with the sessions that this one did not reach.
+        """
+        self._hinted = False
+        due, problem = self._due(), ""
+        self._unreached = frozenset()
+        for first in range(0, len(due), self._at_once):
+            batch = due[first : first + self._at_once]
+            problems = await self._review_batch(batch)
+            problem = next(filter(None, problems), problem)
+            if all(problems):
+                self._unreached = frozenset(due[first + self._at_once :])
+                break
+        if problem and not self._problem:
+            self._log.warn("sessions cannot be reviewed: {why}", why=problem)
+        self._problem = problem
+
+    def _due(self) -> list[Session]:
+        """Sessions that somebody allowed and nobody has ended, in the order of this round."""
+        due = [
+            session
+            for session in self._sessions.live()
+            if session.evidence is not None and session.ending is None
+        ]
+        return sorted(due, key=lambda session: session not in self._unreached)
+
+    async def _review_batch(self, batch: list[Session]) -> list[str]:
+        """Return the problem of each review; empty where there was none."""
+        reviews = [Deferred.fromCoroutine(self._review_one(session)) for session in batch]
+        problems: list[str] = []
+        # Not gatherResults: cancelled, that fails with FirstError instead of CancelledError.
+        for _, result in await DeferredList(reviews, consumeErrors=True):
+            if isinstance(result, Failure):
+                result.raiseException()
+            problems.append(result)
+        return problems
+
+    async def _review_one(self, session: Session) -> str:
+        """Return why the review got no answer; empty when it got one."""
+        try:
+            await self._reviewer.review(session.subject, session.evidence)
+        except (Unauthorized, Forbidden) as error:
+            session.end(Ending(REVOKED, error.message))
+        except APIError as error:
+            return error.message or "no reason was given"
+        except Exception as error:  # a bug in one review must not keep the others from theirs
+            if isinstance(error, CancelledError) and not self.running:
+                raise
+            session_id = session.subject.session
+            self._log.failure("reviewing session {session} failed", session=session_id)
+        return ""
