@@ -21,7 +21,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
@@ -43,8 +42,9 @@ from twisted_exec.apiserver.interfaces import IAdmission
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.interfaces import User
+from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import key_of
-from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 
@@ -84,7 +84,7 @@ class _Record:
         self.renewed_at = 0.0
 
 
-class SessionObjects(Service):
+class SessionObjects(StoreFollower):
     """
     Keeps the ConsoleSessions of one server, and those of servers that are no more from staying.
 
@@ -104,13 +104,12 @@ class SessionObjects(Service):
         now: Callable[[], float],
         replica: str,
     ) -> None:
-        self._storage, self._sessions = storage, sessions
-        self._clock, self._now = clock, now
+        super().__init__(storage)
+        self._sessions, self._clock, self._now = sessions, clock, now
         self.replica = replica
         self._records: dict[Session, _Record] = {}
         self._named: dict[tuple[str, str], _Record] = {}
         self._foreign: dict[tuple[str, str], float] = {}  # until when they are believed
-        self._watch: IWatch | None = None
         self._loop = LoopingCall(self.look)
         self._loop.clock = clock
         self._troubled = False
@@ -119,15 +118,11 @@ class SessionObjects(Service):
     def startService(self) -> None:
         """Take up what others left, and follow the store."""
         super().startService()
-        self._watch = self._storage.watch(_RESOURCE, None, self._changed)
-        Deferred.fromCoroutine(self._begin()).addErrback(self._failed)
         self._loop.start(LOOK_SECONDS, now=False)
 
     def stopService(self) -> Deferred[None]:
         """Follow no longer; fires when the objects of sessions that are over are gone, or soon."""
         super().stopService()
-        if self._watch is not None:
-            self._watch.stop()
         self._loop.stop()
         self._foreign.clear()
         working = [one.working for one in self._records.values() if one.working is not None]
@@ -135,8 +130,12 @@ class SessionObjects(Service):
         waiting.addTimeout(_STOP_SECONDS, self._clock)
         return waiting.addBoth(lambda _: None)
 
-    async def _begin(self) -> None:
-        for obj in (await self._storage.list(_RESOURCE, stale=True)).items:
+    def followed(self) -> tuple[Followed, ...]:
+        """See :meth:`StoreFollower.followed`."""
+        return (Followed(_RESOURCE, self._changed, self._listed),)
+
+    def _listed(self, listing: Listing) -> None:
+        for obj in listing.items:
             self._heard(obj)
 
     # What the server's sessions tell.

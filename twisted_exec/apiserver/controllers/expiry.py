@@ -31,8 +31,9 @@ from twisted_exec.api.kinds.bootstraptokens import NAMESPACE, SECRET_TYPE, is_ex
 from twisted_exec.api.kinds.events import written
 from twisted_exec.api.kinds.secrets import values_of
 from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import key_of
-from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 
 
 class TokenExpiry(Service):
@@ -89,7 +90,7 @@ _Life = tuple[float, int]
 """Until when, and how many bytes."""
 
 
-class EventExpiry(Service):
+class EventExpiry(StoreFollower):
     """
     Deletes Events when their time is over.
 
@@ -107,27 +108,23 @@ class EventExpiry(Service):
         now: Callable[[], float],
         most_bytes: int = MOST_BYTES,
     ) -> None:
-        self._storage, self._clock, self._now = storage, clock, now
+        super().__init__(storage)
+        self._clock, self._now = clock, now
         self._most_bytes, self._bytes = most_bytes, 0
         # Ordered by time: what is written goes to the end.
         self._lives: dict[_Key, _Life] = {}
         self._soon: IDelayedCall | None = None
-        self._watch: IWatch | None = None
         self._loop = LoopingCall(self.look)
         self._loop.clock = clock
 
     def startService(self) -> None:
         """Take up what is there, and follow the store."""
         super().startService()
-        self._watch = self._storage.watch(EVENTS.resource, None, self._changed)
-        Deferred.fromCoroutine(self._begin()).addErrback(self._failed)
         self._loop.start(LOOK_SECONDS, now=False)
 
     def stopService(self) -> None:
         """Follow no longer."""
         super().stopService()
-        if self._watch is not None:
-            self._watch.stop()
         self._loop.stop()
         if self._soon is not None:
             self._soon.cancel()
@@ -135,15 +132,18 @@ class EventExpiry(Service):
         self._lives.clear()
         self._bytes = 0
 
-    async def _begin(self) -> None:
-        found = (await self._storage.list(EVENTS.resource, stale=True)).items
+    def followed(self) -> tuple[Followed, ...]:
+        """See :meth:`StoreFollower.followed`."""
+        return (Followed(EVENTS.resource, self._changed, self._listed),)
+
+    def _listed(self, listing: Listing) -> None:
         now = self._clock.seconds()
         left = {
             key_of(event): (
                 now + EVENT_SECONDS - max(0.0, self._now() - written(event)),
                 len(json_of(event)),
             )
-            for event in found
+            for event in listing.items
             if key_of(event) not in self._lives
         }
         self._lives = dict(sorted(left.items(), key=lambda item: item[1][0])) | self._lives

@@ -35,8 +35,9 @@ from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.kube.interfaces import ILeases
 from twisted_exec.kube.leader_election.controllers import Leading, Make
 from twisted_exec.kube.leader_election.election import Election, new_lease
+from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import key_of
-from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 
 NAMESPACE, LEASE = "kube-system", "exec-apiserver"
 
@@ -67,7 +68,7 @@ class StoredLease:
         return Deferred.fromCoroutine(writing)
 
 
-class LeaderElectedServices(Service):
+class LeaderElectedServices(StoreFollower):
     """
     :class:`Leading` where several servers share a store.
 
@@ -87,9 +88,9 @@ class LeaderElectedServices(Service):
         now: Callable[[], float],
         **terms: Any,
     ) -> None:
-        self._storage, self._leading = storage, Leading(make)
+        super().__init__(storage)
+        self._leading = Leading(make)
         self.election = Election(StoredLease(verbs), identity, self._leading, clock, now, **terms)
-        self._watch: IWatch | None = None
 
     @property
     def services(self) -> Sequence[Service]:
@@ -99,15 +100,16 @@ class LeaderElectedServices(Service):
     def startService(self) -> None:
         """Stand for election."""
         super().startService()
-        self._watch = self._storage.watch(LEASES.resource, None, self._changed, NAMESPACE)
         self.election.startService()
 
     def stopService(self) -> Deferred[None]:
         """Lead no longer, and let others."""
         super().stopService()
-        if self._watch is not None:
-            self._watch.stop()
         return self.election.stopService()
+
+    def followed(self) -> tuple[Followed, ...]:
+        """See :meth:`StoreFollower.followed`."""
+        return (Followed(LEASES.resource, self._changed, namespace=NAMESPACE),)
 
     def _changed(self, event: Event) -> None:
         if key_of(event.obj) == (NAMESPACE, LEASE) and event.type != DELETED:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 
-from twisted.application.service import Service
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -23,7 +22,8 @@ from twisted_exec.apiserver.serving.registry import Registry
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.auth.groups import MASTERS
 from twisted_exec.auth.interfaces import User
-from twisted_exec.storage.interfaces import Event, IStorage, IWatch
+from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
+from twisted_exec.storage.interfaces import Event, IStorage
 
 PERMANENT = ("default", "kube-system")
 """Namespaces that always exist."""
@@ -46,7 +46,7 @@ class NamespaceGuard:
         return defer.succeed(None)
 
 
-class NamespaceLifecycle(Service):
+class NamespaceLifecycle(StoreFollower):
     """
     Empties namespaces that are being deleted, then removes them.
 
@@ -62,7 +62,7 @@ class NamespaceLifecycle(Service):
     def __init__(
         self, storage: IStorage, registry: Registry, verbs: Verbs, clock: IReactorTime
     ) -> None:
-        self._storage = storage
+        super().__init__(storage)
         self._clock = clock
         self._kinds = [
             kind
@@ -70,34 +70,24 @@ class NamespaceLifecycle(Service):
             if kind.stored and not kind.kept_as and kind.resource.namespaced
         ]
         self._verbs = verbs
-        self._watches: list[IWatch] = []
         self._terminating: set[str] = set()
         self._looking: set[str] = set()
         self._again: set[str] = set()
         self._retries: dict[str, IDelayedCall] = {}
 
-    def startService(self) -> None:
-        """Take up deletions that an earlier process began, and follow the store."""
-        super().startService()
-        self._watches.append(self._storage.watch(NAMESPACES.resource, None, self._namespace_event))
-        for kind in self._kinds:
-            self._watches.append(self._storage.watch(kind.resource, None, self._content_event))
-        taking_up = Deferred.fromCoroutine(self._take_up())
-        taking_up.addErrback(lambda failure: self._log.failure("cannot list namespaces", failure))
+    def followed(self) -> list[Followed]:
+        """See :meth:`StoreFollower.followed`; the list takes up deletions that an earlier process began."""
+        listed = listed_as_added(self._namespace_event)
+        namespaces = Followed(NAMESPACES.resource, self._namespace_event, listed)
+        contents = [Followed(kind.resource, self._content_event) for kind in self._kinds]
+        return [namespaces, *contents]
 
     def stopService(self) -> None:
         """Follow no longer."""
         super().stopService()
-        for watch in self._watches:
-            watch.stop()
-        self._watches.clear()
         for retry in self._retries.values():
             retry.cancel()
         self._retries.clear()
-
-    async def _take_up(self) -> None:
-        for namespace in (await self._storage.list(NAMESPACES.resource, stale=True)).items:
-            self._notice(namespace)
 
     def _namespace_event(self, event: Event) -> None:
         if event.type == "DELETED":

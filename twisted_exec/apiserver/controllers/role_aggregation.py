@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 
-from twisted.application.service import Service
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -19,10 +18,11 @@ from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
 from twisted_exec.apiserver.serving.verbs import check_size
 from twisted_exec.auth.rbac.policy import Policy, RBACObjects
-from twisted_exec.storage.interfaces import Event, IStorage, IWatch
+from twisted_exec.storage.follower import Followed, StoreFollower
+from twisted_exec.storage.interfaces import Event, IStorage
 
 
-class RoleAggregation(Service):
+class RoleAggregation(StoreFollower):
     """
     Writes the rules of roles that have an ``aggregationRule``.
 
@@ -32,21 +32,17 @@ class RoleAggregation(Service):
     _log = Logger()
 
     def __init__(self, storage: IStorage) -> None:
-        self._storage = storage
-        self._watch: IWatch | None = None
+        super().__init__(storage)
         self._passes = CoalescedRuns(self._gather, self._failed, self._look)
 
     def startService(self) -> None:
         """Gather, and follow the store."""
         super().startService()
-        self._watch = self._storage.watch(CLUSTERROLES.resource, None, self._changed)
         self._look()
 
-    def stopService(self) -> None:
-        """Follow no longer."""
-        super().stopService()
-        if self._watch is not None:
-            self._watch.stop()
+    def followed(self) -> tuple[Followed, ...]:
+        """See :meth:`StoreFollower.followed`."""
+        return (Followed(CLUSTERROLES.resource, self._changed),)
 
     def _changed(self, event: Event) -> None:
         self._look()

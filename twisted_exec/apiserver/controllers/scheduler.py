@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -33,8 +32,9 @@ from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES,
 from twisted_exec.apiserver.controllers.placement import FAILED, Placement, facts_of, plan, turn_of
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.history import Key, key_of
-from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, IWatch
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 
 COMPONENT = "scheduler"
 SOON_SECONDS = 0.02
@@ -51,7 +51,7 @@ _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 60.0
 
 
-class Scheduler(Service):
+class Scheduler(StoreFollower):
     """
     Binds the machines of one dialect.
 
@@ -70,7 +70,8 @@ class Scheduler(Service):
         clock: IReactorTime,
         now: Callable[[], float],
     ) -> None:
-        self._dialect, self._storage, self._verbs = dialect, storage, verbs
+        super().__init__(storage)
+        self._dialect, self._verbs = dialect, verbs
         self._clock = clock
         self._kind = machine_kind(dialect)
         self._reports = Reports(verbs, COMPONENT, now)
@@ -81,35 +82,22 @@ class Scheduler(Service):
         self._bound: Counter[tuple[str, str]] = Counter()
         self._pools: dict[str, Object] = {}
         self._told: dict[Key, tuple[float, Placement]] = {}
-        self._watches: list[IWatch] = []
         self._passes = CoalescedRuns(self._pass, self._failed, partial(self._look_in, SOON_SECONDS))
         self._call: IDelayedCall | None = None
         self._retry_seconds = _FIRST_RETRY_SECONDS
         self._rests_until = 0.0
 
-    def startService(self) -> None:
-        """Take up what there is, and follow the store."""
-        super().startService()
-        followed: list[tuple[Resource, Callable[[Event], None]]] = [
+    def followed(self) -> list[Followed]:
+        """See :meth:`StoreFollower.followed`."""
+        changed: list[tuple[Resource, Callable[[Event], None]]] = [
             (self._dialect.pool, self._pool_changed),
             (self._dialect.workload, self._machine_changed),
         ]
-        for resource, take in followed:
-            self._watches.append(self._storage.watch(resource, None, take))
-            taking = Deferred.fromCoroutine(self._take_up(resource, take))
-            taking.addErrback(partial(self._log.failure, "cannot list what is to be placed"))
-
-    async def _take_up(self, resource: Resource, take: Callable[[Event], None]) -> None:
-        listing = await self._storage.list(resource, stale=True)
-        for obj in listing.items:
-            take(Event(ADDED, obj, None, listing.version))
+        return [Followed(resource, take, listed_as_added(take)) for resource, take in changed]
 
     def stopService(self) -> None:
         """Follow no longer."""
         super().stopService()
-        for watch in self._watches:
-            watch.stop()
-        self._watches.clear()
         self._cancel()
 
     def _cancel(self) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -20,14 +19,15 @@ from twisted_exec.auth.groups import MASTERS
 from twisted_exec.auth.interfaces import Attributes
 from twisted_exec.auth.rbac.authorizer import IRuleSource, RBACAuthorizer, RBACObjects
 from twisted_exec.auth.rbac.rules import EVERYTHING, Rule
-from twisted_exec.storage.interfaces import Event, IStorage, IWatch
+from twisted_exec.storage.follower import Followed, StoreFollower
+from twisted_exec.storage.interfaces import Event, IStorage
 
 _ROLES = (kinds.ROLES, kinds.CLUSTERROLES)
 _BINDINGS = (kinds.ROLEBINDINGS, kinds.CLUSTERROLEBINDINGS)
 
 
 @implementer(IRuleSource)
-class StoredRules(Service):
+class StoredRules(StoreFollower):
     """
     Roles and bindings as the store has them.
 
@@ -36,25 +36,15 @@ class StoredRules(Service):
     """
 
     def __init__(self, storage: IStorage) -> None:
-        self._storage = storage
-        self._watches: list[IWatch] = []
+        super().__init__(storage)
         self._objects: RBACObjects | None = None
         self._changes = 0
         self._waiting: dict[int, list[Deferred[RBACObjects]]] = {}
         self.changed: Callable[[], None] = lambda: None
 
-    def startService(self) -> None:
-        """Follow the store."""
-        super().startService()
-        for kind in (*_ROLES, *_BINDINGS):
-            self._watches.append(self._storage.watch(kind.resource, None, self._note))
-
-    def stopService(self) -> None:
-        """Follow no longer."""
-        super().stopService()
-        for watch in self._watches:
-            watch.stop()
-        self._watches.clear()
+    def followed(self) -> list[Followed]:
+        """See :meth:`StoreFollower.followed`."""
+        return [Followed(kind.resource, self._note) for kind in (*_ROLES, *_BINDINGS)]
 
     def snapshot(self) -> Deferred[RBACObjects]:
         """

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
@@ -30,7 +29,8 @@ from twisted_exec.apiserver.restriction.visibility import FixedVisibility
 from twisted_exec.auth.groups import EXPOSED
 from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
 from twisted_exec.auth.rbac.rules import Rule
-from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
+from twisted_exec.storage.follower import Followed, StoreFollower
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 
 VALUE = "true"
 
@@ -73,7 +73,7 @@ def _not_found(resource: Resource, obj: Object) -> NotFound:
 
 
 @implementer(IRulesAuthorizer)
-class ExposedAuthorizer(Service):
+class ExposedAuthorizer(StoreFollower):
     """
     Decides about machines for members of the group; about all else, and for all others, another does.
 
@@ -85,25 +85,16 @@ class ExposedAuthorizer(Service):
     def __init__(
         self, authorizer: IRulesAuthorizer, storage: IStorage, dialects: Sequence[Dialect]
     ) -> None:
-        self._authorizer, self._storage = authorizer, storage
+        super().__init__(storage)
+        self._authorizer = authorizer
         self._machines: dict[tuple[str, str], Resource] = {
             (each.group, each.workload.plural): each.workload for each in dialects
         }
-        self._watches: list[IWatch] = []
         self.changed: Callable[[], None] = lambda: None
 
-    def startService(self) -> None:
-        """Follow the machines."""
-        super().startService()
-        self._watches = [
-            self._storage.watch(each, None, self._happened) for each in self._machines.values()
-        ]
-
-    def stopService(self) -> None:
-        """Follow no longer."""
-        super().stopService()
-        for watch in self._watches:
-            watch.stop()
+    def followed(self) -> list[Followed]:
+        """See :meth:`StoreFollower.followed`."""
+        return [Followed(resource, self._happened) for resource in self._machines.values()]
 
     def _happened(self, event: Event) -> None:
         was = event.previous is not None and is_exposed(event.previous)

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from twisted.application.service import Service
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
@@ -28,8 +26,9 @@ from twisted_exec.api.kinds import SECRETS, Object, storage
 from twisted_exec.api.kinds.network import ipam, routing
 from twisted_exec.api.kinds.network import networks as networking
 from twisted_exec.api.resource import Resource
+from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.history import key_of
-from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 
 _SOON_SECONDS = 0.05
 """A burst of changes is told as one."""
@@ -42,7 +41,7 @@ _NONE: Counter[Named] = Counter()
 _NOTHING: tuple[str, frozenset[Named]] = "", frozenset()
 
 
-class PoolGraph(Service):
+class PoolGraph(StoreFollower):
     """
     Follows the machines of one dialect.
 
@@ -52,12 +51,12 @@ class PoolGraph(Service):
     _log = Logger()
 
     def __init__(self, dialect: Dialect, store: IStorage, clock: IReactorTime) -> None:
-        self._dialect, self._storage, self._clock = dialect, store, clock
+        super().__init__(store)
+        self._dialect, self._clock = dialect, clock
         self._named: dict[str, Counter[Named]] = {}
         self._machines: dict[str, tuple[str, tuple[Named, ...]]] = {}
         self._namers: dict[Named, set[Named]] = {}
         self._needs: dict[Named, tuple[str, frozenset[Named]]] = {}
-        self._watches: list[IWatch] = []
         self._listeners: list[Callable[[], None]] = []
         self._changed: dict[str, int] = {}
         self._changed_for_all = 0
@@ -97,24 +96,18 @@ class PoolGraph(Service):
 
     def startService(self) -> None:
         """Take up what there is, and follow the store.  Until it is known nothing is seen."""
-        super().startService()
         self._changed_for_all = self._storage.version()
-        for resource, take in self._followed:
-            self._watches.append(self._storage.watch(resource, None, take))
-            taking = Deferred.fromCoroutine(self._take_up(resource, take))
-            taking.addErrback(partial(self._log.failure, "cannot list what poollets may see"))
+        super().startService()
 
-    async def _take_up(self, resource: Resource, take: Callable[[Event], None]) -> None:
-        listing = await self._storage.list(resource, stale=True)
-        for obj in listing.items:
-            take(Event("ADDED", obj, None, listing.version))
+    def followed(self) -> list[Followed]:
+        """See :meth:`StoreFollower.followed`."""
+        return [
+            Followed(resource, take, listed_as_added(take)) for resource, take in self._followed
+        ]
 
     def stopService(self) -> None:
         """Follow no longer."""
         super().stopService()
-        for watch in self._watches:
-            watch.stop()
-        self._watches.clear()
         if self._telling is not None and self._telling.active():
             self._telling.cancel()
 
