@@ -56,7 +56,7 @@ PROVIDER = {
     "SpacePrefixForDiscovery": "ks-",
     "secretRef": {"namespace": "default", "name": "pkflex"},
 }
-_NEEDED = "spec.SpaceProviderDescName: Required value: a managed or unmanaged Space needs the name"
+_NEEDED = "spec.SpaceProviderDescName: Required value: must name the SpaceProviderDesc"
 _TYPE = "spec.Type: Forbidden: Type is immutable"
 _PARAMETERS = "spec.parameters: Forbidden: parameters are immutable"
 
@@ -89,11 +89,11 @@ MAKING = {
     "managed by the empty name": _made({"SpaceProviderDescName": ""}, _NEEDED),
     "imported of a provider": _made(
         {**MANAGED, "Type": "imported"},
-        "spec.SpaceProviderDescName: Forbidden: an imported Space has no SpaceProviderDesc",
+        "spec.SpaceProviderDescName: Forbidden: must be empty for an imported Space",
     ),
     "unmanaged with parameters": _made(
         {**MANAGED, "Type": "unmanaged", "parameters": {"type": "k8s"}},
-        "spec.parameters: Forbidden: only a managed Space is made with parameters",
+        "spec.parameters: Forbidden: only allowed for a managed Space",
     ),
     "too many parameters": _made(
         {**MANAGED, "parameters": {f"key-{at}": "" for at in range(33)}},
@@ -104,7 +104,7 @@ MAKING = {
     ),
     "managed with Secrets of its own": _made(
         {**MANAGED, "externalSecretRef": {"name": "s"}},
-        "spec.externalSecretRef: Forbidden: only an imported Space says where its Secrets are",
+        "spec.externalSecretRef: Forbidden: only an imported Space names its Secrets in spec",
     ),
     "a Secret without a name": _made(
         {**IMPORTED, "externalSecretRef": {"namespace": HOME}},
@@ -120,7 +120,7 @@ MAKING = {
     ),
     "another namespace than its provider's": _made(
         MANAGED,
-        f"its Spaces are in the namespace {HOME}",
+        f"Spaces of this provider must be in the namespace {HOME}",
         namespace="default",
         ours=True,
     ),

@@ -1,7 +1,7 @@
 """
-Bodies of requests: JSON, YAML and, where kubectl insists, protobuf.
+Request bodies: JSON, YAML and, where kubectl requires it, protobuf.
 
-What comes out is plain JSON data, bounded in depth, whatever went in.
+The result is always plain JSON data of bounded depth.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ from twisted_exec.api import protobuf
 from twisted_exec.api.status import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
 
 LIMIT_DEPTH = 64
-"""How deep what is read is nested at most."""
+"""Limit for the nesting depth of a body."""
 
 _LIMIT_DIGITS = 20
-_LIMIT_TOLD = 32
+_MAX_DUPLICATES = 32
 _LARGEST = 2**63 - 1
-# A YAML parser does far more work for a byte than a JSON parser.
+# A YAML parser does far more work per byte than a JSON parser.
 _LIMIT_YAML_BYTES = 512 << 10
-# ... and that by the value: a byte or two are enough for one.
+# The work grows with the number of values, and a value takes only a byte or two.
 _LIMIT_YAML_VALUES = 1 << 16
 
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_BaseLoader):  # type: ignore[misc]
-    """YAML as Go's parser sees it: a date is a string, 12:30 is none to the base of sixty."""
+    """
+    YAML 1.1 as Go's parser reads it: a date is a string, and so is 12:30 (not a base 60 number).
+    """
 
 
 _OTHERS = ("timestamp", "int", "float")
@@ -55,18 +57,17 @@ _Loader.add_implicit_resolver(
 
 
 class BodyError(BadRequest):
-    """A body that is not what its media type says."""
+    """A body that does not match its media type."""
 
 
 def decode(content_type: str, raw: bytes, duplicates: list[str] | None = None) -> dict[str, Any]:
     """
-    Read an object.
+    Decode an object.
 
-    :param content_type: the header; empty is taken as JSON.
-    :param duplicates: gets the paths of keys that are there more than once, of which the
-        last one counts.
-    :raises BadRequest: it cannot be read, or is no object.
-    :raises UnsupportedMediaType: of a type nobody reads here.
+    :param content_type: the header; empty means JSON.
+    :param duplicates: receives the paths of repeated keys, of which the last one counts.
+    :raises BadRequest: the body is malformed or not an object.
+    :raises UnsupportedMediaType: the media type is not supported.
     """
     value = decode_any(content_type, raw, duplicates)
     if not isinstance(value, dict):
@@ -75,15 +76,15 @@ def decode(content_type: str, raw: bytes, duplicates: list[str] | None = None) -
 
 
 def decode_any(content_type: str, raw: bytes, duplicates: list[str] | None = None) -> Any:
-    """As :func:`decode`, for bodies that may be lists, as JSON patches are."""
+    """Decode a body that may also be a list, such as a JSON patch; see :func:`decode`."""
     media_type = content_type.partition(";")[0].strip().lower()
-    found: list[str] = []
+    repeated: list[str] = []
     if media_type == protobuf.MEDIA_TYPE:
         return protobuf.decode(raw)
     if not media_type or media_type == "application/json" or media_type.endswith("+json"):
-        value = _json(raw, found)
+        value = _json(raw, repeated)
     elif media_type in ("application/yaml", "text/yaml") or media_type.endswith("+yaml"):
-        value = _yaml(raw, found)
+        value = _yaml(raw, repeated)
     else:
         raise UnsupportedMediaType(
             "the body of the request was in an unknown format - accepted media types include: "
@@ -91,27 +92,27 @@ def decode_any(content_type: str, raw: bytes, duplicates: list[str] | None = Non
         )
     check(value)
     if duplicates is not None:
-        duplicates += found
+        duplicates += repeated
     return value
 
 
 class _Objects:
-    """Makes JSON's objects, and remembers those that have a key more than once."""
+    """Builds JSON objects and remembers those with repeated keys."""
 
     def __init__(self) -> None:
         self._doubled: dict[int, tuple[dict[str, Any], list[str]]] = {}
 
     def make(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """For :func:`json.loads`."""
-        made = dict(pairs)
-        if len(made) != len(pairs) and len(self._doubled) < _LIMIT_TOLD:
+        """Hook for :func:`json.loads`."""
+        obj = dict(pairs)
+        if len(obj) != len(pairs) and len(self._doubled) < _MAX_DUPLICATES:
             keys = [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]
-            # With the object itself: its identity must not become another's.
-            self._doubled[id(made)] = made, keys
-        return made
+            # Keep a reference to the object: otherwise another object could get its id.
+            self._doubled[id(obj)] = obj, keys
+        return obj
 
     def paths(self, value: Any, path: str = "") -> Iterator[str]:
-        """Where in ``value`` keys are doubled."""
+        """Yield the paths of repeated keys in ``value``."""
         if not self._doubled:
             return
         if isinstance(value, list):
@@ -130,7 +131,7 @@ def _constant(name: str) -> Any:
 
 
 def _integer(text: str) -> int:
-    # Longer ones are not even made: that alone takes quadratic time.
+    # Longer numbers are not converted: that takes quadratic time.
     number = int(text) if len(text) <= _LIMIT_DIGITS else _LARGEST + 1
     if not -_LARGEST - 1 <= number <= _LARGEST:
         raise ValueError(f"number {text[:_LIMIT_DIGITS]} is out of the range of int64")
@@ -146,7 +147,7 @@ def _json(raw: bytes, duplicates: list[str]) -> Any:
             parse_int=_integer,
             object_pairs_hook=objects.make,
         )
-        duplicates += islice(objects.paths(value), _LIMIT_TOLD)
+        duplicates += islice(objects.paths(value), _MAX_DUPLICATES)
     except (ValueError, RecursionError) as error:
         raise BodyError(f"the body of the request is not valid JSON: {error}") from None
     return value
@@ -160,30 +161,30 @@ def _yaml(raw: bytes, duplicates: list[str]) -> Any:
         _check_events(yaml.parse(text, Loader=_Loader))
         loader = _Loader(text)
         root = loader.get_single_node()
-        duplicates += islice(_doubled_in(root), _LIMIT_TOLD)
+        duplicates += islice(_doubled_in(root), _MAX_DUPLICATES)
         return loader.construct_document(root) if root is not None else None
     except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
-        told = " ".join(str(error).split())
-        raise BodyError(f"the body of the request is not valid YAML: {told}") from None
+        problem = " ".join(str(error).split())
+        raise BodyError(f"the body of the request is not valid YAML: {problem}") from None
 
 
 def _doubled_in(node: Any, path: str = "") -> Iterator[str]:
-    """The paths of keys that a mapping has more than once."""
+    """Yield the paths of repeated keys."""
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             yield from _doubled_in(item, f"{path}[{index}]")
     elif isinstance(node, yaml.MappingNode):
-        seen = set()
+        keys = set()
         for key, value in node.value:
             here = f"{path}.{key.value}" if path else str(key.value)
-            if isinstance(key.value, str) and key.value in seen:
+            if isinstance(key.value, str) and key.value in keys:
                 yield here
-            seen.add(str(key.value))
+            keys.add(str(key.value))
             yield from _doubled_in(value, here)
 
 
 def _check_events(events: Iterable[Any]) -> None:
-    """What the parser tells, before anything is made of it."""
+    """Check the parser's events before any object is built."""
     depth = values = 0
     for event in events:
         values += isinstance(event, yaml.NodeEvent)
@@ -192,7 +193,7 @@ def _check_events(events: Iterable[Any]) -> None:
                 f"a YAML body may have up to {_LIMIT_YAML_VALUES} keys and values; "
                 "a JSON body may have more"
             )
-        # A few hundred bytes of aliases can stand for gigabytes.
+        # A few hundred bytes of aliases can expand to gigabytes.
         if isinstance(event, yaml.AliasEvent):
             raise BodyError("YAML aliases are not accepted")
         depth += isinstance(event, yaml.CollectionStartEvent)
@@ -207,9 +208,9 @@ def _too_deep() -> BodyError:
 
 def check(value: Any) -> None:
     """
-    What is made of a body, as a patch makes it, is bounded as what is read.
+    Check that a computed object, such as the result of a patch, is within the limits of a body.
 
-    :raises BadRequest: it is nested deeper than :data:`LIMIT_DEPTH`, or is not plain JSON.
+    :raises BadRequest: the object is nested deeper than :data:`LIMIT_DEPTH`, or is not plain JSON.
     """
     level = [value]
     for _ in range(LIMIT_DEPTH):
@@ -221,7 +222,7 @@ def check(value: Any) -> None:
 
 def _check_text(text: str) -> None:
     if not text.isascii() and any("\ud800" <= mark <= "\udfff" for mark in text):
-        raise BodyError("the body of the request holds half of a character (a lone surrogate)")
+        raise BodyError("the body of the request holds a lone surrogate")
 
 
 def _children(value: Any) -> list[Any]:
@@ -237,9 +238,9 @@ def _children(value: Any) -> list[Any]:
         _check_text(value)
         return []
     if isinstance(value, float) and not math.isfinite(value):
-        # Python would store it as a word that no other JSON parser reads: one
-        # such object, and nobody could list its kind any more.
-        raise BodyError("the body of the request holds a number that is too large, or none")
+        # Python would store infinity as a word that no other JSON parser accepts: a single such
+        # object would make every list of its kind unreadable.
+        raise BodyError("the body of the request holds a number that is infinite or NaN")
     if isinstance(value, int) and not -_LARGEST - 1 <= value <= _LARGEST:
         raise BodyError("the body of the request holds a number out of the range of int64")
     if value is None or isinstance(value, bool | int | float):

@@ -1,5 +1,5 @@
 """
-Conditions: what a status says of an object, each in a word for programs and a line for people.
+Status conditions.
 
 Source: ``k8s.io/apimachinery/pkg/api/meta/conditions.go`` (``SetStatusCondition``).
 """
@@ -12,37 +12,45 @@ from typing import Any
 from twisted_exec.api.status import one_line
 
 Object = dict[str, Any]
-Told = tuple[str, str, str]
+ConditionValue = tuple[str, str, str]
 """Status, reason and message of a condition."""
 
 MAX_MESSAGE = 1024
-"""Characters of a message that are kept."""
+"""Longer messages are cut to this number of characters."""
 
 
 def with_conditions(
-    known: Sequence[Object], told: Mapping[str, Told], now: str, generation: int | None = None
+    current: Sequence[Object],
+    changes: Mapping[str, ConditionValue],
+    now: str,
+    generation: int | None = None,
 ) -> list[Object]:
     """
-    ``known`` with these conditions set; a condition's time moves only when its status does.
+    Return ``current`` with these conditions set.
 
-    :param told: by type.  Conditions of other types stay.
-    :param generation: what they are about, when objects of the kind count theirs.
+    ``lastTransitionTime`` changes only when the status does.
+
+    :param changes: by type.  Conditions of other types stay.
+    :param generation: the generation that the conditions describe, for kinds that have one.
     """
-    before = {one.get("type"): one for one in known}
-    made = [dict(one) for one in known if one.get("type") not in told]
-    made += [
-        _condition(type, one, before.get(type, {}), now, generation) for type, one in told.items()
+    before = {condition.get("type"): condition for condition in current}
+    result = [dict(condition) for condition in current if condition.get("type") not in changes]
+    result += [
+        _condition(type, value, before.get(type, {}), now, generation)
+        for type, value in changes.items()
     ]
-    order = {one.get("type"): place for place, one in enumerate(known)}
-    return sorted(made, key=lambda one: order.get(one.get("type"), len(order)))
+    order = {condition.get("type"): position for position, condition in enumerate(current)}
+    return sorted(result, key=lambda condition: order.get(condition.get("type"), len(order)))
 
 
-def _condition(type: str, told: Told, before: Object, now: str, generation: int | None) -> Object:
-    status, reason, message = told
+def _condition(
+    type: str, value: ConditionValue, before: Object, now: str, generation: int | None
+) -> Object:
+    status, reason, message = value
     new: Object = {
         "type": type,
         "status": status,
-        # Others' words end on people's terminals.
+        # Texts of other programs end up on people's terminals: strip control characters.
         "reason": one_line(reason),
         "message": one_line(message)[:MAX_MESSAGE],
     }

@@ -1,15 +1,14 @@
 """
-Dialects: what differs between the systems whose machines have this kind of console.
+Dialects: the names in which the APIs of ironcore, onmetal-api and spheric differ.
 
-ironcore, onmetal-api and spheric are one design under several sets of names.
-One record carries every name that differs; all code asks the record, none
-asks which dialect it is.  Sources: ironcore's and onmetal-api's
-``api/compute/v1alpha1``, ``poollet/machinepoollet/api/v1alpha1`` and
-``api/common``; spheric's ``api/core/v1alpha1`` and ``spherelet/api/v1alpha1``.
+The three systems share one design under different names.  One record holds every name that
+differs; all code uses the record, and none checks which dialect it has.  Sources: ironcore's and
+onmetal-api's ``api/compute/v1alpha1``, ``poollet/machinepoollet/api/v1alpha1`` and ``api/common``;
+spheric's ``api/core/v1alpha1`` and ``spherelet/api/v1alpha1``.
 
-:data:`SPHERIC_MACHINES` is spheric as its document of machine exec describes it, while
-its programs have renamed machines to instances.  What the document does not say is as in
-ironcore, under spheric's domain.
+:data:`SPHERIC_MACHINES` is spheric as its design document for machine exec describes it, although
+    its programs have since renamed machines to instances.  Details that the document leaves open
+    are as in ironcore, under spheric's domain.
 """
 
 from __future__ import annotations
@@ -27,171 +26,178 @@ class Dialect:
     """
     The names of one dialect.
 
-    A field that is empty stands for something that the dialect has not.
+    An empty field means that the dialect lacks the feature.
     """
 
     name: str
-    """What options call it."""
-    told: str
-    """What it is, for whoever must choose, in a few words."""
+    """Name for command-line options."""
+    summary: str
+    """Short description for people who choose a dialect."""
     workload: Resource
-    """What has a console: machines."""
+    """The resource with consoles: machines."""
     pool: Resource
-    """What runs workloads, one poollet each: machinepools."""
+    """The resource that runs workloads, with one poollet each: machinepools."""
     workload_class: Resource
-    """What sizes of workload there are: machineclasses."""
+    """The resource for workload sizes: machineclasses."""
     pool_reference: str
-    """The key in a workload's ``spec`` that holds ``{"name": POOL}``."""
+    """Key in a workload's ``spec`` for ``{"name": POOL}``."""
     pool_selector: str
-    """The key in a workload's ``spec`` that holds labels of pools that may run it."""
+    """Key in a workload's ``spec`` for the labels of eligible pools."""
     class_reference: str
-    """The key in a workload's ``spec`` that holds ``{"name": CLASS}``."""
+    """Key in a workload's ``spec`` for ``{"name": CLASS}``."""
     class_column: str
-    """The heading under which tables show that class."""
+    """Heading of the class in tables."""
     id_field: str
-    """The key in a workload's ``status`` that holds ``TYPE://ID``, as its runtime knows it."""
+    """Key in a workload's ``status`` for ``TYPE://ID``, the runtime's id."""
     classes_field: str
-    """The key in a pool's ``status`` that holds its classes, ``[{"name": CLASS}]``; or empty."""
+    """Key in a pool's ``status`` for its classes, ``[{"name": CLASS}]``; or empty."""
     endpoint_field: str
-    """The key in a pool's ``status.daemonEndpoints`` that holds ``{"port": PORT}``."""
+    """Key in a pool's ``status.daemonEndpoints`` for ``{"port": PORT}``."""
     exec_options: str
-    """The kind of the query of ``exec``."""
+    """Kind of the query of ``exec``."""
     poollet: str
     """The dialect's own name for a poollet."""
     pool_identity_prefix: str
-    """A poollet's user name is this followed by its pool's name."""
+    """Prefix of a poollet's user name, before the pool's name."""
     pool_identity_group: str
-    """The group of every poollet."""
+    """Group of all poollets."""
     finalizer: str
-    """Keeps a workload until its poollet has removed what runs it."""
+    """Finalizer that keeps a workload until its poollet has removed the machine."""
     class_finalizer: str
-    """Keeps a class while workloads are of it."""
+    """Finalizer that keeps a class while workloads use it."""
     field_owner: str
-    """Who poollets say they are when they apply."""
+    """Field owner of poollets in server-side apply."""
     runtime_prefix: str
-    """Domain and slash of the labels and annotations that a poollet gives its runtime."""
+    """Domain and slash of the labels and annotations that a poollet sets in its runtime."""
     downward_prefix: str
-    """What precedes the keys of labels that a poollet passes down from the workload."""
+    """Prefix of the label keys that a poollet passes down from the workload."""
     noun: str
-    """What a workload is called inside those labels, and in messages."""
+    """Word for a workload in those labels and in messages."""
     pool_noun: str
-    """What a pool is called in messages."""
+    """Word for a pool in messages."""
     capacity_prefix: str
-    """A pool's capacity for a class is keyed by this followed by the class's name."""
+    """Prefix of the key of a pool's capacity for a class, before the class's name."""
     iri_revision: str
-    """Which wire revision of the runtime interface the dialect's own programs speak."""
+    """Wire revision of the runtime interface that the dialect's own programs speak."""
     iri_noun: str
-    """How the dialect abbreviates the runtime interface, in annotations."""
+    """Abbreviation of the runtime interface in annotations."""
     lease_namespace: str = ""
-    """Where poollets of the dialect's own make keep a lease, named as their pool; or empty."""
+    """
+    Namespace of the leases that the dialect's own poollets keep, named like their pool; or empty.
+    """
     domain: str = ""
-    """Ends the groups of storage, networking and IP addresses; empty when it has none of them."""
+    """
+    Suffix of the API groups for storage, networking and IPAM; empty if the dialect has none of
+    them.
+    """
     disk_noun: str = "volume"
-    """What a disk of a workload is called in its ``spec`` and ``status``."""
+    """Word for a disk in a workload's ``spec`` and ``status``."""
     image_field: str = ""
-    """The key in a workload's ``spec`` that holds the image it boots; empty: its disks say."""
+    """Key in a workload's ``spec`` for its boot image; empty if the disks name it."""
     local_disks: bool = False
-    """Disks may be ``localDisk``, which can begin as an image."""
+    """Disks may be ``localDisk``, optionally created from an image."""
     routings: bool = False
-    """What is routed to interfaces is told by objects: :mod:`twisted_exec.api.kinds.network.routing`."""
+    """Objects describe the routes to interfaces: :mod:`twisted_exec.api.kinds.network.routing`."""
     subnets: bool = False
     """Network interfaces name a subnet; otherwise they are objects of their own."""
     guest_config: bool = False
-    """Workloads tell their guest a host name."""
+    """Workloads set a host name in the guest."""
     conditions: bool = False
     """Workloads have ``status.conditions``."""
     phases: bool = False
-    """The status of disks and network interfaces tells how far they are bound, and as what."""
+    """The status of disks and network interfaces reports how far they are bound, and as what."""
     label_names: bool = True
     """Names of classes and secrets are DNS labels; otherwise they are DNS subdomains."""
     discrete_classes: bool = False
-    """Classes say whether their capabilities are the workload's (``Discrete``) or its own choice."""
+    """
+    Classes determine their workloads' resources (``Discrete``) or leave them to each workload.
+    """
     generation_fields: tuple[str, ...] = ("observedGeneration",)
-    """The keys in a workload's ``status`` that hold the generation that its runtime has seen."""
+    """Keys in a workload's ``status`` for the generation that its runtime has observed."""
     states: tuple[str, ...] = ("Pending", "Running", "Shutdown", "Terminated")
-    """What a workload's ``status.state`` may be."""
+    """Values of a workload's ``status.state``."""
     proxy_subresource: str = "proxy"
-    """Reaching a pool's poollet is authorised as ``create`` on this subresource of the pool."""
+    """Access to a pool's poollet is authorised as ``create`` on this subresource of the pool."""
     default_port: int = 20250
-    """Where a poollet listens whose pool reports no port."""
+    """Port of a poollet whose pool reports none."""
 
     def __str__(self) -> str:
-        """What options call it."""
+        """Return the name for command-line options."""
         return self.name
 
     @property
     def group(self) -> str:
-        """The API group that workloads, pools and classes share."""
+        """API group of workloads, pools and classes."""
         return self.workload.group
 
     @property
     def version(self) -> str:
-        """The API version that workloads, pools and classes share."""
+        """API version of workloads, pools and classes."""
         return self.workload.version
 
     @property
     def pool_field(self) -> str:
-        """The field selector's key that names the pool of a workload."""
+        """Field selector key for the pool of a workload."""
         return f"spec.{self.pool_reference}.name"
 
     @property
     def proxy_role(self) -> str:
-        """The name of the role that may reach poollets."""
+        """Name of the role with access to poollets."""
         return f"{self.pool_identity_group}:proxy"
 
     @property
     def disks_field(self) -> str:
-        """The key in a workload's ``spec`` and ``status`` that holds its disks."""
+        """Key in a workload's ``spec`` and ``status`` for its disks."""
         return f"{self.disk_noun}s"
 
     @property
     def uid_label(self) -> str:
-        """The runtime's label that holds the workload's UID."""
+        """Runtime label for the workload's UID."""
         return f"{self.runtime_prefix}{self.noun}-uid"
 
     @property
     def namespace_label(self) -> str:
-        """The runtime's label that holds the workload's namespace."""
+        """Runtime label for the workload's namespace."""
         return f"{self.runtime_prefix}{self.noun}-namespace"
 
     @property
     def name_label(self) -> str:
-        """The runtime's label that holds the workload's name."""
+        """Runtime label for the workload's name."""
         return f"{self.runtime_prefix}{self.noun}-name"
 
     @property
     def generation_annotation(self) -> str:
-        """The runtime's annotation that holds the workload's generation."""
+        """Runtime annotation for the workload's generation."""
         return f"{self.runtime_prefix}{self.noun}-generation"
 
     @property
     def runtime_generation_annotation(self) -> str:
-        """The runtime's annotation that holds the generation of the runtime's own object."""
+        """Runtime annotation for the generation of the runtime's own object."""
         return f"{self.runtime_prefix}{self.iri_noun}{self.noun}-generation"
 
     def pool_name(self, workload: Mapping[str, Any]) -> str:
-        """The pool that a workload is bound to, or empty."""
+        """Return the pool that a workload is bound to, or empty."""
         return _referent(workload, self.pool_reference)
 
     def class_name(self, workload: Mapping[str, Any]) -> str:
-        """The class that a workload is of, or empty."""
+        """Return the class of a workload, or empty."""
         return _referent(workload, self.class_reference)
 
     def pool_identity(self, pool: str) -> str:
-        """The user name of the poollet of ``pool``; also the CN of its certificates."""
+        """Return the user name of the poollet of ``pool``, also the CN of its certificates."""
         return self.pool_identity_prefix + pool
 
     def pool_of(self, user: str) -> str | None:
-        """The pool whose poollet ``user`` is, or ``None``."""
+        """Return the pool whose poollet ``user`` is, or ``None``."""
         if user.startswith(self.pool_identity_prefix):
             return user[len(self.pool_identity_prefix) :] or None
         return None
 
     def poollet_path(self, namespace: str, name: str, subresource: str = "exec") -> str:
         """
-        Where a poollet serves the console; it has no version segment.  Percent-encoded.
+        Return the percent-encoded path of a console at a poollet; it has no version segment.
 
-        :param subresource: ``exec``, or ``log`` at poollets of our own make.
+        :param subresource: ``exec``, or ``log`` at our own poollets.
         """
         return (
             f"/apis/{self.group}/namespaces/{quote(namespace, safe='')}"
@@ -203,16 +209,16 @@ def _referent(workload: Mapping[str, Any], key: str) -> str:
     return str((workload.get("spec", {}).get(key) or {}).get("name", ""))
 
 
-def _of_machines(name: str, told: str, group: str, labels: str, **more: Any) -> Dialect:
+def _of_machines(name: str, summary: str, group: str, labels: str, **more: Any) -> Dialect:
     """
-    A dialect of machines and machine pools.
+    Return a dialect of machines and machine pools.
 
-    :param labels: the domain of its labels, finalizers and field owners.
+    :param labels: domain of its labels, finalizers and field owners.
     """
     poollet = f"machinepoollet.{labels}"
     return Dialect(
         name=name,
-        told=told,
+        summary=summary,
         workload=Resource(group, "v1alpha1", "machines", "Machine"),
         pool=Resource(group, "v1alpha1", "machinepools", "MachinePool", namespaced=False),
         workload_class=Resource(
@@ -268,13 +274,13 @@ ONMETAL = _of_machines(
     image_field="image",
     phases=True,
     routings=True,
-    # Releases up to v0.1 have the second one alone.
+    # Releases up to v0.1 only have the second key.
     generation_fields=("observedGeneration", "machinePoolObservedGeneration"),
 )
 
 SPHERIC = Dialect(
     name="spheric",
-    told="spheric: instances and fleets in core.spheric.cloud",
+    summary="spheric: instances and fleets in core.spheric.cloud",
     workload=Resource("core.spheric.cloud", "v1alpha1", "instances", "Instance"),
     pool=Resource("core.spheric.cloud", "v1alpha1", "fleets", "Fleet", namespaced=False),
     workload_class=Resource(
@@ -318,19 +324,19 @@ SPHERIC_MACHINES = _of_machines(
 )
 
 DEFAULT = IRONCORE
-"""Of programs that are not told any."""
+"""The dialect of programs without an option for it."""
 
 DIALECTS: tuple[Dialect, ...] = (IRONCORE, ONMETAL, SPHERIC, SPHERIC_MACHINES)
-"""All that there are, the default first."""
+"""All dialects, the default first."""
 NAMES = ", ".join(dialect.name for dialect in DIALECTS)
-"""What options may say, for their help."""
+"""The names for option help."""
 
 
 def by_name(name: str) -> Dialect:
     """
-    The dialect that options call so.
+    Return the dialect of an option's value.
 
-    :raises ValueError: there is none; its text lists what there is.
+    :raises ValueError: there is no such dialect; the message lists the names.
     """
     for dialect in DIALECTS:
         if dialect.name == name:
@@ -340,35 +346,35 @@ def by_name(name: str) -> Dialect:
 
 def one_per_group(names: Iterable[str]) -> tuple[Dialect, ...]:
     """
-    The dialects that an option was given for, in order; the default when it was not.
+    Return the dialects of a repeatable option, in order; the default if it is not set.
 
-    :raises ValueError: one is unknown, or is named twice.
+    :raises ValueError: a name is unknown or repeated.
     """
-    found: list[Dialect] = []
+    dialects: list[Dialect] = []
     for name in names:
         dialect = by_name(name)
-        if dialect in found:
+        if dialect in dialects:
             raise ValueError(f"dialect {name!r} is given twice")
-        found.append(dialect)
-    return tuple(found) or (DEFAULT,)
+        dialects.append(dialect)
+    return tuple(dialects) or (DEFAULT,)
 
 
 @dataclass(frozen=True)
 class Owner:
-    """The object that a runtime's machine stands for; all empty when nobody told."""
+    """The object that a runtime's machine belongs to; all empty without labels."""
 
     uid: str = ""
     namespace: str = ""
     name: str = ""
     resource: str = ""
-    """What kind of object it is, such as ``machines.compute.ironcore.dev``."""
+    """Qualified resource, such as ``machines.compute.ironcore.dev``."""
 
 
 def owner_of(labels: Mapping[str, str]) -> Owner:
     """
-    Whose machine it is, by the labels that a poollet of any dialect gave it.
+    Return the owner of a machine, by the labels that a poollet of any dialect has set.
 
-    A runtime has no dialect of its own: it keeps apart what it is asked for by UID.
+    A runtime has no dialect of its own: it tells objects apart by UID.
     """
     for dialect in DIALECTS:
         if any(key in labels for key in (dialect.uid_label, dialect.name_label)):

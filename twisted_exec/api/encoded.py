@@ -1,10 +1,9 @@
 """
-Objects that nobody changes any more, with their JSON.
+Immutable objects with their JSON.
 
-What a store gives out goes to many: lists, watches, the disk.  Encoding costs far
-more than sending, so it is done once and the bytes are kept beside the object.
-Whoever wants another object makes a copy, and the copy is a plain ``dict``: it
-has no bytes that could contradict it.
+The store hands each object to many consumers: lists, watches, the disk.  Encoding costs far more
+than sending, so it happens once, and the bytes are kept with the object.  A copy is a plain
+``dict`` without bytes, so that changing it cannot contradict them.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from typing import Any
 
 Object = dict[str, Any]
 
-# json.dumps would make a new one for each call that wants no spaces.
+# json.dumps() would create an encoder per call, because of the separators.
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def json_text(document: Any) -> str:
-    """A document as JSON, without spaces, in ASCII."""
+    """Encode a document as JSON in ASCII, without spaces."""
     return _ENCODER.encode(document)
 
 
 def json_bytes(document: Any) -> bytes:
-    """As :func:`json_text`, ready to be sent."""
+    """Encode a document as :func:`json_text` does, in bytes."""
     return json_text(document).encode("ascii")
 
 
 class Encoded(Object):
     """
-    An object and its JSON.  Not to be changed, and neither is anything in it.
+    An object with its JSON.  The object and everything in it must not be changed.
 
-    :param text: its JSON when it is known already; made when first asked for otherwise.
+    :param text: the JSON, if it exists already; otherwise it is encoded on first use.
     """
 
     __slots__ = ("_json", "_metadata")
@@ -46,14 +45,14 @@ class Encoded(Object):
 
     @property
     def json(self) -> bytes:
-        """The object's JSON."""
+        """JSON of the object."""
         if self._json is None:
             self._json = json_bytes(self)
         return self._json
 
     @property
     def metadata_json(self) -> bytes:
-        """The JSON of its ``metadata``, of which tables are made."""
+        """JSON of ``metadata``, which tables contain."""
         if self._metadata is None:
             self._metadata = json_bytes(self["metadata"])
         return self._metadata
@@ -66,10 +65,10 @@ class Encoded(Object):
 
 
 def json_of(obj: Object) -> bytes:
-    """An object's JSON, kept or made."""
+    """Return the JSON of an object, from the cache if it has one."""
     return obj.json if isinstance(obj, Encoded) else json_bytes(obj)
 
 
 def metadata_json_of(obj: Object) -> bytes:
-    """The JSON of an object's ``metadata``, kept or made."""
+    """Return the JSON of an object's ``metadata``, from the cache if it has one."""
     return obj.metadata_json if isinstance(obj, Encoded) else json_bytes(obj["metadata"])

@@ -1,8 +1,7 @@
 """
-What is wrong with one field, as the causes of an ``Invalid`` Status.
+Field errors, in the form of the causes of an ``Invalid`` Status.
 
-Worded as ``k8s.io/apimachinery/pkg/util/validation/field`` words them, so
-that users meet sentences they know.
+The wording is that of ``k8s.io/apimachinery/pkg/util/validation/field``, which users know.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _SHOWN_CHARACTERS = 256
 
 
 def shown(value: Any) -> str:
-    """A value as messages quote it, cut when long."""
+    """Quote a value for a message, cut if it is long."""
     text = json.dumps(value, separators=(",", ":"))
     if len(text) > _SHOWN_CHARACTERS:
         return f"{text[:_SHOWN_CHARACTERS]}..."
@@ -26,51 +25,51 @@ def shown(value: Any) -> str:
 
 
 def required(field: str, detail: str = "") -> Cause:
-    """A field that must be there is not."""
+    """Report a missing required field."""
     return _cause("FieldValueRequired", field, "Required value", detail)
 
 
 def invalid(field: str, value: Any, detail: str) -> Cause:
-    """A value is not acceptable."""
+    """Report an invalid value."""
     return _cause("FieldValueInvalid", field, f"Invalid value: {shown(value)}", detail)
 
 
 def not_supported(field: str, value: Any, allowed: Iterable[str]) -> Cause:
-    """A value is none of those allowed."""
-    told = ", ".join(shown(item) for item in sorted(allowed))
+    """Report a value outside its enumeration."""
+    values = ", ".join(shown(item) for item in sorted(allowed))
     return _cause(
         "FieldValueNotSupported",
         field,
         f"Unsupported value: {shown(value)}",
-        f"supported values: {told}",
+        f"supported values: {values}",
     )
 
 
 def forbidden(field: str, detail: str) -> Cause:
-    """A value may not be given, or not be changed."""
+    """Report a value that must not be set or changed."""
     return _cause("FieldValueForbidden", field, "Forbidden", detail)
 
 
 def duplicate(field: str, value: Any) -> Cause:
-    """A value that must be unique is there twice."""
+    """Report a repeated value that must be unique."""
     return _cause("FieldValueDuplicate", field, f"Duplicate value: {shown(value)}")
 
 
 def too_long(field: str, limit_bytes: int) -> Cause:
-    """A value has too many bytes."""
+    """Report a value with too many bytes."""
     return _cause(
         "FieldValueTooLong", field, "Too long", f"may not be more than {limit_bytes} bytes"
     )
 
 
-def too_many(field: str, given: int, limit: int) -> Cause:
-    """A list or an object has too many members."""
-    told = f"{given}: must have at most {limit} items"
-    return _cause("FieldValueTooMany", field, "Too many", told)
+def too_many(field: str, count: int, limit: int) -> Cause:
+    """Report a list or object with too many members."""
+    detail = f"{count}: must have at most {limit} items"
+    return _cause("FieldValueTooMany", field, "Too many", detail)
 
 
 def wrong_type(field: str, value: Any, expected: str) -> Cause:
-    """A value is of another JSON type than its schema says."""
+    """Report a value whose JSON type differs from its schema."""
     return _cause(
         "FieldValueTypeInvalid",
         field,
@@ -80,7 +79,7 @@ def wrong_type(field: str, value: Any, expected: str) -> Cause:
 
 
 def json_type(value: Any) -> str:
-    """The JSON type of a value."""
+    """Return the JSON type of a value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -95,5 +94,5 @@ def json_type(value: Any) -> str:
 
 
 def _cause(reason: str, field: str, message: str, detail: str = "") -> Cause:
-    told = f"{message}: {detail}" if detail else message
-    return {"reason": reason, "message": told, "field": field}
+    text = f"{message}: {detail}" if detail else message
+    return {"reason": reason, "message": text, "field": field}

@@ -1,13 +1,13 @@
 """
-What a reader of a log asks for: the query of ``pods/log``, and so of ``machines/log``.
+Options of a log request: the query of ``pods/log``, and of ``machines/log``.
 
-The names are those of Kubernetes' ``PodLogOptions``, and so are the rules and the words
-of what is refused: ``k8s.io/kubernetes/pkg/apis/core/validation`` (``ValidatePodLogOptions``), and
-``k8s.io/apimachinery/pkg/runtime/conversion.go`` for how a query becomes values.  A machine has one
-container, its console, and no earlier one: its log goes on when it is started again.
+Names, rules and error messages are those of Kubernetes' ``PodLogOptions``:
+``k8s.io/kubernetes/pkg/apis/core/validation`` (``ValidatePodLogOptions``), and
+``k8s.io/apimachinery/pkg/runtime/conversion.go`` for the conversion of query values.  A machine
+has one container, its console, and no previous one: its log continues across restarts.
 
-Whoever passes a query on decodes it, checks it and writes it anew: so nothing passes that nobody
-here has understood, and what was not told is not told on.
+A hop decodes and checks the query, and encodes it anew.  So it only forwards options that it
+understands.
 """
 
 from __future__ import annotations
@@ -25,40 +25,49 @@ from twisted_exec.api.status import BadRequest, Invalid
 from twisted_exec.api.times import NANOSECONDS, nanoseconds, stamp
 
 CONTAINER = "console"
-"""The one container that a machine has."""
+"""Name of a machine's only container."""
 
 STREAMS = ("All", "Stdout")
-"""Of what a console prints nothing is known to be an error."""
+"""A console does not tell errors from other output."""
 
 QUERY: Mapping[str, Schema] = {
-    "container": string(f"Empty, or {CONTAINER}."),
-    "follow": boolean("Go on with what is printed from now on, until the machine is deleted."),
-    "insecureSkipTLSVerifyBackend": boolean("Ignored: the poollet is always verified."),
-    "limitBytes": integer("At most so many bytes, the times included.", minimum=1),
-    "previous": boolean("Always refused: the log goes on when the machine is started again."),
-    "sinceSeconds": integer("Only lines of which something was printed so lately.", minimum=1),
-    "sinceTime": moment("Only lines of which something was printed since then."),
-    "stream": string("A console has one; both mean the same.", enum=list(STREAMS)),
-    "tailLines": integer("Only so many lines of what there is.", minimum=0),
-    "timestamps": boolean("Begin each line with the time at which it was begun."),
+    "container": string(f"Container to return the log of: empty or {CONTAINER}."),
+    "follow": boolean("Follow the log until the machine is deleted."),
+    "insecureSkipTLSVerifyBackend": boolean(
+        "Ignored: the poollet's certificate is always verified."
+    ),
+    "limitBytes": integer("Maximum number of bytes to return, including timestamps.", minimum=1),
+    "previous": boolean("Always refused: the log continues when the machine is restarted."),
+    "sinceSeconds": integer(
+        "Only return lines with output within this number of seconds.", minimum=1
+    ),
+    "sinceTime": moment("Only return lines with output since this time."),
+    "stream": string(
+        "Stream to return. A console has a single stream, so both values mean the same.",
+        enum=list(STREAMS),
+    ),
+    "tailLines": integer("Number of existing lines to return, counted from the end.", minimum=0),
+    "timestamps": boolean("Start each line with its RFC 3339 timestamp."),
 }
-"""What a query may hold."""
+"""Query parameters for a machine."""
 
 POD_STREAMS = ("All", "Stderr", "Stdout")
 POD_QUERY: Mapping[str, Schema] = {
     **QUERY,
-    "container": string("Which; may be left out when there is one."),
-    "insecureSkipTLSVerifyBackend": boolean("Ignored: the kubelet is always verified."),
-    "previous": boolean("Of what ran before it was started again."),
-    "stream": string("Which of its two, or both.", enum=list(POD_STREAMS)),
+    "container": string("Container to return the log of. May be empty if the Pod has only one."),
+    "insecureSkipTLSVerifyBackend": boolean(
+        "Ignored: the kubelet's certificate is always verified."
+    ),
+    "previous": boolean("Return the log of the previous, terminated container."),
+    "stream": string("Stream to return: one of the two, or both.", enum=list(POD_STREAMS)),
 }
-"""What it may hold for a Pod of a Node."""
+"""Query parameters for a Pod on a Node."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _LARGEST = 2**63 - 1
 
 Args = Mapping[bytes, list[bytes]]
-"""A query, as ``request.args``."""
+"""A query in the form of ``request.args``."""
 
 _Value = TypeVar("_Value")
 
@@ -66,12 +75,12 @@ _Value = TypeVar("_Value")
 @dataclass(frozen=True)
 class LogOptions:
     """
-    How a log is read.  ``None`` is not told.
+    Options of a log request.  ``None`` means unset.
 
-    :param previous: of the container before the one that runs now.
-    :param since_nanoseconds: since the epoch.
-    :param tail_lines: only so many lines of what there is; 0 is nothing of it.
-    :param limit_bytes: of the answer, 1 or more.
+    :param previous: read the log of the previous container.
+    :param since_nanoseconds: nanoseconds since the epoch.
+    :param tail_lines: limit for existing lines; 0 for none of them.
+    :param limit_bytes: limit for the answer, at least 1.
     :param stream: ``All``, ``Stdout`` or ``Stderr``.
     """
 
@@ -85,15 +94,15 @@ class LogOptions:
     stream: str | None = None
 
     def query(self) -> bytes:
-        """The same for the next hop, in one form; may be empty."""
-        told: dict[str, object] = {}
+        """Return the query for the next hop, in canonical form; may be empty."""
+        values: dict[str, object] = {}
         for name, flag in (
             ("follow", self.follow),
             ("timestamps", self.timestamps),
             ("previous", self.previous),
         ):
             if flag:
-                told[name] = "true"
+                values[name] = "true"
         for name, value in (
             ("sinceSeconds", self.since_seconds),
             ("tailLines", self.tail_lines),
@@ -101,13 +110,13 @@ class LogOptions:
             ("stream", self.stream),
         ):
             if value is not None:
-                told[name] = value
+                values[name] = value
         if self.since_nanoseconds is not None:
-            told["sinceTime"] = stamp(self.since_nanoseconds)
-        return urlencode(told).encode("ascii")
+            values["sinceTime"] = stamp(self.since_nanoseconds)
+        return urlencode(values).encode("ascii")
 
     def since(self, now_nanoseconds: int) -> int | None:
-        """From when on, in nanoseconds since the epoch, if it is told at all."""
+        """Return the start in nanoseconds since the epoch, or ``None``."""
         if self.since_seconds is not None:
             return now_nanoseconds - self.since_seconds * NANOSECONDS
         return self.since_nanoseconds
@@ -115,9 +124,9 @@ class LogOptions:
 
 def decode(args: Args) -> LogOptions:
     """
-    Read a query.  What nobody defined is ignored, as everywhere in Kubernetes.
+    Decode a query.  Unknown parameters are ignored, as everywhere in Kubernetes.
 
-    :raises BadRequest: a value cannot be read.
+    :raises BadRequest: a value is malformed.
     """
     return LogOptions(
         follow=follows(args),
@@ -132,15 +141,17 @@ def decode(args: Args) -> LogOptions:
 
 
 def follows(args: Args) -> bool:
-    """Whether what is printed from now on is wanted, too."""
+    """Return whether to continue with future output."""
     return _flag(args, "follow")
 
 
 def check(options: LogOptions, name: str, streams: Sequence[str]) -> None:
     """
-    :param name: of what the log is of, for messages.
-    :param streams: which there are.
-    :raises Invalid: the values make no sense.
+    Check the values of options.
+
+    :param name: the object's name, for messages.
+    :param streams: the streams that the log has.
+    :raises Invalid: a value is out of range, or two options exclude each other.
     """
     causes = _causes(options, streams)
     if causes:
@@ -149,37 +160,37 @@ def check(options: LogOptions, name: str, streams: Sequence[str]) -> None:
 
 def parse(args: Args, machine: str) -> LogOptions:
     """
-    Read and check a query about a machine.
+    Decode and check a query for a machine.
 
     :param machine: its name, for messages.
-    :raises BadRequest: a value cannot be read, or asks for what no machine has.
-    :raises Invalid: the values make no sense.
+    :raises BadRequest: a value is malformed, or requires something that no machine has.
+    :raises Invalid: a value is out of range, or two options exclude each other.
     """
     options = decode(args)
     check(options, machine, STREAMS)
     container = _text(args, "container") or CONTAINER
     if container != CONTAINER:
-        told = fields.shown(container)[1:-1]
-        raise BadRequest(f"container {told} is not valid for machine {machine}: it has {CONTAINER}")
+        name = fields.shown(container)[1:-1]
+        raise BadRequest(f"container {name} is not valid for machine {machine}: it has {CONTAINER}")
     if options.previous:
         raise BadRequest(
             f'previous terminated container "{CONTAINER}" in machine "{machine}" not found: '
-            "the log of a machine goes on when it is started again"
+            "the log of a machine continues when it is restarted"
         )
     return replace(options, stream=None)
 
 
 def parse_of_pod(args: Args, pod: str) -> LogOptions:
     """
-    As :func:`parse`, about a Pod of a Node; which container is not looked at.
+    Decode and check a query for a Pod on a Node, except the container; see :func:`parse`.
 
     :param pod: its name, for messages.
     """
     options = decode(args)
     check(options, pod, POD_STREAMS)
     if options.stream not in (None, "All") and options.tail_lines is not None:
-        told = "`tailLines` and specific `stream` are mutually exclusive for now"
-        raise Invalid("PodLogOptions", pod, [fields.forbidden("tailLines", told)], group="")
+        detail = "`tailLines` and specific `stream` are mutually exclusive for now"
+        raise Invalid("PodLogOptions", pod, [fields.forbidden("tailLines", detail)], group="")
     return options
 
 
@@ -210,7 +221,7 @@ def _text(args: Args, name: str) -> str | None:
 
 
 def _flag(args: Args, name: str) -> bool:
-    """Go's conversion: false are no value at all, ``false`` and ``0``."""
+    """Convert as Go does: no value, ``false`` and ``0`` are false."""
     text = _text(args, name)
     return text is not None and text.lower() not in ("false", "0")
 
@@ -230,7 +241,7 @@ def _integer(text: str) -> int:
 
 def _time(args: Args, name: str) -> int | None:
     text = _text(args, name)
-    if not text or text == "null":  # as metav1.Time.UnmarshalQueryParameter has it
+    if not text or text == "null":  # as metav1.Time.UnmarshalQueryParameter does
         return None
     try:
         return nanoseconds(text)

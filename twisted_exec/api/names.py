@@ -1,9 +1,8 @@
 """
-What names, labels and annotations may look like.
+Syntax of names, labels and annotations.
 
-Each rule returns the sentences that say what is wrong, worded as Kubernetes
-words them (``k8s.io/apimachinery/pkg/util/validation``); an empty list means
-the value is good.
+Each function returns a list of problems, worded as in Kubernetes
+(``k8s.io/apimachinery/pkg/util/validation``); an empty list means that the value is valid.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _VALUE_WORDS = (
     f"or '12345', regex used for validation is '{_VALUE}')"
 )
 
-# Kubernetes' safe alphabet: no vowels, so that no word appears by chance.
+# Kubernetes' safe alphabet, without vowels, so that no word appears by chance.
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -53,7 +52,7 @@ def _longer_than(limit: int, value: str) -> list[str]:
 
 
 def dns_label(value: str) -> list[str]:
-    """A DNS label, up to 63 characters: names of machines and namespaces."""
+    """Check a DNS label of up to 63 characters: names of machines and namespaces."""
     wrong = _longer_than(63, value)
     if not _LABEL_RE.fullmatch(value):
         wrong.append(_LABEL_WORDS)
@@ -61,16 +60,16 @@ def dns_label(value: str) -> list[str]:
 
 
 def dns_subdomain(value: str) -> list[str]:
-    """A DNS subdomain, up to 253 characters: names of most objects."""
+    """Check a DNS subdomain of up to 253 characters: names of most objects."""
     wrong = _longer_than(253, value)
-    # The length first: the pattern is linear, but why feed it megabytes.
+    # Length first: the pattern takes linear time, which is wasted on megabytes.
     if wrong or not _SUBDOMAIN_RE.fullmatch(value):
         wrong.append(_SUBDOMAIN_WORDS)
     return wrong
 
 
 def path_segment(value: str) -> list[str]:
-    """Whatever fits into one segment of a URL: names of roles, such as ``system:basic-user``."""
+    """Check a single URL path segment: names of roles, such as ``system:basic-user``."""
     if value in (".", ".."):
         return [f"may not be '{value}'"]
     wrong = [f"may not contain '{mark}'" for mark in "/%" if mark in value]
@@ -80,14 +79,14 @@ def path_segment(value: str) -> list[str]:
 
 
 def qualified_name(value: str) -> list[str]:
-    """A label's key, ``[PREFIX/]NAME``."""
+    """Check a label key, ``[PREFIX/]NAME``."""
     prefix, slash, name = value.rpartition("/")
     wrong: list[str] = []
     if slash:
         if not prefix:
             wrong.append("prefix part must be non-empty")
         else:
-            wrong += [f"prefix part {told}" for told in dns_subdomain(prefix)]
+            wrong += [f"prefix part {problem}" for problem in dns_subdomain(prefix)]
     if not name:
         wrong.append("name part must be non-empty")
     elif len(name) > 63:
@@ -98,7 +97,7 @@ def qualified_name(value: str) -> list[str]:
 
 
 def label_value(value: str) -> list[str]:
-    """A label's value."""
+    """Check a label value."""
     wrong = _longer_than(63, value)
     if wrong or not _VALUE_RE.fullmatch(value):
         wrong.append(_VALUE_WORDS)
@@ -106,5 +105,7 @@ def label_value(value: str) -> list[str]:
 
 
 def generated(prefix: str) -> str:
-    """A name from ``generateName``: the prefix, cut if too long, and five random characters."""
+    """
+    Return a name for ``generateName``: the prefix, cut if too long, and five random characters.
+    """
     return prefix[:58] + "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))

@@ -1,14 +1,15 @@
 """
-Patches: merge (RFC 7386), JSON patch (RFC 6902), and strategic merge as far as it is a merge.
+Patches: merge patch (RFC 7386), JSON patch (RFC 6902), and strategic merge patch as far as it
+merges.
 
-None of these functions changes its arguments.  A strategic merge patch is
-taken as a merge patch, but that lists whose items have a key are merged item by item, and so is
-``metadata.finalizers``, which kubectl patches element by element; other lists are replaced.  What a server-side apply comes to is
-said in :mod:`twisted_exec.api.managedfields.updates`; here its body is read.
+No function changes its arguments.  A strategic merge patch is treated as a merge patch with two
+exceptions: lists whose items have a key are merged item by item, and so is
+``metadata.finalizers``, which kubectl patches element by element.  Other lists are replaced.
+:mod:`twisted_exec.api.managedfields.updates` computes the result of a server-side apply; only its body is
+decoded here.
 
-Which refusal is 400 and which 422 is as kube-apiserver has it
-(``k8s.io/apiserver/pkg/endpoints/handlers/patch.go``): a body that is no patch
-is a bad request, a patch that cannot be carried out on this object is invalid.
+Errors have kube-apiserver's codes (``k8s.io/apiserver/pkg/endpoints/handlers/patch.go``): 400 for
+a body that is not a patch, 422 for a patch that does not apply to the object.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 TYPES = (JSON, MERGE, STRATEGIC, APPLY)
-"""The media types of patches, as a refusal lists them."""
+"""Media types of patches, in the order of error messages."""
 
 _LIMIT_OPERATIONS = 10_000
 _LIMIT_COPIED_BYTES = 3 << 20
-# No object is nested deeper; and each step of a path takes its time.
+# Objects are not nested deeper, and each step of a path takes time.
 _LIMIT_STEPS = body.LIMIT_DEPTH
 
 _Object = dict[str, Any]
@@ -48,30 +49,31 @@ def reader(
     schema: Schema | None = None,
 ) -> Callable[[_Object], _Object]:
     """
-    What carries out a patch.
+    Return the function that applies a patch.
 
     :param media_type: :data:`MERGE`, :data:`JSON` or :data:`STRATEGIC`.
-    :param raw: the request's body; what is wrong with it is said when it is
-        carried out, since whether there is an object at all comes first.
-    :param duplicates: as for :func:`twisted_exec.api.body.decode`, then.
-    :param schema: of the objects, which says what lists have keys; ``None``: none have.
-    :return: from an object, which stays as it is, to the new one.  It raises
-        :class:`BadRequest` for what is no patch or leaves no object, and
-        :class:`APIError` with code 422 for what cannot be carried out.
+    :param raw: the request's body.  It is only decoded when the patch is applied, because a
+        missing object is reported first.
+    :param duplicates: as for :func:`twisted_exec.api.body.decode`; filled when the patch is
+        applied.
+    :param schema: schema of the objects, for lists with keys; ``None`` means that there are none.
+    :return: a function from an object, which it leaves unchanged, to the new object.  It raises
+        :class:`BadRequest` for an invalid patch or a result that is not an object, and
+        :class:`APIError` with code 422 for a patch that does not apply.
     """
 
     def patched(old: _Object) -> _Object:
-        found: list[str] = []
-        wanted = _read(media_type, raw, "patch", found)
+        repeated: list[str] = []
+        content = _read(media_type, raw, "patch", repeated)
         if duplicates is not None:
-            duplicates[:] = found
+            duplicates[:] = repeated
         if media_type == JSON:
-            return _whole(json_patch(old, wanted), old)
-        if not isinstance(wanted, dict):
+            return _whole(json_patch(old, content), old)
+        if not isinstance(content, dict):
             raise BadRequest("error decoding patch: it is not an object")
         if media_type == STRATEGIC:
-            return _whole(strategic(old, wanted, schema), old)
-        return _whole(merge(old, wanted), old)
+            return _whole(strategic(old, content, schema), old)
+        return _whole(merge(old, content), old)
 
     return patched
 
@@ -85,7 +87,7 @@ def _read(media_type: str, raw: bytes, what: str, duplicates: list[str]) -> Any:
 
 def _whole(obj: Any, old: _Object) -> _Object:
     if not isinstance(obj, dict):
-        raise _refused("the patch leaves no object")
+        raise _refused("the result of the patch is not an object")
     if not isinstance(obj.get("metadata"), dict):
         raise BadRequest(
             f"the name of the object ({old['metadata']['name']} based on URL) was "
@@ -96,26 +98,28 @@ def _whole(obj: Any, old: _Object) -> _Object:
 
 def configuration(raw: bytes, duplicates: list[str] | None = None) -> _Object:
     """
-    The body of a server-side apply: YAML or JSON.  ``null`` and nothing are an empty one.
+    Decode the body of a server-side apply: YAML or JSON.  ``null`` and an empty body mean ``{}``.
 
-    Most clients send JSON, which is read as such: that takes a fraction of the time, and it
-    may be as large as any object.
+    Most clients send JSON, so that is tried first: it takes a fraction of the time, and may be as
+    large as any object.
 
     :param duplicates: as for :func:`twisted_exec.api.body.decode`.
-    :raises BadRequest: it cannot be read, or is no object.
+    :raises BadRequest: the body is malformed or not an object.
     """
     duplicates = [] if duplicates is None else duplicates
     try:
-        wanted = body.decode_any("application/json", raw, duplicates)
+        config = body.decode_any("application/json", raw, duplicates)
     except body.BodyError:
-        wanted = _read(APPLY, raw, "YAML", duplicates)
-    if wanted is not None and not isinstance(wanted, dict):
+        config = _read(APPLY, raw, "YAML", duplicates)
+    if config is not None and not isinstance(config, dict):
         raise BadRequest("error decoding YAML: it is not an object")
-    return wanted or {}
+    return config or {}
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386: objects merge, ``null`` removes, everything else replaces."""
+    """
+    Apply a merge patch (RFC 7386): objects merge, ``null`` removes, everything else replaces.
+    """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     result = dict(target) if isinstance(target, dict) else {}
@@ -129,14 +133,14 @@ def merge(target: Any, patch: Any) -> Any:
 
 def strategic(target: Any, patch: Any, schema: Schema | None = None) -> Any:
     """
-    A strategic merge patch as a merge patch.
+    Apply a strategic merge patch as a merge patch.
 
-    ``$setElementOrder`` and ``$retainKeys`` only order and tidy and are left
-    out; ``$patch: replace``, ``$patch: delete`` of an item and ``$deleteFromPrimitiveList`` are
-    obeyed.
+    ``$setElementOrder`` and ``$retainKeys`` only affect order and tidiness, and are ignored.
+    ``$patch: replace``, ``$patch: delete`` of an item and ``$deleteFromPrimitiveList`` are
+    supported.
 
-    :param schema: of the target, as far as it is known.
-    :raises BadRequest: another directive, or an item without its key.
+    :param schema: schema of the target, as far as it is known.
+    :raises BadRequest: the patch has another directive, or an item without its key.
     """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
@@ -162,12 +166,12 @@ def strategic(target: Any, patch: Any, schema: Schema | None = None) -> Any:
 def _inner(schema: Schema | None, key: str) -> Schema | None:
     if schema is None:
         return None
-    found: Schema | None = schema.get("properties", {}).get(key)
-    return schema.get("additionalProperties") if found is None else found
+    declared: Schema | None = schema.get("properties", {}).get(key)
+    return schema.get("additionalProperties") if declared is None else declared
 
 
 def _key_of(schema: Schema | None) -> str:
-    """By which field a list's items are told apart; empty when that is not one field."""
+    """Return the field that identifies a list's items; empty if it is not a single field."""
     keys = (schema or {}).get("x-kubernetes-list-map-keys", ())
     return str(keys[0]) if len(keys) == 1 else ""
 
@@ -175,16 +179,16 @@ def _key_of(schema: Schema | None) -> str:
 def _merged(
     before: list[Any], items: list[Any], name: str, schema: Schema | None, where: str
 ) -> list[Any]:
-    """A list into whose items others are merged; new ones are at its end."""
-    told = [_item(each, name, where) for each in items if each != {"$patch": "replace"}]
-    kept = {} if len(told) < len(items) else {each.get(name): each for each in before}
-    for each in told:
+    """Merge items into a list; new ones are appended."""
+    changes = [_item(each, name, where) for each in items if each != {"$patch": "replace"}]
+    merged = {} if len(changes) < len(items) else {each.get(name): each for each in before}
+    for each in changes:
         if each.get("$patch") == "delete":
-            kept.pop(each[name], None)
+            merged.pop(each[name], None)
         else:
             of_one = (schema or {}).get("items")
-            kept[each[name]] = strategic(kept.get(each[name]), each, of_one)
-    return list(kept.values())
+            merged[each[name]] = strategic(merged.get(each[name]), each, of_one)
+    return list(merged.values())
 
 
 def _item(item: Any, name: str, where: str) -> _Object:
@@ -201,10 +205,10 @@ def _list(value: Any) -> list[Any]:
 
 
 def _less(items: list[Any], unwanted: list[Any]) -> list[Any]:
-    """Without the scalars in ``unwanted``.  What is none has no place in such lists anyway."""
-    # One comparison for each: both may have hundreds of thousands.
-    known = {item for item in unwanted if not isinstance(item, dict | list)}
-    return [item for item in items if isinstance(item, dict | list) or item not in known]
+    """Remove the scalars in ``unwanted``."""
+    # One set lookup per item: both lists may have hundreds of thousands.
+    scalars = {item for item in unwanted if not isinstance(item, dict | list)}
+    return [item for item in items if isinstance(item, dict | list) or item not in scalars]
 
 
 def _replaces(patch: Mapping[str, Any]) -> bool:
@@ -224,13 +228,12 @@ def _apply_directive(result: dict[str, Any], key: str, value: Any) -> None:
 
 def json_patch(target: Any, operations: Any) -> Any:
     """
-    RFC 6902.
+    Apply a JSON patch (RFC 6902).
 
-    As in kube-apiserver, ``replace`` sets a member that is not there, and a
-    missing ``value`` is null.
+    As in kube-apiserver, ``replace`` sets a missing member, and a missing ``value`` is null.
 
-    :raises BadRequest: it is not a patch.
-    :raises APIError: 422, an operation cannot be carried out, or a test failed.
+    :raises BadRequest: the value is not a patch.
+    :raises APIError: 422, an operation does not apply, or a test fails.
     """
     if not isinstance(operations, list):
         raise BadRequest("error decoding patch: a JSON patch is a list of operations")
@@ -244,8 +247,8 @@ def json_patch(target: Any, operations: Any) -> Any:
     result, copied_bytes = copy.deepcopy(target), 0
     for number, operation in enumerate(operations):
         if any(str(operation.get(key)).count("/") > _LIMIT_STEPS for key in ("path", "from")):
-            raise _refused(f"operation {number} of the JSON patch: there is no path so long")
-        # Copying a document into itself duplicates it each time: count what is copied.
+            raise _refused(f"operation {number} of the JSON patch: the path is too long")
+        # Copying a document into itself doubles it each time, so copied bytes are limited.
         copied_bytes += _copied_bytes(result, operation)
         if copied_bytes > _LIMIT_COPIED_BYTES:
             raise RequestEntityTooLarge("the JSON patch copies more than 3 MiB")
@@ -255,12 +258,12 @@ def json_patch(target: Any, operations: Any) -> Any:
 
 
 def _completed(operation: Mapping[str, Any], target: Any) -> Mapping[str, Any]:
-    """An operation for the library, which is stricter than Kubernetes is."""
+    """Adapt an operation to the library, which is stricter than Kubernetes."""
     completed = dict(operation)
     if operation.get("op") in ("add", "replace", "test"):
         completed.setdefault("value", None)
     if operation.get("op") == "replace" and _is_member(target, operation.get("path")):
-        completed["op"] = "add"  # which sets it, there or not
+        completed["op"] = "add"  # it sets a member whether it exists or not
     return completed
 
 
@@ -270,36 +273,36 @@ def _is_member(target: Any, path: Any) -> bool:
     try:
         return isinstance(jsonpointer.resolve_pointer(target, path.rpartition("/")[0]), dict)
     except (jsonpointer.JsonPointerException, TypeError, AttributeError):
-        return False  # applying it says what is wrong
+        return False  # applying the patch reports the error
 
 
 def _apply(target: Any, operation: Mapping[str, Any], number: int) -> Any:
     try:
         return jsonpatch.JsonPatch([operation]).apply(target, in_place=True)
     except jsonpatch.InvalidJsonPatch as error:
-        told = f"it is none: {error}"
+        problem = f"invalid operation: {error}"
     except jsonpatch.JsonPatchTestFailed:
-        told = "the value there is not the one that is tested for"
+        problem = "the value differs from the tested one"
     except (
         jsonpatch.JsonPatchException,
         jsonpointer.JsonPointerException,
-        # The library indexes what the path names without asking what it is.
+        # The library indexes the value at the path without checking its type.
         TypeError,
         AttributeError,
         KeyError,
         IndexError,
         ValueError,
     ):
-        told = "there is no such path"
+        problem = "there is no such path"
     except RecursionError:
-        told = "what is there is nested too deep"
+        problem = "the value is nested too deep"
     kind, path = fields.shown(operation.get("op")), fields.shown(operation.get("path"))
-    raise _refused(f"operation {number} of the JSON patch ({kind} {path}): {told}")
+    raise _refused(f"operation {number} of the JSON patch ({kind} {path}): {problem}")
 
 
-def _refused(told: str) -> APIError:
+def _refused(problem: str) -> APIError:
     return APIError(
-        f"the server rejected our request due to an error in our request: {told}",
+        f"the server rejected our request due to an error in our request: {problem}",
         code=422,
         reason="Invalid",
     )
@@ -311,9 +314,9 @@ def _copied_bytes(target: Any, operation: Mapping[str, Any]) -> int:
     try:
         value = jsonpointer.resolve_pointer(target, str(operation.get("from")))
     except (jsonpointer.JsonPointerException, TypeError, AttributeError):
-        return 0  # applying it says what is wrong
+        return 0  # applying the patch reports the error
     if isinstance(value, jsonpointer.EndOfList):
-        return 0  # likewise: there is nothing
+        return 0  # likewise
     try:
         return len(json.dumps(value))
     except RecursionError:

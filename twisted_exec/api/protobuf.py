@@ -1,9 +1,9 @@
 """
-Protobuf bodies of the few kinds that kubectl 1.32 and later send no other way.
+Protobuf bodies, for the few kinds that kubectl 1.32 and later only sends in this format.
 
-An envelope ``k8s\\0`` and a ``runtime.Unknown`` hold one message.  Only
-reading is needed: answers in JSON are understood.  Field numbers:
-``generated.proto`` of ``k8s.io/api`` and ``k8s.io/apimachinery``.
+A body is the prefix ``k8s\\0`` and a ``runtime.Unknown`` with one message.  Only decoding is
+implemented: clients understand answers in JSON.  Field numbers: ``generated.proto`` of
+``k8s.io/api`` and ``k8s.io/apimachinery``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _flag(name: str) -> _Field:
 
 
 def _choice(name: str) -> _Field:
-    """A flag that may be absent, which is something else than false."""
+    """A boolean that may be absent, which differs from false."""
     return _Field(name, flag=True, pointer=True)
 
 
@@ -60,7 +60,7 @@ def _moment(name: str) -> _Field:
 
 
 def _binary(name: str) -> _Field:
-    """Bytes, which JSON holds as base64."""
+    """Bytes: base64 in JSON."""
     return _Field(name, binary=True)
 
 
@@ -261,10 +261,10 @@ _MESSAGES: Mapping[str, Mapping[int, _Field]] = {
 
 def decode(raw: bytes) -> dict[str, Any]:
     """
-    Read an enveloped object, as JSON would give it; empty strings are left out.
+    Decode an object to its JSON form; empty strings are left out.
 
-    :raises BadRequest: it cannot be read.
-    :raises UnsupportedMediaType: of a kind that is not read as protobuf here.
+    :raises BadRequest: the body is malformed.
+    :raises UnsupportedMediaType: the kind is not supported in protobuf.
     """
     if not raw.startswith(_MAGIC):
         raise BadRequest("the protobuf body lacks its prefix")
@@ -283,33 +283,33 @@ def decode(raw: bytes) -> dict[str, Any]:
 def _message(shape: Mapping[int, _Field], raw: memoryview) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for number, value in _fields(raw):
-        known = shape.get(number)
-        if known is None:
+        field = shape.get(number)
+        if field is None:
             continue
-        if known.mapping:
-            entry = _message(known.message or {}, _bytes(value))
-            held = entry.get("value", "")
+        if field.mapping:
+            entry = _message(field.message or {}, _bytes(value))
+            content = entry.get("value", "")
             # A map of lists wraps each list in a message of its own.
-            held = held.get("items", []) if isinstance(held, dict) else held
-            result.setdefault(known.name, {})[entry.get("key", "")] = held
+            content = content.get("items", []) if isinstance(content, dict) else content
+            result.setdefault(field.name, {})[entry.get("key", "")] = content
             continue
-        told = _value(known, value)
-        if known.repeated:
-            result.setdefault(known.name, []).append(told)
-        elif told or known.message is not None or known.pointer:
-            result[known.name] = told
+        item = _value(field, value)
+        if field.repeated:
+            result.setdefault(field.name, []).append(item)
+        elif item or field.message is not None or field.pointer:
+            result[field.name] = item
     return result
 
 
-def _value(known: _Field, value: memoryview | int) -> Any:
-    if known.number or known.flag:
+def _value(field: _Field, value: memoryview | int) -> Any:
+    if field.number or field.flag:
         number = _signed(value)
-        return bool(number) if known.flag else number
-    if known.moment:
+        return bool(number) if field.flag else number
+    if field.moment:
         return _time(_bytes(value))
-    if known.binary:
+    if field.binary:
         return base64.b64encode(_bytes(value)).decode("ascii")
-    return _text(value) if known.message is None else _message(known.message, _bytes(value))
+    return _text(value) if field.message is None else _message(field.message, _bytes(value))
 
 
 def _signed(value: memoryview | int) -> int:
@@ -320,15 +320,15 @@ def _signed(value: memoryview | int) -> int:
 
 
 def _time(raw: memoryview) -> str:
-    """RFC 3339 to the microsecond; empty for the zero time, which is an empty message."""
-    told = {number: _signed(value) for number, value in _fields(raw)}
-    if not told:
+    """Format a time in RFC 3339, to the microsecond; an empty message is the zero time."""
+    parts = {number: _signed(value) for number, value in _fields(raw)}
+    if not parts:
         return ""
     try:
-        since = timedelta(seconds=told.get(1, 0), microseconds=told.get(2, 0) // 1000)
+        since = timedelta(seconds=parts.get(1, 0), microseconds=parts.get(2, 0) // 1000)
         text = (datetime(1970, 1, 1, tzinfo=UTC) + since).isoformat()
     except OverflowError:
-        raise BadRequest("the protobuf body has a time that is none") from None
+        raise BadRequest("the protobuf body has a time out of range") from None
     return text.replace("+00:00", "Z")
 
 

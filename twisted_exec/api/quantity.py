@@ -39,29 +39,31 @@ PROBLEM = (
 
 def parse(text: str | int | float) -> Decimal:
     """
-    The value of a quantity.
+    Parse a quantity.
 
-    :param text: as JSON gives it; a bare number is allowed.
-    :raises ValueError: it is none.
+    :param text: as in JSON; a bare number is allowed.
+    :raises ValueError: the text is not a quantity.
     """
-    found = _QUANTITY.fullmatch(str(text))
-    if found is None:
+    match = _QUANTITY.fullmatch(str(text))
+    if match is None:
         raise ValueError(PROBLEM)
-    number, suffix = Decimal(found["number"]), found["suffix"] or ""
+    number, suffix = Decimal(match["number"]), match["suffix"] or ""
     if suffix[:1] in ("e", "E") and suffix[1:] and suffix != "Ei":
         return number.scaleb(int(suffix[1:]))
     return number * _SUFFIXES[suffix] if suffix else number
 
 
 def value(text: str | int | float) -> int:
-    """The value rounded up to a whole number, as Go's ``Quantity.Value()``."""
+    """Return the value rounded up to an integer, like Go's ``Quantity.Value()``."""
     exact = parse(text)
     whole = int(exact)
     return whole + 1 if exact > whole else whole
 
 
 def binary(whole: int) -> str:
-    """A whole number as people write it: ``134217728`` is ``128Mi``, ``1000`` is itself."""
+    """
+    Format an integer with a binary suffix if possible: ``134217728`` is ``128Mi``, ``1000`` stays.
+    """
     shift = max(
         (each for each in range(10, 70, 10) if whole and whole % (1 << each) == 0), default=0
     )

@@ -1,5 +1,5 @@
 """
-Resources: what every path is made of.
+Resources of an API server, with their paths.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 @dataclass(frozen=True)
 class Resource:
-    """One kind of object as an API server serves it."""
+    """One resource, as an API server serves it."""
 
     group: str
-    """Empty for the core group."""
+    """API group; empty for the core group."""
     version: str
     plural: str
     kind: str
@@ -26,11 +26,14 @@ class Resource:
 
     @property
     def qualified(self) -> str:
-        """``machines.compute.ironcore.dev``, as messages name it."""
+        """Name for messages, such as ``machines.compute.ironcore.dev``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path, percent-encoded.  A namespaced resource without ``namespace`` means all."""
+        """
+        Return the percent-encoded URL path.  Without ``namespace``, a namespaced resource means
+        all.
+        """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [root]
         if namespace and self.namespaced:

@@ -1,17 +1,15 @@
 """
-Structural schemas: what an object may contain, said once per kind.
+Structural schemas: the fields of an object, defined once per kind.
 
-A schema is an OpenAPI v3 schema object, as ``/openapi/v3`` shows it to
-kubectl.  The same object is used to check types, to find fields that nobody
-defined, to drop them, and to set defaults, as Kubernetes does for custom
-resources.  Only what the kinds here need exists: ``type``, ``properties``,
-``additionalProperties``, ``items``, ``required``, ``enum``, ``default``,
+A schema is an OpenAPI v3 schema object, as published for kubectl under ``/openapi/v3``.  The same
+object serves to check types, to find unknown fields and drop them, and to set defaults, as
+Kubernetes does for custom resources.  The supported keywords are those that the kinds here need:
+``type``, ``properties``, ``additionalProperties``, ``items``, ``required``, ``enum``, ``default``,
 ``minimum``, ``maximum``, ``minLength``, ``maxLength``, ``maxItems``, ``maxProperties``,
-``pattern``, ``format: date-time``, ``x-kubernetes-int-or-string``, and what says how values merge:
-``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and
-``x-kubernetes-map-type`` (see :mod:`twisted_exec.api.managedfields.merge`), and
-``x-kubernetes-patch-strategy`` with ``x-kubernetes-patch-merge-key`` (see
-:mod:`twisted_exec.api.patch`).
+``pattern``, ``format: date-time``, ``x-kubernetes-int-or-string``, and those that control merging:
+``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and ``x-kubernetes-map-type`` (see
+:mod:`twisted_exec.api.managedfields.merge`), and ``x-kubernetes-patch-strategy`` with
+``x-kubernetes-patch-merge-key`` (see :mod:`twisted_exec.api.patch`).
 """
 
 from __future__ import annotations
@@ -37,27 +35,30 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def string(description: str = "", **more: Any) -> Schema:
-    """A string; ``enum``, ``default``, ``pattern`` and the bounds of its length may follow."""
+    """
+    Return the schema of a string; ``more`` are keywords such as ``enum``, ``default`` or
+    ``pattern``.
+    """
     return _described({"type": "string", **more}, description)
 
 
 def moment(description: str = "") -> Schema:
-    """A point in time as RFC 3339 writes it."""
+    """Return the schema of an RFC 3339 time."""
     return string(description, format="date-time")
 
 
 def integer(description: str = "", **more: Any) -> Schema:
-    """A whole number; ``minimum`` and ``maximum`` may follow."""
+    """Return the schema of an integer; ``more`` are keywords such as ``minimum``."""
     return _described({"type": "integer", **more}, description)
 
 
 def boolean(description: str = "") -> Schema:
-    """True or false."""
+    """Return the schema of a boolean."""
     return _described({"type": "boolean"}, description)
 
 
 def quantity(description: str = "") -> Schema:
-    """A quantity, which JSON may hold as a number or as a string."""
+    """Return the schema of a quantity, which is a number or a string in JSON."""
     return _described({"x-kubernetes-int-or-string": True}, description)
 
 
@@ -65,26 +66,26 @@ def array(
     items: Schema, description: str = "", *, keys: Iterable[str] = (), unique: bool = False
 ) -> Schema:
     """
-    A list, which is one value to whoever writes it.
+    Return the schema of a list, which is atomic by default.
 
-    :param keys: fields that tell its items apart; then each item has writers of its own.
-    :param unique: it is a set of scalars; then each of them has writers of its own.
+    :param keys: fields that identify an item; then each item has owners of its own.
+    :param unique: a set of scalars; then each scalar has owners of its own.
     """
     kind, keys = "map" if keys else "set" if unique else "atomic", list(keys)
     schema: dict[str, Any] = {"type": "array", "items": items, "x-kubernetes-list-type": kind}
     if keys:
         schema["x-kubernetes-list-map-keys"] = keys
     if len(keys) == 1:
-        # The same for strategic merge patches: what kubectl sends depends on it.
+        # The same for strategic merge patches: kubectl's patches depend on it.
         schema |= {"x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": keys[0]}
     return _described(schema, description)
 
 
 def mapping(values: Schema, description: str = "", *, atomic: bool = False) -> Schema:
     """
-    An object with any keys, whose values are all alike.
+    Return the schema of an object with arbitrary keys and values of one type.
 
-    :param atomic: it is one value to whoever writes it.
+    :param atomic: the object as a whole has one owner.
     """
     schema: dict[str, Any] = {"type": "object", "additionalProperties": values}
     if atomic:
@@ -100,9 +101,9 @@ def struct(
     atomic: bool = False,
 ) -> Schema:
     """
-    An object with these keys and no others.
+    Return the schema of an object with these keys and no others.
 
-    :param atomic: it is one value to whoever writes it.
+    :param atomic: the object as a whole has one owner.
     """
     schema: dict[str, Any] = {"type": "object", "properties": dict(properties)}
     if atomic:
@@ -113,7 +114,7 @@ def struct(
 
 
 def anything(description: str = "") -> Schema:
-    """An object whose content nobody checks."""
+    """Return the schema of an object with arbitrary content."""
     return _described({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, description)
 
 
@@ -124,15 +125,15 @@ def _described(schema: dict[str, Any], description: str) -> Schema:
 
 
 def reference(key: str = "name", *, description: str = "") -> Schema:
-    """A reference to another object by name: ``{"name": NAME}``."""
+    """Return the schema of a reference to another object by name: ``{"name": NAME}``."""
     return struct({key: string("Name of the referent.")}, description=description, atomic=True)
 
 
 def check(schema: Schema, value: Any, field: str = "") -> list[Cause]:
     """
-    What in ``value`` does not fit ``schema``.
+    Check a value against a schema.
 
-    :return: at most 32 causes: one response cannot teach more.
+    :return: at most 32 causes: longer responses are of no use.
     """
     return [cause for cause, _ in zip(_check(schema, value, field), range(32), strict=False)]
 
@@ -157,7 +158,7 @@ def _check(schema: Schema, value: Any, field: str) -> Iterator[Cause]:
 
 def _is(expected: str, value: Any) -> bool:
     if isinstance(value, bool):
-        return expected == "boolean"  # Python's booleans are integers too; JSON's are not
+        return expected == "boolean"  # Python's booleans are integers; JSON's are not
     return isinstance(value, _TYPES[expected])
 
 
@@ -181,8 +182,8 @@ def _check_count(schema: Schema, bound: str, value: Any, field: str) -> Iterator
 
 def _check_scalar(schema: Schema, value: Any, field: str) -> Iterator[Cause]:
     if "minLength" in schema and len(value) < schema["minLength"]:
-        told = f"{field} in body should be at least {schema['minLength']} chars long"
-        yield fields.invalid(field, value, told)
+        problem = f"{field} in body should be at least {schema['minLength']} chars long"
+        yield fields.invalid(field, value, problem)
     if "maxLength" in schema and len(value) > schema["maxLength"]:
         yield fields.too_long(field, schema["maxLength"])
     if "enum" in schema and value not in schema["enum"]:
@@ -194,28 +195,28 @@ def _check_scalar(schema: Schema, value: Any, field: str) -> Iterator[Cause]:
     if "pattern" in schema and not re.fullmatch(schema["pattern"], value):
         yield fields.invalid(field, value, f"must match the regular expression {schema['pattern']}")
     if schema.get("format") == "date-time" and not times.is_moment(value):
-        told = f"{field} in body must be of type date-time: {fields.shown(value)}"
-        yield fields.invalid(field, value, told)
+        problem = f"{field} in body must be of type date-time: {fields.shown(value)}"
+        yield fields.invalid(field, value, problem)
 
 
 def pruned(schema: Schema, value: Any) -> Any:
-    """A copy of ``value`` with only what the schema knows; nulls are dropped as Go drops them."""
+    """Copy a value without unknown fields; nulls are dropped as in Go."""
     if isinstance(value, list) and "items" in schema:
         return [pruned(schema["items"], item) for item in value]
     if not isinstance(value, dict) or schema.get("type") != "object":
         return copy.deepcopy(value)
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         return copy.deepcopy(value)
-    kept: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, item in value.items():
         inner = _inner(schema, key)
         if inner is not None and item is not None:
-            kept[key] = pruned(inner, item)
-    return kept
+            result[key] = pruned(inner, item)
+    return result
 
 
 def unknown_fields(schema: Schema, value: Any, field: str = "") -> Iterator[str]:
-    """The paths of fields that the schema does not know."""
+    """Yield the paths of unknown fields."""
     if isinstance(value, list) and "items" in schema:
         for index, item in enumerate(value):
             yield from unknown_fields(schema["items"], item, f"{field}[{index}]")
@@ -231,7 +232,7 @@ def unknown_fields(schema: Schema, value: Any, field: str = "") -> Iterator[str]
 
 
 def set_defaults(schema: Schema, value: Any) -> None:
-    """Fill in, in place, what is missing and has a default."""
+    """Set the defaults of missing fields, in place."""
     if isinstance(value, list) and "items" in schema:
         for item in value:
             set_defaults(schema["items"], item)

@@ -21,7 +21,7 @@ _SPLIT = re.compile(r",(?![^()]*\))")
 _LIMIT_CHARACTERS = 4096
 
 Field = Callable[[Mapping[str, Any]], str]
-"""Reads one selectable field of an object; missing reads as empty."""
+"""Returns one selectable field of an object; a missing one is empty."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Requirement:
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels fulfil this term."""
+        """Return whether labels fulfil this requirement."""
         value = labels.get(self.key)
         match self.operator:
             case "in":
@@ -55,20 +55,20 @@ class Requirement:
 
 @dataclass(frozen=True)
 class LabelSelector:
-    """Every requirement must hold; none at all matches everything."""
+    """Requirements that must all hold; an empty selector matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels is selected."""
+        """Return whether an object with these labels is selected."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
 def parse_labels(text: str) -> LabelSelector:
     """
-    Read a label selector.
+    Parse a label selector.
 
-    :raises BadRequest: it cannot be read.
+    :raises BadRequest: the text is malformed.
     """
     _check_length(text)
     if not text.strip():
@@ -77,14 +77,14 @@ def parse_labels(text: str) -> LabelSelector:
 
 
 def _requirement(term: str) -> Requirement:
-    if found := _SET.fullmatch(term):
-        values = frozenset(value.strip() for value in found["values"].split(","))
-        return _checked(Requirement(found["key"], found["operator"], values), term)
-    if found := _COMPARE.fullmatch(term):
-        return _checked(Requirement(found["key"], found["operator"], frozenset([found["values"]])))
-    if found := _EQUALS.fullmatch(term):
-        operator = "notin" if found["operator"] == "!=" else "in"
-        return _checked(Requirement(found["key"], operator, frozenset([found["values"]])), term)
+    if match := _SET.fullmatch(term):
+        values = frozenset(value.strip() for value in match["values"].split(","))
+        return _checked(Requirement(match["key"], match["operator"], values), term)
+    if match := _COMPARE.fullmatch(term):
+        return _checked(Requirement(match["key"], match["operator"], frozenset([match["values"]])))
+    if match := _EQUALS.fullmatch(term):
+        operator = "notin" if match["operator"] == "!=" else "in"
+        return _checked(Requirement(match["key"], operator, frozenset([match["values"]])), term)
     if term.startswith("!"):
         return _checked(Requirement(term[1:].strip(), "absent"), term)
     return _checked(Requirement(term, "exists"), term)
@@ -101,13 +101,13 @@ def _checked(requirement: Requirement, term: str = "") -> Requirement:
 
 @dataclass(frozen=True)
 class FieldSelector:
-    """Terms ``(field, equal, value)``; every one must hold."""
+    """Terms ``(field, equal, value)`` that must all hold."""
 
     terms: tuple[tuple[str, bool, str], ...] = ()
 
     def matches(self, obj: Mapping[str, Any], fields: Mapping[str, Field]) -> bool:
         """
-        Whether the object is selected.
+        Return whether an object is selected.
 
         :param fields: the kind's selectable fields; :meth:`check` has been called.
         """
@@ -115,14 +115,16 @@ class FieldSelector:
 
     def check(self, fields: Mapping[str, Field]) -> None:
         """
-        :raises BadRequest: a term's field cannot be selected by.
+        Check that the kind supports all the fields.
+
+        :raises BadRequest: a field is not selectable.
         """
         for key, _, _ in self.terms:
             if key not in fields:
                 raise BadRequest(f"field label not supported: {key}")
 
     def required(self, key: str) -> str | None:
-        """The value that ``key`` must equal, or ``None`` when this selector leaves it open."""
+        """Return the value that ``key`` must equal, or ``None`` if the selector leaves it open."""
         for term, equal, value in self.terms:
             if term == key and equal:
                 return value
@@ -135,27 +137,27 @@ EVERYTHING = FieldSelector()
 
 def parse_fields(text: str) -> FieldSelector:
     """
-    Read a field selector: ``a=b``, ``a==b``, ``a!=b``, joined by commas.
+    Parse a field selector: ``a=b``, ``a==b``, ``a!=b``, joined by commas.
 
-    :raises BadRequest: it cannot be read.
+    :raises BadRequest: the text is malformed.
     """
     _check_length(text)
     return FieldSelector(tuple(_field_term(term) for term in _field_terms(text)))
 
 
 def _field_terms(text: str) -> list[str]:
-    # A backslash escapes a comma, an equals sign or a backslash inside a value.
+    # A backslash escapes a comma, an equals sign or a backslash in a value.
     return [term for term in re.findall(r"((?:[^,\\]|\\.)+)", text) if term]
 
 
 def _field_term(term: str) -> tuple[str, bool, str]:
-    found = re.match(r"([^=!\\]+)(==|!=|=)", term)
-    value = term[found.end() :] if found else ""
-    if found is None or re.search(r"(?<!\\)=", value):
+    match = re.match(r"([^=!\\]+)(==|!=|=)", term)
+    value = term[match.end() :] if match else ""
+    if match is None or re.search(r"(?<!\\)=", value):
         raise BadRequest(
             f"invalid selector: '{term}'; can't understand it: fields are selected as name=value"
         )
-    return found[1], found[2] != "!=", re.sub(r"\\([,=\\])", r"\1", value)
+    return match[1], match[2] != "!=", re.sub(r"\\([,=\\])", r"\1", value)
 
 
 def _check_length(text: str) -> None:

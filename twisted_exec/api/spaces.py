@@ -1,14 +1,14 @@
 """
-The Space Framework's names: what its objects, their marks and their conditions are called.
+Names of the Space Framework: fields, labels, annotations and conditions of its objects.
 
-Field names are as upstream spelled them, which is three ways at once: ``spec.Type`` and
+Field names are spelled as upstream spelled them, in three styles: ``spec.Type`` and
 ``status.Phase``, ``secretRef`` and ``inClusterSecretRef``, ``accessscopetype``.
 
-A *Space* is an object; what it stands for, something that answers as an API server does, is a
-*physical space*.  A *provider* (``SpaceProviderDesc``) has physical spaces made, and lists them.
+A *Space* is an object; it represents a *physical space*, which is anything that answers like an
+API server.  A *provider* (``SpaceProviderDesc``) creates and lists physical spaces.
 
 Source: ``kubestellar/kubestellar``, ``space-framework/`` as of December 2023 (``pkg/apis``,
-``pkg/space-manager``).  What upstream had not is marked as ours.
+``pkg/space-manager``).  Additions to upstream are marked as ours.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEFAULT_PROVIDER = "default"
 MANAGED, UNMANAGED, IMPORTED = "managed", "unmanaged", "imported"
 TYPES = (MANAGED, UNMANAGED, IMPORTED)
 
-# spec.accessscopetype of a Space: the viewpoints from which it is to be reached.
+# spec.accessscopetype of a Space: the viewpoints from which it is reachable.
 IN_CLUSTER, EXTERNAL, BOTH = "InCluster", "External", "Both"
 SCOPES = (IN_CLUSTER, EXTERNAL, BOTH)
 VIEWPOINTS = (IN_CLUSTER, EXTERNAL)
@@ -38,8 +38,8 @@ PROVIDER_TYPES = (LOCAL, KIND, KUBEFLEX, KCP, CLUSTERPROFILE)
 # status.Phase.
 INITIALIZING, NOT_READY, READY = "Initializing", "NotReady", "Ready"
 
-# Conditions of a Space; the first two are a SpaceProviderDesc's as well.  Each is True only after a
-# probe that would have failed without it, and Unknown where nobody could look.
+# Conditions of a Space; the first two also exist on a SpaceProviderDesc.  A condition is True only
+# after a probe that could have failed, and Unknown if no probe was possible.
 PROVIDER_REACHABLE = "ProviderReachable"
 CREDENTIALS_VALID = "CredentialsValid"
 PHYSICAL_SPACE_READY = "PhysicalSpaceReady"
@@ -47,27 +47,33 @@ SYNCED = "Synced"
 
 FINALIZER = "space.kubestellar.io/physical-space"
 OLD_FINALIZER = "SpaceFinalizer"
-"""Upstream's, without a domain: it is taken away wherever it is seen."""
+"""Upstream's finalizer, without a domain: it is removed wherever it occurs."""
 
 PATH = "kubestellar.io/space-path"
-"""Annotation of a Space, upstream's: the parent of its physical space (a workspace's path in kcp)."""
+"""
+Annotation of a Space, from upstream: the parent of its physical space (the workspace path in kcp).
+"""
 
-# Ours from here.
+# From here on, ours.
 PHYSICAL_NAME = "space.twisted-exec.dev/physical-name"
-"""Annotation of a Space: its physical space's name, where that is not its own."""
+"""Annotation of a Space: the name of its physical space, if it differs from the Space's."""
 ROTATE = "space.twisted-exec.dev/rotate"
-"""Annotation of a Space: any new value asks for new credentials."""
+"""Annotation of a Space: each new value requests new credentials."""
 FORGET = "space.twisted-exec.dev/forget"
-"""Annotation of an imported Space: ``true`` lets it go for good, although what it stands for lives."""
+"""
+Annotation of an imported Space: ``true`` deletes it for good although its API server lives on.
+"""
 OWNER = "space.twisted-exec.dev/owner"
-"""Annotation of what a provider has made, where its kind takes one: the UID of the Space it was made for."""
+"""Annotation of a provider's objects, where possible: the UID of the Space that they belong to."""
 LEAF_LABEL = "space.twisted-exec.dev/leaf"
-"""Label of a Space: what a node server calls it as a leaf, and its Node; else its own name."""
+"""
+Label of a Space: its name as a leaf of a node server, and as a Node; default: the Space's name.
+"""
 PODS_LABEL = "space.twisted-exec.dev/pods"
-"""Label of a Space: how a node server's Pods are told there, as of ``pods`` of a leaf."""
+"""Label of a Space: how a node server reports its Pods, with the values of ``pods`` of a leaf."""
 SPACE_LABEL = "space.twisted-exec.dev/space"
 PROVIDER_LABEL = "space.twisted-exec.dev/provider"
-"""Labels of the Secrets that the manager writes; the second is missing on an imported Space's."""
+"""Labels of the Secrets that the manager writes; the second is missing for imported Spaces."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "exec-spacemanager"
 
@@ -75,21 +81,25 @@ KUBECONFIG_KEY = "kubeconfig"
 SECRET_PREFIXES = {IN_CLUSTER: "incluster-", EXTERNAL: "external-"}
 REFERENCES = {IN_CLUSTER: "inClusterSecretRef", EXTERNAL: "externalSecretRef"}
 """
-Members that name a Secret (``{name, namespace}``), by viewpoint: of ``status`` as upstream has them, and
-of ``spec`` for an imported Space, where the user says them.
+Fields that reference a Secret (``{name, namespace}``), by viewpoint: in ``status``, as upstream
+has them, and in ``spec`` of an imported Space, where the user sets them.
 """
 ENDPOINTS = "endpoints"
 """
-Member of ``status``, ours: what of a kubeconfig is no secret, for users who come as themselves.  A list of
-``{viewpoint, server, certificateAuthorityData, tlsServerName}``; certificates are base64, as in a kubeconfig.
+Field of ``status``, ours: the public part of a kubeconfig, for users with credentials of their
+own.  A list of ``{viewpoint, server, certificateAuthorityData, tlsServerName}``; certificates are
+base64, as in a kubeconfig.
 """
 
 
 def namespace_of(provider: str) -> str:
-    """Where the Spaces of a provider are."""
+    """Return the namespace of a provider's Spaces."""
     return f"{NAMESPACE_PREFIX}{provider}"
 
 
 def secret_name(space: str, viewpoint: str) -> str:
-    """The Secret that the manager writes for a Space and a viewpoint, in the Space's namespace."""
+    """
+    Return the name of the Secret that the manager writes for a Space and a viewpoint, in the
+    Space's namespace.
+    """
     return f"{SECRET_PREFIXES[viewpoint]}{space}"

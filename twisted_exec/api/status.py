@@ -1,9 +1,8 @@
 """
-API errors, each carrying what its Kubernetes ``Status`` needs.
+API errors, with all the content of a Kubernetes ``Status``.
 
-Every refusal in every program is one of these; each hop renders them in one
-place.  The mapping of codes to reasons is that of
-``k8s.io/apimachinery/pkg/apis/meta/v1/types.go``.
+Every refusal in every program is one of these, and each hop renders them in one place.  The
+mapping of codes to reasons is that of ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go``.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ _LONGEST_RETRY_SECONDS = 3600
 
 class APIError(Exception):
     """
-    A request was refused.
+    A refused request.
 
-    :param message: what was refused, which object, what would help.  It is
-        shown to the user as it is, so it never holds a secret.
+    :param message: the refusal, its object, and the remedy.  Users see it unchanged, so it
+        must not contain secrets.
     :param details: the ``details`` of the Status (name, group, kind, causes).
-    :param retry_after_seconds: when trying again may help.
+    :param retry_after_seconds: when a retry may succeed.
     """
 
     code = 500
@@ -47,7 +46,7 @@ class APIError(Exception):
             self.details.setdefault("retryAfterSeconds", retry_after_seconds)
 
     def to_status(self) -> dict[str, Any]:
-        """The ``Status`` document, ready for JSON."""
+        """Return the ``Status`` document, ready for JSON."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -57,11 +56,11 @@ class APIError(Exception):
             "reason": self.reason,
             "code": self.code,
         }
-        if not self.reason:  # as in what an admission webhook refuses without giving one
+        if not self.reason:  # an admission webhook may refuse without a reason
             del status["reason"]
-        # As Go writes them: a name or group that is empty is left out.
+        # Go omits an empty name or group.
         details = {key: value for key, value in self.details.items() if value != ""}
-        # Every 404 of Kubernetes has them, and kubectl debug crashes over one that has not.
+        # All of Kubernetes' 404s have details, and kubectl debug crashes without.
         if details or self.reason == NotFound.reason:
             status["details"] = details
         return status
@@ -86,7 +85,7 @@ class NotFound(APIError):
     """
     ``machines.compute.ironcore.dev "x" not found``.
 
-    :param group: empty in the core group, and where it is not known: a runtime has none.
+    :param group: empty for the core group and if unknown: a runtime has none.
     """
 
     code, reason = 404, "NotFound"
@@ -144,7 +143,7 @@ class UnsupportedMediaType(APIError):
 
 class Invalid(APIError):
     """
-    The object was understood and refused (422).
+    The object violates rules (422).
 
     :param causes: one mapping per field: ``reason``, ``message``, ``field``.
     """
@@ -154,12 +153,12 @@ class Invalid(APIError):
     def __init__(
         self, kind: str, name: str, causes: Sequence[Mapping[str, str]], group: str = ""
     ) -> None:
-        told = ", ".join(f"{cause.get('field', '')}: {cause['message']}" for cause in causes)
+        problems = ", ".join(f"{cause.get('field', '')}: {cause['message']}" for cause in causes)
         if len(causes) > 1:
-            told = f"[{told}]"
+            problems = f"[{problems}]"
         qualified = f"{kind}.{group}" if group else kind
         super().__init__(
-            f'{qualified} "{name}" is invalid: {told}',
+            f'{qualified} "{name}" is invalid: {problems}',
             details={
                 "name": name,
                 "group": group,
@@ -181,13 +180,13 @@ class InternalError(APIError):
 
 
 class NotImplementedByBackend(APIError):
-    """The backend exists and does not offer this, such as a runtime without an exec URL (501)."""
+    """The backend does not support this, such as a runtime without exec URLs (501)."""
 
     code, reason = 501, "NotImplemented"
 
 
 class BadGateway(APIError):
-    """The next hop is down or answered nonsense (502)."""
+    """The next hop is down or sent an invalid answer (502)."""
 
     code, reason = 502, "BadGateway"
 
@@ -227,7 +226,7 @@ _BY_CODE: dict[int, str] = {
 
 def one_line(text: str) -> str:
     """
-    What a peer says, fit for a log and a terminal: printable, on one line, at most 2048 characters.
+    Make a peer's text printable: one line without control characters, at most 2048 characters.
     """
     printable = "".join(char if char.isprintable() else " " for char in text[:_LONGEST_TEXT])
     return " ".join(printable.split())
@@ -235,14 +234,14 @@ def one_line(text: str) -> str:
 
 def from_status(status: Mapping[str, Any], code: int = 500) -> APIError:
     """
-    The error that a peer's Status document stands for.
+    Return the error for a peer's Status document.
 
-    What it says is made fit to be shown: the peer may be in other hands.
+    The texts are sanitised, because the peer may be under someone else's control.
 
-    :param code: used when the document gives none, such as the HTTP status.
+    :param code: used if the document has none, such as the HTTP status.
     """
-    told_code = status.get("code")
-    code = told_code if isinstance(told_code, int) and 100 <= told_code <= 599 else code
+    status_code = status.get("code")
+    code = status_code if isinstance(status_code, int) and 100 <= status_code <= 599 else code
     details = status.get("details")
     details = details if isinstance(details, Mapping) else {}
     retry = details.get("retryAfterSeconds")
@@ -255,12 +254,12 @@ def from_status(status: Mapping[str, Any], code: int = 500) -> APIError:
     )
 
 
-def _seconds(told: object) -> int | None:
-    if not isinstance(told, int) or isinstance(told, bool):
+def _seconds(value: object) -> int | None:
+    if not isinstance(value, int) or isinstance(value, bool):
         return None
-    return min(max(0, told), _LONGEST_RETRY_SECONDS)
+    return min(max(0, value), _LONGEST_RETRY_SECONDS)
 
 
 def from_code(code: int, message: str) -> APIError:
-    """An error for a bare HTTP status with a text, as servers without Status bodies send."""
+    """Return the error for a plain HTTP status with a text, from servers without Status bodies."""
     return APIError(message, code=code, reason=_BY_CODE.get(code, "Unknown"))

@@ -1,9 +1,9 @@
 """
-What happens to an object on its way into the store, whatever its kind.
+Create and update strategies: the steps between a request's body and the stored object, for all
+kinds.
 
-Pure: an object in, the object to store out, or an
-:class:`~twisted_exec.api.status.Invalid`.  Source:
-``k8s.io/apiserver/pkg/registry/rest/{create,update}.go``.
+Pure: an object in, the object to store out, or an :class:`~twisted_exec.api.status.Invalid`.
+Source: ``k8s.io/apiserver/pkg/registry/rest/{create,update}.go``.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _SERVER_OWNED = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
-# Whoever stores the object says who manages what (see :mod:`twisted_exec.api.managedfields.updates`).
+# Field management sets this (see :mod:`twisted_exec.api.managedfields.updates`).
 _NEVER_STORED = ("selfLink", "managedFields")
-# What a client says of these about an object that is to be made counts for nothing.
+# Ignored in objects to be created.
 _NEVER_BROUGHT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
-# Go writes none of these when there is nothing in it.
+# Go omits these when they are empty.
 _NEVER_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
 def full_schema(kind: Kind) -> Schema:
-    """The schema of a whole object of this kind."""
+    """Return the schema of complete objects of this kind."""
     return schema.struct(
         {
             "apiVersion": API_VERSION,
@@ -57,9 +57,9 @@ def full_schema(kind: Kind) -> Schema:
 
 def check_type(kind: Kind, body: Object) -> None:
     """
-    The body must be of the kind that the URL names; empty means it is.
+    Check that the body has the kind of the URL, or none.
 
-    :raises BadRequest: it is not.
+    :raises BadRequest: it has another kind.
     """
     resource = kind.resource
     version, name = body.get("apiVersion"), body.get("kind")
@@ -83,16 +83,16 @@ def _plain(value: Any) -> str:
 
 def check_identity(kind: Kind, new: Object, old: Object) -> None:
     """
-    A patch may not make another object of it.
+    Check that a patch leaves the object's identity alone.
 
-    :param new: the whole new object, as the patch leaves it.
-    :raises Invalid: it is of another kind or has another UID.
+    :param new: the complete patched object.
+    :raises Invalid: the patch changes the kind or the UID.
     """
     resource = kind.resource
-    wanted = {"apiVersion": resource.api_version, "kind": resource.kind}
+    expected = {"apiVersion": resource.api_version, "kind": resource.kind}
     causes = [
         fields.invalid(key, new[key], f"must be {value}")
-        for key, value in wanted.items()
+        for key, value in expected.items()
         if new.get(key) not in (None, "", value)
     ]
     uid = (new.get("metadata") or {}).get("uid")
@@ -101,25 +101,25 @@ def check_identity(kind: Kind, new: Object, old: Object) -> None:
     _raise(kind, old, causes)
 
 
-def refused_patch(kind: Kind, new: Object, told: str) -> Invalid:
-    """What a patch leaves cannot be read."""
-    shown = "" if kind.confidential else json_text(new)
-    return Invalid("", "", [fields.invalid("patch", shown, told)], "")
+def refused_patch(kind: Kind, new: Object, problem: str) -> Invalid:
+    """Return the error for a patch whose result cannot be decoded."""
+    text = "" if kind.confidential else json_text(new)
+    return Invalid("", "", [fields.invalid("patch", text, problem)], "")
 
 
 def unknown_fields(kind: Kind, body: Object) -> list[str]:
-    """Paths of fields that nobody defined, at most 32."""
-    found = schema.unknown_fields(full_schema(kind), body)
-    return [path for path, _ in zip(found, range(32), strict=False)]
+    """Return the paths of unknown fields, at most 32."""
+    unknown = schema.unknown_fields(full_schema(kind), body)
+    return [path for path, _ in zip(unknown, range(32), strict=False)]
 
 
 def prepared(kind: Kind, body: Object, namespace: str, *, creating: bool) -> Object:
     """
-    The object as its writer means it, for those who may change it before it is checked.
+    Return the object as its writer means it, for mutating admission before validation.
 
-    :param namespace: of the URL; empty for cluster-scoped kinds.
-    :raises BadRequest: it contradicts the URL.
-    :raises Invalid: something is of another type.
+    :param namespace: from the URL; empty for cluster-scoped kinds.
+    :raises BadRequest: the object contradicts the URL.
+    :raises Invalid: a value has the wrong type.
     """
     obj = shaped(kind, body)
     metadata: Object = obj["metadata"]
@@ -137,12 +137,12 @@ def prepared(kind: Kind, body: Object, namespace: str, *, creating: bool) -> Obj
 
 def for_create(kind: Kind, body: Object, *, namespace: str, now: float) -> Object:
     """
-    The object to store for a create.
+    Return the object to store for a create.
 
-    :param namespace: of the URL; empty for cluster-scoped kinds.
+    :param namespace: from the URL; empty for cluster-scoped kinds.
     :param now: seconds since the epoch.
-    :raises BadRequest: it contradicts the URL, or claims to be stored already.
-    :raises Invalid: it breaks a rule.
+    :raises BadRequest: the object contradicts the URL, or claims to be stored already.
+    :raises Invalid: the object violates a rule.
     """
     obj = shaped(kind, body)
     metadata: Object = obj["metadata"]
@@ -169,31 +169,31 @@ def for_create(kind: Kind, body: Object, *, namespace: str, now: float) -> Objec
 
 def first_applied(kind: Kind, body: Object, name: str) -> Object:
     """
-    The body for :func:`for_create` when an apply finds no object.
+    Return the body for :func:`for_create` when an apply finds no object.
 
-    :param name: of the URL; the body need not give it.
-    :raises BadRequest: the body gives another.
-    :raises Conflict: the body means an object that was there once.
+    :param name: from the URL; optional in the body.
+    :raises BadRequest: the body has another name.
+    :raises Conflict: the body has a UID, so it means an object that no longer exists.
     """
     metadata: Object = dict(body.get("metadata") or {})
     _check_name(metadata, name)
     if metadata.get("uid"):
-        told = f"uid mismatch: the provided object specified uid {metadata['uid']}, "
-        raise conflict(kind, name, f"{told}and no existing object was found")
-    metadata.pop("resourceVersion", None)  # as in Kubernetes, it does not keep from creating
+        mismatch = f"uid mismatch: the provided object specified uid {metadata['uid']}, "
+        raise conflict(kind, name, f"{mismatch}and no existing object was found")
+    metadata.pop("resourceVersion", None)  # it does not prevent a create, as in Kubernetes
     return {**body, "metadata": {**metadata, "name": name}}
 
 
 def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") -> Object:
     """
-    The object to store for an update of ``old``.
+    Return the object to store for an update of ``old``.
 
-    :param body: the whole new object.
-    :param subresource: one that writes the status takes only that from ``body``; otherwise
-        everything but the status.
-    :raises BadRequest: it contradicts the URL.
-    :raises Conflict: it means an object of another UID or resourceVersion.
-    :raises Invalid: it breaks a rule.
+    :param body: the complete new object.
+    :param subresource: a subresource that writes the status takes only that from ``body``; the
+        main resource takes everything else.
+    :raises BadRequest: the body contradicts the URL.
+    :raises Conflict: the body has another UID or resourceVersion.
+    :raises Invalid: the object violates a rule.
     """
     obj = shaped(kind, body)
     metadata, before = obj["metadata"], old["metadata"]
@@ -212,8 +212,8 @@ def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") 
     return obj
 
 
-def _with_status(kind: Kind, given: Object, old: Object, subresource: str) -> Object:
-    status = {"status": given["status"]} if "status" in given else {}
+def _with_status(kind: Kind, new: Object, old: Object, subresource: str) -> Object:
+    status = {"status": new["status"]} if "status" in new else {}
     obj = copy.deepcopy(_without_entries(old))
     obj.pop("status", None)
     obj |= status
@@ -225,18 +225,18 @@ def _with_status(kind: Kind, given: Object, old: Object, subresource: str) -> Ob
 
 
 def _check_name(metadata: Object, name: str) -> None:
-    given = metadata.get("name") or name
-    if given != name:
+    body_name = metadata.get("name") or name
+    if body_name != name:
         raise BadRequest(
-            f"the name of the object ({given}) does not match the name on the URL ({name})"
+            f"the name of the object ({body_name}) does not match the name on the URL ({name})"
         )
 
 
 def check_namespace(metadata: Object, namespace: str) -> None:
     """
-    A namespace in the body must be that of the URL.
+    Check that the body has the namespace of the URL, or none.
 
-    :raises BadRequest: it is not.
+    :raises BadRequest: it has another namespace.
     """
     if (metadata.get("namespace") or namespace) != namespace:
         raise BadRequest(
@@ -253,54 +253,54 @@ def check_preconditions(
     deleting: bool = False,
 ) -> None:
     """
-    The stored object must be the one that the client means.
+    Check that the stored object is the one that the client means.
 
-    :param deleting: it is to be deleted; otherwise changed.
-    :raises Conflict: it is not.
+    :param deleting: the request is a delete; otherwise a change.
+    :raises Conflict: it is another object or version.
     """
     metadata = obj["metadata"]
-    told = ""
+    problem = ""
     if uid and uid != metadata["uid"]:
-        told = (
+        problem = (
             f"Precondition failed: UID in precondition: {uid}, "
             f"UID in object meta: {metadata['uid']}"
         )
     elif resource_version and resource_version != metadata["resourceVersion"] and deleting:
-        told = (
+        problem = (
             f"Precondition failed: ResourceVersion in precondition: {resource_version}, "
             f"ResourceVersion in object meta: {metadata['resourceVersion']}"
         )
     elif resource_version and resource_version != metadata["resourceVersion"]:
-        told = (
+        problem = (
             "the object has been modified; please apply your changes to the latest version "
             "and try again"
         )
-    if told:
-        raise conflict(kind, metadata["name"], told)
+    if problem:
+        raise conflict(kind, metadata["name"], problem)
 
 
-def conflict(kind: Kind, name: str, told: str) -> Conflict:
-    """``Operation cannot be fulfilled on machines.compute... "x": ...``."""
+def conflict(kind: Kind, name: str, problem: str) -> Conflict:
+    """Return the error ``Operation cannot be fulfilled on machines.compute... "x": ...``."""
     resource = kind.resource
     return Conflict(
-        f'Operation cannot be fulfilled on {resource.qualified} "{name}": {told}',
+        f'Operation cannot be fulfilled on {resource.qualified} "{name}": {problem}',
         details={"name": name, "group": resource.group, "kind": resource.plural},
     )
 
 
 def shaped(kind: Kind, body: Object) -> Object:
     """
-    Only what the schema knows, of the right types; what is missing may still be missing.
+    Return the known fields of a body, with types checked but required fields possibly missing.
 
-    :raises BadRequest: it is of another kind.
-    :raises Invalid: something is of another type.
+    :raises BadRequest: the body is of another kind.
+    :raises Invalid: a value has the wrong type.
     """
     check_type(kind, body)
     whole = full_schema(kind)
     obj: Object = schema.pruned(whole, _without_entries(body))
     obj |= {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind}
     obj.setdefault("metadata", {})
-    causes = [cause for cause in schema.check(whole, obj) if not _late(cause)]
+    causes = [cause for cause in schema.check(whole, obj) if not _depends_on_defaults(cause)]
     name = obj["metadata"].get("name", "")
     _raise(kind, {"metadata": {"name": name if isinstance(name, str) else ""}}, causes)
     for key in _NEVER_STORED:
@@ -312,24 +312,24 @@ def shaped(kind: Kind, body: Object) -> Object:
 
 
 def _without_entries(body: Object) -> Object:
-    """The object less a readable ``managedFields``, which is too large to be copied in vain."""
+    """Drop a well-formed ``managedFields``, which is large and need not be copied."""
     metadata = body.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("managedFields"), list):
         return body
-    kept = {key: value for key, value in metadata.items() if key != "managedFields"}
-    return {**body, "metadata": kept}
+    rest = {key: value for key, value in metadata.items() if key != "managedFields"}
+    return {**body, "metadata": rest}
 
 
-def _late(cause: Cause) -> bool:
-    # Whether something is missing can be said only after the defaults.
+def _depends_on_defaults(cause: Cause) -> bool:
+    # Missing fields are only known after defaulting.
     return cause["reason"] == "FieldValueRequired"
 
 
 def completed(kind: Kind, obj: Object) -> Object:
     """
-    The object, to which what is missing and has a default is added in place.
+    Set the defaults of an object in place, and check it.
 
-    :raises Invalid: it then still does not fit the schema.
+    :raises Invalid: the object does not fit the schema.
     """
     whole = full_schema(kind)
     schema.set_defaults(whole, obj)
@@ -353,7 +353,7 @@ def _carry_over(kind: Kind, obj: Object, old: Object) -> None:
         obj["metadata"].pop(key, None)
         if key in before:
             obj["metadata"][key] = before[key]
-    # The store decides on it again; equal objects must compare equal.
+    # The store sets a new one; until then, equal objects must compare equal.
     obj["metadata"]["resourceVersion"] = before["resourceVersion"]
     if kind.has_status:
         obj.pop("status", None)

@@ -1,7 +1,7 @@
 """
-Tables: what ``kubectl get`` prints.
+Tables, as ``kubectl get`` prints them.
 
-kubectl prints cells as they are, so ages are rendered here.  Source:
+kubectl prints cells unchanged, so ages are computed here.  Source:
 ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go`` (Table).
 """
 
@@ -27,13 +27,12 @@ def table(
     columns: bool = True,
 ) -> Object:
     """
-    Objects as a Table.
+    Return objects as a Table.
 
     :param now: seconds since the epoch, for ages.
-    :param metadata: of the list, or of the one object.
-    :param include: what each row carries besides its cells: ``Metadata``,
-        ``Object`` or ``None``, as the request's ``includeObject`` says.
-    :param columns: a watch names its columns once and then leaves them out.
+    :param metadata: of the list, or of the single object.
+    :param include: the request's ``includeObject``: rows carry ``Metadata``, ``Object`` or ``None``.
+    :param columns: include the column definitions; a watch sends them only once.
     """
     result: Object = {
         "kind": "Table",
@@ -46,7 +45,7 @@ def table(
 
 
 def column_definitions(kind: Kind) -> list[Object]:
-    """Name, the kind's own columns, Age, and those of its own that only a wide table shows."""
+    """Return the columns: Name, the kind's own, Age, and the kind's columns for wide tables."""
     if kind.own_columns:
         return [_definition(item.name, item.description, item.priority) for item in kind.columns]
     name = _definition("Name", NAME_DESCRIPTION)
@@ -61,7 +60,7 @@ def _definition(name: str, description: str, priority: int = 0) -> Object:
     return {
         "name": name,
         "type": "string",
-        # kubectl puts the kind before this one when it shows several kinds.
+        # With several kinds, kubectl prefixes the cell in this format with the kind.
         "format": "name" if name == "Name" else "",
         "description": description,
         "priority": priority,
@@ -69,7 +68,7 @@ def _definition(name: str, description: str, priority: int = 0) -> Object:
 
 
 def row(kind: Kind, obj: Object, now: float, include: str) -> Object:
-    """One object as a row."""
+    """Return one row."""
     result: Object = {"cells": cells(kind, obj, now)}
     if include == "Object":
         result["object"] = obj
@@ -79,7 +78,7 @@ def row(kind: Kind, obj: Object, now: float, include: str) -> Object:
 
 
 def cells(kind: Kind, obj: Object, now: float) -> list[str]:
-    """What one object's row shows, in the order of :func:`column_definitions`."""
+    """Return the cells of a row, in the order of :func:`column_definitions`."""
     always, wide = kind.columns_by_priority
     if kind.own_columns:
         return [_cell(column, obj, now) for column in kind.columns]
@@ -93,12 +92,12 @@ def cells(kind: Kind, obj: Object, now: float) -> list[str]:
 
 
 def _cell(column: Column, obj: Object, now: float) -> str:
-    told = column.read(obj)
-    return times.age(told, now) if column.moment else told or ""
+    value = column.read(obj)
+    return times.age(value, now) if column.moment else value or ""
 
 
 def partial(obj: Object) -> Object:
-    """The ``PartialObjectMetadata`` of an object."""
+    """Return an object's ``PartialObjectMetadata``."""
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",

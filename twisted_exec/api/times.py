@@ -1,13 +1,12 @@
 """
-Points in time as Kubernetes writes them, and ages as ``kubectl`` shows them.
+Times as Kubernetes writes them, and ages as ``kubectl`` shows them.
 
-Sources: ``k8s.io/apimachinery/pkg/apis/meta/v1/time.go`` and
-``pkg/util/duration/duration.go``.
+Sources: ``k8s.io/apimachinery/pkg/apis/meta/v1/time.go`` and ``pkg/util/duration/duration.go``.
 
-Points in time to the nanosecond, as Go reads and writes them in RFC 3339.
+Times with nanoseconds, as Go reads and writes them in RFC 3339.
 
-Numbers are nanoseconds since the epoch.  What is refused is refused in the words of Go's
-``time.Parse``: it reads its layout piece by piece, and says where it got stuck.
+Numbers are nanoseconds since the epoch.  Errors are worded as Go's ``time.Parse`` words them: it
+reads the layout piece by piece and reports the piece that failed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from twisted_exec.api.fields import shown
 
 NANOSECONDS = 10**9
-"""In a second."""
+"""Nanoseconds per second."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAYOUT = "2006-01-02T15:04:05Z07:00"
@@ -53,60 +52,60 @@ _LIMITS = {
 
 def nanoseconds(text: str) -> int:
     """
-    What a text of RFC 3339 says; finer than a nanosecond is dropped.
+    Parse an RFC 3339 time, truncated to nanoseconds.
 
-    :raises ValueError: it is none, or not of the years 1 to 9999.
+    :raises ValueError: the text is malformed, or outside the years 1 to 9999.
     """
-    told = f"parsing time {shown(text)}"
-    found = _pieces(text, told)
-    numbers = {key: int(found[key] or 0) for key in (*_LIMITS, "day")}
+    context = f"parsing time {shown(text)}"
+    pieces = _pieces(text, context)
+    numbers = {key: int(pieces[key] or 0) for key in (*_LIMITS, "day")}
     for key, (least, most, word) in _LIMITS.items():
         if not least <= numbers[key] <= most:
-            raise ValueError(f"{told}: {word} out of range")
+            raise ValueError(f"{context}: {word} out of range")
     if not 1 <= numbers["day"] <= monthrange(numbers["year"], numbers["month"])[1]:
-        raise ValueError(f"{told}: day out of range")
+        raise ValueError(f"{context}: day out of range")
     parts = ("year", "month", "day", "hour", "minute", "second")
     local = datetime(*(numbers[key] for key in parts), tzinfo=UTC)  # type: ignore[misc,arg-type]
     zone = timedelta(hours=numbers["zone_hour"], minutes=numbers["zone_minute"])
     try:
-        moment = local + zone if found["sign"] == "-" else local - zone
+        moment = local + zone if pieces["sign"] == "-" else local - zone
     except OverflowError:
-        raise ValueError(f"{told}: year out of range") from None
-    fraction = (found["fraction"] or "")[:9].ljust(9, "0")
+        raise ValueError(f"{context}: year out of range") from None
+    fraction = (pieces["fraction"] or "")[:9].ljust(9, "0")
     return (moment - _EPOCH) // timedelta(seconds=1) * NANOSECONDS + int(fraction)
 
 
-def _pieces(text: str, told: str) -> dict[str, str | None]:
-    """The parts of a text, by name."""
-    found: dict[str, str | None] = {}
+def _pieces(text: str, context: str) -> dict[str, str | None]:
+    """Split a text into its parts, by name."""
+    pieces: dict[str, str | None] = {}
     rest = text
     for name, pattern in _PIECES:
         match = pattern.match(rest)
         if match is None:
             raise ValueError(
-                f"{told} as {shown(_LAYOUT)}: cannot parse {shown(rest)} as {shown(name)}"
+                f"{context} as {shown(_LAYOUT)}: cannot parse {shown(rest)} as {shown(name)}"
             )
-        found |= match.groupdict()
+        pieces |= match.groupdict()
         rest = rest[match.end() :]
     if rest:
-        raise ValueError(f"{told}: extra text: {shown(rest)}")
-    return found
+        raise ValueError(f"{context}: extra text: {shown(rest)}")
+    return pieces
 
 
 def stamp(time: int) -> str:
     """
-    As the kubelet writes it before a line: in UTC, always with nine digits.
+    Format a time as the kubelet writes it before a log line: in UTC, always with nine digits.
 
-    :param time: nanoseconds since the epoch, of the years 1 to 9999.
+    :param time: nanoseconds since the epoch, within the years 1 to 9999.
     """
     whole, rest = divmod(time, NANOSECONDS)
-    told = _EPOCH + timedelta(seconds=whole)
-    return f"{told.isoformat()[:19]}.{rest:09d}Z"
+    second = _EPOCH + timedelta(seconds=whole)
+    return f"{second.isoformat()[:19]}.{rest:09d}Z"
 
 
 def timestamp(seconds: float) -> str:
     """
-    RFC 3339 in UTC, to the second: ``2026-11-20T05:00:00Z``.
+    Format a time in RFC 3339, in UTC, to the second: ``2026-11-20T05:00:00Z``.
 
     :param seconds: since the epoch.
     """
@@ -115,7 +114,7 @@ def timestamp(seconds: float) -> str:
 
 def precise_timestamp(seconds: float) -> str:
     """
-    RFC 3339 in UTC, to the microsecond, as Leases have it: Kubernetes' ``MicroTime``.
+    Format a time in RFC 3339, in UTC, to the microsecond: the ``MicroTime`` of Leases.
 
     :param seconds: since the epoch.
     """
@@ -124,9 +123,9 @@ def precise_timestamp(seconds: float) -> str:
 
 def seconds(text: str) -> float:
     """
-    Seconds since the epoch.
+    Parse a timestamp to seconds since the epoch.
 
-    :raises ValueError: not a timestamp.
+    :raises ValueError: the text is not a timestamp.
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
@@ -140,7 +139,7 @@ _RFC3339 = re.compile(
 
 
 def is_moment(text: str) -> bool:
-    """Whether this is a time as RFC 3339 writes it; Python alone would take much more."""
+    """Return whether a text is an RFC 3339 time; Python's parser accepts many other forms."""
     try:
         return _RFC3339.fullmatch(text) is not None and seconds(text) is not None
     except (ValueError, OverflowError):
@@ -148,7 +147,7 @@ def is_moment(text: str) -> bool:
 
 
 def age(text: str | None, now: float) -> str:
-    """How long ago, as the AGE column shows it: ``5m``, ``3d4h``; unreadable is ``<unknown>``."""
+    """Return the age for the AGE column: ``5m``, ``3d4h``; ``<unknown>`` for an invalid time."""
     if not text:
         return "<unknown>"
     try:
@@ -158,7 +157,7 @@ def age(text: str | None, now: float) -> str:
 
 
 def human(elapsed_seconds: float) -> str:
-    """A duration in its one or two most telling units."""
+    """Format a duration in its one or two largest units."""
     whole = int(elapsed_seconds)
     minutes, hours = whole // 60, whole // 3600
     days = hours // 24

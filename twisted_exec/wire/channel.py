@@ -4,7 +4,7 @@
 In all versions a WebSocket message is one channel byte followed by the payload.  Version 5 adds
 message 255, with which a client closes one channel.  The base64 protocols are for clients that can
 only send text: a digit replaces the channel byte, and the payload is in base64.  Unknown messages
-are ignored, not refused, as every Kubernetes server and client does; this leaves room for new
+are ignored, not refused, as every Kubernetes server and client does; this allows for new
 channels.
 
 Sources: ``k8s.io/apimachinery/pkg/util/remotecommand/constants.go`` and

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.api.owned import applied, created, pool
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.managedfields.last_applied import NOTE
+from twisted_exec.api.managedfields.last_applied import ANNOTATION
 from twisted_exec.api.managedfields.updates import FieldManagerConflicts
 
 
@@ -21,7 +21,7 @@ class LastAppliedTests(SynchronousTestCase):
     def stored(self, note: Any) -> Object:
         text = note if isinstance(note, str) else json.dumps(note)
         return created(
-            pool({"a": "1"}, annotations={NOTE: text}),
+            pool({"a": "1"}, annotations={ANNOTATION: text}),
             "kubectl-client-side-apply",
         )
 
@@ -29,7 +29,7 @@ class LastAppliedTests(SynchronousTestCase):
         """kubectl may change what the note says and is still so, and the note follows."""
         old = self.stored(pool({"a": "1"}))
         after = applied(old, pool({"a": "2"}), "kubectl")
-        note = json.loads(after["metadata"]["annotations"][NOTE])
+        note = json.loads(after["metadata"]["annotations"][ANNOTATION])
         self.assertEqual(note, pool({"a": "2"}))
 
     def test_worthless_notes(self) -> None:

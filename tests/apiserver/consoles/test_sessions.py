@@ -473,7 +473,7 @@ class KindTests(APITestCase):
             ("PATCH", f"{SESSIONS}/vm-x"),
         ):
             told = self.refused(405, method, path, {}, content_type=MERGE)
-            self.assertIn("a console session is made by opening a console", told)
+            self.assertIn("console sessions are created by opening a console", told)
 
     def test_discovery(self) -> None:
         """And that is how they are told of."""

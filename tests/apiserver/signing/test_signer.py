@@ -142,7 +142,7 @@ class RequestTests(SigningTestCase):
         raw[-1] ^= 1
         with self.assertRaises(AssertionError) as caught:
             self.make(FOREIGN, ["any"], x509.load_der_x509_csr(bytes(raw)), user="admin")
-        self.assertIn("its signature is not that of its key", str(caught.exception))
+        self.assertIn("the signature does not match the key", str(caught.exception))
 
     def test_decided_once(self) -> None:
         """Approved or denied, once; and it is never taken back."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.conditions import Told
+from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.nodeserver.nodes.conditions import (
     ALWAYS,
     EXEC,
@@ -22,9 +22,9 @@ from twisted_exec.nodeserver.nodes.conditions import (
 )
 from twisted_exec.nodeserver.nodes.leaf_nodes import trimmed
 
-YES: Told = ("True", "Fine", "")
+YES: ConditionValue = ("True", "Fine", "")
 WELL = Observation(YES, YES, YES)
-DOWN: Told = ("False", "LeafUnreachable", "cannot reach it")
+DOWN: ConditionValue = ("False", "LeafUnreachable", "cannot reach it")
 
 
 def leaf_node(ready: str) -> Object:
@@ -36,7 +36,7 @@ def leaf_node(ready: str) -> Object:
 class ExecReadyTests(SynchronousTestCase):
     """Whether a stream could be opened."""
 
-    def told(self, seen: Observation) -> Told:
+    def told(self, seen: Observation) -> ConditionValue:
         return conditions(seen, [], LEAF)[EXEC_READY]
 
     def test_all(self) -> None:
@@ -71,7 +71,7 @@ class ExecReadyTests(SynchronousTestCase):
 class ReadyTests(SynchronousTestCase):
     """When the Node is ready."""
 
-    def ready(self, seen: Observation, policy: str = LEAF, *nodes: Object) -> Told:
+    def ready(self, seen: Observation, policy: str = LEAF, *nodes: Object) -> ConditionValue:
         return conditions(seen, nodes, policy)[READY]
 
     def test_leaf(self) -> None:

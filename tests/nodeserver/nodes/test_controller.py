@@ -14,7 +14,7 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.nodeserver.support import SimpleLeaf, SimpleRootPods, simple
-from twisted_exec.api.conditions import Told
+from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.kinds import EVENTS, LEASES
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import Conflict, ServiceUnavailable
@@ -37,7 +37,7 @@ from twisted_exec.nodeserver.nodes.worker import (
 OURS = [("InternalDNS", "10.9.9.9")]
 FACE = PublishedEndpoint(OURS, 10250, preferred=("InternalDNS", "InternalIP"))
 NAME = "leaf-one"
-YES: Told = ("True", "Fine", "")
+YES: ConditionValue = ("True", "Fine", "")
 
 
 class Ways:
@@ -51,7 +51,7 @@ class Ways:
         ways = self
 
         class Root(RootProbe):
-            async def look(self, node: str, own: Address | None, port: int) -> Told:
+            async def look(self, node: str, own: Address | None, port: int) -> ConditionValue:
                 ways.looks.append(node)
                 return ways.root
 
@@ -61,7 +61,7 @@ class Ways:
         ways = self
 
         class Probe(LeafProbe):
-            async def look(self) -> tuple[Told, Told]:
+            async def look(self) -> tuple[ConditionValue, ConditionValue]:
                 ways.looks.append(leaf.name)
                 self.version = "v1.33.1"
                 return ways.ready, ways.allowed

@@ -1,5 +1,5 @@
 """
-The kinds that the API server serves: one definition each.
+The kinds that the API server serves, one definition each.
 """
 
 from collections.abc import Iterator, Sequence
@@ -63,24 +63,22 @@ _OTHERS: tuple[Kind, ...] = (
 
 
 def of(dialect: Dialect) -> tuple[Kind, ...]:
-    """The kinds that a dialect brings: machines, pools, classes."""
+    """Return the kinds of a dialect: machines, pools, classes."""
     return machine_kind(dialect), pool_kind(dialect), class_kind(dialect)
 
 
 def served(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
     """
-    Every kind that is always there, in the order in which discovery shows their groups.
+    Return the kinds of an API server, in the order of their groups in discovery.
 
-    :param dialects: whose machines there are, each once.
+    :param dialects: the dialects that are served, each once.
     """
     own = [kind for dialect in dialects for kind in of(dialect)]
     return (*_CORE, *own, *_OTHERS, *_all_beside(dialects))
 
 
 def aggregated(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
-    """
-    Those of them that a cluster has not got by itself: what is served behind its API server.
-    """
+    """Return the kinds of an aggregated API server: those that a cluster does not have already."""
     own = [kind for dialect in dialects for kind in of(dialect)]
     return (*own, CONSOLESESSIONS, *_all_beside(dialects))
 
@@ -92,17 +90,17 @@ def _all_beside(dialects: Sequence[Dialect]) -> Iterator[Kind]:
 
 
 def _beside(domain: str, *, older: bool) -> tuple[Kind, ...]:
-    found = (
+    related = (
         *storage.kinds(domain, older=older),
         *networks.kinds(domain, older=older),
         *ipam.kinds(domain),
     )
-    return (*found, *routing.kinds(domain)) if older else found
+    return (*related, *routing.kinds(domain)) if older else related
 
 
 MACHINES, MACHINEPOOLS, MACHINECLASSES = of(DEFAULT)
 ALL = served((DEFAULT,))
-"""What a server of the default dialect has."""
+"""The kinds of a server with the default dialect."""
 
 __all__ = [
     "ADDRESS_TYPES",

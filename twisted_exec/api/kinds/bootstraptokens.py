@@ -1,9 +1,9 @@
 """
-Bootstrap tokens: Secrets by which programs are known that have no credential of their own yet.
+Bootstrap tokens: Secrets that authenticate programs without credentials of their own.
 
-A token is ``ID.SECRET``, six and sixteen small letters and digits; the Secret ``bootstrap-token-ID``
-of the namespace ``kube-system`` holds both parts, until when it is good, and which groups come with
-it.  Here is what such a Secret says; whether one is right is found out by who asks.
+A token is ``ID.SECRET``, six and sixteen lower-case letters and digits.  The Secret
+``bootstrap-token-ID`` in the namespace ``kube-system`` holds both parts, the expiry and the
+token's groups.  This module reads and checks such Secrets; authenticators verify tokens.
 
 Sources: ``k8s.io/cluster-bootstrap/token/{api,util}`` and
 ``pkg/apis/kubeadm/bootstraptoken/v1/utils.go`` of Kubernetes.
@@ -28,10 +28,10 @@ DESCRIPTION, EXTRA_GROUPS = "description", "auth-extra-groups"
 AUTHENTICATION = "usage-bootstrap-authentication"
 
 HIDDEN = "<secret contents redacted>"
-"""What messages have in place of what a Secret holds."""
+"""Replaces the content of a Secret in messages."""
 
 Values = Mapping[str, bytes]
-"""What a Secret holds."""
+"""The decoded content of a Secret."""
 
 _TOKEN = re.compile(rb"([a-z0-9]{6})\.([a-z0-9]{16})")
 _ID, _SECRET = re.compile(rb"[a-z0-9]{6}"), re.compile(rb"[a-z0-9]{16}")
@@ -39,27 +39,27 @@ _EXTRA_GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
 
 
 def parts_of(token: bytes) -> tuple[str, bytes] | None:
-    """Id and secret of a token; ``None`` for one of another kind."""
-    found = _TOKEN.fullmatch(token)
-    return None if found is None else (found[1].decode("ascii"), found[2])
+    """Split a token into its ID and secret; ``None`` for other tokens."""
+    match = _TOKEN.fullmatch(token)
+    return None if match is None else (match[1].decode("ascii"), match[2])
 
 
 def expires(values: Values) -> float | None:
     """
-    Until when the token is good, in seconds since the epoch; ``None`` for ever.
+    Return the expiry in seconds since the epoch; ``None`` for a token that never expires.
 
-    :raises ValueError: nobody can tell.
+    :raises ValueError: the expiry is malformed.
     """
     text = values.get(EXPIRATION, b"").decode("utf-8", "replace")
     if not text:
         return None
     if not times.is_moment(text):
-        raise ValueError("must be a time as RFC 3339 writes it, such as 2030-01-31T00:00:00Z")
+        raise ValueError("must be an RFC 3339 time such as 2030-01-31T00:00:00Z")
     return times.seconds(text)
 
 
 def is_expired(values: Values, now: float) -> bool:
-    """Whether it is good no more; so is one of which nobody can tell."""
+    """Return whether a token has expired; a malformed expiry counts as expired."""
     try:
         end = expires(values)
     except ValueError:
@@ -69,9 +69,9 @@ def is_expired(values: Values, now: float) -> bool:
 
 def extra_groups(values: Values) -> tuple[str, ...]:
     """
-    The groups that come with it besides :data:`GROUP`, in order.
+    Return the token's groups in addition to :data:`GROUP`, sorted.
 
-    :raises ValueError: one could be the group of somebody else.
+    :raises ValueError: a group could belong to other users.
     """
     text = values.get(EXTRA_GROUPS, b"").decode("utf-8", "replace")
     groups = tuple(sorted(set(text.split(",")))) if text else ()
@@ -85,7 +85,7 @@ def extra_groups(values: Values) -> tuple[str, ...]:
 
 def causes_of(name: str, values: Values) -> Iterator[Cause]:
     """
-    What is wrong with a Secret of :data:`SECRET_TYPE`.
+    Check a Secret of :data:`SECRET_TYPE`.
 
     :param name: of the Secret.
     """
@@ -93,10 +93,10 @@ def causes_of(name: str, values: Values) -> Iterator[Cause]:
         if key not in values:
             yield fields.required(f"data[{key}]")
         elif not pattern.fullmatch(values[key]):
-            told = f"must match {pattern.pattern.decode('ascii')}"
-            yield fields.invalid(f"data[{key}]", HIDDEN, told)
-    wanted = f"{PREFIX}{values.get(ID, b'').decode('utf-8', 'replace')}"
-    if ID in values and name != wanted:
+            detail = f"must match {pattern.pattern.decode('ascii')}"
+            yield fields.invalid(f"data[{key}]", HIDDEN, detail)
+    expected = f"{PREFIX}{values.get(ID, b'').decode('utf-8', 'replace')}"
+    if ID in values and name != expected:
         yield fields.invalid("metadata.name", name, f"must be {PREFIX} and the data's {ID}")
     for key, read in ((EXPIRATION, expires), (EXTRA_GROUPS, extra_groups)):
         try:

@@ -1,10 +1,10 @@
 """
-CertificateSigningRequests: certificates that are asked for through the API.
+CertificateSigningRequests: requests for certificates through the API.
 
-Whoever makes one is noted in it by the server and asks for no one else.  Subresource
-``approval`` says yes or no, once and for ever; ``status`` brings the certificate.
+The server records the creator, and the request is for that user only.  Subresource ``approval``
+approves or denies it, once and finally; ``status`` receives the certificate.
 
-Source: ``k8s.io/api/certificates/v1``, ``pkg/apis/certificates/validation`` and
+Sources: ``k8s.io/api/certificates/v1``, ``pkg/apis/certificates/validation`` and
 ``pkg/registry/certificates`` of Kubernetes.
 """
 
@@ -65,9 +65,10 @@ _USAGES = (
 
 def request_of(csr: Mapping[str, Any]) -> x509.CertificateSigningRequest:
     """
-    What is asked for.
+    Parse the request.
 
-    :raises ValueError: it cannot be read, or its maker has not the key; the text says which.
+    :raises ValueError: the request is malformed, or is not signed with its key; the message says
+        which.
     """
     try:
         pem = base64.b64decode(csr["spec"]["request"], validate=False)
@@ -81,39 +82,39 @@ def request_of(csr: Mapping[str, Any]) -> x509.CertificateSigningRequest:
         request = x509.load_pem_x509_csr(pem)
         signed = request.is_signature_valid
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ValueError("must be a PKCS#10 request that can be read") from None
+        raise ValueError("must be a valid PKCS#10 request") from None
     if not signed:
-        raise ValueError("its signature is not that of its key")
+        raise ValueError("the signature does not match the key")
     return request
 
 
 def condition_of(csr: Mapping[str, Any], kind: str) -> Object | None:
-    """Its condition of this type, or ``None``."""
-    found = csr.get("status", {}).get("conditions", [])
-    return next((each for each in found if each.get("type") == kind), None)
+    """Return the condition of this type, or ``None``."""
+    conditions = csr.get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each.get("type") == kind), None)
 
 
 def certificate_of(csr: Mapping[str, Any]) -> str:
-    """The certificate that it came to, in base64; empty for none."""
+    """Return the issued certificate in base64; empty if there is none."""
     return str(csr.get("status", {}).get("certificate", ""))
 
 
 def _validate(csr: Object) -> list[Cause]:
     spec = csr["spec"]
-    found = list(_signer_causes(spec.get("signerName", "")))
+    causes = list(_signer_causes(spec.get("signerName", "")))
     usages = spec.get("usages", [])
     if not usages:
-        found.append(fields.required("spec.usages"))
+        causes.append(fields.required("spec.usages"))
     for index, usage in enumerate(usages):
         if usage not in _USAGES:
-            found.append(fields.not_supported(f"spec.usages[{index}]", usage, _USAGES))
+            causes.append(fields.not_supported(f"spec.usages[{index}]", usage, _USAGES))
         elif usage in usages[:index]:
-            found.append(fields.duplicate(f"spec.usages[{index}]", usage))
+            causes.append(fields.duplicate(f"spec.usages[{index}]", usage))
     try:
         request_of(csr)
     except ValueError as problem:
-        found.append(fields.invalid("spec.request", "", str(problem)))
-    return found
+        causes.append(fields.invalid("spec.request", "", str(problem)))
+    return causes
 
 
 def _signer_causes(name: str) -> Iterator[Cause]:
@@ -130,45 +131,45 @@ def _signer_causes(name: str) -> Iterator[Cause]:
 
 
 def _keep_spec(new: Object, old: Object) -> None:
-    """What is asked for never changes."""
+    """The request is immutable."""
     new["spec"] = dict(old["spec"])
 
 
 def _carry_status(subresource: str, new: Object, old: Object) -> None:
-    """Who decides brings no certificate, and who brings it does not decide."""
+    """Approval cannot set the certificate, and a status update cannot approve."""
     before, status = old.get("status", {}), new.setdefault("status", {})
     deciding = subresource == "approval"
 
     def conditions(obj: Object, *, decisions: bool) -> list[Object]:
-        found = obj.get("conditions", [])
-        return [each for each in found if (each.get("type") in _DECISIONS) is decisions]
+        items = obj.get("conditions", [])
+        return [each for each in items if (each.get("type") in _DECISIONS) is decisions]
 
     theirs = conditions(status, decisions=deciding)
-    kept = conditions(before, decisions=not deciding)
-    merged = [*theirs, *kept] if deciding else [*kept, *theirs]
+    carried = conditions(before, decisions=not deciding)
+    merged = [*theirs, *carried] if deciding else [*carried, *theirs]
     new["status"] = {**(before if deciding else status), "conditions": merged}
     if not merged:
         del new["status"]["conditions"]
 
 
 def _validate_status(new: Object, old: Object) -> list[Cause]:
-    found: list[Cause] = []
-    seen: set[str] = set()
+    causes: list[Cause] = []
+    types: set[str] = set()
     for index, each in enumerate(new["status"].get("conditions", [])):
         here, kind = f"status.conditions[{index}]", each["type"]
-        if kind in seen:
-            found.append(fields.duplicate(f"{here}.type", kind))
-        seen.add(kind)
+        if kind in types:
+            causes.append(fields.duplicate(f"{here}.type", kind))
+        types.add(kind)
         if kind in (*_DECISIONS, FAILED) and each["status"] != "True":
-            found.append(fields.not_supported(f"{here}.status", each["status"], ["True"]))
-    if {*_DECISIONS} <= seen:
-        told = "Approved and Denied conditions are mutually exclusive"
-        found.append(fields.invalid("status.conditions", DENIED, told))
+            causes.append(fields.not_supported(f"{here}.status", each["status"], ["True"]))
+    if {*_DECISIONS} <= types:
+        problem = "Approved and Denied conditions are mutually exclusive"
+        causes.append(fields.invalid("status.conditions", DENIED, problem))
     for kind in (*_DECISIONS, FAILED):
-        if condition_of(old, kind) and kind not in seen:
-            told = f"updates may not remove a condition of type {kind!r}"
-            found.append(fields.forbidden("status.conditions", told))
-    return found + list(_certificate_causes(certificate_of(new), certificate_of(old)))
+        if condition_of(old, kind) and kind not in types:
+            problem = f"updates may not remove a condition of type {kind!r}"
+            causes.append(fields.forbidden("status.conditions", problem))
+    return causes + list(_certificate_causes(certificate_of(new), certificate_of(old)))
 
 
 def _certificate_causes(new: str, old: str) -> Iterator[Cause]:
@@ -184,9 +185,9 @@ def _certificate_causes(new: str, old: str) -> Iterator[Cause]:
 
 
 def _condition(csr: Object) -> str:
-    told = [kind for kind in _DECISIONS if condition_of(csr, kind)] or ["Pending"]
-    told += ["Failed"] if condition_of(csr, FAILED) else []
-    return ",".join([*told, *(["Issued"] if certificate_of(csr) else [])])
+    words = [kind for kind in _DECISIONS if condition_of(csr, kind)] or ["Pending"]
+    words += ["Failed"] if condition_of(csr, FAILED) else []
+    return ",".join([*words, *(["Issued"] if certificate_of(csr) else [])])
 
 
 def _duration(csr: Object) -> str:
@@ -196,42 +197,57 @@ def _duration(csr: Object) -> str:
 
 _SPEC = struct(
     {
-        "request": string("A PKCS#10 request as PEM, in base64.", format="byte"),
-        "signerName": string("Who is to sign it."),
+        "request": string("request is a PKCS#10 request, PEM in base64.", format="byte"),
+        "signerName": string("signerName is the requested signer."),
         "expirationSeconds": integer(
-            "How long the certificate should be good; the signer may shorten it.",
+            "expirationSeconds is the requested validity of the certificate. The signer may shorten it.",
             minimum=SHORTEST_SECONDS,
             maximum=2**31 - 1,
         ),
-        "usages": strings("What the key is for, such as digital signature and server auth."),
-        "username": string("Who made this object; set by the server."),
-        "uid": string("The UID of who made it; set by the server."),
-        "groups": strings("The groups of who made it; set by the server."),
-        "extra": mapping(strings(""), "What else is known of who made it; set by the server."),
+        "usages": strings(
+            "usages are the requested key usages, such as digital signature and server auth."
+        ),
+        "username": string(
+            "username is the name of the user who created the request. Set by the server."
+        ),
+        "uid": string("uid is the UID of the user who created the request. Set by the server."),
+        "groups": strings(
+            "groups are the groups of the user who created the request. Set by the server."
+        ),
+        "extra": mapping(
+            strings(""),
+            "extra is additional information about the user who created the request. Set by the server.",
+        ),
     },
     required=["request", "signerName"],
-    description="What is asked for, and by whom; it cannot be changed.",
+    description="spec is the request and its creator. It is immutable.",
 )
 _STATUS = struct(
     {
         "conditions": array(
             struct(
                 {
-                    "type": string("Approved, Denied or Failed."),
-                    "status": string("True.", enum=["True", "False", "Unknown"]),
-                    "reason": string("Why, in one word for programs."),
-                    "message": string("Why, for people."),
-                    "lastUpdateTime": moment("When it was told last."),
-                    "lastTransitionTime": moment("When its status changed last."),
+                    "type": string("type is Approved, Denied or Failed."),
+                    "status": string("status is always True.", enum=["True", "False", "Unknown"]),
+                    "reason": string("reason is a one-word CamelCase reason."),
+                    "message": string("message is a human-readable description."),
+                    "lastUpdateTime": moment(
+                        "lastUpdateTime is the last time the condition was updated."
+                    ),
+                    "lastTransitionTime": moment(
+                        "lastTransitionTime is the last time the condition's status changed."
+                    ),
                 },
                 required=["type", "status"],
             ),
-            "What was decided, and what came of it.",
+            "conditions are the decision on the request, and failures to issue.",
             keys=["type"],
         ),
-        "certificate": string("The certificate as PEM, in base64.", format="byte"),
+        "certificate": string(
+            "certificate is the issued certificate chain, PEM in base64.", format="byte"
+        ),
     },
-    description="What became of it.",
+    description="status is the decision and the issued certificate.",
 )
 
 CERTIFICATESIGNINGREQUESTS = Kind(
@@ -240,7 +256,7 @@ CERTIFICATESIGNINGREQUESTS = Kind(
     ),
     singular="certificatesigningrequest",
     short_names=("csr",),
-    description="CertificateSigningRequest asks for a certificate.",
+    description="CertificateSigningRequest is a request for a certificate.",
     schema={"spec": _SPEC, "status": _STATUS},
     required=("spec",),
     own_columns=True,

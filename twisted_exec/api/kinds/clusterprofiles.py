@@ -1,9 +1,10 @@
 """
-ClusterProfiles: clusters as inventories tell of them, without their secrets.
+ClusterProfiles: clusters of an inventory, without credentials.
 
-Who reads one maps the *name* of an access provider to a program that has the credentials.  Columns are ours.
+A consumer maps the *name* of an access provider to a program that has the credentials.  The
+printer columns are ours.
 
-Source: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2, ``apis/v1alpha1``; and of client-go,
+Sources: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2, ``apis/v1alpha1``; client-go's
 ``tools/clientcmd/api/v1`` (``Cluster``).
 """
 
@@ -26,7 +27,7 @@ from twisted_exec.api.schema import (
 )
 
 MANAGER_LABEL = "x-k8s.io/cluster-manager"
-"""Its value is ``spec.clusterManager.name``."""
+"""Label with the value of ``spec.clusterManager.name``."""
 HEALTHY = "ControlPlaneHealthy"
 """The condition that the API defines."""
 
@@ -34,34 +35,44 @@ _FIXED = (Fixed("clusterManager", "ClusterManager is immutable"),)
 
 _CLUSTER = struct(
     {
-        "server": string("The URL of its API server."),
-        "tls-server-name": string("The name in its certificate, where that is not the URL's."),
-        "insecure-skip-tls-verify": boolean("Its certificate is not checked."),
-        "certificate-authority": string("A file with what its certificate is checked with."),
-        "certificate-authority-data": string(
-            "What its certificate is checked with, as PEM in base64.", format="byte"
+        "server": string("server is the URL of the API server."),
+        "tls-server-name": string(
+            "tls-server-name is the name in the API server's certificate if it differs from the URL's host."
         ),
-        "proxy-url": string("The proxy on the way there."),
-        "disable-compression": boolean("Answers shall not be compressed."),
+        "insecure-skip-tls-verify": boolean(
+            "insecure-skip-tls-verify disables verification of the API server's certificate."
+        ),
+        "certificate-authority": string("certificate-authority is the path of a CA bundle."),
+        "certificate-authority-data": string(
+            "certificate-authority-data is the CA bundle of the API server, PEM in base64.",
+            format="byte",
+        ),
+        "proxy-url": string("proxy-url is the URL of a proxy to the API server."),
+        "disable-compression": boolean(
+            "disable-compression turns off the compression of responses."
+        ),
         "extensions": array(
             struct(
                 {
-                    "name": string("Whose it is."),
-                    "extension": anything("What it says."),
+                    "name": string("name is the name of the extension."),
+                    "extension": anything("extension is the content of the extension."),
                 },
                 required=["name", "extension"],
             ),
-            "What programs note about it.",
+            "extensions hold additional data for programs.",
         ),
     },
-    description="Where it is, as a kubeconfig has it.",
+    description="cluster is the cluster's endpoint in the format of a kubeconfig.",
 )
 
 
 def _access(description: str) -> Schema:
     return array(
         struct(
-            {"name": string("What the reader maps to a program."), "cluster": _CLUSTER},
+            {
+                "name": string("name is a name that the consumer maps to a program."),
+                "cluster": _CLUSTER,
+            },
             required=["name"],
         ),
         description,
@@ -71,52 +82,59 @@ def _access(description: str) -> Schema:
 
 _SPEC = struct(
     {
-        "displayName": string("What it is called for people."),
+        "displayName": string("displayName is a human-readable name of the cluster."),
         "clusterManager": struct(
-            {"name": string("Name of the cluster manager.")},
+            {"name": string("name is the name of the cluster manager.")},
             required=["name"],
-            description="Who keeps this object; it cannot be changed.",
+            description="clusterManager is the manager of this object. It is immutable.",
         ),
     },
     required=["clusterManager"],
-    description="Which cluster it is.",
+    description="spec is the desired state of the profile.",
 )
 _STATUS = struct(
     {
         "conditions": METAV1_CONDITIONS,
         "version": struct(
-            {"kubernetes": string("That of Kubernetes.")}, description="Versions of the cluster."
+            {"kubernetes": string("kubernetes is the version of Kubernetes.")},
+            description="version holds the versions of the cluster's software.",
         ),
         "properties": array(
             struct(
                 {
-                    "name": string("What it is.", minLength=1, maxLength=253),
-                    "value": string("Its value.", minLength=1, maxLength=1024),
-                    "lastObservedTime": moment("When it was seen last."),
+                    "name": string("name is the name of the property.", minLength=1, maxLength=253),
+                    "value": string(
+                        "value is the value of the property.", minLength=1, maxLength=1024
+                    ),
+                    "lastObservedTime": moment(
+                        "lastObservedTime is the last time the property was observed."
+                    ),
                 },
                 required=["name", "value"],
             ),
-            "What is known of the cluster.",
+            "properties are observed properties of the cluster.",
             keys=["name"],
         ),
-        "accessProviders": _access("Ways to reach it."),
-        "credentialProviders": _access("The older name of accessProviders."),
+        "accessProviders": _access("accessProviders are the ways to access the cluster."),
+        "credentialProviders": _access(
+            "credentialProviders is the deprecated name of accessProviders."
+        ),
     },
-    description="What the cluster is.",
+    description="status is the observed state of the cluster.",
 )
 
 CLUSTERPROFILES = Kind(
     resource=Resource("multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", "ClusterProfile"),
     singular="clusterprofile",
-    description="ClusterProfile is one cluster of several.",
+    description="ClusterProfile represents a cluster of an inventory.",
     schema={"spec": cel_rules.with_rules(_SPEC, _FIXED), "status": _STATUS},
     required=("spec",),
     columns=(
-        column("Manager", ".spec.clusterManager.name", "Who keeps this object"),
-        column("Healthy", condition(HEALTHY), "Whether its control plane is"),
-        column("Version", ".status.version.kubernetes", "Of Kubernetes"),
-        column("Display-Name", ".spec.displayName", "What people call it", wide=True),
-        column("Message", TROUBLE, "What is the matter", wide=True),
+        column("Manager", ".spec.clusterManager.name", "The manager of this object"),
+        column("Healthy", condition(HEALTHY), "Whether the control plane is healthy"),
+        column("Version", ".status.version.kubernetes", "The version of Kubernetes"),
+        column("Display-Name", ".spec.displayName", "The human-readable name", wide=True),
+        column("Message", TROUBLE, "Message of the first condition that is not True", wide=True),
     ),
     has_status=True,
     counts_generation=True,

@@ -1,5 +1,5 @@
 """
-Namespaces; leases, which poollets use as heartbeats; and services, of which there are none.
+Namespaces; leases, which poollets use as heartbeats; and services, which are always empty.
 
 Source: ``k8s.io/api/core/v1`` and ``k8s.io/api/coordination/v1``.
 """
@@ -13,7 +13,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import anything, integer, moment, string, struct
 
 NAMESPACE_FINALIZER = "kubernetes"
-"""In ``spec.finalizers``: the namespace stays until its content is gone."""
+"""Item of ``spec.finalizers`` that keeps a namespace until its content is gone."""
 
 
 def _prepare_namespace(namespace: Object) -> None:
@@ -21,12 +21,12 @@ def _prepare_namespace(namespace: Object) -> None:
         namespace["spec"].setdefault("finalizers", [NAMESPACE_FINALIZER])
     labels = namespace["metadata"].setdefault("labels", {})
     if isinstance(labels, dict):
-        # Always its own name, so that selectors can choose namespaces by name.
+        # Selectors can choose namespaces by name.
         labels["kubernetes.io/metadata.name"] = namespace["metadata"].get("name", "")
 
 
 def _keep_finalizers(new: Object, old: Object) -> None:
-    """Only the end of its content ends a namespace."""
+    """Only namespace deletion removes these finalizers, after the content is gone."""
     new["spec"] = dict(old.get("spec", {}))
 
 
@@ -46,12 +46,12 @@ NAMESPACES = Kind(
     description="Namespace provides a scope for names.",
     schema={
         "spec": struct(
-            {"finalizers": strings("Who must be done with its content before it goes.")},
-            description="What the namespace shall be.",
+            {"finalizers": strings("finalizers must be empty before the namespace is removed.")},
+            description="spec is the desired state of the namespace.",
         ),
         "status": struct(
-            {"phase": string("Active, or Terminating."), "conditions": CONDITIONS},
-            description="What the namespace is.",
+            {"phase": string("phase is Active or Terminating."), "conditions": CONDITIONS},
+            description="status is the observed state of the namespace.",
         ),
     },
     columns=(Column("Status", _phase, "The status of the namespace"),),
@@ -73,17 +73,23 @@ LEASES = Kind(
     schema={
         "spec": struct(
             {
-                "holderIdentity": string("Who holds it."),
+                "holderIdentity": string("holderIdentity is the identity of the current holder."),
                 "leaseDurationSeconds": integer(
-                    "How long it holds after it was renewed.", minimum=1, maximum=2**31 - 1
+                    "leaseDurationSeconds is how long the lease is valid after renewTime.",
+                    minimum=1,
+                    maximum=2**31 - 1,
                 ),
-                "acquireTime": moment("When its holder got it."),
-                "renewTime": moment("When its holder renewed it last."),
-                "leaseTransitions": integer("How often it went to another.", minimum=0),
-                "preferredHolder": string("To whom its holder should leave it."),
-                "strategy": string("How its holder is chosen."),
+                "acquireTime": moment("acquireTime is when the current holder acquired the lease."),
+                "renewTime": moment("renewTime is the last time the holder renewed the lease."),
+                "leaseTransitions": integer(
+                    "leaseTransitions is the number of changes of the holder.", minimum=0
+                ),
+                "preferredHolder": string(
+                    "preferredHolder is the identity that the holder should yield to."
+                ),
+                "strategy": string("strategy is the strategy for choosing the holder."),
             },
-            description="Who holds the lease.",
+            description="spec describes the holder of the lease.",
         )
     },
     columns=(
@@ -95,8 +101,8 @@ SERVICES = Kind(
     resource=Resource("", "v1", "services", "Service"),
     singular="service",
     short_names=("svc",),
-    # kubectl cluster-info tells the server's address only after it has listed these.
-    description="Service: there are none here, and none can be made.",
-    schema={"spec": anything("What it shall be."), "status": anything("What it is.")},
+    # kubectl cluster-info lists services before it prints the server's address.
+    description="Service is not supported: there are no services, and none can be created.",
+    schema={"spec": anything("spec is not used."), "status": anything("status is not used.")},
     read_only=True,
 )

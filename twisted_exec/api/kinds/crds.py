@@ -1,7 +1,7 @@
 """
-Kinds as CustomResourceDefinitions: how a kube-apiserver comes to serve them.
+Kinds as CustomResourceDefinitions, for a kube-apiserver to serve.
 
-What a definition cannot say (what only a namespace tells, for one) is not in it.
+Rules that a definition cannot express, such as those that depend on the namespace, are left out.
 Source: ``k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1/types.go``.
 """
 
@@ -13,14 +13,16 @@ from typing import Any
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.schema import Schema
 
-_OURS_ONLY = ("x-kubernetes-patch-strategy", "x-kubernetes-patch-merge-key")
-"""Custom resources know no strategic merge patches."""
+_EXTENSIONS = ("x-kubernetes-patch-strategy", "x-kubernetes-patch-merge-key")
+"""Schema extensions for strategic merge patches, which custom resources do not support."""
 
 
 def definition(kind: Kind, *, name: Schema | None = None) -> Object:
     """
-    :param kind: one whose columns all have paths.
-    :param name: what names of its objects must be, besides DNS subdomains.
+    Return the definition of a kind.
+
+    :param kind: a kind whose columns all have paths.
+    :param name: a schema for the objects' names, in addition to that of DNS subdomains.
     :raises ValueError: a column has no path.
     """
     resource = kind.resource
@@ -56,7 +58,7 @@ def _version(kind: Kind, name: Schema | None) -> Object:
         "name": kind.resource.version,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": _whole(kind, name)},
+        "schema": {"openAPIV3Schema": _schema(kind, name)},
         "additionalPrinterColumns": _columns(kind),
     }
     if kind.has_status:
@@ -64,7 +66,7 @@ def _version(kind: Kind, name: Schema | None) -> Object:
     return version
 
 
-def _whole(kind: Kind, name: Schema | None) -> Object:
+def _schema(kind: Kind, name: Schema | None) -> Object:
     metadata: Object = {"type": "object"}
     if name is not None:
         metadata["properties"] = {"name": {"type": "string", **name}}
@@ -75,31 +77,35 @@ def _whole(kind: Kind, name: Schema | None) -> Object:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": metadata,
-            **{key: _plain(schema) for key, schema in kind.schema.items()},
+            **{key: _without_extensions(schema) for key, schema in kind.schema.items()},
         },
         "required": list(kind.required),
     }
 
 
-def _plain(schema: Any) -> Any:
-    """A copy with what a definition may hold."""
+def _without_extensions(schema: Any) -> Any:
+    """Copy a schema without the extensions that a definition must not contain."""
     if isinstance(schema, Mapping):
-        return {key: _plain(value) for key, value in schema.items() if key not in _OURS_ONLY}
-    return [_plain(each) for each in schema] if isinstance(schema, list) else schema
+        return {
+            key: _without_extensions(value)
+            for key, value in schema.items()
+            if key not in _EXTENSIONS
+        }
+    return [_without_extensions(each) for each in schema] if isinstance(schema, list) else schema
 
 
 def _columns(kind: Kind) -> list[Object]:
     always, wide = kind.columns_by_priority
     age = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
-    return [*_told(kind, always), age, *_told(kind, wide)]
+    return [*_printer_columns(kind, always), age, *_printer_columns(kind, wide)]
 
 
-def _told(kind: Kind, columns: Iterable[Column]) -> list[Object]:
-    found = []
+def _printer_columns(kind: Kind, columns: Iterable[Column]) -> list[Object]:
+    result = []
     for column in columns:
         if not column.path:
             raise ValueError(f"column {column.name} of {kind.resource.kind} has no path")
-        told: Object = {"name": column.name, "type": "string", "jsonPath": column.path}
-        told |= {"description": column.description} if column.description else {}
-        found.append(told | ({"priority": column.priority} if column.priority else {}))
-    return found
+        entry: Object = {"name": column.name, "type": "string", "jsonPath": column.path}
+        entry |= {"description": column.description} if column.description else {}
+        result.append(entry | ({"priority": column.priority} if column.priority else {}))
+    return result

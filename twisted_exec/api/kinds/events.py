@@ -1,12 +1,11 @@
 """
-Events: what happened to an object, kept for an hour.
+Events: reports about objects, retained for an hour.
 
-There are two APIs for the same Events, of which core/v1 is the one that is stored;
-in ``events.k8s.io/v1`` some fields have other names.
+Two APIs serve the same Events.  They are stored as core/v1; in ``events.k8s.io/v1`` some fields
+have other names.
 
-Source: ``k8s.io/api/core/v1`` (Event), ``pkg/apis/core/validation/events.go``,
-``pkg/registry/core/event`` and the columns of ``pkg/printers/internalversion``
-of Kubernetes.
+Sources: ``k8s.io/api/core/v1`` (Event), ``pkg/apis/core/validation/events.go``,
+``pkg/registry/core/event`` and the columns of ``pkg/printers/internalversion`` of Kubernetes.
 """
 
 from __future__ import annotations
@@ -23,54 +22,58 @@ from twisted_exec.api.schema import Schema, integer, moment, string, struct
 from twisted_exec.api.selectors import Field
 
 EVENT_SECONDS = 3600.0
-"""How long an Event is kept after it was last written."""
+"""Retention of an Event after its last write."""
 
-_LONGEST_WORD = 128
-_LONGEST_MESSAGE = 1024
+_MAX_WORD_BYTES = 128
+_MAX_MESSAGE_BYTES = 1024
 
 
 def _reference(description: str) -> Schema:
     return struct(
         {
-            "apiVersion": string("API version of the referent."),
-            "kind": string("Kind of the referent."),
-            "namespace": string("Namespace of the referent."),
-            "name": string("Name of the referent."),
-            "uid": string("UID of the referent."),
-            "resourceVersion": string("The resourceVersion that the event is about."),
-            "fieldPath": string("The part of the referent that the event is about."),
+            "apiVersion": string("apiVersion is the API version of the referent."),
+            "kind": string("kind is the kind of the referent."),
+            "namespace": string("namespace is the namespace of the referent."),
+            "name": string("name is the name of the referent."),
+            "uid": string("uid is the UID of the referent."),
+            "resourceVersion": string(
+                "resourceVersion is the version of the referent that the event is about."
+            ),
+            "fieldPath": string("fieldPath is the part of the referent that the event is about."),
         },
         description=description,
     )
 
 
 _SCHEMA: dict[str, Schema] = {
-    "involvedObject": _reference("The object that this event is about."),
-    "reason": string("Why it happened, in one word for machines: such as Started."),
-    "message": string("What happened, for people."),
+    "involvedObject": _reference("The object that the event is about."),
+    "reason": string("reason is a one-word CamelCase reason for the event, such as Started."),
+    "message": string("A human-readable description of the event."),
     "source": struct(
         {
-            "component": string("The program that reports the event."),
-            "host": string("The host that it runs on."),
+            "component": string("component is the program that reported the event."),
+            "host": string("host is the host that the program runs on."),
         },
-        description="Who reports the event.",
+        description="The program that reported the event.",
     ),
-    "firstTimestamp": moment("When it happened first."),
-    "lastTimestamp": moment("When it happened last."),
-    "count": integer("How often it happened.", minimum=0, maximum=2**31 - 1),
-    "type": string("Normal or Warning; others may come."),
-    "eventTime": moment("When it happened first, to the microsecond."),
+    "firstTimestamp": moment("The first time the event occurred."),
+    "lastTimestamp": moment("The last time the event occurred."),
+    "count": integer("The number of times the event has occurred.", minimum=0, maximum=2**31 - 1),
+    "type": string("type is Normal or Warning. New types may be added."),
+    "eventTime": moment("eventTime is the first time the event occurred, in microseconds."),
     "series": struct(
         {
-            "count": integer("How often it happened.", minimum=0, maximum=2**31 - 1),
-            "lastObservedTime": moment("When it happened last."),
+            "count": integer(
+                "count is the number of occurrences in the series.", minimum=0, maximum=2**31 - 1
+            ),
+            "lastObservedTime": moment("lastObservedTime is the time of the last occurrence."),
         },
-        description="How often this event came again.",
+        description="series describes repeated occurrences of the event.",
     ),
-    "action": string("What was done or tried."),
-    "related": _reference("Another object that takes part."),
-    "reportingComponent": string("Name of the controller that reports the event."),
-    "reportingInstance": string("Which instance of the controller it is."),
+    "action": string("action is the action that was taken or that failed."),
+    "related": _reference("related is another object that is involved."),
+    "reportingComponent": string("The name of the controller that reported the event."),
+    "reportingInstance": string("reportingInstance is the ID of the controller's instance."),
 }
 
 
@@ -82,15 +85,15 @@ def _source(event: Mapping[str, Any]) -> str:
     return str(event.get("source", {}).get("component") or event.get("reportingComponent", ""))
 
 
-def _shown_source(event: Object) -> str:
-    told = (_source(event), event.get("source", {}).get("host", ""))
-    return ", ".join(item for item in told if item)
+def _source_and_host(event: Object) -> str:
+    parts = (_source(event), event.get("source", {}).get("host", ""))
+    return ", ".join(item for item in parts if item)
 
 
 def last_seen(event: Object) -> str | None:
-    """When an event happened last, as RFC 3339; ``None`` when it does not tell."""
-    told = event.get("series", {}).get("lastObservedTime") or event.get("lastTimestamp")
-    return told or event.get("eventTime")
+    """Return the last time of an event in RFC 3339; ``None`` if unset."""
+    last = event.get("series", {}).get("lastObservedTime") or event.get("lastTimestamp")
+    return last or event.get("eventTime")
 
 
 def _first_seen(event: Object) -> str | None:
@@ -108,12 +111,12 @@ def _object(event: Object) -> str:
 
 def written(event: Object) -> float:
     """
-    When an event was last written, by all that it tells of that.
+    Return when an event was last written, according to its timestamps.
 
-    :return: seconds since the epoch; 0 when it tells nothing.
+    :return: seconds since the epoch; 0 without a timestamp.
     """
-    told = (event["metadata"].get("creationTimestamp"), last_seen(event))
-    return max((_seconds(moment_) for moment_ in told if moment_), default=0.0)
+    moments = (event["metadata"].get("creationTimestamp"), last_seen(event))
+    return max((_seconds(moment_) for moment_ in moments if moment_), default=0.0)
 
 
 def _seconds(text: str) -> float:
@@ -128,7 +131,7 @@ def _validate(event: Object) -> list[Cause]:
 
 
 def _validate_new(event: Object) -> list[Cause]:
-    """Only what came through core/v1 may lack what Events are to tell today."""
+    """Only Events written through core/v1 may lack the fields that are mandatory today."""
     old = event_to_core(event)
     causes = _validate(old)
     if "eventTime" not in old and "firstTimestamp" not in old:
@@ -142,15 +145,15 @@ def _field_in_new(field: str) -> str:
 
 
 def _place_causes(event: Object) -> Iterator[Cause]:
-    """An event stands beside its object; those of cluster-scoped objects in ``default``."""
+    """Check the namespace: that of the object, or ``default`` for cluster-scoped objects."""
     here, involved = event["metadata"].get("namespace", ""), _involved(event, "namespace")
-    at_home = ("default", "kube-system") if "eventTime" in event else ("default",)
-    if here != involved and (involved or here not in at_home):
+    cluster_namespaces = ("default", "kube-system") if "eventTime" in event else ("default",)
+    if here != involved and (involved or here not in cluster_namespaces):
         yield fields.invalid("involvedObject.namespace", involved, "does not match event.namespace")
 
 
 def _new_causes(event: Object) -> Iterator[Cause]:
-    """Events that name a time to the microsecond must tell more than old ones."""
+    """Check an Event with ``eventTime``, which has more mandatory fields."""
     reporter = event.get("reportingComponent", "")
     if not reporter:
         yield fields.required("reportingComponent")
@@ -160,30 +163,36 @@ def _new_causes(event: Object) -> Iterator[Cause]:
     for key in ("reportingInstance", "action", "reason"):
         if not event.get(key):
             yield fields.required(key)
-        elif len(event[key].encode()) > _LONGEST_WORD:
-            yield fields.invalid(key, "", f"can have at most {_LONGEST_WORD} characters")
-    if len(event.get("message", "").encode()) > _LONGEST_MESSAGE:
-        yield fields.invalid("message", "", f"can have at most {_LONGEST_MESSAGE} characters")
+        elif len(event[key].encode()) > _MAX_WORD_BYTES:
+            yield fields.invalid(key, "", f"can have at most {_MAX_WORD_BYTES} characters")
+    if len(event.get("message", "").encode()) > _MAX_MESSAGE_BYTES:
+        yield fields.invalid("message", "", f"can have at most {_MAX_MESSAGE_BYTES} characters")
 
 
 EVENTS = Kind(
     resource=Resource("", "v1", "events", "Event"),
     singular="event",
     short_names=("ev",),
-    description="Event is a report of something that happened to an object; kept for an hour.",
+    description="Event is a report of something that happened to an object; retained for an hour.",
     schema=_SCHEMA,
     required=("involvedObject",),
     own_columns=True,
     columns=(
-        Column("Last Seen", last_seen, "When it happened last.", moment=True),
-        Column("Type", lambda event: event.get("type", ""), "Normal or Warning."),
-        Column("Reason", lambda event: event.get("reason", ""), "Why it happened."),
-        Column("Object", _object, "What it happened to."),
+        Column("Last Seen", last_seen, "The last time the event occurred", moment=True),
+        Column("Type", lambda event: event.get("type", ""), "Normal or Warning"),
+        Column("Reason", lambda event: event.get("reason", ""), "The reason for the event"),
+        Column("Object", _object, "The object that the event is about"),
         Column("Subobject", lambda event: _involved(event, "fieldPath"), priority=1),
-        Column("Source", _shown_source, "Who reports it.", priority=1),
-        Column("Message", lambda event: event.get("message", "").strip(), "What happened."),
-        Column("First Seen", _first_seen, "When it happened first.", priority=1, moment=True),
-        Column("Count", _count, "How often it happened.", priority=1),
+        Column("Source", _source_and_host, "The program that reported the event", priority=1),
+        Column(
+            "Message",
+            lambda event: event.get("message", "").strip(),
+            "The description of the event",
+        ),
+        Column(
+            "First Seen", _first_seen, "The first time the event occurred", priority=1, moment=True
+        ),
+        Column("Count", _count, "The number of occurrences", priority=1),
         Column("Name", lambda event: str(event["metadata"]["name"]), priority=1),
     ),
     fields={
@@ -216,13 +225,13 @@ _NEW = Resource("events.k8s.io", "v1", "events", "Event")
 
 
 def event_from_core(event: Mapping[str, Any]) -> Object:
-    """An Event of core/v1 as one of events.k8s.io/v1."""
+    """Convert an Event from core/v1 to events.k8s.io/v1."""
     renamed = {_NEW_NAMES.get(key, key): value for key, value in event.items()}
     return renamed | {"apiVersion": _NEW.api_version}
 
 
 def event_to_core(event: Mapping[str, Any]) -> Object:
-    """An Event of events.k8s.io/v1 as one of core/v1."""
+    """Convert an Event from events.k8s.io/v1 to core/v1."""
     renamed = {_CORE_NAMES.get(key, key): value for key, value in event.items()}
     return renamed | {"apiVersion": EVENTS.resource.api_version}
 
@@ -239,7 +248,7 @@ EVENTS_V1 = Kind(
     resource=_NEW,
     singular="event",
     short_names=("ev",),
-    description="Event is a report of something that happened to an object; kept for an hour.",
+    description="Event is a report of something that happened to an object; retained for an hour.",
     schema={_NEW_NAMES.get(key, key): value for key, value in _SCHEMA.items()},
     required=("regarding",),
     kept_as=EVENTS.resource,
@@ -252,4 +261,4 @@ EVENTS_V1 = Kind(
     },
     validate=_validate_new,
 )
-"""The same Events by their newer API."""
+"""The same Events in their newer API."""

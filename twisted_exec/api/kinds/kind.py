@@ -1,5 +1,5 @@
 """
-What an API server knows of one kind of object.
+Definition of a kind, for the API server.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Column:
     """
     One column of ``kubectl get``, between NAME and AGE.
 
-    :param read: the cell's text.
-    :param priority: above 0 means only with ``-o wide``, behind AGE.
-    :param moment: what is read is a time, and the cell tells how long ago that was.
-    :param path: the same as JSONPath, for kinds that a CustomResourceDefinition may describe
+    :param read: returns the cell's text.
+    :param priority: above 0 means only with ``-o wide``, after AGE.
+    :param moment: ``read`` returns a time, and the cell shows its age.
+    :param path: the column as JSONPath, for kinds with a CustomResourceDefinition
         (:mod:`twisted_exec.api.kinds.common.jsonpath`).
     """
 
@@ -38,11 +38,11 @@ class Column:
     path: str = ""
 
 
-def _nothing(obj: Object) -> list[Cause]:
+def _no_causes(obj: Object) -> list[Cause]:
     return []
 
 
-def _nothing_changed(new: Object, old: Object) -> list[Cause]:
+def _no_update_causes(new: Object, old: Object) -> list[Cause]:
     return []
 
 
@@ -63,8 +63,8 @@ class Connect:
     """
     A subresource that opens a stream.
 
-    :param options: the kind of its query, such as ``PodExecOptions``.
-    :param schema: of that kind.
+    :param options: the kind of its query options, such as ``PodExecOptions``.
+    :param schema: schema of that kind.
     """
 
     options: str
@@ -74,45 +74,42 @@ class Connect:
 @dataclass(frozen=True)
 class Kind:
     """
-    One kind: its names, its schema, its rules.
+    A kind: its names, its schema, its rules.
 
-    The functions get objects that fit the schema already.
+    The functions are called with objects that fit the schema.
 
     :param schema: the object's properties besides ``apiVersion``, ``kind`` and
         ``metadata``.
-    :param own_columns: ``columns`` are all there are, without NAME before and AGE behind.
+    :param own_columns: ``columns`` is complete, without an implied NAME and AGE.
     :param has_status: ``status`` is written only through the ``status``
         subresource.
-    :param status_parts: subresources besides ``status`` that write the status, or a part of it.
+    :param status_parts: subresources other than ``status`` that write the status, or a part of it.
     :param counts_generation: ``metadata.generation`` counts the changes of
         everything but metadata and status.
-    :param name_rule: says what is wrong with a name.
-    :param fields: what field selectors may name, besides name and namespace.
-    :param unconditional_update: an update need not give ``resourceVersion``.
-    :param stored: false for reviews, which are answered and forgotten, and for what is
-        read-only.
-    :param kept_as: as which resource the store has them, when that is another.
-    :param read_only: clients may only look; usually other objects, shown as objects of this
-        kind.
-    :param server_made: clients may look and delete, and nothing else; says to whoever
-        tries why that is.
-    :param initial_status: of an object just created.
-    :param server_fields: top-level fields that no client writes, whatever it
-        sends; nobody manages them.
+    :param name_rule: returns the problems of a name.
+    :param fields: fields for field selectors, in addition to name and namespace.
+    :param unconditional_update: ``resourceVersion`` is optional in updates.
+    :param stored: false for reviews, which are answered and not stored, and for read-only kinds.
+    :param kept_as: the resource in the store, if it is another one.
+    :param read_only: clients may only read; usually a view of objects of another kind.
+    :param server_made: clients may only read and delete; the value is the error message for other
+        verbs.
+    :param initial_status: status of a new object.
+    :param server_fields: top-level fields that clients cannot write; they have no field manager.
     :param terminating_status: merged into the status when deletion begins.
-    :param held_by: the finalizers that keep a deleted object.
-    :param prepare: sets, in place, what depends on more than a default.
+    :param held_by: returns the finalizers that delay the removal of a deleted object.
+    :param prepare: sets computed defaults in place.
     :param carry_over: called with the new and the old object; restores, in
-        place, what an update may not touch.
+        place, the fields that an update must not change.
     :param carry_status: called with the subresource, the new and the old object; restores,
-        in place, what of the status a write through it may not touch.
-    :param validate_status: what is wrong with a new status, after that.
+        in place, the parts of the status that the subresource must not change.
+    :param validate_status: returns the problems of a new status, after ``carry_status``.
     :param connects: subresources that open a stream, by name.
-    :param confidential: what an object holds is for its readers: no message quotes it.
-    :param texts: subresources that are read, and are text, by name; with what their
-        query may hold.
-    :param asked: subresources that are created, answered at once and not kept, by name; with
-        the kind of the question.
+    :param confidential: messages must not quote the content of objects.
+    :param texts: readable subresources in plain text, by name; with the schemas of their
+        query parameters.
+    :param asked: subresources that are created, answered and not stored, by name; with the
+        kind of the request.
     """
 
     resource: Resource
@@ -144,20 +141,20 @@ class Kind:
     held_by: Callable[[Object], list[str]] = _finalizers
     prepare: Callable[[Object], None] | None = None
     carry_over: Callable[[Object, Object], None] | None = None
-    validate: Callable[[Object], list[Cause]] = _nothing
-    validate_update: Callable[[Object, Object], list[Cause]] = _nothing_changed
+    validate: Callable[[Object], list[Cause]] = _no_causes
+    validate_update: Callable[[Object, Object], list[Cause]] = _no_update_causes
     carry_status: Callable[[str, Object, Object], None] | None = None
-    validate_status: Callable[[Object, Object], list[Cause]] = _nothing_changed
+    validate_status: Callable[[Object, Object], list[Cause]] = _no_update_causes
 
     @cached_property
     def columns_by_priority(self) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-        """The columns that are always shown, and the others."""
+        """The columns that are always shown, and those of wide tables."""
         always = tuple(column for column in self.columns if not column.priority)
         return always, tuple(column for column in self.columns if column.priority)
 
     @cached_property
     def selectable(self) -> dict[str, Field]:
-        """Everything a field selector may name."""
+        """All fields for field selectors."""
         return {"metadata.name": _name, "metadata.namespace": _namespace, **self.fields}
 
     @property
@@ -167,10 +164,10 @@ class Kind:
 
     @property
     def listed(self) -> bool:
-        """Whether objects of this kind can be read."""
+        """True if clients can list objects of this kind."""
         return self.stored or self.read_only
 
     @property
     def list_kind(self) -> str:
-        """The kind of a list of these."""
+        """Kind of lists of these objects."""
         return f"{self.resource.kind}List"

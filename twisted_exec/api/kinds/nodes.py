@@ -1,10 +1,10 @@
 """
-Nodes: what stands for a server that runs Pods, or speaks for a cluster that does.
+Nodes: servers that run Pods, or representations of clusters that do.
 
-Nothing is scheduled to them here.  They are kept for node servers, which report where they are
-reached and that they live, and for those who look at them.  What nobody acts on has any form.
+Nothing here schedules Pods to them.  Node servers report their addresses and heartbeats in them,
+for clients to read.  Fields that are not used here are stored in any form.
 
-Source: ``k8s.io/api/core/v1``, ``pkg/apis/core/validation`` (``ValidateNode``,
+Sources: ``k8s.io/api/core/v1``, ``pkg/apis/core/validation`` (``ValidateNode``,
 ``ValidateNodeUpdate``) and ``pkg/printers/internalversion`` of Kubernetes.
 """
 
@@ -30,7 +30,7 @@ from twisted_exec.api.schema import (
 from twisted_exec.api.schema import quantity as quantity_schema
 
 LEASE_NAMESPACE = "kube-node-lease"
-"""Where each node server tells that it lives, by a Lease of its Node's name."""
+"""Namespace of the nodes' heartbeats: Leases named like the Nodes."""
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _ROLE_PREFIX, _ROLE = "node-role.kubernetes.io/", "kubernetes.io/role"
@@ -47,47 +47,47 @@ def _validate(node: Object) -> list[Cause]:
 
 
 def _taint_causes(taints: list[Object]) -> Iterator[Cause]:
-    seen = set()
+    identities = set()
     for index, taint in enumerate(taints):
         here, identity = f"metadata.taints[{index}]", (taint["key"], taint["effect"])
         for problem in names.qualified_name(taint["key"]):
             yield fields.invalid(f"{here}.key", taint["key"], problem)
         for problem in names.label_value(taint.get("value", "")):
             yield fields.invalid(f"{here}.value", taint["value"], problem)
-        if identity in seen:
+        if identity in identities:
             yield fields.duplicate(here, f"{taint['key']}:{taint['effect']}")
-        seen.add(identity)
+        identities.add(identity)
 
 
-def _cidr_causes(told: list[str]) -> Iterator[Cause]:
+def _cidr_causes(cidrs: list[str]) -> Iterator[Cause]:
     families = []
-    for index, each in enumerate(told):
+    for index, each in enumerate(cidrs):
         try:
             families.append(ipaddress.ip_network(each, strict=False).version)
         except ValueError:
-            known = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-            yield fields.invalid(f"spec.podCIDRs[{index}]", each, known)
+            problem = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+            yield fields.invalid(f"spec.podCIDRs[{index}]", each, problem)
     if len(families) != len(set(families)):
         yield fields.invalid(
-            "spec.podCIDRs", told, "may specify no more than one CIDR for each IP family"
+            "spec.podCIDRs", cidrs, "may specify no more than one CIDR for each IP family"
         )
 
 
 def _amount_causes(status: Object) -> Iterator[Cause]:
     for part in ("capacity", "allocatable"):
-        for key, given in status.get(part, {}).items():
+        for key, amount in status.get(part, {}).items():
             try:
-                good = quantity.parse(given) >= 0
+                good = quantity.parse(amount) >= 0
             except ValueError as error:
-                yield fields.invalid(f"status.{part}.{key}", given, str(error))
+                yield fields.invalid(f"status.{part}.{key}", amount, str(error))
                 continue
             if not good:
-                told = "must be greater than or equal to 0"
-                yield fields.invalid(f"status.{part}.{key}", given, told)
+                problem = "must be greater than or equal to 0"
+                yield fields.invalid(f"status.{part}.{key}", amount, problem)
 
 
 def _prepare(node: Object) -> None:
-    """The older field and the newer one say the same."""
+    """Keep podCIDR and podCIDRs consistent."""
     spec = node.get("spec")
     if not isinstance(spec, dict):
         return
@@ -99,29 +99,29 @@ def _prepare(node: Object) -> None:
 
 def _changed(new: Object, old: Object) -> list[Cause]:
     before, after = old.get("spec", {}), new.get("spec", {})
-    told = 'node updates may not change {} except from "" to valid'
+    message = 'node updates may not change {} except from "" to valid'
     return [
-        fields.forbidden(f"spec.{key}", told.format(shown))
-        for key, shown in (("podCIDRs", "podCIDR"), ("providerID", "providerID"))
+        fields.forbidden(f"spec.{key}", message.format(name))
+        for key, name in (("podCIDRs", "podCIDR"), ("providerID", "providerID"))
         if before.get(key) and before.get(key) != after.get(key)
     ]
 
 
 def _status_changed(new: Object, old: Object) -> list[Cause]:
-    found = list(_amount_causes(new.get("status", {})))
+    problems = list(_amount_causes(new.get("status", {})))
     addresses = new.get("status", {}).get("addresses", [])
     for index, each in enumerate(addresses):
         if each in addresses[:index]:
-            shown = f"{each['type']}={each['address']}"
-            found.append(fields.duplicate(f"status.addresses[{index}]", shown))
-    return found
+            address = f"{each['type']}={each['address']}"
+            problems.append(fields.duplicate(f"status.addresses[{index}]", address))
+    return problems
 
 
 def _condition(node: Object) -> str:
     conditions = node.get("status", {}).get("conditions", [])
     ready = next((each for each in conditions if each["type"] == "Ready"), None)
-    told = "Unknown" if ready is None else "Ready" if ready["status"] == "True" else "NotReady"
-    return f"{told},SchedulingDisabled" if node.get("spec", {}).get("unschedulable") else told
+    status = "Unknown" if ready is None else "Ready" if ready["status"] == "True" else "NotReady"
+    return f"{status},SchedulingDisabled" if node.get("spec", {}).get("unschedulable") else status
 
 
 def _roles(node: Object) -> str:
@@ -132,8 +132,8 @@ def _roles(node: Object) -> str:
 
 def _address(kind: str) -> Column:
     def read(node: Object) -> str:
-        found = node.get("status", {}).get("addresses", [])
-        return next((each["address"] for each in found if each["type"] == kind), _NONE)
+        addresses = node.get("status", {}).get("addresses", [])
+        return next((each["address"] for each in addresses if each["type"] == kind), _NONE)
 
     return Column(kind.replace("IP", "-IP"), read, priority=1)
 
@@ -147,90 +147,119 @@ def _info(name: str, key: str, *, missing: str = _UNKNOWN, priority: int = 1) ->
 
 _TAINT = struct(
     {
-        "key": string("Key of the taint."),
-        "value": string("Value of the taint."),
-        "effect": string("What it does to those that do not tolerate it.", enum=list(_EFFECTS)),
-        "timeAdded": moment("Since when; for NoExecute."),
+        "key": string("key is the key of the taint."),
+        "value": string("value is the value of the taint."),
+        "effect": string(
+            "effect is what happens to Pods that do not tolerate the taint.", enum=list(_EFFECTS)
+        ),
+        "timeAdded": moment("timeAdded is when the taint was added; only for NoExecute taints."),
     },
     required=["key", "effect"],
 )
 _SPEC = struct(
     {
-        "podCIDR": string("The addresses of its Pods."),
-        "podCIDRs": array(string(), "The same; one of each IP family.", unique=True),
-        "providerID": string("Identifies it to its provider, as PROVIDER://ID."),
-        "unschedulable": boolean("Nothing new shall be put there."),
-        "taints": array(_TAINT, "What keeps those away that do not tolerate it."),
-        "configSource": anything("Not used any more."),
-        "externalID": string("Not used any more."),
+        "podCIDR": string("podCIDR is the IP range of the node's Pods."),
+        "podCIDRs": array(
+            string(),
+            "podCIDRs are the IP ranges of the node's Pods, at most one per IP family.",
+            unique=True,
+        ),
+        "providerID": string(
+            "providerID is the node's ID at its cloud provider, in the format PROVIDER://ID."
+        ),
+        "unschedulable": boolean("unschedulable keeps new Pods off the node."),
+        "taints": array(_TAINT, "taints keep Pods without matching tolerations off the node."),
+        "configSource": anything("Deprecated and ignored."),
+        "externalID": string("Deprecated and ignored."),
     },
-    description="What the node shall be.",
+    description="spec is the desired state of the node.",
 )
 _CONDITION = struct(
     {
-        "type": string("What it is about, such as Ready."),
-        "status": string("Whether it holds.", enum=["True", "False", "Unknown"]),
-        "lastHeartbeatTime": moment("When it was told last."),
-        "lastTransitionTime": moment("When its status changed last."),
-        "reason": string("Why, in one word for programs."),
-        "message": string("Why, for people."),
+        "type": string("type is the type of the condition, such as Ready."),
+        "status": string(
+            "status is the status of the condition: True, False or Unknown.",
+            enum=["True", "False", "Unknown"],
+        ),
+        "lastHeartbeatTime": moment(
+            "lastHeartbeatTime is the last time the condition was updated."
+        ),
+        "lastTransitionTime": moment(
+            "lastTransitionTime is the last time the condition's status changed."
+        ),
+        "reason": string("reason is a one-word CamelCase reason for the last transition."),
+        "message": string("message is a human-readable description of the last transition."),
     },
     required=["type", "status"],
 )
 _ADDRESS = struct(
     {
-        "type": string("Hostname, InternalIP, ExternalIP, InternalDNS or ExternalDNS."),
-        "address": string("A host name or an IP address."),
+        "type": string("type is Hostname, InternalIP, ExternalIP, InternalDNS or ExternalDNS."),
+        "address": string("address is a host name or an IP address."),
     },
     required=["type", "address"],
 )
-_PORT = integer("Where it listens.", minimum=0, maximum=65535)
+_PORT = integer("Port is the port that the daemon listens on.", minimum=0, maximum=65535)
 _INFO = {
-    "machineID": "Of its operating system.",
-    "systemUUID": "Of its hardware.",
-    "bootID": "Another one after each start.",
-    "kernelVersion": "As uname -r tells it.",
-    "osImage": "As /etc/os-release tells it.",
-    "containerRuntimeVersion": "As RUNTIME://VERSION.",
-    "kubeletVersion": "Of what speaks for it.",
-    "kubeProxyVersion": "Not used any more.",
-    "operatingSystem": "Such as linux.",
-    "architecture": "Such as amd64.",
+    "machineID": "machineID is the machine ID of the operating system.",
+    "systemUUID": "systemUUID is the UUID of the hardware.",
+    "bootID": "bootID is an ID that changes with each boot.",
+    "kernelVersion": "kernelVersion is the kernel version, as in uname -r.",
+    "osImage": "osImage is the operating system, as in /etc/os-release.",
+    "containerRuntimeVersion": "containerRuntimeVersion is the container runtime, in the format RUNTIME://VERSION.",
+    "kubeletVersion": "kubeletVersion is the version of the kubelet, or of the program that acts as one.",
+    "kubeProxyVersion": "Deprecated and ignored.",
+    "operatingSystem": "operatingSystem is the operating system, such as linux.",
+    "architecture": "architecture is the CPU architecture, such as amd64.",
 }
 _STATUS = struct(
     {
-        "capacity": mapping(quantity_schema(), "What it has in all."),
-        "allocatable": mapping(quantity_schema(), "What of that is for Pods."),
-        "phase": string("Not used any more."),
-        "conditions": array(_CONDITION, "What holds of it just now.", keys=["type"]),
-        "addresses": array(_ADDRESS, "Where it is reached."),
+        "capacity": mapping(quantity_schema(), "capacity is the total of the node's resources."),
+        "allocatable": mapping(
+            quantity_schema(), "allocatable is the part of capacity that is available to Pods."
+        ),
+        "phase": string("Deprecated and ignored."),
+        "conditions": array(
+            _CONDITION, "conditions are the current conditions of the node.", keys=["type"]
+        ),
+        "addresses": array(_ADDRESS, "addresses are the addresses of the node."),
         "daemonEndpoints": struct(
-            {"kubeletEndpoint": struct({"Port": _PORT}, description="What speaks for it.")},
-            description="The ports of its programs.",
+            {
+                "kubeletEndpoint": struct(
+                    {"Port": _PORT}, description="kubeletEndpoint is the endpoint of the kubelet."
+                )
+            },
+            description="daemonEndpoints are the endpoints of the node's daemons.",
         ),
         "nodeInfo": struct(
             {
-                **{key: string(told) for key, told in _INFO.items()},
-                "swap": anything("What it may swap."),
+                **{key: string(description) for key, description in _INFO.items()},
+                "swap": anything("swap is the node's swap space."),
             },
-            description="What it is made of.",
+            description="nodeInfo is general information about the node.",
         ),
-        "images": array(anything(), "The images that are there."),
-        "volumesInUse": array(string(), "Volumes that must not be detached yet."),
-        "volumesAttached": array(anything(), "Volumes that are there."),
-        "config": anything("Not used any more."),
-        "runtimeHandlers": array(anything(), "What its runtime can do."),
-        "features": anything("What it can do."),
-        "declaredFeatures": array(string(), "What of the newest its kubelet can do."),
+        "images": array(anything(), "images are the container images on the node."),
+        "volumesInUse": array(string(), "volumesInUse are the volumes that must not be detached."),
+        "volumesAttached": array(
+            anything(), "volumesAttached are the volumes attached to the node."
+        ),
+        "config": anything("Deprecated and ignored."),
+        "runtimeHandlers": array(
+            anything(), "runtimeHandlers are the available runtime handlers and their features."
+        ),
+        "features": anything("features are the features of the container runtime."),
+        "declaredFeatures": array(
+            string(), "declaredFeatures are the gated features that the kubelet supports."
+        ),
     },
-    description="What the node is.",
+    description="status is the observed state of the node.",
 )
 
 NODES = Kind(
     resource=Resource("", "v1", "nodes", "Node", namespaced=False),
     singular="node",
     short_names=("no",),
-    description="Node is a server that runs Pods, or speaks for a cluster that does.",
+    description="Node is a server that runs Pods, or represents a cluster that does.",
     schema={"spec": _SPEC, "status": _STATUS},
     own_columns=True,
     columns=(

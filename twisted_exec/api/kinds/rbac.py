@@ -18,37 +18,47 @@ GROUP = "rbac.authorization.k8s.io"
 _RULES = array(
     struct(
         {
-            "verbs": strings("What may be done, such as get; * is everything."),
-            "apiGroups": strings('Groups of the resources; "" is the core group, * all.'),
-            "resources": strings("Resources, such as machines or machines/exec; * is all."),
-            "resourceNames": strings("Only objects of these names; none is all."),
-            "nonResourceURLs": strings("Paths that are no resources, such as /metrics or /logs/*."),
+            "verbs": strings("verbs are the verbs that the rule allows, such as get; * means all."),
+            "apiGroups": strings(
+                'apiGroups are the API groups of the resources; "" means the core group, * all.'
+            ),
+            "resources": strings(
+                "resources are the resources of the rule, such as machines or machines/exec; * means all."
+            ),
+            "resourceNames": strings(
+                "resourceNames restrict the rule to objects with these names; empty means all."
+            ),
+            "nonResourceURLs": strings(
+                "nonResourceURLs are the non-resource paths of the rule, such as /metrics or /logs/*."
+            ),
         },
         required=["verbs"],
     ),
-    "What the role allows.",
+    "rules are the permissions that the role grants.",
 )
 _SUBJECTS = array(
     struct(
         {
-            "kind": string("User, Group or ServiceAccount."),
-            "apiGroup": string("Group of the kind; empty for a ServiceAccount."),
-            "name": string("The subject's name."),
-            "namespace": string("Of a ServiceAccount."),
+            "kind": string("kind is User, Group or ServiceAccount."),
+            "apiGroup": string(
+                "apiGroup is the API group of the kind; empty for a ServiceAccount."
+            ),
+            "name": string("name is the name of the subject."),
+            "namespace": string("namespace is the namespace of a ServiceAccount."),
         },
         required=["kind", "name"],
         atomic=True,
     ),
-    "Whom the role is given to.",
+    "subjects are the users, groups and ServiceAccounts that the role is granted to.",
 )
 _ROLE_REF = struct(
     {
-        "apiGroup": string("Group of the role."),
-        "kind": string("Role or ClusterRole."),
-        "name": string("The role's name."),
+        "apiGroup": string("apiGroup is the API group of the role."),
+        "kind": string("kind is Role or ClusterRole."),
+        "name": string("name is the name of the role."),
     },
     required=["kind", "name"],
-    description="The role that is given; it cannot be changed.",
+    description="roleRef is the role that is granted. It is immutable.",
     atomic=True,
 )
 
@@ -58,25 +68,31 @@ _AGGREGATION = struct(
         "clusterRoleSelectors": array(
             struct(
                 {
-                    "matchLabels": mapping(string(), "Labels that a role must have."),
+                    "matchLabels": mapping(
+                        string(), "matchLabels are labels that a role must have."
+                    ),
                     "matchExpressions": array(
                         struct(
                             {
-                                "key": string("The label's key."),
-                                "operator": string("In, NotIn, Exists or DoesNotExist."),
-                                "values": strings("For In and NotIn."),
+                                "key": string("key is the label key."),
+                                "operator": string(
+                                    "operator is In, NotIn, Exists or DoesNotExist."
+                                ),
+                                "values": strings(
+                                    "values are the values for the operators In and NotIn."
+                                ),
                             },
                             required=["key", "operator"],
                         ),
-                        "What the labels of a role must fulfil.",
+                        "matchExpressions are requirements for a role's labels.",
                     ),
                 },
                 atomic=True,
             ),
-            "Any of them selects a role.",
+            "clusterRoleSelectors select the roles to aggregate; a role needs to match one of them.",
         )
     },
-    description="Which other roles it gathers; rules is then what they give.",
+    description="aggregationRule selects ClusterRoles whose rules are combined into this role's rules.",
 )
 
 
@@ -84,8 +100,8 @@ def _validate_role(role: Object) -> list[Cause]:
     causes: list[Cause] = []
     namespaced = role["kind"] == "Role"
     if "aggregationRule" in role and not role["aggregationRule"].get("clusterRoleSelectors"):
-        told = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-        causes.append(fields.required("aggregationRule.clusterRoleSelectors", told))
+        problem = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        causes.append(fields.required("aggregationRule.clusterRoleSelectors", problem))
     for index, rule in enumerate(role.get("rules", [])):
         here = f"rules[{index}]"
         if not rule["verbs"]:
@@ -130,7 +146,7 @@ def _url_causes(rule: Object, here: str, namespaced: bool) -> list[Cause]:
 
 
 def _prepare_binding(binding: Object) -> None:
-    """Missing groups mean the usual ones, as Kubernetes' defaults say."""
+    """Set the default API groups."""
     reference = binding.get("roleRef")
     if isinstance(reference, dict):
         reference.setdefault("apiGroup", GROUP)
@@ -190,14 +206,18 @@ def _created(obj: Object) -> str:
 
 
 _ROLE_COLUMNS = (
-    Column("Name", lambda obj: str(obj["metadata"]["name"]), "Unique within its scope."),
-    Column("Created At", _created, "When the object was created."),
+    Column(
+        "Name",
+        lambda obj: str(obj["metadata"]["name"]),
+        "Name of the object, unique within its scope",
+    ),
+    Column("Created At", _created, "When the object was created"),
 )
 _SUBJECT_COLUMNS = (("Users", "User"), ("Groups", "Group"), ("ServiceAccounts", "ServiceAccount"))
 
 
 def _subjects_column(title: str, kind: str) -> Column:
-    """Who has the role: with ``-o wide``."""
+    """Return a column with the subjects of one kind, for ``-o wide``."""
 
     def read(binding: Object) -> str:
         return ", ".join(
@@ -208,14 +228,14 @@ def _subjects_column(title: str, kind: str) -> Column:
             if subject["kind"] == kind
         )
 
-    return Column(title, read, f"{title} in the binding.", priority=1)
+    return Column(title, read, f"{title} in the binding", priority=1)
 
 
 def _role(plural: str, kind: str, namespaced: bool, **more: Schema) -> Kind:
     return Kind(
         resource=Resource(GROUP, "v1", plural, kind, namespaced=namespaced),
         singular=kind.lower(),
-        description=f"{kind} is a set of rules.",
+        description=f"{kind} is a set of permissions.",
         schema={"rules": _RULES, **more},
         own_columns=True,
         columns=_ROLE_COLUMNS,
@@ -232,12 +252,12 @@ def _binding(plural: str, kind: str, namespaced: bool) -> Kind:
     return Kind(
         resource=Resource(GROUP, "v1", plural, kind, namespaced=namespaced),
         singular=kind.lower(),
-        description=f"{kind} gives a role to subjects.",
+        description=f"{kind} grants a role to subjects.",
         schema={"roleRef": _ROLE_REF, "subjects": _SUBJECTS},
         required=("roleRef",),
         columns=(
-            Column("Role", _role_name, "The role that is given"),
-            *(_subjects_column(*told) for told in _SUBJECT_COLUMNS),
+            Column("Role", _role_name, "The role that is granted"),
+            *(_subjects_column(*column) for column in _SUBJECT_COLUMNS),
         ),
         name_rule=names.path_segment,
         prepare=_prepare_binding,

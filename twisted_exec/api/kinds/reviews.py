@@ -1,5 +1,5 @@
 """
-Questions that are answered and not stored: who is this, and may they?
+Reviews: requests about identity and permissions, which are answered and not stored.
 
 Source: ``k8s.io/api/authentication/v1`` and ``k8s.io/api/authorization/v1``.
 """
@@ -18,85 +18,99 @@ from twisted_exec.api.schema import Schema, anything, array, boolean, mapping, s
 AUTHENTICATION = "authentication.k8s.io"
 AUTHORIZATION = "authorization.k8s.io"
 
-_UID = string("The user's UID.")
-_GROUPS = strings("Groups that the user is in.")
-_EXTRA = mapping(array(string()), "What else is known of the user.")
+_UID = string("uid is the UID of the user.")
+_GROUPS = strings("groups are the groups of the user.")
+_EXTRA = mapping(array(string()), "extra is additional information from the authenticator.")
 _USER_INFO = struct(
-    {"username": string("The user's name."), "uid": _UID, "groups": _GROUPS, "extra": _EXTRA},
-    description="A user.",
+    {
+        "username": string("username is the name of the user."),
+        "uid": _UID,
+        "groups": _GROUPS,
+        "extra": _EXTRA,
+    },
+    description="user is the user of the token.",
 )
 _RESOURCE_ATTRIBUTES = struct(
     {
-        "namespace": string("Where; empty is everywhere."),
-        "verb": string("What is to be done, such as get; * is everything."),
-        "group": string("Group of the resource; * is all."),
-        "version": string("Version of the resource; * is all."),
-        "resource": string("The resource, such as machines; * is all."),
-        "subresource": string("Its subresource, such as exec."),
-        "name": string("To one object; empty is all."),
-        "fieldSelector": anything("Only to objects of these fields."),
-        "labelSelector": anything("Only to objects of these labels."),
+        "namespace": string(
+            "namespace is the namespace of the request; empty means all namespaces."
+        ),
+        "verb": string("verb is the verb of the request, such as get; * means all."),
+        "group": string("group is the API group of the resource; * means all."),
+        "version": string("version is the API version of the resource; * means all."),
+        "resource": string(
+            "resource is the resource of the request, such as machines; * means all."
+        ),
+        "subresource": string("subresource is the subresource of the request, such as exec."),
+        "name": string("name is the name of the object; empty means all."),
+        "fieldSelector": anything("fieldSelector limits the request to objects with these fields."),
+        "labelSelector": anything("labelSelector limits the request to objects with these labels."),
     },
-    description="What is to be done to which resource.",
+    description="resourceAttributes describe a request for a resource.",
 )
 _ACCESS = {
     "resourceAttributes": _RESOURCE_ATTRIBUTES,
     "nonResourceAttributes": struct(
-        {"path": string("The path."), "verb": string("The method, in lower case.")},
-        description="What is to be done to which path.",
+        {
+            "path": string("path is the URL path of the request."),
+            "verb": string("verb is the HTTP method in lower case."),
+        },
+        description="nonResourceAttributes describe a request for a path that is not a resource.",
     ),
 }
 _DECISION = struct(
     {
-        "allowed": boolean("Whether they may."),
-        "denied": boolean("Whether it is forbidden whatever others say."),
+        "allowed": boolean("allowed is true if the request is allowed."),
+        "denied": boolean(
+            "denied is true if the request is denied regardless of other authorizers."
+        ),
         "reason": string("Why."),
-        "evaluationError": string("What went wrong while that was found out."),
+        "evaluationError": string("evaluationError is an error that occurred during the check."),
     },
-    description="The answer.",
+    description="status is the result of the review.",
 )
 _RULE = struct(
     {
-        "verbs": strings("What may be done."),
-        "apiGroups": strings("Groups of the resources."),
-        "resources": strings("The resources."),
-        "resourceNames": strings("Only objects of these names."),
-        "nonResourceURLs": strings("Paths that are no resources."),
+        "verbs": strings("verbs are the allowed verbs."),
+        "apiGroups": strings("apiGroups are the API groups of the resources."),
+        "resources": strings("resources are the resources that the verbs apply to."),
+        "resourceNames": strings("resourceNames are the names of the objects; empty means all."),
+        "nonResourceURLs": strings("nonResourceURLs are the paths that the verbs apply to."),
     }
 )
 
 
 def _validate_access(review: Object) -> list[Cause]:
-    """About one thing, and not about two."""
+    """Check that there are attributes of exactly one sort."""
     spec = review.get("spec", {})
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     both = "cannot be specified in combination with resourceAttributes"
-    one = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+    problem = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
     if resource is not None and path is not None:
         return [fields.invalid("spec.nonResourceAttributes", path, both)]
     if resource is None and path is None:
-        return [fields.invalid("spec.resourceAttributes", None, one)]
+        return [fields.invalid("spec.resourceAttributes", None, problem)]
     return []
 
 
 def _validate_subject(review: Object) -> list[Cause]:
     spec, causes = review.get("spec", {}), _validate_access(review)
     if not spec.get("user") and not spec.get("groups"):
-        told = "at least one of user or group must be specified"
-        causes.append(fields.invalid("spec.user", spec.get("user", ""), told))
+        problem = "at least one of user or group must be specified"
+        causes.append(fields.invalid("spec.user", spec.get("user", ""), problem))
     return causes
 
 
 def _validate_local(review: Object) -> list[Cause]:
-    """A namespace is asked about, and it is the one that is asked."""
+    """Check that the namespace matches that of the request."""
     spec, causes = review.get("spec", {}), _validate_subject(review)
     if "nonResourceAttributes" in spec:
-        told = "disallowed on this kind of request"
-        causes.append(fields.forbidden("spec.nonResourceAttributes", told))
-    wanted = spec.get("resourceAttributes", {}).get("namespace", "")
-    if wanted != review["metadata"].get("namespace", ""):
-        told = "must match metadata.namespace"
-        causes.append(fields.invalid("spec.resourceAttributes.namespace", wanted, told))
+        problem = "disallowed on this kind of request"
+        causes.append(fields.forbidden("spec.nonResourceAttributes", problem))
+    namespace = spec.get("resourceAttributes", {}).get("namespace", "")
+    if namespace != review["metadata"].get("namespace", ""):
+        problem = "must match metadata.namespace"
+        causes.append(fields.invalid("spec.resourceAttributes.namespace", namespace, problem))
     return causes
 
 
@@ -117,7 +131,7 @@ def _review(
     return Kind(
         resource=Resource(group, version, plural, kind, namespaced=namespaced),
         singular=kind.lower(),
-        description=f"{kind} is a question, answered at once and not kept.",
+        description=f"{kind} is a request that is answered in its status and not stored.",
         schema=schema,
         stored=False,
         validate=validate,
@@ -130,38 +144,45 @@ TOKENREVIEWS = _review(
     "TokenReview",
     {
         "spec": struct(
-            {"token": string("The token."), "audiences": strings("For whom it should be.")},
-            description="Whose token is this?",
+            {
+                "token": string("token is the bearer token."),
+                "audiences": strings("audiences are the intended audiences of the token."),
+            },
+            description="spec is the token to authenticate.",
         ),
         "status": struct(
             {
-                "authenticated": boolean("Whether it is anyone's."),
+                "authenticated": boolean(
+                    "authenticated is true if the token belongs to a known user."
+                ),
                 "user": _USER_INFO,
-                "audiences": strings("For whom it is."),
-                "error": string("Why nobody is known by it."),
+                "audiences": strings("audiences are those audiences that the token is valid for."),
+                "error": string("error is the reason why the token was rejected."),
             },
-            description="The answer.",
+            description="status is the result of the review.",
         ),
     },
 )
 
-_SELF = {"status": struct({"userInfo": _USER_INFO}, description="Who asks.")}
+_SELF = {
+    "status": struct({"userInfo": _USER_INFO}, description="status is the user of the request.")
+}
 SELFSUBJECTREVIEWS = _review(AUTHENTICATION, "selfsubjectreviews", "SelfSubjectReview", _SELF)
 SELFSUBJECTREVIEWS_V1BETA1 = _review(
     AUTHENTICATION, "selfsubjectreviews", "SelfSubjectReview", _SELF, version="v1beta1"
 )
-"""What kubectl 1.27 asks."""
+"""Used by kubectl 1.27."""
 
 _SUBJECT_ACCESS = {
     "spec": struct(
         {
             **_ACCESS,
-            "user": string("The user's name."),
+            "user": string("user is the name of the user."),
             "uid": _UID,
             "groups": _GROUPS,
             "extra": _EXTRA,
         },
-        description="May this user do that?",
+        description="spec is the user and the request to check.",
     ),
     "status": _DECISION,
 }
@@ -184,7 +205,10 @@ SELFSUBJECTACCESSREVIEWS = _review(
     AUTHORIZATION,
     "selfsubjectaccessreviews",
     "SelfSubjectAccessReview",
-    {"spec": struct(_ACCESS, description="May I do that?"), "status": _DECISION},
+    {
+        "spec": struct(_ACCESS, description="spec is the request to check for the current user."),
+        "status": _DECISION,
+    },
     validate=_validate_access,
 )
 SELFSUBJECTRULESREVIEWS = _review(
@@ -192,15 +216,22 @@ SELFSUBJECTRULESREVIEWS = _review(
     "selfsubjectrulesreviews",
     "SelfSubjectRulesReview",
     {
-        "spec": struct({"namespace": string("Where.")}, description="What may I do?"),
+        "spec": struct(
+            {"namespace": string("Where.")},
+            description="spec is the namespace to list the current user's permissions in.",
+        ),
         "status": struct(
             {
-                "resourceRules": array(_RULE, "What may be done to resources."),
-                "nonResourceRules": array(_RULE, "What may be done to other paths."),
-                "incomplete": boolean("Whether there may be more."),
-                "evaluationError": string("What went wrong while that was found out."),
+                "resourceRules": array(_RULE, "resourceRules are the permissions for resources."),
+                "nonResourceRules": array(
+                    _RULE, "nonResourceRules are the permissions for paths that are not resources."
+                ),
+                "incomplete": boolean("incomplete is true if the user may have more permissions."),
+                "evaluationError": string(
+                    "evaluationError is an error that occurred during the check."
+                ),
             },
-            description="The answer.",
+            description="status is the result of the review.",
         ),
     },
 )

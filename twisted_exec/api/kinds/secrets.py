@@ -1,8 +1,8 @@
 """
-Secrets: a machine's ignition, a volume's keys.
+Secrets, such as a machine's ignition or a volume's keys.
 
-What they hold leaves the store only in answers to who may read Secrets: no message about one
-quotes it.  ``stringData`` is how people write them and is never read: it goes into ``data``.
+Their content only leaves the store in answers to users who may read Secrets: no message quotes it.
+``stringData`` is a write-only convenience that is merged into ``data``.
 
 Source: ``k8s.io/api/core/v1`` and ``pkg/apis/core/validation`` of Kubernetes.
 """
@@ -31,7 +31,7 @@ _DOCKER = {
     "kubernetes.io/dockercfg": ".dockercfg",
     "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
 }
-_NEEDED = {
+_REQUIRED = {
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
     **{kind: (key,) for kind, key in _DOCKER.items()},
@@ -41,19 +41,22 @@ _BASIC = "kubernetes.io/basic-auth", ("username", "password")
 
 
 def value_of(secret: Mapping[str, Any], key: str) -> bytes | None:
-    """One of its values, ``None`` when it has no such key."""
+    """Return a decoded value; ``None`` if the key is missing or not base64."""
     text = (secret.get("data") or {}).get(key)
     return None if text is None else _decoded(text)
 
 
 def values_of(secret: Mapping[str, Any]) -> dict[str, bytes]:
-    """All of its values, less those that cannot be read."""
-    found = {key: _decoded(text) for key, text in (secret.get("data") or {}).items()}
-    return {key: value for key, value in found.items() if value is not None}
+    """Return all decoded values, without invalid ones."""
+    decoded = {key: _decoded(text) for key, text in (secret.get("data") or {}).items()}
+    return {key: value for key, value in decoded.items() if value is not None}
 
 
 def _decoded(text: str) -> bytes | None:
-    """As Go reads base64: line ends may be anywhere, other marks may not.  ``None`` for neither."""
+    """
+    Decode base64 as Go does: line breaks are ignored, other characters are not.  ``None`` if
+    invalid.
+    """
     try:
         return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
     except (binascii.Error, ValueError):
@@ -99,9 +102,9 @@ def _validate(secret: Object) -> list[Cause]:
 
 
 def _type_causes(secret: Object) -> Iterator[Cause]:
-    """What a Secret of this type must hold."""
+    """Check the content that the Secret's type requires."""
     kind, data = secret["type"], secret.get("data", {})
-    for key in _NEEDED.get(kind, ()):
+    for key in _REQUIRED.get(kind, ()):
         if key not in data:
             yield fields.required(f"data[{key}]")
     if kind == _BASIC[0] and not any(key in data for key in _BASIC[1]):
@@ -120,26 +123,31 @@ def _changed(new: Object, old: Object) -> list[Cause]:
     if new["type"] != old.get("type", OPAQUE):
         causes.append(fields.invalid("type", new["type"], "field is immutable"))
     if old.get("immutable"):
-        told = "field is immutable when `immutable` is set"
+        problem = "field is immutable when `immutable` is set"
         if not new.get("immutable"):
-            causes.append(fields.forbidden("immutable", told))
+            causes.append(fields.forbidden("immutable", problem))
         if new.get("data", {}) != old.get("data", {}):
-            causes.append(fields.forbidden("data", told))
+            causes.append(fields.forbidden("data", problem))
     return causes
 
 
 SECRETS = Kind(
     resource=Resource("", "v1", "secrets", "Secret"),
     singular="secret",
-    description="Secret holds what not everyone may read, such as a machine's ignition.",
+    description="Secret holds confidential data, such as a machine's ignition.",
     schema={
-        "data": mapping(string("A value, in base64.", format="byte"), "What it holds, in base64."),
-        "stringData": mapping(
-            string("A value, as it is."),
-            "What it shall hold, as text; it is written only, and becomes part of data.",
+        "data": mapping(
+            string("A value in base64.", format="byte"),
+            "data is the content of the secret: base64 values by key.",
         ),
-        "type": string("What programs may expect in it.", default=OPAQUE),
-        "immutable": boolean("Whether what it holds may change no more."),
+        "stringData": mapping(
+            string("A value as plain text."),
+            "stringData is content as plain text. It is write-only, and is merged into data.",
+        ),
+        "type": string(
+            "type is the type of the secret, which determines its keys.", default=OPAQUE
+        ),
+        "immutable": boolean("immutable prevents changes of the content if true."),
     },
     columns=(
         Column("Type", lambda secret: secret.get("type", OPAQUE)),

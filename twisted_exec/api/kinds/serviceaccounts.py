@@ -1,9 +1,8 @@
 """
-ServiceAccounts: programs as users; and how one asks for a token of one.
+ServiceAccounts, the identities of programs, and requests for their tokens.
 
-A ServiceAccount holds nothing that anyone could be known by.  Whoever may create its subresource
-``token`` is given a token, which is written down nowhere: it says of itself whose it is, for whom
-and until when.
+A ServiceAccount contains no credentials.  Users who may create its subresource ``token`` get a
+token, which is not stored: the token itself states its account, its audiences and its expiry.
 
 Sources: ``k8s.io/api/core/v1`` and ``k8s.io/api/authentication/v1``;
 ``pkg/apis/authentication/validation`` of Kubernetes.
@@ -25,15 +24,15 @@ _LONGEST_SECONDS = 1 << 32
 
 _OBJECT = struct(
     {
-        "kind": string("Kind of the referent."),
-        "namespace": string("Namespace of the referent."),
-        "name": string("Name of the referent."),
-        "uid": string("UID of the referent."),
-        "apiVersion": string("API version of the referent."),
-        "resourceVersion": string("The resourceVersion that is meant."),
-        "fieldPath": string("The part of the referent that is meant."),
+        "kind": string("kind is the kind of the referent."),
+        "namespace": string("namespace is the namespace of the referent."),
+        "name": string("name is the name of the referent."),
+        "uid": string("uid is the UID of the referent."),
+        "apiVersion": string("apiVersion is the API version of the referent."),
+        "resourceVersion": string("resourceVersion is the version of the referent."),
+        "fieldPath": string("fieldPath is a part of the referent."),
     },
-    description="An object.",
+    description="A reference to an object.",
     atomic=True,
 )
 
@@ -44,40 +43,43 @@ def _validate_request(request: Object) -> list[Cause]:
     if seconds < SHORTEST_SECONDS:
         return [fields.invalid(where, seconds, "may not specify a duration less than 10 minutes")]
     if seconds > _LONGEST_SECONDS:
-        told = "may not specify a duration larger than 2^32 seconds"
-        return [fields.invalid(where, seconds, told)]
+        problem = "may not specify a duration larger than 2^32 seconds"
+        return [fields.invalid(where, seconds, problem)]
     return []
 
 
 TOKENREQUESTS = Kind(
     resource=Resource(AUTHENTICATION, "v1", "tokenrequests", "TokenRequest"),
     singular="tokenrequest",
-    description="TokenRequest asks for a token of a ServiceAccount; it is answered and not kept.",
+    description="TokenRequest requests a token for a ServiceAccount. It is answered in its status and not stored.",
     schema={
         "spec": struct(
             {
-                "audiences": strings("For whom the token is; the API server's own by default."),
+                "audiences": strings(
+                    "audiences are the intended audiences of the token. Defaults to the API server's."
+                ),
                 "expirationSeconds": integer(
-                    "For how long it is good; it may be less.", default=DEFAULT_SECONDS
+                    "expirationSeconds is the requested lifetime of the token. The server may return a shorter one.",
+                    default=DEFAULT_SECONDS,
                 ),
                 "boundObjectRef": struct(
                     {
-                        "kind": string("Kind of the object: Secret or Node."),
-                        "apiVersion": string("API version of the object."),
-                        "name": string("Name of the object."),
-                        "uid": string("UID of the object."),
+                        "kind": string("kind is the kind of the object: Secret or Node."),
+                        "apiVersion": string("apiVersion is the API version of the object."),
+                        "name": string("name is the name of the object."),
+                        "uid": string("uid is the UID of the object."),
                     },
-                    description="The token is good for as long as this object is there.",
+                    description="boundObjectRef is an object that the token is bound to: deleting the object invalidates the token.",
                 ),
             },
-            description="What kind of token.",
+            description="spec is the requested token.",
         ),
         "status": struct(
             {
-                "token": string("The token."),
-                "expirationTimestamp": moment("Until when it is good."),
+                "token": string("token is the token."),
+                "expirationTimestamp": moment("expirationTimestamp is when the token expires."),
             },
-            description="The answer.",
+            description="status is the result of the request.",
         ),
     },
     stored=False,
@@ -88,16 +90,17 @@ SERVICEACCOUNTS = Kind(
     resource=Resource("", "v1", "serviceaccounts", "ServiceAccount"),
     singular="serviceaccount",
     short_names=("sa",),
-    description="ServiceAccount is a program as a user: who has a token of it acts as it.",
+    description="ServiceAccount is the identity of a program.",
     schema={
         "secrets": array(
-            _OBJECT, "Secrets that whatever runs as this account may use.", keys=["name"]
+            _OBJECT, "secrets are the Secrets that Pods with this account may use.", keys=["name"]
         ),
         "imagePullSecrets": array(
-            reference(), "Secrets by which images are pulled for what runs as this account."
+            reference(),
+            "imagePullSecrets are the Secrets to pull images with for Pods with this account.",
         ),
         "automountServiceAccountToken": boolean(
-            "Whether what runs as this account is given a token of it."
+            "automountServiceAccountToken mounts a token in Pods with this account if true."
         ),
     },
     columns=(

@@ -1,10 +1,10 @@
 """
-Console sessions: who is at which console, now.
+Console sessions: the users that are connected to consoles now.
 
-An API server writes one for each stream that it passes on, and takes it away when the
-stream ends; nobody else makes or changes one.  Whoever deletes one ends the session.  In
-between its writer says every now and then that it is still there, and how much
-has passed; one whose writer says no more is taken away by others.
+An API server creates one for each stream that it forwards, and deletes it when the stream ends;
+sessions are never created or changed otherwise.  Deleting one ends the session.  While a session lasts its
+server regularly renews it and updates the byte counts; other servers delete sessions that are no
+longer renewed.
 """
 
 from __future__ import annotations
@@ -17,42 +17,54 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import integer, moment, string, struct
 
 MODES = ("Drive", "TakeOver", "Watch")
-"""What a session was opened for; who drives at the moment only the machine's end knows."""
+"""Values of ``spec.mode``.  Only the machine's end knows who is driving at the moment."""
 
 _SPEC = struct(
     {
-        "session": string("The session's id, as every hop's audit has it."),
-        "user": string("Whose it is."),
-        "caller": string("Who spoke for the user: a proxy, or who acts as the user."),
-        "machine": string("The machine's name; its namespace is the session's."),
-        "machineResource": string("What the machine is, as PLURAL.GROUP."),
-        "machineUID": string("The machine's uid."),
-        "pool": string("The pool that it runs in."),
+        "session": string("session is the ID of the session, as in the audit log of every hop."),
+        "user": string("user is the name of the user."),
+        "caller": string(
+            "caller is the authenticated caller if it is not the user: a front proxy or an impersonator."
+        ),
+        "machine": string(
+            "machine is the name of the machine, which is in the namespace of the session."
+        ),
+        "machineResource": string(
+            "machineResource is the resource of the machine, in the format PLURAL.GROUP."
+        ),
+        "machineUID": string("machineUID is the UID of the machine."),
+        "pool": string("pool is the pool of the machine."),
         "mode": string(
-            "What it was opened for: to drive, to drive instead of others, or to look on.",
+            "mode is the purpose of the session: Drive, TakeOver (drive instead of another user) or Watch.",
             enum=list(MODES),
         ),
-        "via": string("What was asked for, as RESOURCE/SUBRESOURCE."),
-        "address": string("Where it came from: a host's address."),
-        "protocol": string("How its client speaks."),
-        "agent": string("What its client calls itself."),
-        "replica": string("The API server that passes it on."),
+        "via": string("via is the requested endpoint, in the format RESOURCE/SUBRESOURCE."),
+        "address": string("address is the IP address of the client."),
+        "protocol": string("protocol is the stream protocol of the client."),
+        "agent": string("agent is the user agent of the client."),
+        "replica": string("replica is the API server that forwards the session."),
     },
-    description="What the session is.",
+    description="spec describes the session. It does not change.",
 )
 _STATUS = struct(
     {
-        "bytesToMachine": integer("Bytes that came from the user, framing included."),
-        "bytesToUser": integer("Bytes that came from the machine, framing included."),
-        "renewTime": moment("When its API server last said that it is there."),
-        "leaseDurationSeconds": integer("How long that holds."),
-        "endedBy": string("Who deleted it."),
+        "bytesToMachine": integer(
+            "bytesToMachine is the number of bytes from the user, including framing."
+        ),
+        "bytesToUser": integer(
+            "bytesToUser is the number of bytes from the machine, including framing."
+        ),
+        "renewTime": moment("renewTime is the last time the API server renewed the session."),
+        "leaseDurationSeconds": integer(
+            "leaseDurationSeconds is how long the session remains valid after renewTime."
+        ),
+        "endedBy": string("endedBy is the user who deleted the session."),
     },
-    description="What has become of it.",
+    description="status is the observed state of the session.",
 )
 
 
-def _told(key: str, part: str = "spec", none: str = "<none>") -> Any:
+def _cell(key: str, part: str = "spec", none: str = "<none>") -> Any:
     def read(session: Object) -> str:
         value = session.get(part, {}).get(key)
         return none if value in (None, "") else str(value)
@@ -71,20 +83,20 @@ CONSOLESESSIONS = Kind(
     resource=Resource("console.twisted-exec.dev", "v1alpha1", "consolesessions", "ConsoleSession"),
     singular="consolesession",
     short_names=("sessions",),
-    description="ConsoleSession is one user at the console of one machine; to delete it ends that.",
+    description="ConsoleSession is the connection of one user to the console of one machine. Deleting it ends the connection.",
     schema={"spec": _SPEC, "status": _STATUS},
     columns=(
-        Column("Machine", _told("machine"), "The machine"),
-        Column("User", _told("user"), "Whose session it is"),
-        Column("Mode", _told("mode"), "What it was opened for"),
-        Column("From", _told("address"), "Where it came from"),
-        Column("Protocol", _told("protocol"), "How its client speaks", priority=1),
-        Column("In", _told("bytesToMachine", "status", "0"), "Bytes to the machine", priority=1),
-        Column("Out", _told("bytesToUser", "status", "0"), "Bytes to the user", priority=1),
-        Column("Via", _told("via"), "What was asked for", priority=1),
-        Column("Replica", _told("replica"), "The API server that passes it on", priority=1),
-        Column("Session", _told("session"), "The id in the audit", priority=1),
+        Column("Machine", _cell("machine"), "The machine"),
+        Column("User", _cell("user"), "The user of the session"),
+        Column("Mode", _cell("mode"), "The purpose of the session"),
+        Column("From", _cell("address"), "The address of the client"),
+        Column("Protocol", _cell("protocol"), "The stream protocol of the client", priority=1),
+        Column("In", _cell("bytesToMachine", "status", "0"), "Bytes to the machine", priority=1),
+        Column("Out", _cell("bytesToUser", "status", "0"), "Bytes to the user", priority=1),
+        Column("Via", _cell("via"), "The requested endpoint", priority=1),
+        Column("Replica", _cell("replica"), "The API server that forwards the session", priority=1),
+        Column("Session", _cell("session"), "The session ID in the audit log", priority=1),
     ),
     fields={f"spec.{key}": _selected(key) for key in ("machine", "machineUID", "user", "replica")},
-    server_made="a console session is made by opening a console, and only the server changes it",
+    server_made="console sessions are created by opening a console, and only the server changes them",
 )

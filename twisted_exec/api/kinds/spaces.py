@@ -1,15 +1,16 @@
 """
 Spaces and their providers: the registry of control planes.
 
-Fields and their defaults are upstream's, and so is their spelling, which is three ways at once.  Ours are: the
-``status`` subresource, conditions, ``observedGeneration``, the types ``local`` and ``clusterprofile``,
-``parameters`` and the secrets of imported Spaces in ``spec``; and that what may not change cannot be taken away and
-then set anew either.
+Fields, defaults and spelling (in three styles) are upstream's.  Our additions are the ``status``
+subresource, conditions, ``observedGeneration``, the types ``local`` and ``clusterprofile``,
+``parameters``, and the Secrets of imported Spaces in ``spec``.  Also, an immutable field cannot be
+removed and set anew.
 
-What only an object's own namespace can tell is checked by our API server; a CustomResourceDefinition cannot say
-it, and the Space Manager tells of it in conditions.
+Our API server also checks rules that depend on the object's namespace; a CustomResourceDefinition
+cannot express these, so the Space Manager reports violations in conditions.
 
-Source: ``kubestellar/kubestellar``, ``space-framework/pkg/apis/space/v1alpha1`` as of December 2023.
+Source: ``kubestellar/kubestellar``, ``space-framework/pkg/apis/space/v1alpha1`` as of December
+2023.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from twisted_exec.api.schema import (
 )
 
 LONGEST_PROVIDER_NAME = 63 - len(spaces.NAMESPACE_PREFIX)
-"""A namespace is called after it."""
+"""The name becomes part of a namespace's name."""
 LONGEST_NAME = 63
-"""Of a Space: it is the value of a label of its Secrets."""
+"""The name becomes a label value of the Space's Secrets."""
 SPACE_NAME: Schema = {"maxLength": LONGEST_NAME}
 PROVIDER_NAME: Schema = {
     "maxLength": LONGEST_PROVIDER_NAME,
     "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
 }
-"""What :func:`space_name` and :func:`provider_name` ask for besides a DNS subdomain, as a schema."""
+"""The rules of :func:`space_name` and :func:`provider_name` beyond a DNS subdomain, as schemas."""
 _MOST_PARAMETERS, _LONGEST_PARAMETER = 32, 1024
 
 _PROVIDER, _TYPE, _PARAMETERS = "SpaceProviderDescName", "Type", "parameters"
@@ -57,7 +58,7 @@ def _imported(spec: Spec) -> bool:
 def _imported_only(key: str) -> Rule:
     return Rule(
         key,
-        "only an imported Space says where its Secrets are; others have theirs in status",
+        "only an imported Space names its Secrets in spec; the manager sets those of others in status",
         f"self.{_TYPE} == '{spaces.IMPORTED}' || !has(self.{key})",
         lambda spec: _imported(spec) or key not in spec,
     )
@@ -74,29 +75,29 @@ def _named(key: str) -> Rule:
 
 
 def _secret(description: str) -> Schema:
-    """As ``SecretReference`` of Kubernetes."""
-    name = string("Name of the Secret.", maxLength=253)
-    namespace = string("Namespace of the Secret.", maxLength=63)
+    """Return the schema of a ``SecretReference`` of Kubernetes."""
+    name = string("name is the name of the Secret.", maxLength=253)
+    namespace = string("namespace is the namespace of the Secret.", maxLength=63)
     return struct({"name": name, "namespace": namespace}, description=description, atomic=True)
 
 
 SPACE_RULES = (
     Rule(
         _PROVIDER,
-        "a managed or unmanaged Space needs the name of its SpaceProviderDesc",
+        "must name the SpaceProviderDesc of a managed or unmanaged Space",
         f"self.{_TYPE} == '{spaces.IMPORTED}' || (has(self.{_PROVIDER}) && self.{_PROVIDER} != '')",
         lambda spec: _imported(spec) or bool(spec.get(_PROVIDER)),
         missing=True,
     ),
     Rule(
         _PROVIDER,
-        "an imported Space has no SpaceProviderDesc",
+        "must be empty for an imported Space",
         f"self.{_TYPE} != '{spaces.IMPORTED}' || !has(self.{_PROVIDER}) || self.{_PROVIDER} == ''",
         lambda spec: not (_imported(spec) and spec.get(_PROVIDER)),
     ),
     Rule(
         _PARAMETERS,
-        "only a managed Space is made with parameters",
+        "only allowed for a managed Space",
         f"self.{_TYPE} == '{spaces.MANAGED}' || !has(self.{_PARAMETERS})"
         f" || self.{_PARAMETERS}.size() == 0",
         lambda spec: spec.get(_TYPE) == spaces.MANAGED or not spec.get(_PARAMETERS),
@@ -107,7 +108,7 @@ SPACE_RULES = (
 SPACE_FIXED = (
     Fixed(_TYPE, "Type is immutable"),
     Fixed(_PROVIDER, "SpaceProviderDescName is immutable", "''"),
-    Fixed(_PARAMETERS, "parameters are immutable: a Space is made with them", "{}"),
+    Fixed(_PARAMETERS, "parameters are immutable: they only apply when a Space is created", "{}"),
 )
 PROVIDER_RULES = (
     Rule(
@@ -127,125 +128,146 @@ PROVIDER_FIXED = (Fixed("ProviderType", "space provider type is immutable"),)
 _SPACE_SPEC = struct(
     {
         _PROVIDER: string(
-            "The SpaceProviderDesc that it is of; it cannot be changed. None for an imported one.",
+            f"{_PROVIDER} is the name of the Space's SpaceProviderDesc. Empty for an imported Space. It is immutable.",
             maxLength=253,
         ),
         _TYPE: string(
-            "Whether it is made by us (managed), found (unmanaged) or given to us (imported); it "
-            "cannot be changed.",
+            "Type is managed if the manager creates and deletes the control plane, unmanaged if it was "
+            "discovered at its provider, or imported if a user supplies its kubeconfig. It is immutable.",
             enum=list(spaces.TYPES),
             default=spaces.MANAGED,
         ),
         "accessscopetype": string(
-            "From where it is to be reached: within the cluster that hosts it, from outside, or both.",
+            "accessscopetype is the location of clients: InCluster (the hosting cluster), External, or Both.",
             enum=list(spaces.SCOPES),
             default=spaces.BOTH,
         ),
         _PARAMETERS: {
             **mapping(
                 string(maxLength=_LONGEST_PARAMETER),
-                "What a managed one is made with; which there are says its provider. They cannot be "
-                "changed.",
+                "parameters are options for the creation of a managed Space. Each provider type defines its "
+                "own. They are immutable.",
             ),
             "maxProperties": _MOST_PARAMETERS,
         },
         "inClusterSecretRef": _secret(
-            "Where the kubeconfig of an imported one is, as seen from within; in its own namespace."
+            "inClusterSecretRef is the Secret with the kubeconfig of an imported Space for clients in the hosting "
+            "cluster. It must be in the Space's namespace."
         ),
         "externalSecretRef": _secret(
-            "Where the kubeconfig of an imported one is, as seen from outside; in its own namespace."
+            "externalSecretRef is the Secret with the kubeconfig of an imported Space for external clients. It must "
+            "be in the Space's namespace."
         ),
     },
     required=[_TYPE],
-    description="What the Space shall be.",
+    description="spec is the desired state of the Space.",
 )
 _ENDPOINT = struct(
     {
-        "viewpoint": string("From where it is seen.", enum=list(spaces.VIEWPOINTS)),
-        "server": string("The URL of its API server."),
-        "certificateAuthorityData": string(
-            "What its certificate is checked with, as PEM in base64.", format="byte"
+        "viewpoint": string(
+            "viewpoint is the location of the clients that the endpoint is for: InCluster or External.",
+            enum=list(spaces.VIEWPOINTS),
         ),
-        "tlsServerName": string("The name in its certificate, where that is not the URL's."),
+        "server": string("server is the URL of the API server."),
+        "certificateAuthorityData": string(
+            "certificateAuthorityData is the CA bundle of the API server, PEM in base64.",
+            format="byte",
+        ),
+        "tlsServerName": string(
+            "tlsServerName is the name in the API server's certificate if it differs from the URL's host."
+        ),
     },
     required=["viewpoint"],
 )
 _SPACE_STATUS = struct(
     {
         "Phase": string(
-            "What it is, in short.",
+            "Phase is a summary of the conditions.",
             enum=[spaces.INITIALIZING, spaces.NOT_READY, spaces.READY],
         ),
-        "inClusterSecretRef": _secret("The Secret with its kubeconfig, as seen from within."),
-        "externalSecretRef": _secret("The Secret with its kubeconfig, as seen from outside."),
+        "inClusterSecretRef": _secret(
+            "inClusterSecretRef is the Secret with the kubeconfig for clients in the hosting cluster."
+        ),
+        "externalSecretRef": _secret(
+            "externalSecretRef is the Secret with the kubeconfig for external clients."
+        ),
         spaces.ENDPOINTS: array(
             _ENDPOINT,
-            "What of its kubeconfigs is no secret, for users who come as themselves.",
+            f"{spaces.ENDPOINTS} are the public parts of the kubeconfigs, for users with credentials of their own.",
             keys=["viewpoint"],
         ),
         "physicalSpace": struct(
             {
-                "name": string("Its name, as its provider calls it."),
-                "parent": string("Where it lies, in the provider's words; empty for the default."),
-                "found": boolean("It was there at least once."),
+                "name": string("name is the name of the physical space at its provider."),
+                "parent": string(
+                    "parent is the location of the physical space at its provider; empty for the default."
+                ),
+                "found": boolean("found is true once the physical space has been observed."),
             },
             required=["name"],
-            description="What it stands for: written before it is asked for, and not changed by "
-            "annotations any more.",
+            description="physicalSpace identifies the physical space at its provider. It is set before the "
+            "physical space is created; after that, annotations have no effect on it.",
         ),
-        "physicalUID": string("Tells what it stands for from another one of that name."),
+        "physicalUID": string(
+            "physicalUID distinguishes the physical space from others that had the same name."
+        ),
         "rotated": string(
-            "The value of the annotation space.twisted-exec.dev/rotate that was answered last."
+            "rotated is the last processed value of the annotation space.twisted-exec.dev/rotate."
         ),
         "credentialsExpireTime": moment(
-            "When the first of its credentials ends, if that is known."
+            "credentialsExpire is the earliest expiry of the credentials, if known."
         ),
-        "observedGeneration": integer("The metadata.generation that this was made from."),
+        "observedGeneration": integer(
+            "observedGeneration is the metadata.generation that the status is based on."
+        ),
         "conditions": METAV1_CONDITIONS,
     },
-    description="What the Space is.",
+    description="status is the observed state of the Space.",
 )
 _PROVIDER_SPEC = struct(
     {
         "ProviderType": string(
-            "What sort of provider it is; it cannot be changed.", enum=list(spaces.PROVIDER_TYPES)
+            "ProviderType is the type of the provider. It is immutable.",
+            enum=list(spaces.PROVIDER_TYPES),
         ),
         "SpacePrefixForDiscovery": string(
-            "Which physical spaces become unmanaged Spaces: a prefix of their names, or a pattern "
-            "with *, ? and [...]. Empty and * are all.",
+            "SpacePrefixForDiscovery selects the physical spaces to discover as unmanaged Spaces: a prefix of their "
+            "names, or a pattern with *, ? and [...]. Empty and * select all.",
             maxLength=253,
         ),
-        "secretRef": _secret("The Secret with the provider's credentials."),
+        "secretRef": _secret("secretRef is the Secret with the credentials for the provider."),
     },
     required=["ProviderType"],
-    description="What provider it is.",
+    description="spec is the desired state of the provider.",
 )
 _PROVIDER_STATUS = struct(
     {
         "Phase": string(
-            "Ready once its physical spaces were listed.",
+            "Phase is Ready once the physical spaces have been listed.",
             enum=[spaces.INITIALIZING, spaces.READY],
             default=spaces.INITIALIZING,
         ),
-        "spaces": integer("How many Spaces it has."),
+        "spaces": integer("spaces is the number of the provider's Spaces."),
         "place": string(
-            "Where its physical spaces are, when they are on a manager's host: the id of a state directory, and where "
-            "that lay."
+            "place identifies the state directory of physical spaces that are on a manager's host: its ID, host and "
+            "path."
         ),
-        "observedGeneration": integer("The metadata.generation that this was made from."),
+        "observedGeneration": integer(
+            "observedGeneration is the metadata.generation that the status is based on."
+        ),
         "conditions": METAV1_CONDITIONS,
     },
-    description="What became of it.",
+    description="status is the observed state of the provider.",
 )
 
 
 def space_name(name: str) -> list[str]:
-    """A DNS subdomain that fits into a label, and so into the names of its Secrets."""
+    """Check a Space's name: a DNS subdomain that fits into a label value."""
     return _bounded(name, LONGEST_NAME) or names.dns_subdomain(name)
 
 
 def provider_name(name: str) -> list[str]:
-    """A DNS label that its namespace can be called after."""
+    """Check a provider's name: a DNS label that fits into the name of its namespace."""
     return _bounded(name, LONGEST_PROVIDER_NAME) or names.dns_label(name)
 
 
@@ -254,24 +276,26 @@ def _bounded(name: str, limit: int) -> list[str]:
 
 
 def _validate_space(space: Object) -> list[Cause]:
-    found = cel_rules.broken(SPACE_RULES, space)
-    found += _reference_causes(space["spec"], _OWN_SECRETS)
-    return found or list(_place_causes(space))
+    violations = cel_rules.broken(SPACE_RULES, space)
+    violations += _reference_causes(space["spec"], _OWN_SECRETS)
+    return violations or list(_place_causes(space))
 
 
 def _place_causes(space: Object) -> Iterator[Cause]:
-    """What its namespace must be, and that of its Secrets."""
+    """Check the namespaces of a Space and its Secrets."""
     spec, namespace = space["spec"], space["metadata"]["namespace"]
     provider = spec.get(_PROVIDER)
     if provider and namespace != spaces.namespace_of(provider):
-        told = f"its Spaces are in the namespace {spaces.namespace_of(provider)}"
-        yield fields.invalid(f"spec.{_PROVIDER}", provider, told)
+        problem = (
+            f"Spaces of this provider must be in the namespace {spaces.namespace_of(provider)}"
+        )
+        yield fields.invalid(f"spec.{_PROVIDER}", provider, problem)
     for key in _OWN_SECRETS:
-        # Who may write Spaces here need not be allowed to use the Secrets of elsewhere.
+        # Users who may write Spaces here may lack access to Secrets in other namespaces.
         elsewhere = spec.get(key, {}).get("namespace") or namespace
         if elsewhere != namespace:
-            told = f"must be the Space's own namespace, {namespace}"
-            yield fields.invalid(f"spec.{key}.namespace", elsewhere, told)
+            problem = f"must be the Space's own namespace, {namespace}"
+            yield fields.invalid(f"spec.{key}.namespace", elsewhere, problem)
 
 
 def _reference_causes(spec: Spec, keys: tuple[str, ...]) -> Iterator[Cause]:
@@ -281,44 +305,49 @@ def _reference_causes(spec: Spec, keys: tuple[str, ...]) -> Iterator[Cause]:
 
 
 def _validate_provider(provider: Object) -> list[Cause]:
-    found = cel_rules.broken(PROVIDER_RULES, provider)
-    return [*found, *_reference_causes(provider["spec"], ("secretRef",))]
+    violations = cel_rules.broken(PROVIDER_RULES, provider)
+    return [*violations, *_reference_causes(provider["spec"], ("secretRef",))]
 
 
 SPACES = Kind(
     resource=spaces.SPACES,
     singular="space",
     short_names=("spa",),
-    description="Space is a control plane: something that answers as an API server does.",
+    description="Space represents a control plane, which is anything that answers like an API server.",
     schema={
         "spec": cel_rules.with_rules(_SPACE_SPEC, (*SPACE_RULES, *SPACE_FIXED)),
         "status": _SPACE_STATUS,
     },
     required=("spec",),
     columns=(
-        column("Type", ".spec.Type", "Made by us, found, or given to us"),
-        column("Provider", f".spec.{_PROVIDER}", "The SpaceProviderDesc that it is of"),
-        column("Phase", ".status.Phase", "What it is, in short"),
+        column("Type", ".spec.Type", "managed, unmanaged or imported"),
+        column("Provider", f".spec.{_PROVIDER}", "The SpaceProviderDesc of the Space"),
+        column("Phase", ".status.Phase", "Summary of the conditions"),
         column(
             "Credentials",
             condition(spaces.CREDENTIALS_VALID),
-            "Whether its API server accepts its credentials",
+            "Whether the API server accepts the credentials",
         ),
         column(
             "Reachable",
             condition(spaces.PROVIDER_REACHABLE),
-            "Whether its provider answers",
+            "Whether the provider is reachable",
             wide=True,
         ),
-        column("Synced", condition(spaces.SYNCED), "Whether all was done for it", wide=True),
-        column("Scope", ".spec.accessscopetype", "From where it is to be reached", wide=True),
+        column(
+            "Synced",
+            condition(spaces.SYNCED),
+            "Whether the manager has applied the spec",
+            wide=True,
+        ),
+        column("Scope", ".spec.accessscopetype", "The location of clients", wide=True),
         column(
             "Server",
             f'.status.{spaces.ENDPOINTS}[?(@.viewpoint=="{spaces.EXTERNAL}")].server',
-            "Its API server, as seen from outside",
+            "The API server's URL for external clients",
             wide=True,
         ),
-        column("Message", TROUBLE, "What is the matter", wide=True),
+        column("Message", TROUBLE, "Message of the first condition that is not True", wide=True),
     ),
     has_status=True,
     counts_generation=True,
@@ -332,31 +361,33 @@ SPACEPROVIDERDESCS = Kind(
     resource=spaces.PROVIDERS,
     singular="spaceproviderdesc",
     short_names=("spd",),
-    description="SpaceProviderDesc is what has Spaces made, and lists them.",
+    description="SpaceProviderDesc describes a provider, which creates and lists control planes.",
     schema={
         "spec": cel_rules.with_rules(_PROVIDER_SPEC, (*PROVIDER_RULES, *PROVIDER_FIXED)),
         "status": _PROVIDER_STATUS,
     },
     required=("spec",),
     columns=(
-        column("Type", ".spec.ProviderType", "What sort of provider it is"),
-        column("Phase", ".status.Phase", "Ready once its physical spaces were listed"),
-        column("Reachable", condition(spaces.PROVIDER_REACHABLE), "Whether it answers"),
-        column("Spaces", ".status.spaces", "How many Spaces it has"),
+        column("Type", ".spec.ProviderType", "The type of the provider"),
+        column("Phase", ".status.Phase", "Ready once the physical spaces have been listed"),
+        column(
+            "Reachable", condition(spaces.PROVIDER_REACHABLE), "Whether the provider is reachable"
+        ),
+        column("Spaces", ".status.spaces", "The number of Spaces"),
         column(
             "Credentials",
             condition(spaces.CREDENTIALS_VALID),
-            "Whether it accepts its credentials",
+            "Whether the provider accepts the credentials",
             wide=True,
         ),
         column(
             "Discovers",
             ".spec.SpacePrefixForDiscovery",
-            "Which physical spaces become Spaces",
+            "The physical spaces to discover",
             wide=True,
         ),
-        column("Secret", ".spec.secretRef.name", "Where its credentials are", wide=True),
-        column("Message", TROUBLE, "What is the matter", wide=True),
+        column("Secret", ".spec.secretRef.name", "The Secret with the credentials", wide=True),
+        column("Message", TROUBLE, "Message of the first condition that is not True", wide=True),
     ),
     has_status=True,
     counts_generation=True,

@@ -1,8 +1,8 @@
 """
-Volumes, the classes that they come in and the pools that have them.
+Volumes, volume classes and volume pools.
 
-A poollet attaches the Volumes that its machines name.  Nothing here makes them: that is for
-a volume poollet, or for whoever writes the status by hand.
+A poollet attaches the Volumes that its machines name.  Nothing here provisions them: a volume
+poollet does, or an operator by writing the status.
 
 Source: ironcore ``api/storage/v1alpha1`` and ``internal/apis/storage/validation``.
 """
@@ -37,65 +37,85 @@ from twisted_exec.api.schema import (
 )
 
 VERSION = "v1alpha1"
-_RESOURCES = mapping(quantity(), "How much of what: storage, tps, iops.")
+_RESOURCES = mapping(quantity(), "resources are the quantities of storage, tps and iops.")
 _NEED_A_CLASS = ("volumePoolSelector", "volumePoolRef", "resources", "tolerations")
 
 _SPEC = struct(
     {
         "volumeClassRef": reference(
-            description="Its VolumeClass; empty: a program outside provides it."
+            description="volumeClassRef is the VolumeClass of the volume. Empty if an external program provisions it."
         ),
         "volumePoolSelector": mapping(
-            string(), "Labels of pools that may have the volume.", atomic=True
+            string(),
+            "volumePoolSelector selects the pools that may hold the volume, by labels.",
+            atomic=True,
         ),
         "volumePoolRef": reference(
-            description="The VolumePool that has it; once set it cannot be changed."
+            description="volumePoolRef is the VolumePool that holds the volume. It is immutable once set."
         ),
-        "claimRef": claim("Whose it is: the Machine that uses it."),
+        "claimRef": claim("claimRef is the Machine that uses the volume."),
         "resources": _RESOURCES,
-        "unclaimable": boolean("Whether nobody may claim it."),
+        "unclaimable": boolean("unclaimable prevents claims of the volume if true."),
         "tolerations": TOLERATIONS,
         "encryption": struct(
-            {"secretRef": reference(description="The Secret with the key.")},
+            {
+                "secretRef": reference(
+                    description="secretRef is the Secret with the encryption key."
+                )
+            },
             required=["secretRef"],
-            description="How it is encrypted; it cannot be changed.",
+            description="encryption configures the encryption of the volume. It is immutable.",
         ),
         "dataSource": struct(
             {
-                "volumeSnapshotRef": reference(description="A VolumeSnapshot."),
+                "volumeSnapshotRef": reference(
+                    description="volumeSnapshotRef is a VolumeSnapshot to restore."
+                ),
                 "osImage": struct(
                     {
-                        "image": string("The image."),
-                        "architecture": string("Of which architecture."),
+                        "image": string("image is the reference of the image."),
+                        "architecture": string(
+                            "architecture is the CPU architecture of the image."
+                        ),
                     },
-                    description="An image of an operating system.",
+                    description="osImage is an operating system image to copy.",
                 ),
             },
-            description="What it begins as.",
+            description="dataSource is the initial content of the volume.",
         ),
     },
-    description="What the volume shall be.",
+    description="spec is the desired state of the volume.",
 )
 
 _STATUS = struct(
     {
-        "volumeID": string("TYPE://ID, as its provider knows it."),
-        "state": string("What it is.", enum=["Pending", "Available", "Error"]),
-        "lastStateTransitionTime": moment("When its state changed last."),
+        "volumeID": string(
+            "volumeID is the ID of the volume at its provider, in the format TYPE://ID."
+        ),
+        "state": string(
+            "state is the state of the volume.", enum=["Pending", "Available", "Error"]
+        ),
+        "lastStateTransitionTime": moment(
+            "lastStateTransitionTime is the last time the state changed."
+        ),
         "access": struct(
             {
-                "secretRef": reference(description="The Secret with the credentials."),
-                "driver": string("Which driver attaches it."),
-                "handle": string("What the driver knows it by."),
-                "volumeAttributes": mapping(string(), "What else the driver needs."),
+                "secretRef": reference(
+                    description="secretRef is the Secret with the credentials for access."
+                ),
+                "driver": string("driver is the driver that attaches the volume."),
+                "handle": string("handle is the driver's identifier of the volume."),
+                "volumeAttributes": mapping(
+                    string(), "volumeAttributes are additional parameters for the driver."
+                ),
             },
             required=["driver", "handle"],
-            description="How a machine gets at it.",
+            description="access describes how a machine accesses the volume.",
         ),
         "conditions": CONDITIONS,
         "resources": _RESOURCES,
     },
-    description="What the volume is.",
+    description="status is the observed state of the volume.",
 )
 
 
@@ -112,61 +132,71 @@ def _image(volume: Object) -> str:
 def _validate_volume(volume: Object) -> list[Cause]:
     spec = volume.get("spec", {})
     source = spec.get("dataSource", {})
-    found = list(validation.reference(spec, "volumeClassRef", "spec.volumeClassRef"))
+    problems = list(validation.reference(spec, "volumeClassRef", "spec.volumeClassRef"))
     if "volumeClassRef" in spec:
-        found += validation.labels(spec.get("volumePoolSelector", {}), "spec.volumePoolSelector")
-        found += validation.reference(spec, "volumePoolRef", "spec.volumePoolRef")
-        found += validation.positive(spec.get("resources", {}), "storage", "spec.resources")
+        problems += validation.labels(spec.get("volumePoolSelector", {}), "spec.volumePoolSelector")
+        problems += validation.reference(spec, "volumePoolRef", "spec.volumePoolRef")
+        problems += validation.positive(spec.get("resources", {}), "storage", "spec.resources")
     else:
-        given = [key for key in _NEED_A_CLASS if key in spec]
-        given += ["dataSource.osImage"] if "osImage" in source else []
-        told = "must not specify if volume class is empty"
-        found += [fields.forbidden(f"spec.{key}", told) for key in given]
+        present = [key for key in _NEED_A_CLASS if key in spec]
+        present += ["dataSource.osImage"] if "osImage" in source else []
+        problem = "must not specify if volume class is empty"
+        problems += [fields.forbidden(f"spec.{key}", problem) for key in present]
     if spec.get("unclaimable") and "claimRef" in spec:
-        found.append(fields.forbidden("spec.claimRef", "cannot specify unclaimable and claimRef"))
-    found += validation.reference(spec, "claimRef", "spec.claimRef")
-    found += validation.reference(
+        problems.append(
+            fields.forbidden("spec.claimRef", "cannot specify unclaimable and claimRef")
+        )
+    problems += validation.reference(spec, "claimRef", "spec.claimRef")
+    problems += validation.reference(
         spec.get("encryption", {}), "secretRef", "spec.encryption.secretRef"
     )
     if "volumeSnapshotRef" in source and "osImage" in source:
-        told = "must only specify one volume data source"
-        found.append(fields.forbidden("spec.dataSource.osImage", told))
-    found += validation.reference(source, "volumeSnapshotRef", "spec.dataSource.volumeSnapshotRef")
-    return found
+        problem = "must only specify one volume data source"
+        problems.append(fields.forbidden("spec.dataSource.osImage", problem))
+    problems += validation.reference(
+        source, "volumeSnapshotRef", "spec.dataSource.volumeSnapshotRef"
+    )
+    return problems
 
 
 def _volume_changed(new: Object, old: Object) -> list[Cause]:
     after, before = new.get("spec", {}), old.get("spec", {})
-    found: list[Cause] = []
+    problems: list[Cause] = []
     for key in ("volumeClassRef", "encryption"):
-        found += validation.unchanged(after.get(key), before.get(key), f"spec.{key}")
+        problems += validation.unchanged(after.get(key), before.get(key), f"spec.{key}")
     key = "volumePoolRef"
-    found += validation.set_once(after.get(key), before.get(key), f"spec.{key}")
-    return found
+    problems += validation.set_once(after.get(key), before.get(key), f"spec.{key}")
+    return problems
 
 
 _OLDER_SPEC = {
-    "image": string("An image that it begins as."),
-    "imagePullSecretRef": reference(description="The Secret to get the image with."),
+    "image": string("image is an image to copy into the volume."),
+    "imagePullSecretRef": reference(
+        description="imagePullSecretRef is the Secret to pull the image with."
+    ),
 }
 _OLDER_STATUS = {
-    "phase": string("Whose it is.", enum=["Unbound", "Pending", "Bound"]),
-    "lastPhaseTransitionTime": moment("When its phase changed last."),
+    "phase": string(
+        "phase is Bound while a Machine claims the volume.", enum=["Unbound", "Pending", "Bound"]
+    ),
+    "lastPhaseTransitionTime": moment(
+        "lastPhaseTransitionTime is the last time the phase changed."
+    ),
 }
 
 
 def volumes(domain: str, *, older: bool = False) -> Kind:
     """
-    Volumes of the group ``storage.DOMAIN``.
+    Return Volumes in the group ``storage.DOMAIN``.
 
-    :param older: with what onmetal-api v0.1 has besides.
+    :param older: include the fields of onmetal-api v0.1.
     """
     spec = extend_schema(_SPEC, _OLDER_SPEC if older else {})
     status = extend_schema(_STATUS, _OLDER_STATUS if older else {})
     return Kind(
         resource=Resource(f"storage.{domain}", VERSION, "volumes", "Volume"),
         singular="volume",
-        description="Volume is a disk that machines can be given.",
+        description="Volume is a disk that can be attached to machines.",
         schema={"spec": spec, "status": status},
         columns=(
             Column("VolumePoolRef", lambda volume: _referent("volumePoolRef", volume) or "<none>"),
@@ -187,11 +217,11 @@ def volumes(domain: str, *, older: bool = False) -> Kind:
 
 
 def _class_causes(volume_class: Object) -> list[Cause]:
-    given = volume_class.get("capabilities", {})
-    found: list[Cause] = []
-    for key in {"tps": None, "iops": None, **given}:
-        found += validation.positive(given, key, "capabilities")
-    return found
+    capabilities = volume_class.get("capabilities", {})
+    problems: list[Cause] = []
+    for key in {"tps": None, "iops": None, **capabilities}:
+        problems += validation.positive(capabilities, key, "capabilities")
+    return problems
 
 
 def _class_changed(new: Object, old: Object) -> list[Cause]:
@@ -204,17 +234,21 @@ def _capability(key: str) -> Column:
 
 
 def volumeclasses(domain: str) -> Kind:
-    """VolumeClasses of the group ``storage.DOMAIN``."""
+    """Return VolumeClasses in the group ``storage.DOMAIN``."""
     return Kind(
         resource=Resource(
             f"storage.{domain}", VERSION, "volumeclasses", "VolumeClass", namespaced=False
         ),
         singular="volumeclass",
-        description="VolumeClass is a kind of volumes.",
+        description="VolumeClass describes the capabilities of a class of volumes.",
         schema={
-            "capabilities": mapping(quantity(), "What a volume of this class can do."),
+            "capabilities": mapping(
+                quantity(), "capabilities are the capabilities of the class, such as tps and iops."
+            ),
             "resizePolicy": string(
-                "Whether its volumes can grow.", enum=["Static", "ExpandOnly"], default="Static"
+                "resizePolicy determines whether volumes of the class can grow.",
+                enum=["Static", "ExpandOnly"],
+                default="Static",
             ),
         },
         columns=(_capability("tps"), _capability("iops")),
@@ -236,31 +270,40 @@ def _classes(pool: Object) -> str:
 
 
 def volumepools(domain: str) -> Kind:
-    """VolumePools of the group ``storage.DOMAIN``."""
+    """Return VolumePools in the group ``storage.DOMAIN``."""
     return Kind(
         resource=Resource(
             f"storage.{domain}", VERSION, "volumepools", "VolumePool", namespaced=False
         ),
         singular="volumepool",
-        description="VolumePool is what has volumes.",
+        description="VolumePool holds volumes.",
         schema={
             "spec": struct(
-                {"providerID": string("Identifies the pool to its provider."), "taints": TAINTS},
-                description="What the pool shall be.",
+                {
+                    "providerID": string("providerID is the ID of the pool at its provider."),
+                    "taints": TAINTS,
+                },
+                description="spec is the desired state of the pool.",
             ),
             "status": struct(
                 {
                     "state": string(
-                        "What the pool is.", enum=["Available", "Pending", "Unavailable"]
+                        "state is the state of the pool.",
+                        enum=["Available", "Pending", "Unavailable"],
                     ),
                     "conditions": CONDITIONS,
                     "availableVolumeClasses": array(
-                        reference(), "The VolumeClasses that it has volumes of."
+                        reference(),
+                        "availableVolumeClasses are the VolumeClasses that the pool supports.",
                     ),
-                    "capacity": mapping(quantity(), "What it has in all."),
-                    "allocatable": mapping(quantity(), "What is left of it."),
+                    "capacity": mapping(
+                        quantity(), "capacity is the total of the pool's resources."
+                    ),
+                    "allocatable": mapping(
+                        quantity(), "allocatable is the part of capacity that is not in use."
+                    ),
                 },
-                description="What the pool is.",
+                description="status is the observed state of the pool.",
             ),
         },
         columns=(Column("VolumeClasses", _classes),),
@@ -271,5 +314,5 @@ def volumepools(domain: str) -> Kind:
 
 
 def kinds(domain: str, *, older: bool = False) -> tuple[Kind, ...]:
-    """Everything in the group ``storage.DOMAIN``."""
+    """Return all kinds in the group ``storage.DOMAIN``."""
     return volumes(domain, older=older), volumeclasses(domain), volumepools(domain)

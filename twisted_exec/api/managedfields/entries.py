@@ -1,10 +1,10 @@
 """
-The entries of ``metadata.managedFields``: who has which fields, as of when.
+Entries of ``metadata.managedFields``: the fields of each manager, and their times.
 
-An entry is kept per manager, operation, API version and subresource (for an
-apply whatever the version).  In the store and in memory the sets of fields are
-the same trees (:mod:`twisted_exec.api.managedfields.fieldset`), so that an entry that a write
-leaves alone is neither decoded nor copied.
+There is one entry per manager, operation, API version and subresource (for an apply, whatever the
+version).  In the store and in memory the field sets have the same representation
+(:mod:`twisted_exec.api.managedfields.fieldset`), so that an entry that a write leaves alone is neither decoded
+nor copied.
 
 Source: ``k8s.io/apimachinery/pkg/util/managedfields/internal``.
 """
@@ -22,8 +22,8 @@ from twisted_exec.api.managedfields.fieldset import FieldSet
 APPLY, UPDATE = "Apply", "Update"
 
 _TEXTS = ("manager", "operation", "apiVersion", "time", "fieldsType", "subresource")
-_LONGEST_NAME = 128
-_MOST_UPDATE_ENTRIES = 10
+_MAX_NAME_LENGTH = 128
+_MAX_UPDATE_ENTRIES = 10
 _BUCKET = "ancient-changes"
 _NOBODY = "unknown"
 
@@ -31,9 +31,9 @@ _NOBODY = "unknown"
 @dataclass(frozen=True)
 class Writer:
     """
-    Who writes, through what, and when.
+    The origin of one write.
 
-    :param manager: name of the program; empty is nobody in particular.
+    :param manager: name of the program; empty if unknown.
     :param subresource: ``status``, or empty.
     :param now: seconds since the epoch.
     """
@@ -45,7 +45,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Manager:
-    """What tells entries apart.  ``api_version`` is empty for an apply."""
+    """The identity of an entry.  ``api_version`` is empty for an apply."""
 
     name: str
     operation: str
@@ -55,7 +55,7 @@ class Manager:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a manager has.  ``time`` is a timestamp, or empty."""
+    """The fields of one manager.  ``time`` is a timestamp, or empty."""
 
     fields: FieldSet
     time: str = ""
@@ -66,46 +66,48 @@ Managed = dict[Manager, Entry]
 
 def decode(raw: Any, api_version: str) -> Managed:
     """
-    Read ``metadata.managedFields``.
+    Decode ``metadata.managedFields`` from a client.
 
-    Entries of other API versions are left out: no such version is served, so
-    nobody could tell what their fields are.
+    Entries of other API versions are left out: no other version is served, so their fields mean
+    nothing here.
 
-    :raises ValueError: it is not what its type says.
+    :raises ValueError: the value is not a valid list of entries.
     """
     if not isinstance(raw, list):
         raise ValueError("managedFields is a list")
-    found: Managed = {}
+    managed: Managed = {}
     for entry in raw:
         manager, read = _decode_entry(entry)
         if entry["apiVersion"] == api_version:
-            found[manager] = read
-    return found
+            managed[manager] = read
+    return managed
 
 
 def _decode_entry(entry: Any) -> tuple[Manager, Entry]:
-    told = {key: _text(entry, key) for key in _TEXTS}
-    if told["operation"] not in (APPLY, UPDATE):
+    texts = {key: _text(entry, key) for key in _TEXTS}
+    if texts["operation"] not in (APPLY, UPDATE):
         raise ValueError("operation must be `Apply` or `Update`")
-    if not told["apiVersion"] or told["fieldsType"] != "FieldsV1":
+    if not texts["apiVersion"] or texts["fieldsType"] != "FieldsV1":
         raise ValueError("an entry has an apiVersion and the fieldsType FieldsV1")
-    if told["time"]:
-        times.seconds(told["time"])
-    version = "" if told["operation"] == APPLY else told["apiVersion"]
-    manager = Manager(told["manager"], told["operation"], version, told["subresource"])
+    if texts["time"]:
+        times.seconds(texts["time"])
+    version = "" if texts["operation"] == APPLY else texts["apiVersion"]
+    manager = Manager(texts["manager"], texts["operation"], version, texts["subresource"])
     fields = entry.get("fieldsV1")
-    return manager, Entry(fieldset.decode({} if fields is None else fields), told["time"])
+    return manager, Entry(fieldset.decode({} if fields is None else fields), texts["time"])
 
 
 def _text(entry: Any, key: str) -> str:
     value = entry.get(key) if isinstance(entry, dict) else None
-    if not isinstance(value, str | None) or (key == "manager" and len(value or "") > _LONGEST_NAME):
+    if not isinstance(value, str | None) or (
+        key == "manager" and len(value or "") > _MAX_NAME_LENGTH
+    ):
         raise ValueError(f"the {key} of an entry cannot be read")
     return value or ""
 
 
 def stored(obj: Object, api_version: str) -> Managed:
-    """As :func:`decode`, of what :func:`encode` wrote."""
+    """Decode what :func:`encode` wrote; see :func:`decode`."""
     return {
         Manager(
             entry.get("manager", ""),
@@ -119,10 +121,10 @@ def stored(obj: Object, api_version: str) -> Managed:
 
 
 def encode(managed: Managed, api_version: str) -> list[Object]:
-    """``metadata.managedFields``: applies first, then by time and name."""
+    """Encode ``metadata.managedFields``: applies first, then by time and name."""
     entries = []
     for manager, entry in managed.items():
-        told = {
+        values = {
             "manager": manager.name,
             "operation": manager.operation,
             "apiVersion": api_version,
@@ -131,30 +133,32 @@ def encode(managed: Managed, api_version: str) -> list[Object]:
             "fieldsV1": entry.fields,
             "subresource": manager.subresource,
         }
-        entries.append({key: value for key, value in told.items() if value != ""})
+        entries.append({key: value for key, value in values.items() if value != ""})
     keys = ("operation", "time", "manager", "subresource")
     return sorted(entries, key=lambda entry: [entry.get(key, "") for key in keys])
 
 
 def manager_of(kind: Kind, writer: Writer, operation: str) -> Manager:
-    """Whose entry a write is noted in."""
+    """Return the manager for the entry of a write."""
     version = "" if operation == APPLY else kind.resource.api_version
     return Manager(writer.manager or _NOBODY, operation, version, writer.subresource)
 
 
-def less(managed: Managed, gone: FieldSet) -> Managed:
-    """The entries less some fields; those of which nothing is left go."""
+def without_fields(managed: Managed, removed: FieldSet) -> Managed:
+    """Remove fields from all entries, and entries that are then empty."""
     left = {
-        manager: replace(entry, fields=fieldset.difference(entry.fields, gone)) if gone else entry
+        manager: replace(entry, fields=fieldset.difference(entry.fields, removed))
+        if removed
+        else entry
         for manager, entry in managed.items()
     }
     return {manager: entry for manager, entry in left.items() if entry.fields}
 
 
 def capped(managed: Managed) -> Managed:
-    """At most ten entries of updates: the oldest of more become one."""
+    """Merge the oldest update entries so that at most ten remain."""
     updates = [manager for manager in managed if manager.operation == UPDATE]
-    surplus = len(updates) - _MOST_UPDATE_ENTRIES
+    surplus = len(updates) - _MAX_UPDATE_ENTRIES
     if surplus <= 0:
         return managed
     updates.sort(key=lambda manager: (managed[manager].time, manager.name, manager.subresource))
@@ -171,16 +175,18 @@ def capped(managed: Managed) -> Managed:
 
 
 def bare(obj: Object) -> Object:
-    """The object without its entries, which are nobody's."""
+    """Return the object without its entries, which no manager owns."""
     metadata = obj.get("metadata") or {}
     if "managedFields" not in metadata:
         return obj
-    kept = {key: value for key, value in metadata.items() if key != "managedFields"}
-    return {**obj, "metadata": kept}
+    rest = {key: value for key, value in metadata.items() if key != "managedFields"}
+    return {**obj, "metadata": rest}
 
 
 def only_times_differ(new: Object, old: Object) -> bool:
-    """Whether an object changed in nothing but the times of its entries."""
+    """
+    Return whether two versions of an object differ in nothing but the times of their entries.
+    """
     entries, before = (obj["metadata"].get("managedFields", []) for obj in (new, old))
     if not entries or entries == before or _timeless(entries) != _timeless(before):
         return False

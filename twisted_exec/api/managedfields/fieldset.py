@@ -1,15 +1,14 @@
 """
-Sets of fields, as ``metadata.managedFields`` writes them (``FieldsV1``).
+Sets of fields in the format of ``metadata.managedFields`` (``FieldsV1``).
 
-A set is a tree.  Each key is one step of a path: ``f:NAME`` is a field,
-``k:{"KEY":VALUE}`` an item of a list whose items have keys, ``v:VALUE`` an item
-of a list that is a set, ``i:INDEX`` an item by its place.  A path is in the set
-when its node is empty or holds ``"."``; else the node only leads to longer paths.
+A set is a tree.  Each key is one step of a path: ``f:NAME`` is a field, ``k:{"KEY":VALUE}`` an
+item of a list whose items have keys, ``v:VALUE`` an item of a list that is a set, ``i:INDEX`` an
+item by position.  A path is in the set if its node is empty or contains ``"."``; any other node
+only leads to longer paths.
 
-That tree is plain JSON data, and nothing else stands for a set here: what the
-store holds needs no decoding, and a set that a write leaves alone is not even
-walked.  So whatever comes from outside goes through :func:`decode` first, which
-brings keys into one spelling; afterwards equal steps are equal strings.  No
+The tree is plain JSON data and the only representation of a set here: sets in the store need no
+decoding, and a set that a write leaves alone is not even walked.  So sets from outside go through
+:func:`decode` first, which normalises the keys; after that, equal steps are equal strings.  No
 function changes its arguments, and results share their unchanged parts.
 
 Source: ``sigs.k8s.io/structured-merge-diff/v4/fieldpath``.
@@ -23,36 +22,36 @@ from typing import Any
 
 FieldSet = dict[str, Any]
 Path = tuple[str, ...]
-"""Steps as they are spelled in a set: ``("f:spec", 'k:{"name":"a"}')``."""
+"""Steps as spelled in a set: ``("f:spec", 'k:{"name":"a"}')``."""
 
 _SELF = "."
 
 
 def field_step(name: str) -> str:
-    """The step to a field of an object."""
+    """Return the step to a field of an object."""
     return f"f:{name}"
 
 
 def key_step(keys: Mapping[str, Any]) -> str:
-    """The step to an item of a list by its keys."""
+    """Return the step to a list item by its keys."""
     return f"k:{_json(dict(keys))}"
 
 
 def value_step(value: Any) -> str:
-    """The step to an item of a set."""
+    """Return the step to an item of a set."""
     return f"v:{_json(value)}"
 
 
-# Made once: json.dumps would make one for each of the many small values.
+# One encoder: json.dumps() would create one for each of the many small values.
 _json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 
 def decode(raw: Any) -> FieldSet:
     """
-    Read a set that someone else wrote.
+    Decode a set from outside.
 
-    :param raw: JSON data.  Steps of kinds that nobody knows are left out.
-    :raises ValueError: it is no set.
+    :param raw: JSON data.  Steps of unknown kinds are left out.
+    :raises ValueError: the data is not a set.
     """
     try:
         return _decode(raw)[1]
@@ -71,7 +70,7 @@ def _decode(raw: Any) -> tuple[bool, FieldSet]:
         node = _node(member, inner)
         if node is not None:
             children[step] = node
-    # A node of which nothing is left is one that leads nowhere: it names itself.
+    # A node that has lost all its children leads nowhere: it stands for itself.
     return _SELF in raw or not children, children
 
 
@@ -94,15 +93,15 @@ def _step(key: str) -> str | None:
 
 
 def insert(fields: FieldSet, path: Path) -> None:
-    """Put a path into a set, in place.  The empty path is in no set."""
+    """Add a path to a set, in place.  The empty path is in no set."""
     if not path:
         return
-    *way, last = path
+    *parents, last = path
     node = fields
-    for step in way:
+    for step in parents:
         below = node.get(step)
         if below is None:
-            below = node[step] = {}  # it leads somewhere once the next step is in it
+            below = node[step] = {}  # the next step makes it lead somewhere
         elif not below:
             below[_SELF] = {}
         node = below
@@ -112,7 +111,7 @@ def insert(fields: FieldSet, path: Path) -> None:
 
 
 def made_of(paths: Iterable[Path]) -> FieldSet:
-    """The set of these paths."""
+    """Return the set of these paths."""
     fields: FieldSet = {}
     for path in paths:
         insert(fields, path)
@@ -120,12 +119,12 @@ def made_of(paths: Iterable[Path]) -> FieldSet:
 
 
 def has(fields: FieldSet, step: str) -> bool:
-    """Whether the path of this one step is in a set."""
+    """Return whether the path of this single step is in a set."""
     return step in fields and _is_member(fields[step])
 
 
 def under(fields: FieldSet, step: str) -> FieldSet:
-    """What a set holds below a step; the step itself is not in it."""
+    """Return the part of a set below a step, without the step itself."""
     return _children(fields.get(step, {}))
 
 
@@ -140,47 +139,47 @@ def _children(node: FieldSet) -> FieldSet:
 
 
 def _node(member: bool, children: FieldSet) -> FieldSet | None:
-    """The node to put into a tree; ``None`` when there is nothing to put."""
+    """Return the node for a tree; ``None`` for an empty part."""
     if not children:
         return {} if member else None
     return {_SELF: {}, **children} if member else children
 
 
-def union(one: FieldSet, other: FieldSet) -> FieldSet:
-    """What is in either."""
-    result = dict(_children(one))
-    for step, node in _children(other).items():
+def union(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return the paths in either set."""
+    result = dict(_children(left))
+    for step, node in _children(right).items():
         if step not in result:
             result[step] = node
             continue
         before = result[step]
         member = _is_member(before) or _is_member(node)
         joined = _node(member, union(before, node))
-        assert joined is not None  # both lead somewhere
+        assert joined is not None  # both sets are non-empty here
         result[step] = joined
     return result
 
 
-def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
-    """What is in both."""
+def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return the paths in both sets."""
     result: FieldSet = {}
-    for step, node in _children(one).items():
-        if step not in other:
+    for step, node in _children(left).items():
+        if step not in right:
             continue
-        member = _is_member(node) and _is_member(other[step])
-        shared = _node(member, intersection(node, other[step]))
+        member = _is_member(node) and _is_member(right[step])
+        shared = _node(member, intersection(node, right[step]))
         if shared is not None:
             result[step] = shared
     return result
 
 
-def difference(one: FieldSet, other: FieldSet) -> FieldSet:
-    """What is in ``one`` and not in ``other``, path by path."""
-    if not other:
-        return one
+def difference(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return the paths in ``left`` that are not in ``right``."""
+    if not right:
+        return left
     result: FieldSet = {}
-    for step, node in _children(one).items():
-        less = other.get(step)
+    for step, node in _children(left).items():
+        less = right.get(step)
         if less is None:
             result[step] = node
             continue
@@ -192,7 +191,7 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def paths(fields: FieldSet, prefix: Path = ()) -> Iterator[Path]:
-    """Every path: at each step first those that end there, then those that go on; sorted."""
+    """Yield all paths in order: at each step first those that end there, then longer ones."""
     steps = sorted(_children(fields).items(), key=lambda item: item[0])
     for step, node in steps:
         if _is_member(node):
@@ -202,7 +201,7 @@ def paths(fields: FieldSet, prefix: Path = ()) -> Iterator[Path]:
 
 
 def shown(path: Path) -> str:
-    """A path as messages show it: ``.spec.volumes[name="root"].device``."""
+    """Format a path for messages: ``.spec.volumes[name="root"].device``."""
     return "".join(_shown_step(step) for step in path)
 
 

@@ -1,8 +1,8 @@
 """
-The note that ``kubectl apply`` without ``--server-side`` leaves of what it applied.
+The annotation in which client-side ``kubectl apply`` records what it applied.
 
-With it kubectl goes on server-side without conflicts with its former self, and
-with it another kubectl can go back.
+It lets kubectl switch to server-side apply without conflicting with its former self, and another
+kubectl switch back.
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ from twisted_exec.api.managedfields import fieldset, merge
 from twisted_exec.api.managedfields.entries import bare
 from twisted_exec.api.managedfields.fieldset import Path
 
-NOTE = "kubectl.kubernetes.io/last-applied-configuration"
-"""The annotation."""
+ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+"""Key of the annotation."""
 
 KUBECTL = "kubectl"
-"""The manager whose note it is."""
+"""Field manager that the annotation belongs to."""
 
 
-def agreed(kind: Kind, live: Object) -> frozenset[Path]:
+def unchanged_fields(kind: Kind, live: Object) -> frozenset[Path]:
     """
-    What ``kubectl apply`` without ``--server-side`` applied last and still is so.
+    Return the fields of the last client-side apply that are unchanged since.
 
-    kubectl managed it by that annotation, whichever program made it: it may go on with it.
+    Through the annotation kubectl managed them, whichever program created them, so kubectl may
+    take them over.
     """
     annotations: Mapping[str, str] = live.get("metadata", {}).get("annotations", {})
     try:
-        return _agreed(kind, live, json.loads(annotations.get(NOTE, "")))
+        return _unchanged_fields(kind, live, json.loads(annotations.get(ANNOTATION, "")))
     except (ValueError, RecursionError):
         return frozenset()
 
 
-def _agreed(kind: Kind, live: Object, config: Any) -> frozenset[Path]:
+def _unchanged_fields(kind: Kind, live: Object, config: Any) -> frozenset[Path]:
     schema = strategy.full_schema(kind)
     if not isinstance(config, dict) or config.get("apiVersion") != kind.resource.api_version:
         return frozenset()
@@ -50,22 +51,22 @@ def _agreed(kind: Kind, live: Object, config: Any) -> frozenset[Path]:
     return frozenset(fieldset.paths(fields))
 
 
-def noted(body: Object, config: Object) -> Object:
-    """The body with a note, if it has one, that tells what kubectl applied just now."""
+def with_annotation(body: Object, config: Object) -> Object:
+    """Update the annotation of a body that has one to what kubectl has just applied."""
     metadata = body.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
-    if not annotations.get(NOTE):
+    if not annotations.get(ANNOTATION):
         return body
-    told = json.dumps(
-        _without_note(config), separators=(",", ":"), sort_keys=True, ensure_ascii=False
+    text = json.dumps(
+        _without_annotation(config), separators=(",", ":"), sort_keys=True, ensure_ascii=False
     )
-    annotations = {**annotations, NOTE: f"{told}\n"}
+    annotations = {**annotations, ANNOTATION: f"{text}\n"}
     return {**body, "metadata": {**metadata, "annotations": annotations}}
 
 
-def _without_note(config: Object) -> Object:
+def _without_annotation(config: Object) -> Object:
     metadata = config.get("metadata") or {}
     if not metadata.get("annotations"):
         return config
-    annotations = {k: v for k, v in metadata["annotations"].items() if k != NOTE}
+    annotations = {k: v for k, v in metadata["annotations"].items() if k != ANNOTATION}
     return {**config, "metadata": {**metadata, "annotations": annotations}}

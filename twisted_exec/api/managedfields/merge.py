@@ -1,16 +1,15 @@
 """
-Structured merge: how values of a schema are compared and merged field by field.
+Structured merge: comparing and merging values field by field, according to a schema.
 
-A schema says of each value what is written as one thing and what has parts with
-writers of their own.  Scalars are one thing, and so are lists and objects that
-their schema calls ``atomic``; a list whose schema says nothing is atomic, an
-object is not.  A list of type ``map`` consists of items that its keys tell
-apart, a list of type ``set`` of scalars.  What is in a value without a schema
-is taken as it comes: objects have parts, lists are atomic.
+The schema decides which values are atomic and which have parts with owners of their own.  Scalars
+are atomic, and so are lists and objects that the schema declares ``atomic``.  Without a
+declaration a list is atomic and an object is not.  A list of type ``map`` has items that are
+identified by keys; a list of type ``set`` consists of scalars.  In values without a schema,
+objects have parts and lists are atomic.
 
-Values are plain JSON data that fit their schemas; :data:`ABSENT` is a value that
-is not there, other than ``null``, which is there and says nothing.  Nothing here
-changes its arguments, and results share parts with them.
+Values are plain JSON data that fit their schemas.  :data:`ABSENT` is a missing value, as opposed
+to ``null``, which is present and empty.  No function changes its arguments, and results share
+parts with them.
 
 Source of the rules: ``sigs.k8s.io/structured-merge-diff/v4/typed``.
 """
@@ -33,7 +32,7 @@ _LEAF, _MAP, _LIST = "leaf", "map", "list"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Paths that only the new value has, that both have with other content, that only the old has."""
+    """Paths that only the new value has, that differ, and that only the old value has."""
 
     added: FieldSet = field(default_factory=dict)
     modified: FieldSet = field(default_factory=dict)
@@ -42,8 +41,8 @@ class Comparison:
 
 def _shape(schema: Schema | None, *values: Any) -> str:
     if schema is None:
-        known = [value for value in values if value is not ABSENT and value is not None]
-        return _MAP if known and all(isinstance(value, dict) for value in known) else _LEAF
+        present = [value for value in values if value is not ABSENT and value is not None]
+        return _MAP if present and all(isinstance(value, dict) for value in present) else _LEAF
     if schema.get("x-kubernetes-list-type") in ("map", "set"):
         return _LIST
     if schema.get("type") == "object" and schema.get("x-kubernetes-map-type") != "atomic":
@@ -52,11 +51,11 @@ def _shape(schema: Schema | None, *values: Any) -> str:
 
 
 def _inner(schema: Schema | None, key: str) -> Schema | None:
-    """The schema of an object's field; ``None`` takes it as it comes."""
+    """Return the schema of an object's field; ``None`` if it has none."""
     if schema is None:
         return None
-    found: Schema | None = schema.get("properties", {}).get(key)
-    return found if found is not None else schema.get("additionalProperties")
+    declared: Schema | None = schema.get("properties", {}).get(key)
+    return declared if declared is not None else schema.get("additionalProperties")
 
 
 def _named(schema: Schema | None, key: str) -> bool:
@@ -73,9 +72,9 @@ def _as_list(value: Any) -> list[Any]:
 
 def _step(schema: Schema, item: Any) -> str:
     """
-    The step to an item of a list.
+    Return the step to a list item.
 
-    :raises ValueError: it cannot be told apart from others.
+    :raises ValueError: the item lacks its keys.
     """
     if schema["x-kubernetes-list-type"] == "set":
         if item is None or isinstance(item, dict | list):
@@ -97,7 +96,7 @@ def _step(schema: Schema, item: Any) -> str:
 
 
 def _grouped(schema: Schema, value: Any) -> dict[str, list[Any]]:
-    """The items of a list by their steps.  What was stored once may hold a step twice."""
+    """Return a list's items by their steps.  Old stored lists may repeat a step."""
     groups: dict[str, list[Any]] = {}
     for item in _as_list(value):
         groups.setdefault(_step(schema, item), []).append(item)
@@ -106,13 +105,13 @@ def _grouped(schema: Schema, value: Any) -> dict[str, list[Any]]:
 
 def problems(schema: Schema | None, value: Any, path: str = "") -> Iterator[str]:
     """
-    Why a value cannot be applied: fields that nobody defined, types that do not
-    fit, items of a list that are not told apart.
+    Yield the reasons why a value cannot be applied: unknown fields, wrong types, ambiguous list
+    items.
 
     :return: messages such as ``.spec.volumes: duplicate entries for key [name="a"]``.
     """
     if value is None or schema is None:
-        return  # null says nothing, and what has no schema is taken as it comes
+        return  # null and values without a schema are always valid
     if (wrong := _mismatch(schema, value)) is not None:
         yield f"{path}: expected {wrong}, got {fields.shown(value)}"
     elif isinstance(value, dict):
@@ -139,7 +138,7 @@ _EXPECTED: dict[str, tuple[str, tuple[type, ...]]] = {
 
 
 def _mismatch(schema: Schema, value: Any) -> str | None:
-    """What was expected instead."""
+    """Return the expected type, or ``None`` if the value fits."""
     if "type" not in schema:
         return None if isinstance(value, str | int | float) else "any scalar"
     expected, types = _EXPECTED[schema["type"]]
@@ -148,58 +147,58 @@ def _mismatch(schema: Schema, value: Any) -> str | None:
 
 
 def _list_problems(schema: Schema, items: list[Any], path: str) -> Iterator[str]:
-    seen: set[str] = set()
+    steps: set[str] = set()
     for index, item in enumerate(items):
         try:
             step = _step(schema, item)
         except ValueError as error:
             yield f"{path}: element {index}: {error}"
             return
-        told = fieldset.shown((step,))
-        if step in seen:
-            yield f"{path}: duplicate entries for key {told}"
-        seen.add(step)
-        yield from problems(schema["items"], item, f"{path}{told}")
+        label = fieldset.shown((step,))
+        if step in steps:
+            yield f"{path}: duplicate entries for key {label}"
+        steps.add(step)
+        yield from problems(schema["items"], item, f"{path}{label}")
 
 
 def field_set(schema: Schema, value: Any) -> FieldSet:
-    """Every path that a value mentions: leaves, items, and keys that the schema does not name."""
-    found: FieldSet = {}
-    _collect(schema, value, (), found)
-    return found
+    """Return all paths of a value: leaves, items, and keys that the schema does not name."""
+    fields: FieldSet = {}
+    _collect(schema, value, (), fields)
+    return fields
 
 
-def _collect(schema: Schema | None, value: Any, path: Path, found: FieldSet) -> None:
+def _collect(schema: Schema | None, value: Any, path: Path, fields: FieldSet) -> None:
     shape = _shape(schema, value)
     if shape == _MAP:
         for key, item in _as_map(value).items():
             here = (*path, fieldset.field_step(key))
-            _collect(_inner(schema, key), item, here, found)
+            _collect(_inner(schema, key), item, here, fields)
             if item is None or item == {} or not _named(schema, key):
-                fieldset.insert(found, here)
+                fieldset.insert(fields, here)
     elif shape == _LIST and schema is not None:
         for step, items in _grouped(schema, value).items():
             here = (*path, step)
             if len(items) == 1:
-                _collect(schema["items"], items[0], here, found)
-            fieldset.insert(found, here)
+                _collect(schema["items"], items[0], here, fields)
+            fieldset.insert(fields, here)
     else:
-        fieldset.insert(found, path)
+        fieldset.insert(fields, path)
 
 
 def compare(schema: Schema, old: Any, new: Any) -> Comparison:
     """
-    What differs.
+    Compare two values.
 
-    An object or item that is there on one side only counts itself and
-    everything in it.  Equal parts are not walked.
+    An object or item that only one side has counts with everything in it.  Equal parts are
+    skipped.
     """
-    found = Comparison()
-    _compare(schema, old, new, (), found)
-    return found
+    comparison = Comparison()
+    _compare(schema, old, new, (), comparison)
+    return comparison
 
 
-def _compare(schema: Schema | None, old: Any, new: Any, path: Path, found: Comparison) -> None:
+def _compare(schema: Schema | None, old: Any, new: Any, path: Path, comparison: Comparison) -> None:
     if old is not ABSENT and new is not ABSENT and old == new:
         return
     shape = _shape(schema, old, new)
@@ -208,41 +207,41 @@ def _compare(schema: Schema | None, old: Any, new: Any, path: Path, found: Compa
         for key in [*before, *(key for key in after if key not in before)]:
             here = (*path, fieldset.field_step(key))
             values = before.get(key, ABSENT), after.get(key, ABSENT)
-            _compare(_inner(schema, key), *values, here, found)
+            _compare(_inner(schema, key), *values, here, comparison)
     elif shape == _LIST and schema is not None and (_as_list(old) or _as_list(new)):
-        _compare_lists(schema, old, new, path, found)
+        _compare_lists(schema, old, new, path, comparison)
     elif old is not ABSENT and new is not ABSENT:
-        fieldset.insert(found.modified, path)
+        fieldset.insert(comparison.modified, path)
     if old is ABSENT:
-        fieldset.insert(found.added, path)
+        fieldset.insert(comparison.added, path)
     elif new is ABSENT:
-        fieldset.insert(found.removed, path)
+        fieldset.insert(comparison.removed, path)
 
 
-def _compare_lists(schema: Schema, old: Any, new: Any, path: Path, found: Comparison) -> None:
+def _compare_lists(schema: Schema, old: Any, new: Any, path: Path, comparison: Comparison) -> None:
     before, after = _grouped(schema, old), _grouped(schema, new)
     for step in [*before, *(step for step in after if step not in before)]:
         here, olds, news = (*path, step), before.get(step, []), after.get(step, [])
         if len(olds) > 1 and len(news) > 1:
             if olds != news:
-                fieldset.insert(found.modified, here)
+                fieldset.insert(comparison.modified, here)
             continue
-        # Items that share their keys are one lump, which comes or goes as a whole.
-        one_old = olds[0] if len(olds) == 1 else ABSENT
-        one_new = news[0] if len(news) == 1 else ABSENT
-        if one_old is not ABSENT or one_new is not ABSENT:
-            _compare(schema["items"], one_old, one_new, here, found)
+        # Items that share their keys are treated as a unit.
+        old_item = olds[0] if len(olds) == 1 else ABSENT
+        new_item = news[0] if len(news) == 1 else ABSENT
+        if old_item is not ABSENT or new_item is not ABSENT:
+            _compare(schema["items"], old_item, new_item, here, comparison)
         if len(olds) > 1:
-            fieldset.insert(found.removed, here)
+            fieldset.insert(comparison.removed, here)
         elif len(news) > 1:
-            fieldset.insert(found.added, here)
+            fieldset.insert(comparison.added, here)
 
 
 def merged(schema: Schema | None, live: Any, applied: Any) -> Any:
     """
-    ``live`` with everything that ``applied`` says; nothing is removed.
+    Merge ``applied`` into ``live``; nothing is removed.
 
-    Items of lists that both have come in the order of ``applied``.
+    List items that both have come in the order of ``applied``.
     """
     if live is ABSENT or applied is ABSENT:
         return live if applied is ABSENT else applied
@@ -259,44 +258,44 @@ def merged(schema: Schema | None, live: Any, applied: Any) -> Any:
 
 
 def _merged_list(schema: Schema, live: list[Any], applied: list[Any]) -> list[Any]:
-    """What only ``live`` has keeps its place before the next item that both have."""
+    """Merge lists: items that only ``live`` has stay before the next shared item."""
     before = [(_step(schema, item), item) for item in live]
-    known, wanted = _grouped(schema, live), _grouped(schema, applied)
-    shared = iter([step for step in wanted if step in known])
+    by_step, applied_by_step = _grouped(schema, live), _grouped(schema, applied)
+    shared = iter([step for step in applied_by_step if step in by_step])
     stop = next(shared, None)
     result: list[Any] = []
     place = 0
-    for step, (item, *_) in wanted.items():
+    for step, (item, *_) in applied_by_step.items():
         while place < len(before) and before[place][0] != stop:
-            if before[place][0] not in wanted:
+            if before[place][0] not in applied_by_step:
                 result.append(before[place][1])
             place += 1
         base: Any = ABSENT
         if step == stop:
-            # Of several live items with these keys none is the one that is meant.
-            base = known[step][0] if len(known[step]) == 1 else ABSENT
+            # Several live items with the same keys are ambiguous, so none of them is the base.
+            base = by_step[step][0] if len(by_step[step]) == 1 else ABSENT
             place, stop = place + 1, next(shared, None)
         result.append(merged(schema["items"], base, item))
-    result += [item for step, item in before[place:] if step not in wanted]
+    result += [item for step, item in before[place:] if step not in applied_by_step]
     return result
 
 
 def without(schema: Schema | None, value: Any, unwanted: FieldSet) -> Any:
     """
-    A value less the fields and items whose paths are in ``unwanted``.
+    Remove fields and items from a value.
 
-    :return: ``None`` for an object or list of which nothing is left.
+    :return: ``None`` for an object or list that becomes empty.
     """
     shape = _shape(schema, value)
     if not unwanted or shape == _LEAF:
         return value
     if shape == _MAP:
-        kept = {
+        rest = {
             key: without(_inner(schema, key), item, fieldset.under(unwanted, step))
             for key, item in _as_map(value).items()
             if not fieldset.has(unwanted, step := fieldset.field_step(key))
         }
-        return kept or None
+        return rest or None
     assert schema is not None  # lists without a schema are leaves
     left = [
         without(schema["items"], item, fieldset.under(unwanted, step))
@@ -308,9 +307,9 @@ def without(schema: Schema | None, value: Any, unwanted: FieldSet) -> Any:
 
 def with_named_fields(schema: Schema | None, fields: FieldSet) -> FieldSet:
     """
-    A set, and with each path in it the fields on the way that the schema names.
+    Add to a set of paths the parent fields that the schema names.
 
-    Such a field is in no set of its own accord while it has content.
+    While such a field has content, no set contains it on its own.
     """
     result: FieldSet = {}
     for step, node in fields.items():

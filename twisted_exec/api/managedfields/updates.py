@@ -1,27 +1,25 @@
 """
-Who manages which fields of an object: ``metadata.managedFields``.
+Field management: ``metadata.managedFields`` after each write.
 
-Every write has a *manager*, the program behind it.  An **update** (create,
-replace, patch) takes the fields that it changes from whoever had them.  An
-**apply** says which fields its manager wants from now on and how they shall be:
-what it said last time and says no more is removed, unless someone else has it
-too; where it differs from what another manager set, it is refused as a conflict
-or, when forced, takes the field; where it agrees, both have it.
+Every write has a *manager*, the program behind it.  An **update** (create, replace, patch) takes
+the fields that it changes from their owners.  An **apply** lists all the fields that its manager
+wants, with their values.  Fields that were in its last apply and are no longer listed are removed,
+unless another manager owns them, too.  Fields that differ from another manager's are a conflict; a
+forced apply takes them over.  Fields that agree are owned by both.
 
-Fields that belong to the object rather than to any
-writer (its name, UID, versions) are in no entry, and neither is what a write
-cannot reach: the status through the main resource, and everything else through
-the status.
+Fields that belong to the object rather than to a writer (name, UID, versions) are in no entry.
+Neither are fields that a write does not reach: the status through the main resource, and
+everything else through the status.
 
-Pure: objects and times in, objects and entries out.  Source:
+Pure: objects and times in, objects and entries out.  Sources:
 ``k8s.io/apimachinery/pkg/util/managedfields/internal`` and
-``sigs.k8s.io/structured-merge-diff/v4/merge``, and answers recorded from
-kube-apiserver 1.33.1 (see ``tests/apiserver/test_apply.py``).
+``sigs.k8s.io/structured-merge-diff/v4/merge``, and answers recorded from kube-apiserver 1.33.1
+(see ``tests/apiserver/test_apply.py``).
 
-Where an apply differs from what other managers have.
+Conflicts of a server-side apply with other field managers.
 
-Worded as kube-apiserver words it: kubectl shows the message and explains, below
-it, what can be done.
+The wording is that of kube-apiserver: kubectl shows the message and explains the remedies below
+it.
 """
 
 from __future__ import annotations
@@ -49,69 +47,71 @@ from twisted_exec.api.managedfields.fieldset import FieldSet, Path
 from twisted_exec.api.schema import Schema
 from twisted_exec.api.status import BadRequest, Conflict
 
-_MOST_CONFLICTS = 1000
+_MAX_CONFLICTS = 1000
 
 
 class FieldManagerConflicts(Conflict):
     """
-    An apply differs from what others manage.
+    An apply would change fields that other managers own.
 
-    At most a thousand fields are told: one body of labels could make for megabytes of them.
+    At most a thousand fields are listed: a body full of labels could produce megabytes of them.
 
-    :param found: managers and the paths that they have, by manager.
+    :param conflicts: pairs of a manager and a path that it owns, grouped by manager.
     """
 
-    def __init__(self, found: Iterable[tuple[Manager, Path]], api_version: str) -> None:
-        self.found, self._api_version = list(found), api_version
+    def __init__(self, conflicts: Iterable[tuple[Manager, Path]], api_version: str) -> None:
+        self.conflicts, self._api_version = list(conflicts), api_version
         causes = [
             {
                 "reason": "FieldManagerConflict",
                 "message": f"conflict with {self._shown(manager)}",
                 "field": fieldset.shown(path),
             }
-            for manager, path in self.found[:_MOST_CONFLICTS]
+            for manager, path in self.conflicts[:_MAX_CONFLICTS]
         ]
         super().__init__(self._message(), details={"causes": causes})
 
     def less(self, paths: Iterable[Path]) -> FieldManagerConflicts:
-        """The conflicts over these paths alone."""
+        """Return the conflicts over these paths only."""
         chosen = set(paths)
-        found = [(manager, path) for manager, path in self.found if path in chosen]
-        return FieldManagerConflicts(found, self._api_version)
+        selected = [(manager, path) for manager, path in self.conflicts if path in chosen]
+        return FieldManagerConflicts(selected, self._api_version)
 
     def _message(self) -> str:
-        if len(self.found) == 1:
-            [(manager, path)] = self.found
-            told = f"conflict with {self._shown(manager)}: {fieldset.shown(path)}"
-            return f"Apply failed with 1 conflict: {told}"
+        if len(self.conflicts) == 1:
+            [(manager, path)] = self.conflicts
+            conflict = f"conflict with {self._shown(manager)}: {fieldset.shown(path)}"
+            return f"Apply failed with 1 conflict: {conflict}"
         lines: list[str] = []
-        for manager, theirs in groupby(self.found[:_MOST_CONFLICTS], key=itemgetter(0)):
+        for manager, theirs in groupby(self.conflicts[:_MAX_CONFLICTS], key=itemgetter(0)):
             lines.append(f"conflicts with {self._shown(manager)}:")
             lines += [f"- {fieldset.shown(path)}" for _, path in theirs]
-        return f"Apply failed with {len(self.found)} conflicts: " + "\n".join(lines)
+        return f"Apply failed with {len(self.conflicts)} conflicts: " + "\n".join(lines)
 
     def _shown(self, manager: Manager) -> str:
-        told = json.dumps(manager.name, ensure_ascii=False)
+        text = json.dumps(manager.name, ensure_ascii=False)
         if manager.subresource:
-            told += f' with subresource "{manager.subresource}"'
-        return f"{told} using {self._api_version}" if manager.operation == UPDATE else told
+            text += f' with subresource "{manager.subresource}"'
+        return f"{text} using {self._api_version}" if manager.operation == UPDATE else text
 
 
-def check_conflicts(kind: Kind, others: Managed, taken: FieldSet) -> None:
+def check_conflicts(kind: Kind, others: Managed, changed: FieldSet) -> None:
     """
-    :param taken: what an apply would change.
-    :raises FieldManagerConflicts: others manage some of it.
+    Check that an apply leaves the fields of other managers alone.
+
+    :param changed: the fields that the apply would change.
+    :raises FieldManagerConflicts: other managers own some of them.
     """
-    found = [
+    conflicts = [
         (manager, path)
         for manager in sorted(others, key=lambda each: (each.name, each.operation))
-        for path in fieldset.paths(fieldset.intersection(others[manager].fields, taken))
+        for path in fieldset.paths(fieldset.intersection(others[manager].fields, changed))
     ]
-    if found:
-        raise FieldManagerConflicts(found, kind.resource.api_version)
+    if conflicts:
+        raise FieldManagerConflicts(conflicts, kind.resource.api_version)
 
 
-_MOST_PROBLEMS = 32
+_MAX_PROBLEMS = 32
 _BEFORE = "before-first-apply"
 
 _SERVER_FIELDS = fieldset.made_of(
@@ -136,35 +136,34 @@ _SERVER_FIELDS = fieldset.made_of(
 )
 
 
-def updated(kind: Kind, old: Object | None, new: Object, told: Any, writer: Writer) -> list[Object]:
+def updated(kind: Kind, old: Object | None, new: Object, sent: Any, writer: Writer) -> list[Object]:
     """
-    Who manages what once a create, a replace or a patch is stored.
+    Return the entries after a create, replace or patch.
 
-    :param old: the object as it is; ``None`` for a create.
-    :param new: the object as it will be stored.
-    :param told: ``managedFields`` as the writer sent them, who may drop entries
-        or, with ``[{}]``, all of them: then nothing is tracked until the next
-        apply.  An empty list, like none, changes nothing: many a client drops
-        what it does not know.
-    :return: the entries; empty means that the object has no ``managedFields``.
+    :param old: the stored object; ``None`` for a create.
+    :param new: the object to store.
+    :param sent: ``managedFields`` of the request.  It may drop entries; ``[{}]`` drops all of
+        them, and nothing is tracked until the next apply.  An empty list changes nothing, like a
+        missing one, because many clients drop fields that they do not know.
+    :return: the entries; empty if the object has no ``managedFields``.
     """
     version = kind.resource.api_version
-    managed = _told(old, told, version, writer)
+    managed = _entries_before(old, sent, version, writer)
     if not managed and old is not None:
         return []
     return entries.encode(_updated(kind, old, new, managed, writer), version)
 
 
-def _told(old: Object | None, told: Any, version: str, writer: Writer) -> Managed:
-    known = old["metadata"].get("managedFields") if old is not None else None
-    if told is not None and told is not known and told != known and not writer.subresource:
-        if told == [{}]:
+def _entries_before(old: Object | None, sent: Any, version: str, writer: Writer) -> Managed:
+    stored = old["metadata"].get("managedFields") if old is not None else None
+    if sent is not None and sent is not stored and sent != stored and not writer.subresource:
+        if sent == [{}]:
             return {}
         try:
-            if read := entries.decode(told, version):
+            if read := entries.decode(sent, version):
                 return read
         except ValueError:
-            pass  # garbage tells nothing: what is known stays, as in Kubernetes
+            pass  # invalid entries leave the stored ones unchanged, as in Kubernetes
     return entries.stored(old, version) if old is not None else {}
 
 
@@ -174,9 +173,9 @@ def _updated(
     before = _within(kind, writer.subresource, old or {})
     after = _within(kind, writer.subresource, new)
     difference = merge.compare(strategy.full_schema(kind), before, after)
-    taken = fieldset.union(difference.added, difference.modified)
-    left = entries.less(managed, fieldset.union(taken, difference.removed))
-    own = fieldset.difference(taken, _SERVER_FIELDS)
+    changed = fieldset.union(difference.added, difference.modified)
+    left = entries.without_fields(managed, fieldset.union(changed, difference.removed))
+    own = fieldset.difference(changed, _SERVER_FIELDS)
     if own:
         manager = entries.manager_of(kind, writer, UPDATE)
         earlier = left.get(manager, Entry({}))
@@ -185,7 +184,10 @@ def _updated(
 
 
 def _within(kind: Kind, subresource: str, obj: Object) -> Object:
-    """What of an object a write reaches: the status, or all but that and what is the server's."""
+    """
+    Return the part of an object that a write reaches: the status, or everything but the status and
+    the server's fields.
+    """
     if subresource:
         return {"status": obj["status"]} if "status" in obj else {}
     beyond = (*kind.server_fields, "status") if kind.has_status else kind.server_fields
@@ -195,10 +197,10 @@ def _within(kind: Kind, subresource: str, obj: Object) -> Object:
 @dataclass(frozen=True)
 class Applied:
     """
-    What an apply comes to.
+    Result of an apply.
 
-    :param body: the whole object, before defaults and rules.
-    :param managed: who manages what in it.
+    :param body: the complete object, before defaults and rules.
+    :param managed: its entries.
     """
 
     body: Object
@@ -211,49 +213,51 @@ def applied(
     """
     Apply a configuration.
 
-    :param old: the object as it is; ``None`` if there is none.
+    :param old: the stored object; ``None`` if there is none.
     :param config: the fields that the manager wants.
-    :param force: take fields from other managers.
-    :raises BadRequest: it is no configuration of this kind.
-    :raises Conflict: it differs from what others manage; the causes say where.
+    :param force: take over fields of other managers.
+    :raises BadRequest: the configuration is not valid for this kind.
+    :raises Conflict: fields differ from other managers'; the causes list them.
     """
     check_configuration(kind, config)
     live = old if old is not None else {}
     managed = _before_apply(kind, old, writer)
     try:
         result = _applied(kind, live, config, managed, writer, force=force)
-    except FieldManagerConflicts as conflicts:
+    except FieldManagerConflicts as error:
         if writer.manager != last_applied.KUBECTL:
             raise
-        own = last_applied.agreed(kind, live)
-        if others := [path for _, path in conflicts.found if path not in own]:
-            raise conflicts.less(others) from None
+        own = last_applied.unchanged_fields(kind, live)
+        if others := [path for _, path in error.conflicts if path not in own]:
+            raise error.less(others) from None
         result = _applied(kind, live, config, managed, writer, force=True)
     if writer.manager == last_applied.KUBECTL:
-        result = replace(result, body=last_applied.noted(result.body, config))
+        result = replace(result, body=last_applied.with_annotation(result.body, config))
     return result
 
 
 def check_configuration(kind: Kind, config: Object) -> None:
     """
-    :raises BadRequest: it is of another kind, tells ``managedFields``, or does not
-        fit the schema.  kube-apiserver says the last of these with code 500; it is
-        the client's doing, so here it is 400.
+    Check the configuration of an apply.
+
+    :raises BadRequest: it is of another kind, has ``managedFields``, or does not fit the schema.
+        kube-apiserver reports the last of these with code 500; it is the client's mistake, so the
+        code here is 400.
     """
-    given = str(config.get("apiVersion") or ""), str(config.get("kind") or "")
+    type = str(config.get("apiVersion") or ""), str(config.get("kind") or "")
     resource = kind.resource
-    if given != (resource.api_version, resource.kind):
-        shown = given[0] if "/" in given[0] or not (given[0] or given[1]) else f"/{given[0]}"
-        raise BadRequest(f"invalid object type: {shown or '/'}, Kind={given[1]}")
+    if type != (resource.api_version, resource.kind):
+        group_version = type[0] if "/" in type[0] or not (type[0] or type[1]) else f"/{type[0]}"
+        raise BadRequest(f"invalid object type: {group_version or '/'}, Kind={type[1]}")
     metadata = config.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     if metadata.get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
-    found = merge.problems(strategy.full_schema(kind), config)
-    told = [problem for problem, _ in zip(found, range(_MOST_PROBLEMS), strict=False)]
-    if told:
+    problems = merge.problems(strategy.full_schema(kind), config)
+    first = [problem for problem, _ in zip(problems, range(_MAX_PROBLEMS), strict=False)]
+    if first:
         name = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
-        listed = told[0] if len(told) == 1 else "\n  ".join(["errors:", *told])
+        listed = first[0] if len(first) == 1 else "\n  ".join(["errors:", *first])
         raise BadRequest(
             f"failed to create typed patch object ({name}; {resource.api_version}, "
             f"Kind={resource.kind}): {listed}"
@@ -261,7 +265,10 @@ def check_configuration(kind: Kind, config: Object) -> None:
 
 
 def _before_apply(kind: Kind, old: Object | None, writer: Writer) -> Managed:
-    """The entries as they are.  Of an object without any, someone made the fields there are."""
+    """
+    Return the entries before an apply.  The fields of an object without entries get an unnamed
+    owner.
+    """
     if old is None:
         return {}
     managed = entries.stored(old, kind.resource.api_version)
@@ -276,20 +283,23 @@ def _applied(
     def within(obj: Object) -> Object:
         return _within(kind, writer.subresource, obj)
 
-    wanted = merge.field_set(schema, within(config))
+    applied_fields = merge.field_set(schema, within(config))
     manager = entries.manager_of(kind, writer, APPLY)
     last = managed.get(manager, Entry({}))
     body = merge.merged(schema, live, config)
     if last.fields:
-        everyone = [wanted, *(entry.fields for key, entry in managed.items() if key != manager)]
+        everyone = [
+            applied_fields,
+            *(entry.fields for key, entry in managed.items() if key != manager),
+        ]
         body = _pruned(schema, body, last.fields, everyone)
     difference = merge.compare(schema, within(live), within(body))
-    taken = fieldset.union(difference.added, difference.modified)
+    changed = fieldset.union(difference.added, difference.modified)
     others = {key: entry for key, entry in managed.items() if key != manager}
     if not force:
-        check_conflicts(kind, others, taken)
-    left = entries.less(others, fieldset.union(taken, difference.removed))
-    own = fieldset.difference(wanted, _SERVER_FIELDS)
+        check_conflicts(kind, others, changed)
+    left = entries.without_fields(others, fieldset.union(changed, difference.removed))
+    own = fieldset.difference(applied_fields, _SERVER_FIELDS)
     if own:
         time = last.time if body == live else times.timestamp(writer.now)
         left[manager] = Entry(own, time)
@@ -298,16 +308,16 @@ def _applied(
 
 def _pruned(schema: Schema, body: Object, last: FieldSet, everyone: Iterable[FieldSet]) -> Object:
     """
-    The merged object less what its manager applied last time and nobody wants now.
+    Remove the fields of the last apply that no manager wants any more.
 
-    Taking away a field takes what is in it, whosever that is; so it is put back
-    where someone manages it, and where it was not the manager's to begin with.
+    Removing a field removes everything in it, even parts of other managers.  So the parts that another
+    manager owns are put back, and so are parts that the manager did not own.
     """
 
     def full(fields: FieldSet) -> FieldSet:
         return merge.with_named_fields(schema, fields)
 
-    def told(value: Object) -> FieldSet:
+    def fields_of(value: Object) -> FieldSet:
         return full(merge.field_set(schema, value))
 
     def less(unwanted: FieldSet) -> Object:
@@ -316,7 +326,7 @@ def _pruned(schema: Schema, body: Object, last: FieldSet, everyone: Iterable[Fie
     managed: FieldSet = {}
     for fields in everyone:
         managed = fieldset.union(managed, fields)
-    whole, mine = told(body), full(last)
-    kept = fieldset.union(told(less(mine)), full(managed))
-    kept = told(less(fieldset.difference(whole, kept)))
-    return less(fieldset.intersection(fieldset.difference(whole, kept), mine))
+    whole, mine = fields_of(body), full(last)
+    remaining = fieldset.union(fields_of(less(mine)), full(managed))
+    remaining = fields_of(less(fieldset.difference(whole, remaining)))
+    return less(fieldset.intersection(fieldset.difference(whole, remaining), mine))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twisted_exec.api.conditions import Told
+from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.nodes.leaf_nodes import is_ready, pressures
 
@@ -26,7 +26,7 @@ LEAF_EXEC = "LeafExecAllowed"
 OURS = (READY, EXEC_READY, ROOT_REACHES, PREFERRED, LEAF_READY, LEAF_EXEC)
 
 NOT_PROBED = "NotProbedYet"
-UNPROBED: Told = ("Unknown", NOT_PROBED, "nobody has looked yet")
+UNPROBED: ConditionValue = ("Unknown", NOT_PROBED, "nobody has looked yet")
 """Not told where there is a condition of that type already: a restart of ours changes nothing."""
 
 ALWAYS, LEAF, EXEC = "always", "leaf", "exec"
@@ -47,16 +47,16 @@ class Observation:
     :param silent_seconds: since the leaf answered last; 0 while it does.
     """
 
-    root: Told = UNPROBED
-    leaf: Told = UNPROBED
-    allowed: Told = UNPROBED
+    root: ConditionValue = UNPROBED
+    leaf: ConditionValue = UNPROBED
+    allowed: ConditionValue = UNPROBED
     not_chosen: str = ""
     silent_seconds: float = 0.0
 
 
 def conditions(
     observation: Observation, nodes: Sequence[Object] | None, ready_when: str
-) -> dict[str, Told]:
+) -> dict[str, ConditionValue]:
     """
     All conditions of a Node, by type.
 
@@ -76,7 +76,7 @@ def conditions(
     }
 
 
-def address_preferred(observation: Observation) -> Told:
+def address_preferred(observation: Observation) -> ConditionValue:
     """Whether the root dials us: by what it was told to prefer, unless it did already."""
     if observation.root[0] == "True":
         return ("True", "RootDialsUs", "")
@@ -85,7 +85,7 @@ def address_preferred(observation: Observation) -> Told:
     return ("True", "FirstByPreference", "")
 
 
-def _exec_ready(observation: Observation, preferred: Told) -> Told:
+def _exec_ready(observation: Observation, preferred: ConditionValue) -> ConditionValue:
     parts = (observation.root, observation.leaf, observation.allowed)
     # Behind a leaf that does not answer nothing else is known; of two that fail that is the cause.
     for status, reason, message in (
@@ -102,7 +102,9 @@ def _exec_ready(observation: Observation, preferred: Told) -> Told:
     return ("True", "ProbeSucceeded", "the root reaches us, and the leaf lets us open streams")
 
 
-def _ready(observation: Observation, opens: Told, nodes: Sequence[Object], ready_when: str) -> Told:
+def _ready(
+    observation: Observation, opens: ConditionValue, nodes: Sequence[Object], ready_when: str
+) -> ConditionValue:
     if ready_when == ALWAYS:
         return ("True", "NodeServerRuns", "the node server runs; the leaf is not asked")
     status, reason, message = observation.leaf

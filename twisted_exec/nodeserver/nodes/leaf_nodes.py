@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from twisted_exec.api import quantity
-from twisted_exec.api.conditions import Told
+from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.names import label_value, qualified_name
 from twisted_exec.api.status import one_line
@@ -145,14 +145,14 @@ def _written(amount: Decimal) -> str:
     return f"{int(amount * 1000)}m"
 
 
-def pressures(nodes: Sequence[Object]) -> dict[str, Told]:
+def pressures(nodes: Sequence[Object]) -> dict[str, ConditionValue]:
     """
     A pressure holds when it holds for all of them: as long as one is free of it, Pods find room.
 
     What none of them says is denied: a root's controllers set what nobody says to Unknown once
     they have heard nothing for a while, and nobody would take that back.
     """
-    conditions: dict[str, Told] = {}
+    conditions: dict[str, ConditionValue] = {}
     for type in PRESSURES:
         statuses = {condition(node, type) for node in nodes} - {""}
         if statuses:

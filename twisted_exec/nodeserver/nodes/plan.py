@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from twisted_exec.api import quantity
-from twisted_exec.api.conditions import Told, with_conditions
+from twisted_exec.api.conditions import ConditionValue, with_conditions
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
@@ -56,7 +56,7 @@ class Wanted:
     node: LeafNode
     keeper: str
     fields: Object
-    conditions: Mapping[str, Told] = field(default_factory=dict)
+    conditions: Mapping[str, ConditionValue] = field(default_factory=dict)
     upkeep: str = FULL
     labels: Mapping[str, str] = field(default_factory=dict)
     own: int = 1
@@ -315,7 +315,9 @@ def _features(fields: Object, status: Object) -> Object:
     return {"declaredFeatures": desired or None}
 
 
-def _conditions(conditions: Mapping[str, Told], status: Object, now: str, beat: bool) -> Object:
+def _conditions(
+    conditions: Mapping[str, ConditionValue], status: Object, now: str, beat: bool
+) -> Object:
     listed = status.get("conditions") or []
     there = {condition.get("type") for condition in listed}
     news = {
@@ -329,7 +331,7 @@ def _conditions(conditions: Mapping[str, Told], status: Object, now: str, beat: 
 
 
 def _beaten(
-    listed: list[Object], news: Mapping[str, Told], now: str, ours: Iterable[str] = ()
+    listed: list[Object], news: Mapping[str, ConditionValue], now: str, ours: Iterable[str] = ()
 ) -> list[Object]:
     """
     With these conditions told, just now.

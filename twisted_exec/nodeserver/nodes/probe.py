@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from twisted_exec.api.conditions import Told
+from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.kinds.pods.machine_pods import PODS
 from twisted_exec.api.status import APIError, NotFound, from_status, one_line
 from twisted_exec.kube.credentials.cache import settled
@@ -86,7 +86,7 @@ class RootProbe:
     def __init__(self, config: Callable[[], ClientConfig], reactor: Any, keeper: str) -> None:
         self._config, self._reactor, self._keeper = config, reactor, keeper
 
-    async def look(self, node: str, own: Address | None, port: int) -> Told:
+    async def look(self, node: str, own: Address | None, port: int) -> ConditionValue:
         """
         :param own: an address of ours, to be dialled when the root must not be asked.
         :param port: that the Node publishes.
@@ -102,7 +102,9 @@ class RootProbe:
             return verdict
         return await self._fallen_back(verdict, own, port)
 
-    async def _fallen_back(self, verdict: Told, own: Address, port: int) -> Told:
+    async def _fallen_back(
+        self, verdict: ConditionValue, own: Address, port: int
+    ) -> ConditionValue:
         """Less than the root's word: it may come another way, and would ask for a certificate."""
         host = f"[{own[1]}]" if ":" in own[1] else own[1]
         config = ClientConfig(f"https://{host}:{port}", insecure_skip_tls_verify=True)
@@ -113,7 +115,7 @@ class RootProbe:
         return ("Unknown", verdict[1], f"{verdict[2]}; seen from here, {own[1]}:{port} answers")
 
 
-def root_verdict(code: int, body: bytes, expected: str) -> Told:
+def root_verdict(code: int, body: bytes, expected: str) -> ConditionValue:
     """What an answer of the root's proxy means."""
     text = one_line(body.decode("utf-8", "replace"))[:300]
     status = _status(code, body)
@@ -145,7 +147,7 @@ class LeafProbe:
         self.version = ""
         """Of the leaf's API server, as ``v1.33.1``; empty until it was told."""
 
-    async def look(self) -> tuple[Told, Told]:
+    async def look(self) -> tuple[ConditionValue, ConditionValue]:
         """
         :return: whether the leaf is ready, and whether it lets us open streams; never raises.
         """
@@ -172,7 +174,7 @@ class LeafProbe:
         if isinstance(version, str) and version.isprintable():
             self.version = version[:64] or self.version
 
-    async def _may_exec(self, config: ClientConfig) -> Told:
+    async def _may_exec(self, config: ClientConfig) -> ConditionValue:
         try:
             settled_config = await settled(config, self._reactor)
             where = PODS.resource.path(self._namespace(), _NO_POD, "exec")
@@ -202,12 +204,12 @@ class LeafProbe:
             return "default"
 
 
-def _away(reason: str, message: str) -> tuple[Told, Told]:
+def _away(reason: str, message: str) -> tuple[ConditionValue, ConditionValue]:
     """What a leaf that does not answer would allow nobody knows."""
     return ("False", reason, message), ("Unknown", reason, message)
 
 
-def leaf_verdict(code: int, body: bytes) -> Told:
+def leaf_verdict(code: int, body: bytes) -> ConditionValue:
     """What an answer of ``/readyz`` means."""
     message = _told(code, body)
     if code == 401:
@@ -221,7 +223,7 @@ def leaf_verdict(code: int, body: bytes) -> Told:
     return ("True", "LeafAnswers", "")
 
 
-def exec_verdict(code: int, body: bytes) -> Told:
+def exec_verdict(code: int, body: bytes) -> ConditionValue:
     """What a refusal of exec of a Pod that cannot be means."""
     message, status = _told(code, body), _status(code, body)
     if code == 404 and status is not None and _is_of_the_pod(status.details):

@@ -19,7 +19,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api.conditions import Told
+from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.nodeserver.interfaces import ILeaf
@@ -83,8 +83,8 @@ class LeafProbeResult:
 
     def __init__(self, probe: LeafProbe, clock: Any, changed: Callable[[], None]) -> None:
         self._probe, self._clock, self._changed = probe, clock, changed
-        self.ready: Told = UNPROBED
-        self.allowed: Told = UNPROBED
+        self.ready: ConditionValue = UNPROBED
+        self.allowed: ConditionValue = UNPROBED
         self._answered = clock.seconds()
 
     @property

@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api.conditions import Told
+from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE, NODES
 from twisted_exec.api.status import APIError, Conflict
@@ -132,7 +132,7 @@ class NodeWorker(Running):
     def __init__(self, around: Around, node: LeafNode) -> None:
         self.node, self.problem = node, "nobody has looked yet"
         self._around, self._clock, self._face = around, around.clock, around.face
-        self.way: Told = UNPROBED
+        self.way: ConditionValue = UNPROBED
         self._contest = AddressConflict(len(self._face.own))
         self._reported_at = self._clock.seconds() - TELL_SECONDS
         self._uid = self._address_told = self._closed = ""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from twisted_exec.api.conditions import MAX_MESSAGE, Told
+from twisted_exec.api.conditions import MAX_MESSAGE, ConditionValue
 from twisted_exec.api.status import one_line
 from twisted_exec.iri.protos import machine_pb2 as pb
 
@@ -44,7 +44,7 @@ _TYPE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,314}[A-Za-z0-9])?", re.ASCII)
 _STATUSES = ("True", "False")
 
 
-def ready(observed: pb.Machine, trouble: str = "") -> Told:
+def ready(observed: pb.Machine, trouble: str = "") -> ConditionValue:
     """
     Return the condition Ready of a machine that exists in the runtime.
 
@@ -70,7 +70,7 @@ def ready(observed: pb.Machine, trouble: str = "") -> Told:
 
 def parts_ready(
     names: Iterable[str], reports: Iterable[Any], noun: str, lacking: str, trouble: str = ""
-) -> Told:
+) -> ConditionValue:
     """
     Return the condition of a Machine's volumes or network interfaces.
 
@@ -130,9 +130,9 @@ def parts_status(
     return statuses
 
 
-def copied(observed: pb.Machine) -> dict[str, Told]:
+def copied(observed: pb.Machine) -> dict[str, ConditionValue]:
     """Return the runtime's own conditions, by type, except those that the poollet sets."""
-    copied_conditions: dict[str, Told] = {}
+    copied_conditions: dict[str, ConditionValue] = {}
     for condition in observed.status.machine_conditions:
         if condition.type in (READY, VOLUMES_READY, INTERFACES_READY) or not _TYPE.fullmatch(
             condition.type

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from twisted_exec.api.conditions import Told
+from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines import conditions
@@ -94,7 +94,7 @@ def not_known(machine: Object, problem: str, dialect: Dialect, *, now: str) -> P
 
     :param problem: why it is unreachable.
     """
-    conditions: dict[str, Told] = {READY: ("Unknown", UNREACHABLE, problem)}
+    conditions: dict[str, ConditionValue] = {READY: ("Unknown", UNREACHABLE, problem)}
     for condition in (machine.get("status") or {}).get("conditions") or ():
         conditions[condition.get("type", READY)] = ("Unknown", UNREACHABLE, problem)
     return Plan(tuple(status_patch(machine, dialect, now, conditions)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from twisted_exec.api.conditions import Told, with_conditions
+from twisted_exec.api.conditions import ConditionValue, with_conditions
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines import conditions
@@ -27,7 +27,7 @@ def status_patch(
     machine: Object,
     dialect: Dialect,
     now: str,
-    conditions: Mapping[str, Told],
+    conditions: Mapping[str, ConditionValue],
     *,
     only: bool = False,
     **fields: Any,
@@ -67,9 +67,9 @@ def reported_parts(
     parts: Parts,
     config: MachineConfig,
     trouble: str = "",
-) -> dict[str, Told]:
+) -> dict[str, ConditionValue]:
     """Return the conditions of the Machine's parts; none for a Machine without parts."""
-    told: dict[str, Told] = {}
+    told: dict[str, ConditionValue] = {}
     status = observed.status if observed is not None else pb.MachineStatus()
     for condition, field_name, reports, noun, reason in (
         (VOLUMES_READY, config.dialect.disks_field, status.volumes, "Volume", VOLUME_NOT_READY),

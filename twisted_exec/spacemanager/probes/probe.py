@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from twisted_exec.api.conditions import Told
+from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.kinds.reviews import SELFSUBJECTACCESSREVIEWS, SELFSUBJECTREVIEWS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.spaces import VIEWPOINTS
@@ -93,7 +93,7 @@ async def _asked(transport: HTTPTransport, stamp: str) -> ProbeResult:
     return ProbeResult(stamp, valid, ready, version_of(*await _get(transport, "/version")))
 
 
-async def _who(transport: HTTPTransport) -> Told:
+async def _who(transport: HTTPTransport) -> ConditionValue:
     told = who_verdict(*await _review(transport, SELFSUBJECTREVIEWS.resource, {}))
     if told is not None:
         return told

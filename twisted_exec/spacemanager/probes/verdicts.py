@@ -12,16 +12,20 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from twisted_exec.api.conditions import Told
+from twisted_exec.api.conditions import ConditionValue
 
 ANONYMOUS = "system:anonymous"
 
-VALID: Told = ("True", "Accepted", "")
-ANSWERS: Told = ("True", "Answers", "")
+VALID: ConditionValue = ("True", "Accepted", "")
+ANSWERS: ConditionValue = ("True", "Answers", "")
 _NEW_ONES = "new credentials are needed"
-_REFUSED: Told = ("False", "Refused", f"the API server does not take the credentials: {_NEW_ONES}")
-_NOBODY: Told = ("False", "Anonymous", f"the API server knows us as nobody: {_NEW_ONES}")
-_NO_SERVER: Told = ("False", "NoAPIServer", "what answers there is no API server")
+_REFUSED: ConditionValue = (
+    "False",
+    "Refused",
+    f"the API server does not take the credentials: {_NEW_ONES}",
+)
+_NOBODY: ConditionValue = ("False", "Anonymous", f"the API server knows us as nobody: {_NEW_ONES}")
+_NO_SERVER: ConditionValue = ("False", "NoAPIServer", "what answers there is no API server")
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,8 @@ class ProbeResult:
     """
 
     digest: str
-    valid: Told
-    ready: Told
+    valid: ConditionValue
+    ready: ConditionValue
     version: str = ""
 
     @property
@@ -67,7 +71,7 @@ def unusable(digest: str, why: str) -> ProbeResult:
     return ProbeResult(digest, ("False", "Unusable", why), ("Unknown", "Unusable", why))
 
 
-def who_verdict(code: int, body: bytes) -> Told | None:
+def who_verdict(code: int, body: bytes) -> ConditionValue | None:
     """
     What an answer to SelfSubjectReview means.
 
@@ -81,7 +85,7 @@ def who_verdict(code: int, body: bytes) -> Told | None:
     return may_verdict(code, body)
 
 
-def may_verdict(code: int, body: bytes) -> Told:
+def may_verdict(code: int, body: bytes) -> ConditionValue:
     """What an answer to SelfSubjectAccessReview means, which servers have that are older."""
     if code in (200, 201):
         return VALID
@@ -94,7 +98,7 @@ def may_verdict(code: int, body: bytes) -> Told:
     return ("Unknown", "NotAnswered", f"the API server answers {code} to who we are")
 
 
-def ready_verdict(code: int) -> Told:
+def ready_verdict(code: int) -> ConditionValue:
     """What an answer of ``/readyz`` means, of a server that was asked before whether it knows us."""
     if code >= 500 or code == 429:
         return ("False", "NotReady", f"the API server answers {code} to /readyz")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from twisted_exec.api.conditions import Told, with_conditions
+from twisted_exec.api.conditions import ConditionValue, with_conditions
 from twisted_exec.api.kinds.secrets import values_of
 from twisted_exec.api.names import dns_label
 from twisted_exec.api.spaces import (
@@ -184,7 +184,7 @@ def status_of(
     """
     before = desc.get("status") or {}
     generation = desc["metadata"].get("generation")
-    told: dict[str, Told] = {
+    told: dict[str, ConditionValue] = {
         PROVIDER_REACHABLE: _told(looks.reachable),
         CREDENTIALS_VALID: _told(looks.credentials),
         SYNCED: _told(synced),
@@ -221,7 +221,7 @@ def news(before: Sequence[Object], after: Sequence[Object]) -> list[tuple[str, s
     return found
 
 
-def _told(look: Look) -> Told:
+def _told(look: Look) -> ConditionValue:
     return look.status, look.reason, look.message
 
 

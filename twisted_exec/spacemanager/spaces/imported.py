@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted_exec.api import spaces
-from twisted_exec.api.conditions import Told
+from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.kinds.secrets import SECRETS, value_of
 from twisted_exec.api.spaces import CREDENTIALS_VALID, PHYSICAL_SPACE_READY, SYNCED
 from twisted_exec.kube.interfaces import Object
@@ -138,7 +138,7 @@ def status_of(space: Object, told: Given, probed: ProbeResult | None, now: float
     return finished(space, status, conditions, now)
 
 
-def _valid(known: Object, told: Given, probed: ProbeResult | None, now: float) -> Told:
+def _valid(known: Object, told: Given, probed: ProbeResult | None, now: float) -> ConditionValue:
     if not told.contents:
         assert told.problem is not None
         return ("False", *told.problem)
@@ -147,7 +147,7 @@ def _valid(known: Object, told: Given, probed: ProbeResult | None, now: float) -
     return explained(probed, "", now, "put them into the Secret")
 
 
-def _ready(known: Object, told: Given, probed: ProbeResult | None) -> Told:
+def _ready(known: Object, told: Given, probed: ProbeResult | None) -> ConditionValue:
     if not told.contents:
         return ("Unknown", "NoCredentials", "there are no credentials to look with")
     return kept_condition(known, PHYSICAL_SPACE_READY) if probed is None else probed.ready

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twisted_exec.api import spaces
-from twisted_exec.api.conditions import Told
+from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import (
@@ -165,8 +165,8 @@ class Plan:
     """
 
     steps: Sequence[Step] = ()
-    physical: Told | None = None
-    synced: Told = ("True", "Synced", "")
+    physical: ConditionValue | None = None
+    synced: ConditionValue = ("True", "Synced", "")
     found: SpaceInfo | None = None
     intended: Physical | None = None
     again_seconds: float | None = None
@@ -233,13 +233,13 @@ def _wanted(seen: Seen) -> Plan:
     return _there(seen, seen.answer)
 
 
-def no_provider(name: str) -> Told:
+def no_provider(name: str) -> ConditionValue:
     """Of each condition that says so; in the same words, for it is one thing to be done."""
     told = f'there is no SpaceProviderDesc "{name}": make it, and the Space is looked after again'
     return ("False", "NoProvider", told)
 
 
-def _unknown(seen: Seen) -> Told:
+def _unknown(seen: Seen) -> ConditionValue:
     if seen.provider.refusal:
         return ("False", "Refused", seen.provider.refusal)
     look = seen.provider.reachable
@@ -296,7 +296,7 @@ def _absent(seen: Seen) -> Plan:
     if not seen.is_managed:
         return _vanished(seen)
     if Create in seen.done:
-        making: Told = ("False", "Creating", f"{physical} is being made")
+        making: ConditionValue = ("False", "Creating", f"{physical} is being made")
         return Plan(
             physical=making,
             synced=("Unknown", "Creating", making[2]),
@@ -364,14 +364,14 @@ def _foreign(seen: Seen, info: SpaceInfo) -> Plan:
         f"there is a physical space {info.physical} that was not made for this Space; it is left alone: "
         f"delete this Space and make one of another name, or with the annotation {spaces.PHYSICAL_NAME}"
     )
-    taken: Told = ("False", "NameTaken", why)
+    taken: ConditionValue = ("False", "NameTaken", why)
     steps: list[Step] = _secrets_away(seen)
     if recorded(seen.space) is not None and not seen.has_failed(Intend):
         steps.append(Intend(None))  # nothing of it is ours, and nothing to be deleted
     return Plan(steps, physical=taken, synced=taken, again_seconds=GONE_SECONDS * 6)
 
 
-def _state(seen: Seen, info: SpaceInfo) -> Told | None:
+def _state(seen: Seen, info: SpaceInfo) -> ConditionValue | None:
     """Of PhysicalSpaceReady; what a provider claims is told only when it is bad."""
     if info.state == BUILDING:
         return (
@@ -391,7 +391,7 @@ def _state(seen: Seen, info: SpaceInfo) -> Told | None:
     return _as_probed(seen)
 
 
-def _as_probed(seen: Seen) -> Told | None:
+def _as_probed(seen: Seen) -> ConditionValue | None:
     return seen.probed.ready if seen.probed is not None else None
 
 
@@ -422,13 +422,13 @@ def _holds(secret: Object | None, access: Access, space: Object) -> bool:
     return secret is not None and space_secrets.is_current(secret, access, space)
 
 
-def _taken(seen: Seen, viewpoint: str) -> Told:
+def _taken(seen: Seen, viewpoint: str) -> ConditionValue:
     name = spaces.secret_name(seen.space["metadata"]["name"], viewpoint)
     told = f"there is a Secret {name} that is not ours, and is left alone: delete or rename it"
     return ("False", "SecretTaken", told)
 
 
-def _missing(seen: Seen, info: SpaceInfo) -> Told | None:
+def _missing(seen: Seen, info: SpaceInfo) -> ConditionValue | None:
     """Nothing that was asked for is to be had."""
     if not info.access or any(each in info.access for each in viewpoints_of(seen.space)):
         return None

@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api import spaces
-from twisted_exec.api.conditions import Told, with_conditions
+from twisted_exec.api.conditions import ConditionValue, with_conditions
 from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES, HEALTHY, MANAGER_LABEL
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
@@ -78,7 +78,7 @@ def _status(space: Object, version: str, known: Object, now: float) -> Object:
     return status
 
 
-def _healthy(space: Object) -> Told:
+def _healthy(space: Object) -> ConditionValue:
     for one in space["status"].get("conditions") or ():
         if one["type"] == spaces.PHYSICAL_SPACE_READY:
             return (one["status"], one["reason"], one["message"])

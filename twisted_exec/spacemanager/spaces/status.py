@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twisted_exec.api import spaces
-from twisted_exec.api.conditions import Told, with_conditions
+from twisted_exec.api.conditions import ConditionValue, with_conditions
 from twisted_exec.api.spaces import (
     CREDENTIALS_VALID,
     PHYSICAL_SPACE_READY,
@@ -29,8 +29,8 @@ from twisted_exec.spacemanager.spaces.plan import Plan, Seen, asked_to_rotate, n
 from twisted_exec.spacemanager.spaces.steps import Rotate, Tell, WriteSecret
 
 _MAKING = ("Creating", "CreateFailed")
-_NOT_PROBED: Told = ("Unknown", "NotProbed", "nobody has looked yet")
-_NONE: Told = ("Unknown", "NoCredentials", "there are no credentials yet")
+_NOT_PROBED: ConditionValue = ("Unknown", "NotProbed", "nobody has looked yet")
+_NONE: ConditionValue = ("Unknown", "NoCredentials", "there are no credentials yet")
 
 
 def status_of(seen: Seen, planned: Plan) -> Object:
@@ -54,7 +54,11 @@ def status_of(seen: Seen, planned: Plan) -> Object:
 
 
 def finished(
-    space: Object, status: Object, told: Mapping[str, Told], now: float, is_making: bool = False
+    space: Object,
+    status: Object,
+    told: Mapping[str, ConditionValue],
+    now: float,
+    is_making: bool = False,
 ) -> Object:
     """
     A status with its conditions, its phase and what it is about.
@@ -70,7 +74,7 @@ def finished(
     return {key: value for key, value in status.items() if value not in (None, [], {}, "")}
 
 
-def phase(before: str, told: Mapping[str, Told], is_making: bool = False) -> str:
+def phase(before: str, told: Mapping[str, ConditionValue], is_making: bool = False) -> str:
     """``status.Phase``, by what it was and the conditions as they are to be."""
     physical, valid = told[PHYSICAL_SPACE_READY], told[CREDENTIALS_VALID]
     states = {physical[0], valid[0]}
@@ -148,14 +152,14 @@ def _cannot_rotate(seen: Seen) -> bool:
     return seen.answer is not None and not seen.provider.rotates
 
 
-def _reachable(seen: Seen) -> Told:
+def _reachable(seen: Seen) -> ConditionValue:
     provider = seen.provider
     if not provider.is_there:
         return no_provider(provider.name)
     return (provider.reachable.status, provider.reachable.reason, provider.reachable.message)
 
 
-def _valid(seen: Seen, planned: Plan, known: Object) -> Told:
+def _valid(seen: Seen, planned: Plan, known: Object) -> ConditionValue:
     if seen.has_failed(WriteSecret) and seen.refused is not None and seen.refused.error.code == 422:
         return ("False", "Unusable", seen.refused.error.message)
     if not _mine(seen):
@@ -175,7 +179,7 @@ def _remedy(seen: Seen) -> str:
     return "they are asked for again when the provider can be reached"
 
 
-def explained(probed: ProbeResult, expires: str, now: float, remedy: str) -> Told:
+def explained(probed: ProbeResult, expires: str, now: float, remedy: str) -> ConditionValue:
     """CredentialsValid, with when they ended and what is done about it."""
     status, reason, message = probed.valid
     if status != "False" or reason == "Unusable":
@@ -185,7 +189,7 @@ def explained(probed: ProbeResult, expires: str, now: float, remedy: str) -> Tol
     return (status, reason, f"{message}; {remedy}")
 
 
-def kept_condition(known: Object, type: str) -> Told:
+def kept_condition(known: Object, type: str) -> ConditionValue:
     """A condition as it was: nobody has looked."""
     for one in known.get("conditions") or ():
         if one.get("type") == type:

@@ -1,12 +1,14 @@
 """
-Rules about a ``spec`` that are said twice: for our API server, and in CEL for a kube-apiserver.
+Rules for a ``spec`` that are defined twice: in Python for our API server, and in CEL for a
+kube-apiserver.
 
-Our API server asks the function; the expression is part of the schema (``x-kubernetes-validations``), as a
-CustomResourceDefinition has it.  That both say the same is tried on a real one: ``tests/interop/spaces_crds.py``.
+Our API server calls the function; the CEL expression is part of the schema
+(``x-kubernetes-validations``), as in a CustomResourceDefinition.  ``tests/interop/spaces_crds.py``
+checks on a real kube-apiserver that they agree.
 
-A rule that compares with what was there holds for the whole ``spec``, never for one member of it: kube-apiserver
-skips the rule of a member that is missing before or after, so that one could be taken away and then set
-anew.
+A rule that compares with the old object applies to the whole ``spec``, never to one field:
+kube-apiserver skips a field's rule if the field is missing before or after, so the field could be
+removed and then set to a new value.
 """
 
 from __future__ import annotations
@@ -26,60 +28,60 @@ Spec = Mapping[str, Any]
 @dataclass(frozen=True)
 class Rule:
     """
-    What must hold of a spec by itself.
+    A rule for a single spec.
 
-    :param member: of the spec, which a message is about.
-    :param told: what is wrong when it does not hold, and what to do.
-    :param cel: ``self`` is the spec.
-    :param missing: what is wrong is that the member is not there.
+    :param member: the field of the spec that an error names.
+    :param problem: the error message, including the remedy.
+    :param cel: expression in which ``self`` is the spec.
+    :param missing: a violation means that the field is missing.
     """
 
     member: str
-    told: str
+    problem: str
     cel: str
     holds: Callable[[Spec], bool]
     missing: bool = False
 
     def causes(self, spec: Spec) -> list[Cause]:
-        """None when it holds."""
+        """Return the causes; empty if the rule holds."""
         if self.holds(spec):
             return []
-        made = fields.required if self.missing else fields.forbidden
-        return [made(f"spec.{self.member}", self.told)]
+        error = fields.required if self.missing else fields.forbidden
+        return [error(f"spec.{self.member}", self.problem)]
 
 
 @dataclass(frozen=True)
 class Fixed:
     """
-    A member of a spec that stays as it was made, or missing if it was.
+    A rule that makes a field of a spec immutable.
 
-    :param empty: what counts as missing, in CEL: ``''`` or ``{}``.  A member that is always there has none.
+    :param empty: CEL literal for the missing field: ``''`` or ``{}``.  Empty for a required field.
     """
 
     member: str
-    told: str
+    problem: str
     empty: str = ""
 
     @property
     def cel(self) -> str:
-        """``oldSelf`` is the spec as it was."""
+        """CEL expression in which ``oldSelf`` is the old spec."""
         if not self.empty:
             return f"self.{self.member} == oldSelf.{self.member}"
         before, after = (
-            f"(has({one}.{self.member}) ? {one}.{self.member} : {self.empty})"
-            for one in ("oldSelf", "self")
+            f"(has({root}.{self.member}) ? {root}.{self.member} : {self.empty})"
+            for root in ("oldSelf", "self")
         )
         return f"{after} == {before}"
 
     def causes(self, new: Spec, old: Spec) -> list[Cause]:
-        """None when it stayed."""
+        """Return the causes; empty if the field is unchanged."""
         if (new.get(self.member) or None) == (old.get(self.member) or None):
             return []
-        return [fields.forbidden(f"spec.{self.member}", self.told)]
+        return [fields.forbidden(f"spec.{self.member}", self.problem)]
 
 
 def with_rules(spec: Schema, rules: Sequence[Rule | Fixed]) -> Schema:
-    """The schema of a spec that says its rules."""
+    """Return the schema of a spec with its rules."""
     return {**spec, "x-kubernetes-validations": [_expressed(each) for each in rules]}
 
 
@@ -87,17 +89,17 @@ def _expressed(rule: Rule | Fixed) -> dict[str, Any]:
     missing = isinstance(rule, Rule) and rule.missing
     return {
         "rule": rule.cel,
-        "message": rule.told,
+        "message": rule.problem,
         "reason": "FieldValueRequired" if missing else "FieldValueForbidden",
         "fieldPath": f".{rule.member}",
     }
 
 
 def broken(rules: Sequence[Rule], obj: Object) -> list[Cause]:
-    """What is wrong with an object's spec."""
+    """Return the violations in an object's spec."""
     return [cause for rule in rules for cause in rule.causes(obj["spec"])]
 
 
 def changed(rules: Sequence[Fixed], new: Object, old: Object) -> list[Cause]:
-    """What of an object's spec was changed and must not be."""
+    """Return the changes of immutable fields."""
     return [cause for rule in rules for cause in rule.causes(new["spec"], old["spec"])]

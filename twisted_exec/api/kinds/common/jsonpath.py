@@ -1,11 +1,11 @@
 """
-Columns by JSONPath, as a CustomResourceDefinition's ``additionalPrinterColumns`` have them.
+Printer columns by JSONPath, as in ``additionalPrinterColumns`` of a CustomResourceDefinition.
 
-What an API server of ours shows and what a kube-apiserver shows by our manifests is said once.  Of JSONPath
-there is what such columns need: members, ``[*]``, and one comparison with a text,
-``[?(@.KEY=="TEXT")]`` or ``[?(@.KEY!="TEXT")]``.  Of several matches the first is shown, as
-kube-apiserver does.  Source: ``k8s.io/client-go/util/jsonpath``, and of
-``k8s.io/apiextensions-apiserver`` ``pkg/registry/customresource/tableconvertor``.
+So one definition serves both our API server and the manifests for a kube-apiserver.  The supported
+subset of JSONPath is what such columns need: members, ``[*]``, and a comparison with a text,
+``[?(@.KEY=="TEXT")]`` or ``[?(@.KEY!="TEXT")]``.  The first of several matches is shown, as in
+kube-apiserver.  Sources: ``k8s.io/client-go/util/jsonpath``, and
+``pkg/registry/customresource/tableconvertor`` of ``k8s.io/apiextensions-apiserver``.
 """
 
 from __future__ import annotations
@@ -28,51 +28,51 @@ _Step = Callable[[Any], Iterator[Any]]
 
 def column(name: str, path: str, description: str = "", *, wide: bool = False) -> Column:
     """
-    A column that shows what is at a path; ``<none>`` where there is nothing.
+    Return a column with the value at a path; ``<none>`` if there is none.
 
-    :param wide: only ``-o wide`` has it.
-    :raises ValueError: the path is none of those that are understood.
+    :param wide: only shown with ``-o wide``.
+    :raises ValueError: the path is not supported.
     """
     steps = _parsed(path)
 
     def read(obj: Object) -> str:
-        found = next(_matches(steps, obj), None)
-        return NONE if found in (None, "") else str(found)
+        match = next(_matches(steps, obj), None)
+        return NONE if match in (None, "") else str(match)
 
     return Column(name, read, description, priority=1 if wide else 0, path=path)
 
 
 def condition(type: str, member: str = "status") -> str:
-    """The path of a member of a condition."""
+    """Return the path of a field of a condition."""
     return f'.status.conditions[?(@.type=="{type}")].{member}'
 
 
 TROUBLE = '.status.conditions[?(@.status!="True")].message'
-"""The message of the first condition that does not hold."""
+"""The message of the first condition that is not True."""
 
 
 def _parsed(path: str) -> tuple[_Step, ...]:
     steps: list[_Step] = []
     at = 0
     while at < len(path):
-        found = _STEP.match(path, at)
-        if found is None:
-            raise ValueError(f"{path!r} cannot be understood from its character {at + 1}")
-        steps.append(_step(found))
-        at = found.end()
+        match = _STEP.match(path, at)
+        if match is None:
+            raise ValueError(f"{path!r} is not supported from character {at + 1} on")
+        steps.append(_step(match))
+        at = match.end()
     return tuple(steps)
 
 
-def _step(found: re.Match[str]) -> _Step:
-    if member := found["member"]:
+def _step(match: re.Match[str]) -> _Step:
+    if member := match["member"]:
         return lambda value: iter((value[member],)) if _has(value, member) else iter(())
-    if found["all"]:
+    if match["all"]:
         return lambda value: iter(value) if isinstance(value, list) else iter(())
-    key, text, wanted = found["key"], found["text"], found["how"] == "=="
+    key, text, equal = match["key"], match["text"], match["how"] == "=="
 
     def chosen(value: Any) -> Iterator[Any]:
         items = value if isinstance(value, list) else []
-        return (each for each in items if _has(each, key) and (each[key] == text) is wanted)
+        return (each for each in items if _has(each, key) and (each[key] == text) is equal)
 
     return chosen
 

@@ -1,5 +1,5 @@
 """
-Pieces of schema that several kinds share.
+Schemas that several kinds share.
 """
 
 from __future__ import annotations
@@ -18,39 +18,59 @@ from twisted_exec.api.schema import (
     struct,
 )
 
-API_VERSION = string("GROUP/VERSION of the schema that this object is written in.")
-KIND = string("The kind of object that this is.")
+API_VERSION = string(
+    "apiVersion is the group and version of this object's schema, in the format GROUP/VERSION."
+)
+KIND = string("kind is the kind of this object.")
 
 CONDITIONS = array(
     struct(
         {
-            "type": string("What the condition is about, such as Ready."),
-            "status": string("Whether it holds.", enum=["True", "False", "Unknown"]),
-            "reason": string("Why, in one word for programs."),
-            "message": string("Why, for people."),
-            "observedGeneration": integer("The metadata.generation that it was made from."),
-            "lastUpdateTime": string("When it was told last."),
-            "lastTransitionTime": string("When its status changed last."),
+            "type": string("type is the type of the condition, such as Ready."),
+            "status": string(
+                "status is the status of the condition: True, False or Unknown.",
+                enum=["True", "False", "Unknown"],
+            ),
+            "reason": string("reason is a one-word CamelCase reason for the last transition."),
+            "message": string("message is a human-readable description of the last transition."),
+            "observedGeneration": integer(
+                "observedGeneration is the metadata.generation that the condition is based on."
+            ),
+            "lastUpdateTime": string("lastUpdateTime is the last time the condition was updated."),
+            "lastTransitionTime": string(
+                "lastTransitionTime is the last time the condition's status changed."
+            ),
         },
         required=["type", "status"],
     ),
-    "What holds of the object just now.",
+    "conditions are the current conditions of the object.",
     keys=["type"],
 )
 
 METAV1_CONDITIONS = array(
     struct(
         {
-            "type": string("What it is about.", maxLength=316),
-            "status": string("Whether it holds.", enum=["True", "False", "Unknown"]),
-            "reason": string("Why, in one word for programs.", maxLength=1024),
-            "message": string("Why, for people.", maxLength=32768),
-            "observedGeneration": integer("The metadata.generation that it was made from."),
-            "lastTransitionTime": moment("When its status changed last."),
+            "type": string("type is the type of the condition.", maxLength=316),
+            "status": string(
+                "status is the status of the condition: True, False or Unknown.",
+                enum=["True", "False", "Unknown"],
+            ),
+            "reason": string(
+                "reason is a one-word CamelCase reason for the last transition.", maxLength=1024
+            ),
+            "message": string(
+                "message is a human-readable description of the last transition.", maxLength=32768
+            ),
+            "observedGeneration": integer(
+                "observedGeneration is the metadata.generation that the condition is based on."
+            ),
+            "lastTransitionTime": moment(
+                "lastTransitionTime is the last time the condition's status changed."
+            ),
         },
         required=["type", "status", "reason", "message", "lastTransitionTime"],
     ),
-    "What holds of the object just now.",
+    "conditions are the current conditions of the object.",
     keys=["type"],
 )
 """As ``Condition`` of ``k8s.io/apimachinery/pkg/apis/meta/v1``."""
@@ -58,40 +78,42 @@ METAV1_CONDITIONS = array(
 TOLERATIONS = array(
     struct(
         {
-            "key": string("Key of the taint; empty is any."),
+            "key": string("key is the key of the taint; empty matches all keys."),
             "operator": string(
-                "Exists: whatever its value; Equal, the default: this value.",
+                "operator is Exists to match any value, or Equal (the default) to match this value.",
                 enum=["", "Exists", "Equal"],
             ),
-            "value": string("Value of the taint."),
-            "effect": string("Effect of the taint; empty is any."),
+            "value": string("value is the value of the taint."),
+            "effect": string("effect is the effect of the taint; empty matches all effects."),
         }
     ),
-    "Taints of pools that do not keep it away.",
+    "tolerations allow the object on pools with matching taints.",
 )
 
 TAINTS = array(
     struct(
         {
-            "key": string("Key of the taint."),
-            "value": string("Value of the taint."),
+            "key": string("key is the key of the taint."),
+            "value": string("value is the value of the taint."),
             "effect": string(
-                "What it does to those without a toleration.",
+                "effect is what happens to objects that do not tolerate the taint.",
                 enum=["NoSchedule", "PreferNoSchedule", "NoExecute"],
             ),
         }
     ),
-    "What keeps those away that do not tolerate it.",
+    "taints keep objects without matching tolerations off the pool.",
 )
 
 OWNER_REFERENCE = struct(
     {
-        "apiVersion": string("API version of the owner."),
-        "kind": string("Kind of the owner."),
-        "name": string("Name of the owner."),
-        "uid": string("UID of the owner."),
-        "controller": boolean("Whether it is the one owner that manages the object."),
-        "blockOwnerDeletion": boolean("Whether the owner is to wait for the object's end."),
+        "apiVersion": string("apiVersion is the API version of the owner."),
+        "kind": string("kind is the kind of the owner."),
+        "name": string("name is the name of the owner."),
+        "uid": string("uid is the UID of the owner."),
+        "controller": boolean("controller is true if the owner is the managing controller."),
+        "blockOwnerDeletion": boolean(
+            "blockOwnerDeletion delays a foreground deletion of the owner until this object is gone."
+        ),
     },
     required=["apiVersion", "kind", "name", "uid"],
     atomic=True,
@@ -99,61 +121,85 @@ OWNER_REFERENCE = struct(
 
 METADATA = struct(
     {
-        "name": string("Unique within its kind and namespace."),
-        "generateName": string("Prefix of a name that the server makes."),
-        "namespace": string("The scope of its name; empty for what has none."),
-        "selfLink": string("Not used any more."),
-        "uid": string("Unique for ever; set by the server."),
-        "resourceVersion": string("Another one after each change; set by the server."),
-        "generation": integer("Counts the changes of what is wanted; set by the server."),
-        "creationTimestamp": string("When it was made; set by the server."),
+        "name": string("name is unique within the kind and namespace. It is immutable."),
+        "generateName": string(
+            "generateName is a prefix from which the server generates a unique name if name is empty."
+        ),
+        "namespace": string(
+            "namespace is the scope of the name. It is empty for cluster-scoped objects."
+        ),
+        "selfLink": string("Deprecated and ignored."),
+        "uid": string("uid is unique in time and space. Set by the server."),
+        "resourceVersion": string(
+            "resourceVersion is an opaque value that changes with each write. Set by the server."
+        ),
+        "generation": integer(
+            "generation is a counter of changes to the desired state. Set by the server."
+        ),
+        "creationTimestamp": string(
+            "creationTimestamp is when the object was created. Set by the server."
+        ),
         "deletionTimestamp": string(
-            "When it was deleted; it stays until nobody holds it. Set by the server."
+            "deletionTimestamp is when deletion was requested. The object is removed once finalizers is empty. Set by the server."
         ),
-        "deletionGracePeriodSeconds": integer("Always 0; set by the server."),
-        "labels": mapping(string(), "What selectors choose it by."),
-        "annotations": mapping(string(), "What programs note about it."),
-        "ownerReferences": array(OWNER_REFERENCE, "What it belongs to.", keys=["uid"]),
+        "deletionGracePeriodSeconds": integer(
+            "deletionGracePeriodSeconds is the grace period of the deletion. Set by the server."
+        ),
+        "labels": mapping(string(), "labels are key-value pairs that selectors match."),
+        "annotations": mapping(string(), "annotations are key-value pairs of arbitrary metadata."),
+        "ownerReferences": array(
+            OWNER_REFERENCE,
+            "ownerReferences are the objects that this object depends on.",
+            keys=["uid"],
+        ),
         "finalizers": array(
-            string(), "Who must agree before it goes; each takes its own away.", unique=True
+            string(),
+            "finalizers must be empty before the object is removed. Each is removed by its owner.",
+            unique=True,
         ),
-        "managedFields": array(anything(), "Who wrote which field; kept by the server."),
+        "managedFields": array(
+            anything(),
+            "managedFields record which manager owns which fields. Maintained by the server.",
+        ),
     },
     description="Standard object metadata.",
 )
 
-TEMPLATE_METADATA = anything("Its labels and annotations.")
+TEMPLATE_METADATA = anything("metadata holds the labels and annotations.")
 
 
 def strings(description: str) -> Schema:
-    """A list of strings."""
+    """Return the schema of a list of strings."""
     return array(string(), description)
 
 
 LABEL_SELECTOR = struct(
     {
-        "matchLabels": mapping(string(), "Labels that it must have."),
+        "matchLabels": mapping(string(), "matchLabels are labels that an object must have."),
         "matchExpressions": array(
             struct(
                 {
-                    "key": string("The label's key."),
-                    "operator": string("In, NotIn, Exists or DoesNotExist."),
-                    "values": strings("For In and NotIn."),
+                    "key": string("key is the label key."),
+                    "operator": string("operator is In, NotIn, Exists or DoesNotExist."),
+                    "values": strings("values are the values for the operators In and NotIn."),
                 },
                 required=["key", "operator"],
             ),
-            "What its labels must fulfil.",
+            "matchExpressions are requirements for an object's labels.",
         ),
     },
-    description="Selects objects by their labels.",
+    description="A label selector.",
     atomic=True,
 )
 
 
 def claim(description: str) -> Schema:
-    """A reference to the one object of the namespace that has this one."""
+    """Return the schema of a reference to the object that claims this one, in the same namespace."""
     return struct(
-        {"name": string("Name of the referent."), "uid": string("UID of the referent.")},
+        {
+            "name": string("name is the name of the referent."),
+            "uid": string("uid is the UID of the referent."),
+        },
         required=["name"],
         description=description,
         atomic=True,
@@ -161,5 +207,5 @@ def claim(description: str) -> Schema:
 
 
 def extend_schema(schema: Schema, properties: Mapping[str, Schema]) -> Schema:
-    """A struct with more properties."""
+    """Return a schema with additional properties."""
     return {**schema, "properties": {**schema["properties"], **properties}}

@@ -1,7 +1,8 @@
 """
-What is wrong with fields that several kinds have: references, resources, addresses.
+Validation of fields that several kinds have: references, resources, addresses.
 
-Worded as ironcore's ``internal/api/validation`` and ``internal/apis/common/validation``.
+The wording is that of ironcore's ``internal/api/validation`` and
+``internal/apis/common/validation``.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ def reference(
     rule: Callable[[str], list[str]] = names.dns_subdomain,
 ) -> Iterator[Cause]:
     """
-    ``obj[key]["name"]`` names something.
+    Check that ``obj[key]["name"]`` is a valid name.
 
-    :param field: the path of ``obj[key]``.
-    :param needed: it must be there.
+    :param field: path of ``obj[key]``.
+    :param needed: the field is required.
     """
     if key not in obj and not needed:
         return
@@ -50,9 +51,9 @@ def reference(
         yield fields.invalid(f"{field}.name", name, problem)
 
 
-def labels(given: Mapping[str, str], field: str) -> Iterator[Cause]:
-    """Keys and values of labels."""
-    for key, value in given.items():
+def labels(values: Mapping[str, str], field: str) -> Iterator[Cause]:
+    """Check the keys and values of labels."""
+    for key, value in values.items():
         for problem in names.qualified_name(key):
             yield fields.invalid(field, key, problem)
         for problem in names.label_value(value):
@@ -60,7 +61,7 @@ def labels(given: Mapping[str, str], field: str) -> Iterator[Cause]:
 
 
 def positive(resources: Mapping[str, Any], key: str, field: str) -> Iterator[Cause]:
-    """``resources[key]`` is there, and more than nothing."""
+    """Check that ``resources[key]`` is present and positive."""
     if key not in resources:
         yield fields.required(f"{field}[{key}]", f"must specify {key}")
         return
@@ -74,19 +75,19 @@ def positive(resources: Mapping[str, Any], key: str, field: str) -> Iterator[Cau
 
 
 def unchanged(new: Any, old: Any, field: str) -> Iterator[Cause]:
-    """A field may not change."""
+    """Check that a field is unchanged."""
     if new != old:
         yield fields.forbidden(field, "field is immutable")
 
 
 def set_once(new: Any, old: Any, field: str) -> Iterator[Cause]:
-    """A field may be given later, and then not change."""
+    """Check that a field is unchanged once it is set."""
     if old:
         yield from unchanged(new, old, field)
 
 
 def address_of(text: str) -> Address | None:
-    """An IP address, or ``None``."""
+    """Parse an IP address; ``None`` if it is invalid."""
     try:
         return ip_address(text)
     except ValueError:
@@ -94,7 +95,7 @@ def address_of(text: str) -> Address | None:
 
 
 def network_of(text: str) -> Network | None:
-    """A prefix, ``ADDRESS/BITS``; ``None`` when it is none, or has bits beyond its length."""
+    """Parse a prefix, ``ADDRESS/BITS``; ``None`` if it is invalid or has host bits set."""
     try:
         return ip_network(text) if "/" in text else None
     except ValueError:
@@ -102,10 +103,10 @@ def network_of(text: str) -> Network | None:
 
 
 def family_of(value: Address | Network) -> str:
-    """``IPv4`` or ``IPv6``."""
+    """Return ``IPv4`` or ``IPv6``."""
     return IPV4 if value.version == 4 else IPV6
 
 
 def bits_of(family: str) -> int:
-    """How long an address is."""
+    """Return the address length of an IP family in bits."""
     return 32 if family == IPV4 else 128

@@ -1,7 +1,7 @@
 """
-What machines are made of, in each dialect.
+Schemas of machines, in each dialect.
 
-Sources: the ``machine_types.go`` of ironcore and onmetal-api, and spheric's ``instance_types.go``.
+Sources: ``machine_types.go`` of ironcore and onmetal-api, and ``instance_types.go`` of spheric.
 """
 
 from __future__ import annotations
@@ -23,83 +23,96 @@ from twisted_exec.api.schema import (
 )
 from twisted_exec.api.schema import quantity as quantity_schema
 
-_SIZE = quantity_schema("How large it is; 0 leaves that to the runtime.")
+_SIZE = quantity_schema("sizeLimit is the size of the disk. 0 leaves it to the runtime.")
 _TEMPLATE = struct(
     {
-        "metadata": anything("Its labels and annotations."),
-        "spec": anything("What it shall be."),
+        "metadata": anything("metadata holds the labels and annotations."),
+        "spec": anything("spec is the desired state of the object."),
     },
-    description="What is made for the machine, and goes with it.",
+    description="The template of an object that is created and deleted together with the machine.",
 )
 _EFI_VARIABLES = array(
     struct(
         {
-            "name": string("Name of the variable."),
-            "uuid": string("UUID of its vendor."),
-            "value": string("Its value."),
+            "name": string("name is the name of the variable."),
+            "uuid": string("uuid is the UUID of the variable's vendor."),
+            "value": string("value is the value of the variable."),
         },
         required=["name"],
     ),
-    "Variables of the machine's firmware.",
+    "efiVars are variables of the machine's UEFI firmware.",
 )
 
 
 def disk_sources(dialect: Dialect) -> tuple[str, ...]:
-    """Where a disk may come from: of these keys it has exactly one."""
+    """Return the possible sources of a disk: it has exactly one of these keys."""
     local = ("localDisk",) if dialect.local_disks else ()
     return (f"{dialect.disk_noun}Ref", "emptyDisk", *local, "ephemeral")
 
 
 def interface_sources(dialect: Dialect) -> tuple[str, ...]:
-    """As :func:`disk_sources`, of network interfaces; empty when those are described in place."""
+    """
+    Return the possible sources of a network interface; empty if the dialect describes it in place.
+    """
     return () if dialect.subnets else ("networkInterfaceRef", "ephemeral")
 
 
 def _disk(dialect: Dialect) -> Schema:
     noun = dialect.disk_noun
     properties = {
-        "name": string(f"Unique within the {dialect.noun}."),
-        "device": string("The device in the guest, such as oda.", pattern="[a-z]{3,4}"),
-        f"{noun}Ref": reference(description=f"A {noun.title()} that there is."),
-        "emptyDisk": struct({"sizeLimit": _SIZE}, description="An empty disk of the pool's host."),
+        "name": string(f"name is unique within the {dialect.noun}."),
+        "device": string(
+            "device is the device name in the guest, such as oda.", pattern="[a-z]{3,4}"
+        ),
+        f"{noun}Ref": reference(description=f"{noun}Ref is an existing {noun.title()}."),
+        "emptyDisk": struct(
+            {"sizeLimit": _SIZE},
+            description="emptyDisk is an initially empty disk on the pool's host.",
+        ),
         "ephemeral": struct(
             {f"{noun}Template": _TEMPLATE},
-            description=f"A {noun.title()} that lives as long as the {dialect.noun}.",
+            description=f"ephemeral creates a {noun.title()} that is deleted together with the {dialect.noun}.",
         ),
     }
     if dialect.local_disks:
         properties["localDisk"] = struct(
-            {"sizeLimit": _SIZE, "image": string("An OCI image that it begins as.")},
-            description="A disk of the pool's host.",
+            {"sizeLimit": _SIZE, "image": string("image is an OCI image to copy to the disk.")},
+            description="localDisk is a disk on the pool's host.",
         )
     return struct(properties, required=["name"])
 
 
 def _interface(dialect: Dialect) -> Schema:
-    name = {"name": string(f"Unique within the {dialect.noun}.")}
+    name = {"name": string(f"name is unique within the {dialect.noun}.")}
     if dialect.subnets:
         subnet = {
-            "networkName": string("Name of the network."),
-            "name": string("Name of the subnet in it."),
+            "networkName": string("networkName is the name of the network."),
+            "name": string("name is the name of the subnet."),
         }
         return struct(
             {
                 **name,
-                "subnetRef": struct(subnet, description="The subnet that it is in.", atomic=True),
-                "ipFamilies": strings("IPv4, IPv6 or both."),
-                "ips": strings("Its IP addresses, when they are chosen."),
-                "accessIPFamilies": strings("IP families of the addresses it is reached by."),
-                "accessIPs": strings("The addresses it is reached by, when they are chosen."),
+                "subnetRef": struct(
+                    subnet, description="subnetRef is the subnet of the interface.", atomic=True
+                ),
+                "ipFamilies": strings("ipFamilies are IPv4, IPv6 or both."),
+                "ips": strings("ips are fixed IP addresses of the interface."),
+                "accessIPFamilies": strings(
+                    "accessIPFamilies are the IP families of the external addresses."
+                ),
+                "accessIPs": strings("accessIPs are fixed external addresses of the interface."),
             },
             required=["name"],
         )
     return struct(
         {
             **name,
-            "networkInterfaceRef": reference(description="A NetworkInterface that there is."),
+            "networkInterfaceRef": reference(
+                description="networkInterfaceRef is an existing NetworkInterface."
+            ),
             "ephemeral": struct(
                 {"networkInterfaceTemplate": _TEMPLATE},
-                description=f"A NetworkInterface that lives as long as the {dialect.noun}.",
+                description=f"ephemeral creates a NetworkInterface that is deleted together with the {dialect.noun}.",
             ),
         },
         required=["name"],
@@ -107,26 +120,39 @@ def _interface(dialect: Dialect) -> Schema:
 
 
 def spec_schema(dialect: Dialect) -> Schema:
-    """The schema of a machine's ``spec``."""
+    """Return the schema of a machine's ``spec``."""
     noun, pool, classes = dialect.noun, dialect.pool.kind, dialect.workload_class.kind
     properties = {
-        dialect.class_reference: reference(description=f"The {classes}; it cannot be changed."),
+        dialect.class_reference: reference(
+            description=f"{dialect.class_reference} is the {classes} of the {noun}. It is immutable."
+        ),
         dialect.pool_selector: mapping(
-            string(), f"Labels of pools that may run the {noun}.", atomic=True
+            string(),
+            f"{dialect.pool_selector} selects the pools that may run the {noun}, by labels.",
+            atomic=True,
         ),
         dialect.pool_reference: reference(
-            description=f"The {pool} that runs it; once set it cannot be changed."
+            description=f"{dialect.pool_reference} is the {pool} that the {noun} is bound to. It is immutable once set."
         ),
         "power": string(
-            f"Whether the {noun} runs. In YAML it needs quotes: without, On is read as true.",
+            "power is On or Off. In YAML the value needs quotes: YAML 1.1 reads On as true.",
             enum=["On", "Off"],
             default="On",
         ),
-        "networkInterfaces": array(_interface(dialect), "Its network interfaces.", keys=["name"]),
-        dialect.disks_field: array(_disk(dialect), "Its disks.", keys=["name"]),
+        "networkInterfaces": array(
+            _interface(dialect),
+            f"networkInterfaces are the network interfaces of the {noun}.",
+            keys=["name"],
+        ),
+        dialect.disks_field: array(
+            _disk(dialect), f"{dialect.disks_field} are the disks of the {noun}.", keys=["name"]
+        ),
         "ignitionRef": struct(
-            {"name": string("Name of the Secret."), "key": string("Key in the Secret.")},
-            description=f"A Secret with the {noun}'s ignition.",
+            {
+                "name": string("name is the name of the Secret."),
+                "key": string("key is the key in the Secret."),
+            },
+            description=f"ignitionRef is a Secret with the ignition of the {noun}.",
         ),
         "efiVars": _EFI_VARIABLES,
         "tolerations": TOLERATIONS,
@@ -134,13 +160,13 @@ def spec_schema(dialect: Dialect) -> Schema:
     }
     if dialect.guest_config:
         properties["guestConfig"] = struct(
-            {"hostname": string("The guest's host name, a DNS label.")},
-            description="What the guest is told; it cannot be changed.",
+            {"hostname": string("hostname is the host name of the guest, a DNS label.")},
+            description="guestConfig is configuration for the guest. It is immutable.",
         )
     return struct(
         properties,
         required=[dialect.class_reference],
-        description=f"What the {noun} shall be.",
+        description=f"spec is the desired state of the {noun}.",
     )
 
 
@@ -148,77 +174,94 @@ def _image(dialect: Dialect) -> dict[str, Schema]:
     if not dialect.image_field:
         return {}
     return {
-        dialect.image_field: string(f"The OCI image that the {dialect.noun} boots."),
-        "imagePullSecret": reference(description="A Secret to pull the image with."),
+        dialect.image_field: string(
+            f"{dialect.image_field} is the OCI image that the {dialect.noun} boots."
+        ),
+        "imagePullSecret": reference(
+            description="imagePullSecret is the Secret to pull the image with."
+        ),
     }
 
 
 def status_schema(dialect: Dialect) -> Schema:
-    """The schema of a machine's ``status``."""
+    """Return the schema of a machine's ``status``."""
     noun = dialect.noun
     properties = {
-        dialect.id_field: string(f"TYPE://ID, as the runtime knows the {noun}."),
+        dialect.id_field: string(
+            f"{dialect.id_field} is the ID of the {noun} in its runtime, in the format TYPE://ID."
+        ),
         **{
-            name: integer("The metadata.generation that the runtime has seen.")
+            name: integer(f"{name} is the metadata.generation that the runtime has observed.")
             for name in dialect.generation_fields
         },
-        "state": string(f"What the {noun} does.", enum=list(dialect.states)),
+        "state": string(f"state is the state of the {noun}.", enum=list(dialect.states)),
         "networkInterfaces": array(
             struct({**_attached(dialect), **_addresses(dialect)}),
-            "What its network interfaces are.",
+            "networkInterfaces are the states of the network interfaces.",
         ),
         dialect.disks_field: array(
             struct(
                 {
                     **_attached(dialect),
-                    f"{dialect.disk_noun}Ref": reference(description="What it comes from."),
+                    f"{dialect.disk_noun}Ref": reference(
+                        description=f"{dialect.disk_noun}Ref is the source of the disk."
+                    ),
                 }
             ),
-            "What its disks are.",
+            f"{dialect.disks_field} are the states of the disks.",
         ),
     }
     if dialect.conditions:
         properties["conditions"] = CONDITIONS
-    return struct(properties, description=f"What the {noun} is.")
+    return struct(properties, description=f"status is the observed state of the {noun}.")
 
 
 def _attached(dialect: Dialect) -> dict[str, Any]:
     states = ["Pending", "Attached", *(["Detached"] if dialect.phases else [])]
-    told = {
-        "name": string("As in the spec."),
-        "handle": string("What the runtime calls it."),
-        "state": string(f"Whether the {dialect.noun} has it.", enum=states),
-        "lastStateTransitionTime": string("When its state changed last."),
+    properties = {
+        "name": string("name is the name in the spec."),
+        "handle": string("handle is the runtime's identifier."),
+        "state": string(f"state is Attached once the {dialect.noun} has it.", enum=states),
+        "lastStateTransitionTime": string(
+            "lastStateTransitionTime is the last time the state changed."
+        ),
     }
     if dialect.phases:
-        told |= {
-            "phase": string("How far it is bound.", enum=["Pending", "Bound"]),
-            "lastPhaseTransitionTime": string("When its phase changed last."),
+        properties |= {
+            "phase": string(
+                "phase is Bound once the referenced object is bound to it.",
+                enum=["Pending", "Bound"],
+            ),
+            "lastPhaseTransitionTime": string(
+                "lastPhaseTransitionTime is the last time the phase changed."
+            ),
         }
-    return told
+    return properties
 
 
 def _addresses(dialect: Dialect) -> dict[str, Any]:
-    """What the status of a network interface tells besides its state."""
+    """Return the additional properties in the status of a network interface."""
     if dialect.subnets:
         return {
-            "ips": strings("Its IP addresses."),
-            "accessIPs": strings("The addresses it is reached by."),
+            "ips": strings("ips are the IP addresses of the interface."),
+            "accessIPs": strings("accessIPs are the external addresses of the interface."),
         }
-    told = {"networkInterfaceRef": reference(description="The NetworkInterface.")}
+    properties = {
+        "networkInterfaceRef": reference(description="networkInterfaceRef is the NetworkInterface.")
+    }
     if dialect.phases:
-        told |= {
-            "networkHandle": string("What the runtime calls its network."),
-            "ips": strings("Its IP addresses."),
-            "virtualIP": string("The virtual IP address that leads to it."),
+        properties |= {
+            "networkHandle": string("networkHandle is the runtime's identifier of the network."),
+            "ips": strings("ips are the IP addresses of the interface."),
+            "virtualIP": string("virtualIP is the external address of the interface."),
         }
-    return told
+    return properties
 
 
 def exec_options(dialect: Dialect) -> Schema:
-    """The schema of the query of ``exec``."""
+    """Return the schema of the query of ``exec``."""
     ignored = boolean("Ignored: the poollet's certificate is always verified.")
     return struct(
         {"insecureSkipTLSVerifyBackend": ignored},
-        description=f"{dialect.exec_options} is the query of {dialect.workload.plural}/exec.",
+        description=f"{dialect.exec_options} is the query options of {dialect.workload.plural}/exec.",
     )

@@ -1,10 +1,10 @@
 """
-Machines: what has a console, by whatever name a dialect calls them.
+Machines, under the name of each dialect.
 
-Source: ironcore ``api/compute/v1alpha1`` and ``internal/apis/compute/validation``, and the same
-of onmetal-api and spheric; with two of their quirks mended: status is not writable through the
-main resource, and ``metadata.generation`` counts.  Where spheric checks names only, a
-wrong instance is refused as a wrong machine is.
+Sources: ironcore ``api/compute/v1alpha1`` and ``internal/apis/compute/validation``, and their
+counterparts in onmetal-api and spheric.  Two of their defects are fixed: the status is not
+writable through the main resource, and ``metadata.generation`` is maintained.  spheric only checks
+names; here an invalid instance is rejected like an invalid machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LARGEST_SIZE = 2**63 - 1
 
 
 def image_of(machine: Object, dialect: Dialect) -> str:
-    """The image that a machine boots, or empty."""
+    """Return the boot image of a machine, or empty."""
     spec = machine.get("spec", {})
     if image := spec.get(dialect.image_field):
         return str(image)
@@ -43,7 +43,7 @@ def image_of(machine: Object, dialect: Dialect) -> str:
 
 @dataclass(frozen=True)
 class _Rules:
-    """What a machine of a dialect must be, besides fitting its schema."""
+    """Validation rules of a dialect, beyond the schema."""
 
     dialect: Dialect
 
@@ -52,7 +52,7 @@ class _Rules:
 
     def validate(self, machine: Object) -> list[Cause]:
         dialect, spec, disks = self.dialect, machine["spec"], self._disks(machine)
-        # Errors name disks in the singular, as the systems' own do.
+        # Errors name disks in the singular, as in the systems themselves.
         field = f"spec.{dialect.disk_noun}"
         causes = list(self._reference(spec, dialect.class_reference, needed=True))
         causes += _reference_causes(spec, dialect.pool_reference, names.dns_subdomain)
@@ -65,7 +65,7 @@ class _Rules:
         causes += _part_causes(interfaces, "spec.networkInterface", interface_sources(dialect))
         hostname = spec.get("guestConfig", {}).get("hostname")
         if hostname is not None:
-            causes += _told("spec.guestConfig.hostname", hostname, names.dns_label(hostname))
+            causes += _name_causes("spec.guestConfig.hostname", hostname, names.dns_label(hostname))
         return causes
 
     def _reference(self, spec: Object, key: str, *, needed: bool = False) -> Iterator[Cause]:
@@ -81,11 +81,11 @@ class _Rules:
         for key in filter(None, ("guestConfig", dialect.image_field)):
             if new["spec"].get(key) != old["spec"].get(key):
                 causes.append(_immutable(key))
-        kept = {disk["name"]: disk for disk in self._disks(new)}
+        disks = {disk["name"]: disk for disk in self._disks(new)}
         for disk in self._disks(old):
-            if disk.get("localDisk", {}).get("image") and kept.get(disk["name"]) != disk:
-                told = f"{dialect.disk_noun} {disk['name']} with an image is immutable"
-                causes.append(fields.forbidden(f"spec.{dialect.disk_noun}", told))
+            if disk.get("localDisk", {}).get("image") and disks.get(disk["name"]) != disk:
+                problem = f"{dialect.disk_noun} {disk['name']} with an image is immutable"
+                causes.append(fields.forbidden(f"spec.{dialect.disk_noun}", problem))
         return causes
 
     def prepare(self, machine: Object) -> None:
@@ -111,7 +111,7 @@ def _size_causes(volumes: list[Object], spec_field: str) -> Iterator[Cause]:
                 yield fields.invalid(field, size, f"must be from 0 to {_LARGEST_SIZE} bytes")
 
 
-def _told(field: str, value: Any, problems: list[str]) -> list[Cause]:
+def _name_causes(field: str, value: Any, problems: list[str]) -> list[Cause]:
     return [fields.invalid(field, value, problem) for problem in problems]
 
 
@@ -121,69 +121,69 @@ def _reference_causes(
     field = f"spec.{key}.name"
     name = spec.get(key, {}).get("name", "")
     if name:
-        yield from _told(field, name, rule(name))
+        yield from _name_causes(field, name, rule(name))
     elif needed or key in spec:
         yield fields.required(field, "must specify a name")
 
 
 def _selector_causes(field: str, selector: dict[str, str] | None) -> Iterator[Cause]:
     for key, value in (selector or {}).items():
-        yield from _told(field, key, names.qualified_name(key))
-        yield from _told(field, value, names.label_value(value))
+        yield from _name_causes(field, key, names.qualified_name(key))
+        yield from _name_causes(field, value, names.label_value(value))
 
 
 def _part_causes(parts: list[Object], field: str, sources: tuple[str, ...]) -> Iterator[Cause]:
-    """Names are unique DNS labels; each part has exactly one source, if there are any."""
-    seen: set[str] = set()
+    """Check that names are unique DNS labels, and that each part has exactly one source."""
+    part_names: set[str] = set()
     for index, part in enumerate(parts):
         here = f"{field}[{index}]"
-        if part["name"] in seen:
+        if part["name"] in part_names:
             yield fields.duplicate(f"{here}.name", part["name"])
-        seen.add(part["name"])
-        yield from _told(f"{here}.name", part["name"], names.dns_label(part["name"]))
-        given = [source for source in sources if source in part]
-        if sources and not given:
+        part_names.add(part["name"])
+        yield from _name_causes(f"{here}.name", part["name"], names.dns_label(part["name"]))
+        present = [source for source in sources if source in part]
+        if sources and not present:
             yield fields.required(here, f"must specify one of {', '.join(sources)}")
-        for source in given[1:]:
+        for source in present[1:]:
             yield fields.forbidden(f"{here}.{source}", "must only specify one source")
 
 
 def _device_causes(volumes: list[Object], spec_field: str) -> Iterator[Cause]:
-    seen: set[str] = set()
+    devices: set[str] = set()
     for index, volume in enumerate(volumes):
         if not (device := volume.get("device")):
             continue
-        if device in seen:
+        if device in devices:
             yield fields.duplicate(f"{spec_field}[{index}].device", device)
-        seen.add(device)
+        devices.add(device)
 
 
 def _name_devices(volumes: list[Object]) -> None:
-    """Volumes without a device get oda, odb, ..., as ironcore's admission gives them."""
-    taken = {volume.get("device") for volume in volumes}
+    """Name the devices of volumes without one oda, odb, ..., as ironcore's admission does."""
+    used = {volume.get("device") for volume in volumes}
     letters = "abcdefghijklmnopqrstuvwxyz"
     free = (
         device
         for first in ["", *letters]
         for second in letters
-        if (device := f"od{first}{second}") not in taken
+        if (device := f"od{first}{second}") not in used
     )
     for volume in volumes:
         if not volume.get("device"):
-            # More than 702 volumes: the device stays empty and the runtime chooses.
+            # After 702 volumes the device stays empty, and the runtime chooses.
             volume["device"] = next(free, "")
 
 
 @cache
 def kind(dialect: Dialect) -> Kind:
-    """The kind of what has a console."""
+    """Return the kind of machines."""
     rules, resource = _Rules(dialect), dialect.workload
     options = Connect(dialect.exec_options, exec_options(dialect))
     return Kind(
         resource=resource,
         singular=dialect.noun,
         categories=("all",),
-        description=f"{resource.kind} is a machine whose console can be reached.",
+        description=f"{resource.kind} is a machine with a console.",
         schema={"spec": spec_schema(dialect), "status": status_schema(dialect)},
         required=("spec",),
         columns=_columns(dialect),

@@ -1,9 +1,10 @@
 """
-The pools that run machines, and the classes that machines come in, of each dialect.
+Machine pools and machine classes, in each dialect.
 
-Source: ironcore ``api/compute/v1alpha1`` and ``internal/apis/compute/validation``, and the same
-of onmetal-api and spheric.  Conditions of pools tell when they were told last in every
-dialect, also where the systems' own do not: a pool is believed dead by it.
+Sources: ironcore ``api/compute/v1alpha1`` and ``internal/apis/compute/validation``, and their
+counterparts in onmetal-api and spheric.  Pool conditions have a time of the last update in every
+dialect, although the systems themselves do not all have one: it decides whether a pool is
+considered dead.
 """
 
 from __future__ import annotations
@@ -36,20 +37,17 @@ def _pool_changed(new: Object, old: Object) -> list[Cause]:
 
 _CONTINUOUS = "Continuous"
 ADDRESS_TYPES = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP")
-"""
-The types of a pool's addresses, and a Node's, in the order in which an API server prefers them where
-nothing is said.
-"""
+"""Address types of a pool or Node, in the default order of preference of an API server."""
 
 
 @cache
 def kind(dialect: Dialect) -> Kind:
-    """The kind of what runs machines."""
+    """Return the kind of machine pools."""
     name = dialect.pool.kind
     return Kind(
         resource=dialect.pool,
         singular=name.lower(),
-        description=f"{name} is what runs {dialect.workload.plural}, reached through its poollet.",
+        description=f"{name} runs {dialect.workload.plural}. Its poollet connects it to the API server.",
         schema={"spec": _SPEC, "status": _status(dialect)},
         columns=_columns(dialect),
         has_status=True,
@@ -60,42 +58,47 @@ def kind(dialect: Dialect) -> Kind:
 
 _SPEC = struct(
     {
-        "providerID": string("Identifies the pool to its provider."),
+        "providerID": string("providerID is the ID of the pool at its provider."),
         "taints": TAINTS,
     },
-    description="What the pool shall be.",
+    description="spec is the desired state of the pool.",
 )
 _ADDRESSES = array(
     struct(
         {
-            "type": string("What kind of address.", enum=list(ADDRESS_TYPES)),
-            "address": string("A host name or an IP address."),
+            "type": string("type is the type of the address.", enum=list(ADDRESS_TYPES)),
+            "address": string("address is a host name or an IP address."),
         },
         required=["type", "address"],
     ),
-    "Where its poollet is reached.",
+    "addresses are the addresses of the pool's poollet.",
 )
 _ENDPOINT = struct(
-    {"port": integer("Its port.", minimum=-(2**31), maximum=2**31 - 1)},
-    description="Where the poollet listens.",
+    {"port": integer("port is the port number.", minimum=-(2**31), maximum=2**31 - 1)},
+    description="The endpoint that the poollet listens on.",
 )
 
 
 def _status(dialect: Dialect) -> Schema:
     properties = {
-        "state": string("What the pool is.", enum=["Ready", "Pending", "Error", "Offline"]),
+        "state": string(
+            "state is the state of the pool.", enum=["Ready", "Pending", "Error", "Offline"]
+        ),
         "conditions": CONDITIONS,
         "addresses": _ADDRESSES,
         "daemonEndpoints": struct(
-            {dialect.endpoint_field: _ENDPOINT}, description="The ports of its programs."
+            {dialect.endpoint_field: _ENDPOINT},
+            description="daemonEndpoints are the endpoints of the pool's daemons.",
         ),
-        "capacity": mapping(quantity_schema(), "What it has in all."),
-        "allocatable": mapping(quantity_schema(), "What is left of it."),
+        "capacity": mapping(quantity_schema(), "capacity is the total of the pool's resources."),
+        "allocatable": mapping(
+            quantity_schema(), "allocatable is the part of capacity that is not in use."
+        ),
     }
     if dialect.classes_field:
-        told = f"The {dialect.workload_class.kind} objects that it has {dialect.noun}s of."
-        properties[dialect.classes_field] = array(reference(), told)
-    return struct(properties, description="What the pool is.")
+        description = f"{dialect.classes_field} are the {dialect.workload_class.kind} objects that the pool supports."
+        properties[dialect.classes_field] = array(reference(), description)
+    return struct(properties, description="status is the observed state of the pool.")
 
 
 def _columns(dialect: Dialect) -> tuple[Column, ...]:
@@ -111,21 +114,21 @@ def _columns(dialect: Dialect) -> tuple[Column, ...]:
 
 def _validate_class(machine_class: Object) -> list[Cause]:
     causes: list[Cause] = []
-    measured = machine_class.get("class") != _CONTINUOUS
+    is_discrete = machine_class.get("class") != _CONTINUOUS
     capabilities = machine_class.get("capabilities", {})
-    for key, given in capabilities.items():
+    for key, value in capabilities.items():
         field = f"capabilities[{key}]"
         try:
-            amount = quantity.parse(given)
+            amount = quantity.parse(value)
         except ValueError as error:
-            causes.append(fields.invalid(field, given, str(error)))
+            causes.append(fields.invalid(field, value, str(error)))
             continue
         if amount < 0 or (not amount and key in ("cpu", "memory")):
-            causes.append(fields.invalid(field, given, "must be greater than zero"))
+            causes.append(fields.invalid(field, value, "must be greater than zero"))
     causes += [
         fields.required(f"capabilities[{key}]", "must be greater than zero")
         for key in ("cpu", "memory")
-        if measured and key not in capabilities
+        if is_discrete and key not in capabilities
     ]
     return causes
 
@@ -145,18 +148,23 @@ def _capability(key: str) -> Column:
 
 @cache
 def class_kind(dialect: Dialect) -> Kind:
-    """The kind of what sizes there are."""
+    """Return the kind of machine classes."""
     name = dialect.workload_class.kind
-    schema = {"capabilities": mapping(quantity_schema(), f"What a {dialect.noun} of it has.")}
+    schema = {
+        "capabilities": mapping(
+            quantity_schema(),
+            f"capabilities are the resources of each {dialect.noun} of the class.",
+        )
+    }
     if dialect.discrete_classes:
         schema["class"] = string(
-            f"Discrete: its capabilities; Continuous: whatever the {dialect.noun} asks for.",
+            f"class is Discrete if the class determines the resources, or Continuous if each {dialect.noun} requests its own.",
             enum=[_CONTINUOUS, "Discrete"],
         )
     return Kind(
         resource=dialect.workload_class,
         singular=name.lower(),
-        description=f"{name} is a size of {dialect.workload.plural}.",
+        description=f"{name} is a size of {dialect.workload.plural}: their CPU and memory.",
         schema=schema,
         columns=(_capability("cpu"), _capability("memory")),
         counts_generation=True,

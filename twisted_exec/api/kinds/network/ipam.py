@@ -1,8 +1,8 @@
 """
-Prefixes: addresses that network interfaces are given.
+Prefixes: IP addresses for network interfaces.
 
 A poollet reads the Prefix that an interface's address is taken from.  Nothing here allocates
-them: that is for ironcore's own controllers, or for whoever writes the status by hand.
+addresses: ironcore's own controllers do, or an operator by writing the status.
 
 Source: ironcore ``api/ipam/v1alpha1`` and ``internal/apis/ipam/validation``.
 """
@@ -24,51 +24,59 @@ VERSION = "v1alpha1"
 
 PREFIX_SPEC = struct(
     {
-        "ipFamily": string("Which kind of addresses.", enum=["", *validation.FAMILIES]),
-        "prefix": string("The prefix, such as 10.0.0.0/8."),
-        "prefixLength": integer("How long a prefix is wanted, in bits.", minimum=0, maximum=128),
-        "parentRef": reference(description="The Prefix that it is part of; none: it is a root."),
+        "ipFamily": string(
+            "ipFamily is the IP family of the prefix.", enum=["", *validation.FAMILIES]
+        ),
+        "prefix": string("prefix is the prefix, such as 10.0.0.0/8."),
+        "prefixLength": integer(
+            "prefixLength is the length of the prefix to allocate, in bits.", minimum=0, maximum=128
+        ),
+        "parentRef": reference(
+            description="parentRef is the Prefix to allocate from. Empty for a root prefix."
+        ),
         "parentSelector": LABEL_SELECTOR,
     },
-    description="What the prefix shall be.",
+    description="spec is the desired state of the prefix.",
 )
 
 _STATUS = struct(
     {
-        "phase": string("What it is.", enum=["Pending", "Allocated"]),
-        "lastPhaseTransitionTime": moment("When its phase changed last."),
-        "used": strings("What is taken of it."),
+        "phase": string("phase is the phase of the allocation.", enum=["Pending", "Allocated"]),
+        "lastPhaseTransitionTime": moment(
+            "lastPhaseTransitionTime is the last time the phase changed."
+        ),
+        "used": strings("used are the allocated parts of the prefix."),
     },
-    description="What the prefix is.",
+    description="status is the observed state of the prefix.",
 )
 
 
 def is_root(spec: Object) -> bool:
-    """Whether it is part of no other."""
+    """Return whether a prefix has no parent."""
     return "parentRef" not in spec and "parentSelector" not in spec
 
 
 def prepare(spec: Object) -> None:
-    """Tell the family, which a prefix says already."""
+    """Set the IP family of a prefix that determines it."""
     prefix = validation.network_of(spec.get("prefix", ""))
     if not spec.get("ipFamily") and prefix is not None and not spec.get("prefixLength"):
         spec["ipFamily"] = validation.family_of(prefix)
 
 
 def spec_causes(spec: Object, field: str) -> Iterator[Cause]:
-    """What is wrong with what a prefix shall be."""
+    """Check the spec of a prefix."""
     family, length = spec.get("ipFamily", ""), spec.get("prefixLength", 0)
     if not family:
         yield fields.required(f"{field}.ipFamily", "must specify an ip family")
         return
     if length > validation.bits_of(family):
-        told = f"must be no more than {validation.bits_of(family)}"
-        yield fields.invalid(f"{field}.prefixLength", length, told)
+        problem = f"must be no more than {validation.bits_of(family)}"
+        yield fields.invalid(f"{field}.prefixLength", length, problem)
     yield from _prefix_causes(spec, family, field)
     if is_root(spec):
         if length:
-            told = "cannot specify prefixLength for a root prefix"
-            yield fields.invalid(f"{field}.prefixLength", length, told)
+            problem = "cannot specify prefixLength for a root prefix"
+            yield fields.invalid(f"{field}.prefixLength", length, problem)
         if "prefix" not in spec:
             yield fields.required(f"{field}.prefix", "must specify for root prefix")
         return
@@ -83,8 +91,8 @@ def _prefix_causes(spec: Object, family: str, field: str) -> Iterator[Cause]:
     text, length = spec["prefix"], spec.get("prefixLength", 0)
     prefix = validation.network_of(text)
     if prefix is None:
-        told = "must be a prefix such as 10.0.0.0/8, without bits beyond its length"
-        yield fields.invalid(f"{field}.prefix", text, told)
+        problem = "must be a prefix such as 10.0.0.0/8, without bits beyond its length"
+        yield fields.invalid(f"{field}.prefix", text, problem)
     elif validation.family_of(prefix) != family:
         yield fields.invalid(f"{field}.prefix", text, f"must be of the ip family {family}")
     elif length and length != prefix.prefixlen:
@@ -106,27 +114,27 @@ def _changed(new: Object, old: Object) -> list[Cause]:
     for key in later:
         if not before.get(key):
             after.pop(key, None)
-    kept = {key: value for key, value in before.items() if key not in later or value}
-    return list(validation.unchanged(after, kept, "spec"))
+    rest = {key: value for key, value in before.items() if key not in later or value}
+    return list(validation.unchanged(after, rest, "spec"))
 
 
-def _shown(section: str, key: str) -> Any:
+def _cell(section: str, key: str) -> Any:
     return lambda obj: str(obj.get(section, {}).get(key) or "<none>")
 
 
 def prefixes(domain: str) -> Kind:
-    """Prefixes of the group ``ipam.DOMAIN``."""
+    """Return Prefixes in the group ``ipam.DOMAIN``."""
     return Kind(
         resource=Resource(f"ipam.{domain}", VERSION, "prefixes", "Prefix"),
         singular="prefix",
         description="Prefix is a range of IP addresses.",
         schema={"spec": PREFIX_SPEC, "status": _STATUS},
         columns=(
-            Column("Prefix", _shown("spec", "prefix")),
+            Column("Prefix", _cell("spec", "prefix")),
             Column(
                 "Parent", lambda obj: obj.get("spec", {}).get("parentRef", {}).get("name", "<none>")
             ),
-            Column("Phase", _shown("status", "phase")),
+            Column("Phase", _cell("status", "phase")),
         ),
         has_status=True,
         counts_generation=True,
@@ -138,5 +146,5 @@ def prefixes(domain: str) -> Kind:
 
 
 def kinds(domain: str) -> tuple[Kind, ...]:
-    """Everything in the group ``ipam.DOMAIN``."""
+    """Return all kinds in the group ``ipam.DOMAIN``."""
     return (prefixes(domain),)

@@ -1,9 +1,9 @@
 """
-Networks, and the interfaces by which machines are on them.
+Networks and network interfaces.
 
-A poollet gives a machine the NetworkInterfaces that it names, under the identifiers that
-their Networks have with their provider.  Nothing here makes networks: that is for a network
-plugin, or for whoever writes spec and status by hand.
+A poollet attaches the NetworkInterfaces that a machine names, with the provider's identifiers of
+their Networks.  Nothing here creates networks: a network plugin does, or an operator by writing
+spec and status.
 
 Source: ironcore ``api/networking/v1alpha1`` and ``internal/apis/networking/validation``.
 """
@@ -35,61 +35,68 @@ _EPHEMERAL_PREFIX = struct(
     {
         "prefixTemplate": struct(
             {"metadata": TEMPLATE_METADATA, "spec": ipam.PREFIX_SPEC},
-            description="The Prefix that is made for it.",
+            description="prefixTemplate is the template of the Prefix to create.",
         )
     },
-    description="A Prefix that lives as long as the interface.",
+    description="ephemeral creates a Prefix that is deleted together with the interface.",
 )
 _VIRTUAL_IP = struct(
     {
-        "virtualIPRef": reference(description="A VirtualIP that there is."),
+        "virtualIPRef": reference(description="virtualIPRef is an existing VirtualIP."),
         "ephemeral": struct(
             {
                 "virtualIPTemplate": struct(
                     {
                         "metadata": TEMPLATE_METADATA,
-                        "spec": anything("What the VirtualIP shall be."),
+                        "spec": anything("spec is the desired state of the VirtualIP."),
                     },
-                    description="The VirtualIP that is made for it.",
+                    description="virtualIPTemplate is the template of the VirtualIP to create.",
                 )
             },
-            description="A VirtualIP that lives as long as the interface.",
+            description="ephemeral creates a VirtualIP that is deleted together with the interface.",
         ),
     },
-    description="The address by which it is reached from outside.",
+    description="virtualIP is the external address of the interface.",
 )
 
 _INTERFACE_SPEC = struct(
     {
-        "providerID": string("What its provider calls it."),
-        "networkRef": reference(description="The Network that it is on; it cannot be changed."),
-        "machineRef": claim("Whose it is: the Machine that uses it."),
+        "providerID": string("providerID is the ID of the interface at its provider."),
+        "networkRef": reference(
+            description="networkRef is the Network of the interface. It is immutable."
+        ),
+        "machineRef": claim("machineRef is the Machine that uses the interface."),
         "ipFamilies": array(
-            string(enum=list(validation.FAMILIES)), "The kind of each of its addresses."
+            string(enum=list(validation.FAMILIES)),
+            "ipFamilies are the IP families of the addresses, in order.",
         ),
         "ips": array(
-            struct({"value": string("An address."), "ephemeral": _EPHEMERAL_PREFIX}),
-            "Its addresses.",
+            struct({"value": string("value is the address."), "ephemeral": _EPHEMERAL_PREFIX}),
+            "ips are the addresses of the interface.",
         ),
         "prefixes": array(
-            struct({"value": string("A prefix."), "ephemeral": _EPHEMERAL_PREFIX}),
-            "Prefixes that are routed to it.",
+            struct({"value": string("value is the prefix."), "ephemeral": _EPHEMERAL_PREFIX}),
+            "prefixes are the prefixes to route to the interface.",
         ),
         "virtualIP": _VIRTUAL_IP,
-        "attributes": mapping(string(), "What its provider needs to know besides."),
+        "attributes": mapping(string(), "attributes are additional parameters for the provider."),
     },
     required=["networkRef"],
-    description="What the interface shall be.",
+    description="spec is the desired state of the interface.",
 )
 _INTERFACE_STATUS = struct(
     {
-        "state": string("What it is.", enum=["Pending", "Available", "Error"]),
-        "lastStateTransitionTime": moment("When its state changed last."),
-        "ips": strings("The addresses that it has."),
-        "prefixes": strings("The prefixes that are routed to it."),
-        "virtualIP": string("The address by which it is reached from outside."),
+        "state": string(
+            "state is the state of the interface.", enum=["Pending", "Available", "Error"]
+        ),
+        "lastStateTransitionTime": moment(
+            "lastStateTransitionTime is the last time the state changed."
+        ),
+        "ips": strings("ips are the addresses of the interface."),
+        "prefixes": strings("prefixes are the prefixes that are routed to the interface."),
+        "virtualIP": string("virtualIP is the external address of the interface."),
     },
-    description="What the interface is.",
+    description="status is the observed state of the interface.",
 )
 
 
@@ -100,19 +107,19 @@ def _prepare_interface(interface: Object) -> None:
     sources = spec.setdefault("ips", [])
     families = spec.setdefault("ipFamilies", [])
     for index, source in enumerate(sources):
-        wanted = _template(source)
-        if wanted is not None and index < len(families):
-            wanted.setdefault("ipFamily", families[index])
+        template = _template(source)
+        if template is not None and index < len(families):
+            template.setdefault("ipFamily", families[index])
     if not families:
         families += [family for source in sources if (family := _family(source))]
     for source in sources:
-        wanted = _template(source)
-        if wanted is not None and not wanted.get("prefix") and wanted.get("ipFamily"):
-            wanted.setdefault("prefixLength", validation.bits_of(wanted["ipFamily"]))
+        template = _template(source)
+        if template is not None and not template.get("prefix") and template.get("ipFamily"):
+            template.setdefault("prefixLength", validation.bits_of(template["ipFamily"]))
 
 
 def _template(source: Object) -> Object | None:
-    """The spec of the Prefix that is to be made, in place."""
+    """Return the spec of the Prefix to create, in place."""
     template = source.get("ephemeral", {}).get("prefixTemplate")
     return None if template is None else template.setdefault("spec", {})
 
@@ -126,28 +133,28 @@ def _family(source: Object) -> str:
 
 def _validate_interface(interface: Object) -> list[Cause]:
     spec = interface["spec"]
-    found = list(validation.reference(spec, "networkRef", "spec.networkRef", needed=True))
-    found += validation.reference(spec, "machineRef", "spec.machineRef", rule=names.dns_label)
+    problems = list(validation.reference(spec, "networkRef", "spec.networkRef", needed=True))
+    problems += validation.reference(spec, "machineRef", "spec.machineRef", rule=names.dns_label)
     families, sources = spec["ipFamilies"], spec["ips"]
     if len(set(families)) != len(families):
-        found.append(fields.duplicate("spec.ipFamilies", families))
+        problems.append(fields.duplicate("spec.ipFamilies", families))
     if len(families) != len(sources):
-        found.append(fields.invalid("spec.ips", families, "ip families must match ips"))
+        problems.append(fields.invalid("spec.ips", families, "ip families must match ips"))
     for index, source in enumerate(sources):
         family = families[index] if index < len(families) else ""
-        found += _address_causes(source, family, f"spec.ips[{index}]")
+        problems += _address_causes(source, family, f"spec.ips[{index}]")
     for index, source in enumerate(spec.get("prefixes", [])):
-        found += _prefix_causes(source, f"spec.prefixes[{index}]")
+        problems += _prefix_causes(source, f"spec.prefixes[{index}]")
     if "virtualIP" in spec:
-        found += _virtual_causes(spec["virtualIP"], "spec.virtualIP")
-    return found
+        problems += _virtual_causes(spec["virtualIP"], "spec.virtualIP")
+    return problems
 
 
 def _one_source(source: Object, keys: tuple[str, str], field: str) -> Iterator[Cause]:
-    given = [key for key in keys if key in source]
-    if not given:
+    present = [key for key in keys if key in source]
+    if not present:
         yield fields.required(field, f"must specify one of {', '.join(keys)}")
-    for key in given[1:]:
+    for key in present[1:]:
         yield fields.forbidden(f"{field}.{key}", "must only specify one source")
 
 
@@ -158,33 +165,33 @@ def _address_causes(source: Object, family: str, field: str) -> Iterator[Cause]:
         if address is None:
             yield fields.invalid(f"{field}.value", source["value"], "must be an IP address")
         elif family and validation.family_of(address) != family:
-            told = f"must be of the ip family {family}"
-            yield fields.invalid(f"{field}.value", source["value"], told)
+            problem = f"must be of the ip family {family}"
+            yield fields.invalid(f"{field}.value", source["value"], problem)
     elif "ephemeral" in source:
         yield from _ephemeral_causes(source, f"{field}.ephemeral.prefixTemplate")
         length = (_template(source) or {}).get("prefixLength")
         if family and length not in (None, validation.bits_of(family)):
-            told = "must be a single IP"
+            problem = "must be a single IP"
             here = f"{field}.ephemeral.prefixTemplate.spec.prefixLength"
-            yield fields.forbidden(here, told)
+            yield fields.forbidden(here, problem)
 
 
 def _prefix_causes(source: Object, field: str) -> Iterator[Cause]:
     yield from _one_source(source, ("value", "ephemeral"), field)
     if "value" in source:
         if validation.network_of(source["value"]) is None:
-            told = "must be a prefix such as 10.0.0.0/8, without bits beyond its length"
-            yield fields.invalid(f"{field}.value", source["value"], told)
+            problem = "must be a prefix such as 10.0.0.0/8, without bits beyond its length"
+            yield fields.invalid(f"{field}.value", source["value"], problem)
     elif "ephemeral" in source:
         yield from _ephemeral_causes(source, f"{field}.ephemeral.prefixTemplate")
 
 
 def _ephemeral_causes(source: Object, field: str) -> Iterator[Cause]:
-    wanted = _template(source)
-    if wanted is None:
+    template = _template(source)
+    if template is None:
         yield fields.required(field, "must specify template")
     else:
-        yield from ipam.spec_causes(wanted, f"{field}.spec")
+        yield from ipam.spec_causes(template, f"{field}.spec")
 
 
 def _virtual_causes(virtual: Object, field: str) -> Iterator[Cause]:
@@ -196,11 +203,13 @@ _CHANGING = ("providerID", "ips", "prefixes", "machineRef", "virtualIP")
 
 
 def _interface_changed(new: Object, old: Object) -> list[Cause]:
-    found: list[Cause] = []
+    problems: list[Cause] = []
     for key in _INTERFACE_SPEC["properties"]:
         if key not in _CHANGING:
-            found += validation.unchanged(new["spec"].get(key), old["spec"].get(key), f"spec.{key}")
-    return found
+            problems += validation.unchanged(
+                new["spec"].get(key), old["spec"].get(key), f"spec.{key}"
+            )
+    return problems
 
 
 def _joined(interface: Object, key: str) -> str:
@@ -208,24 +217,30 @@ def _joined(interface: Object, key: str) -> str:
 
 
 _OLDER_INTERFACE_STATUS = {
-    "networkHandle": string("What the network's provider calls it."),
-    "phase": string("Whose it is.", enum=["Unbound", "Pending", "Bound"]),
-    "machinePoolRef": reference(description="The MachinePool that it is on."),
-    "lastPhaseTransitionTime": moment("When its phase changed last."),
+    "networkHandle": string("networkHandle is the ID of the network at its provider."),
+    "phase": string(
+        "phase is Bound while a Machine uses the interface.", enum=["Unbound", "Pending", "Bound"]
+    ),
+    "machinePoolRef": reference(
+        description="machinePoolRef is the MachinePool of the interface's machine."
+    ),
+    "lastPhaseTransitionTime": moment(
+        "lastPhaseTransitionTime is the last time the phase changed."
+    ),
 }
 
 
 def networkinterfaces(domain: str, *, older: bool = False) -> Kind:
     """
-    NetworkInterfaces of the group ``networking.DOMAIN``.
+    Return NetworkInterfaces in the group ``networking.DOMAIN``.
 
-    :param older: with what onmetal-api v0.1 has besides.
+    :param older: include the fields of onmetal-api v0.1.
     """
     status = extend_schema(_INTERFACE_STATUS, _OLDER_INTERFACE_STATUS if older else {})
     return Kind(
         resource=Resource(f"networking.{domain}", VERSION, "networkinterfaces", "NetworkInterface"),
         singular="networkinterface",
-        description="NetworkInterface is how a machine is on a network.",
+        description="NetworkInterface connects a machine to a network.",
         schema={"spec": _INTERFACE_SPEC, "status": status},
         required=("spec",),
         columns=(
@@ -247,85 +262,96 @@ def networkinterfaces(domain: str, *, older: bool = False) -> Kind:
 
 _NETWORK_REFERENCE = struct(
     {
-        "namespace": string("Namespace of the referent; empty: the same one."),
-        "name": string("Name of the referent."),
+        "namespace": string(
+            "namespace is the namespace of the referent. Empty means the same namespace."
+        ),
+        "name": string("name is the name of the referent."),
     },
     required=["name"],
-    description="The other Network.",
+    description="networkRef is the Network to peer with.",
     atomic=True,
 )
 _PEERING = struct(
     {
-        "name": string("Unique within the network."),
+        "name": string("name is unique within the network."),
         "networkRef": _NETWORK_REFERENCE,
         "prefixes": array(
             struct(
                 {
-                    "name": string("Unique within the peering."),
-                    "prefix": string("A prefix."),
-                    "prefixRef": reference(description="A Prefix that there is."),
+                    "name": string("name is unique within the peering."),
+                    "prefix": string("prefix is the prefix."),
+                    "prefixRef": reference(description="prefixRef is an existing Prefix."),
                 },
                 required=["name"],
             ),
-            "What the other network gets to see; none: everything.",
+            "prefixes are the prefixes that the other network may reach. Empty means all.",
         ),
     },
     required=["name", "networkRef"],
 )
 _CLAIM = struct(
     {
-        "namespace": string("Namespace of the referent; empty: the same one."),
-        "name": string("Name of the referent."),
-        "uid": string("UID of the referent."),
+        "namespace": string(
+            "namespace is the namespace of the referent. Empty means the same namespace."
+        ),
+        "name": string("name is the name of the referent."),
+        "uid": string("uid is the UID of the referent."),
     },
     required=["name"],
 )
 _NETWORK_STATUS = struct(
     {
-        "state": string("What it is.", enum=["Pending", "Available", "Error"]),
+        "state": string(
+            "state is the state of the network.", enum=["Pending", "Available", "Error"]
+        ),
         "peerings": array(
             struct(
                 {
-                    "name": string("As in the spec."),
-                    "state": string("What it is.", enum=["Pending", "Ready", "Error"]),
+                    "name": string("name is the name in the spec."),
+                    "state": string(
+                        "state is the state of the peering.", enum=["Pending", "Ready", "Error"]
+                    ),
                     "prefixes": array(
                         struct(
-                            {"name": string("As in the spec."), "prefix": string("A prefix.")},
+                            {
+                                "name": string("name is the name in the spec."),
+                                "prefix": string("prefix is the prefix."),
+                            },
                             required=["name"],
                         ),
-                        "What the other network sees.",
+                        "prefixes are the prefixes that the other network can reach.",
                     ),
                 },
                 required=["name"],
             ),
-            "What its peerings are.",
+            "peerings are the states of the peerings.",
             keys=["name"],
         ),
     },
-    description="What the network is.",
+    description="status is the observed state of the network.",
 )
 
 
 def _validate_network(network: Object) -> list[Cause]:
     spec, namespace = network.get("spec", {}), network["metadata"].get("namespace", "")
     own = namespace, network["metadata"].get("name", "")
-    found: list[Cause] = []
-    seen, met = set(), set()
+    problems: list[Cause] = []
+    names_seen, met = set(), set()
     for index, peering in enumerate(spec.get("peerings", [])):
         here = f"spec.peerings[{index}]"
-        if peering["name"] in seen:
-            found.append(fields.duplicate(f"{here}.name", peering["name"]))
-        seen.add(peering["name"])
+        if peering["name"] in names_seen:
+            problems.append(fields.duplicate(f"{here}.name", peering["name"]))
+        names_seen.add(peering["name"])
         other = peering["networkRef"].get("namespace") or namespace, peering["networkRef"]["name"]
         if other == own:
-            told = "cannot peer a network with itself"
-            found.append(fields.forbidden(f"{here}.networkRef", told))
+            problem = "cannot peer a network with itself"
+            problems.append(fields.forbidden(f"{here}.networkRef", problem))
         elif other in met:
-            found.append(fields.duplicate(f"{here}.networkRef", peering["networkRef"]))
+            problems.append(fields.duplicate(f"{here}.networkRef", peering["networkRef"]))
         met.add(other)
-        found += validation.reference(peering, "networkRef", f"{here}.networkRef")
-        found += _peered_causes(peering.get("prefixes", []), here)
-    return found
+        problems += validation.reference(peering, "networkRef", f"{here}.networkRef")
+        problems += _peered_causes(peering.get("prefixes", []), here)
+    return problems
 
 
 def _peered_causes(prefixes: list[Object], field: str) -> Iterator[Cause]:
@@ -343,26 +369,30 @@ def _network_changed(new: Object, old: Object) -> list[Cause]:
 
 _NETWORK_SPEC = struct(
     {
-        "providerID": string("What its provider calls it; once set it stays."),
-        "peerings": array(_PEERING, "The networks that it is joined with.", keys=["name"]),
-        "incomingPeerings": array(_CLAIM, "The networks that may be joined with it."),
+        "providerID": string(
+            "providerID is the ID of the network at its provider. It is immutable once set."
+        ),
+        "peerings": array(_PEERING, "peerings are the networks to peer with.", keys=["name"]),
+        "incomingPeerings": array(
+            _CLAIM, "incomingPeerings are the networks that may peer with this one."
+        ),
     },
-    description="What the network shall be.",
+    description="spec is the desired state of the network.",
 )
-_OLDER_NETWORK_SPEC = {"handle": string("What its provider calls it.")}
+_OLDER_NETWORK_SPEC = {"handle": string("handle is the ID of the network at its provider.")}
 
 
 def networks(domain: str, *, older: bool = False) -> Kind:
     """
-    Networks of the group ``networking.DOMAIN``.
+    Return Networks in the group ``networking.DOMAIN``.
 
-    :param older: with what onmetal-api v0.1 has besides.
+    :param older: include the fields of onmetal-api v0.1.
     """
     spec = extend_schema(_NETWORK_SPEC, _OLDER_NETWORK_SPEC if older else {})
     return Kind(
         resource=Resource(f"networking.{domain}", VERSION, "networks", "Network"),
         singular="network",
-        description="Network is what interfaces are connected to.",
+        description="Network connects network interfaces.",
         schema={
             "spec": spec,
             "status": _NETWORK_STATUS,
@@ -382,5 +412,5 @@ def networks(domain: str, *, older: bool = False) -> Kind:
 
 
 def kinds(domain: str, *, older: bool = False) -> tuple[Kind, ...]:
-    """Everything in the group ``networking.DOMAIN``, but for :mod:`.routing`."""
+    """Return all kinds in the group ``networking.DOMAIN`` except those of :mod:`.routing`."""
     return networkinterfaces(domain, older=older), networks(domain, older=older)

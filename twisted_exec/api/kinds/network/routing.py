@@ -1,9 +1,9 @@
 """
-What routes traffic to network interfaces in onmetal-api: alias prefixes, load balancers, NAT
-gateways and virtual IPs, and the routings that say which interfaces each is for.
+Kinds that route traffic to network interfaces in onmetal-api: alias prefixes, load balancers, NAT
+gateways and virtual IPs, and the routings with the interfaces of each.
 
-onmetal-api's poollet lists and watches them, and gives up when it cannot.  Nothing here makes
-routings: that is for a network plugin, or for whoever writes them by hand.
+onmetal-api's poollet lists and watches them, and gives up if it cannot.  Nothing here creates
+routings: a network plugin does, or an operator by hand.
 
 Source: onmetal-api v0.1 ``api/networking/v1alpha1`` and ``internal/apis/networking/validation``.
 """
@@ -33,16 +33,19 @@ from twisted_exec.api.schema import (
 VERSION = "v1alpha1"
 _LAST_PORT = 65535
 
-_FAMILIES = array(string(enum=list(validation.FAMILIES)), "The kind of each of its addresses.")
-_NETWORK = reference(description="The Network that it is for; it cannot be changed.")
+_FAMILIES = array(
+    string(enum=list(validation.FAMILIES)),
+    "ipFamilies are the IP families of the addresses, in order.",
+)
+_NETWORK = reference(description="networkRef is the Network of the object. It is immutable.")
 _EPHEMERAL = struct(
     {
         "prefixTemplate": struct(
             {"metadata": TEMPLATE_METADATA, "spec": ipam.PREFIX_SPEC},
-            description="The Prefix that is made for it.",
+            description="prefixTemplate is the template of the Prefix to create.",
         )
     },
-    description="A Prefix that lives as long as this.",
+    description="ephemeral creates a Prefix that is deleted together with this object.",
 )
 
 
@@ -55,84 +58,94 @@ _ALIAS_PREFIX = struct(
         "networkRef": _NETWORK,
         "networkInterfaceSelector": LABEL_SELECTOR,
         "prefix": struct(
-            {"value": string("A prefix."), "ephemeral": _EPHEMERAL},
-            description="What is routed.",
+            {"value": string("value is the prefix."), "ephemeral": _EPHEMERAL},
+            description="prefix is the prefix to route.",
         ),
     },
     required=["networkRef"],
-    description="What is routed, and to which interfaces.",
+    description="spec is the desired state of the alias prefix.",
 )
 _LOAD_BALANCER = struct(
     {
-        "type": string("Whether it is reached from outside.", enum=["Public", "Internal"]),
+        "type": string("type is the type of the load balancer.", enum=["Public", "Internal"]),
         "ipFamilies": _FAMILIES,
         "ips": array(
-            struct({"value": string("An address."), "ephemeral": _EPHEMERAL}), "Its addresses."
+            struct({"value": string("value is the address."), "ephemeral": _EPHEMERAL}),
+            "ips are the addresses of the load balancer.",
         ),
         "networkRef": _NETWORK,
         "networkInterfaceSelector": LABEL_SELECTOR,
         "ports": array(
             struct(
                 {
-                    "protocol": string("TCP, UDP or SCTP.", enum=["TCP", "UDP", "SCTP"]),
-                    "port": _port("The first port."),
-                    "endPort": _port("The last port."),
+                    "protocol": string(
+                        "protocol is TCP, UDP or SCTP.", enum=["TCP", "UDP", "SCTP"]
+                    ),
+                    "port": _port("port is the first port of the range."),
+                    "endPort": _port("endPort is the last port of the range."),
                 },
                 required=["port"],
             ),
-            "Which ports it takes.",
+            "ports are the ports that the load balancer accepts.",
         ),
     },
     required=["type", "networkRef"],
-    description="What it takes, and for which interfaces.",
+    description="spec is the desired state of the load balancer.",
 )
 _NAT_GATEWAY = struct(
     {
-        "type": string("Where to.", enum=["Public"]),
+        "type": string("type is the type of the gateway.", enum=["Public"]),
         "ipFamilies": _FAMILIES,
         "ips": array(
-            struct({"name": string("Unique within the gateway.")}, required=["name"]),
-            "How many addresses it has.",
+            struct({"name": string("name is unique within the gateway.")}, required=["name"]),
+            "ips are the addresses of the gateway, one per item.",
             keys=["name"],
         ),
         "networkRef": _NETWORK,
         "networkInterfaceSelector": LABEL_SELECTOR,
         "portsPerNetworkInterface": integer(
-            "How many ports each interface has, a power of two.", minimum=1, maximum=_LAST_PORT
+            "portsPerNetworkInterface is the number of ports for each interface, a power of two.",
+            minimum=1,
+            maximum=_LAST_PORT,
         ),
     },
     required=["type", "networkRef"],
-    description="For which interfaces it is.",
+    description="spec is the desired state of the gateway.",
 )
 _VIRTUAL_IP = struct(
     {
-        "type": string("Where it is reached from.", enum=["Public"]),
-        "ipFamily": string("Its kind.", enum=list(validation.FAMILIES)),
-        "targetRef": claim("Whose it is: a NetworkInterface."),
+        "type": string("type is the type of the virtual IP.", enum=["Public"]),
+        "ipFamily": string(
+            "ipFamily is the IP family of the address.", enum=list(validation.FAMILIES)
+        ),
+        "targetRef": claim("targetRef is the NetworkInterface that uses the virtual IP."),
     },
     required=["type", "ipFamily"],
-    description="Which kind of address.",
+    description="spec is the desired state of the virtual IP.",
 )
 _NAT_ADDRESSES = array(
     struct(
-        {"name": string("As in the spec."), "ip": string("The address.")},
+        {"name": string("name is the name in the spec."), "ip": string("ip is the address.")},
         required=["name", "ip"],
     ),
-    "The addresses that it has.",
+    "ips are the allocated addresses.",
 )
-_DESTINATION = {"name": string("Name of the interface."), "uid": string("UID of the interface.")}
+_DESTINATION = {
+    "name": string("name is the name of the interface."),
+    "uid": string("uid is the UID of the interface."),
+}
 _NAT_DESTINATION = {
     **_DESTINATION,
     "ips": array(
         struct(
             {
-                "ip": string("The address."),
-                "port": _port("The first port."),
-                "endPort": _port("The last port."),
+                "ip": string("ip is the address."),
+                "port": _port("port is the first port of the range."),
+                "endPort": _port("endPort is the last port of the range."),
             },
             required=["ip", "port", "endPort"],
         ),
-        "Addresses and ports that it has of the gateway.",
+        "ips are the addresses and ports of the gateway that the interface uses.",
     ),
 }
 
@@ -147,8 +160,8 @@ def _changed(new: Object, old: Object) -> list[Cause]:
 
 
 def _joined(key: str, part: str, obj: Object) -> str:
-    told = obj.get("status", {}).get(key, [])
-    return ",".join(each[part] if part else each for each in told) or "<none>"
+    values = obj.get("status", {}).get(key, [])
+    return ",".join(each[part] if part else each for each in values) or "<none>"
 
 
 def _of_status(key: str, obj: Object) -> str:
@@ -172,7 +185,10 @@ def _routed(
         resource=Resource(f"networking.{domain}", VERSION, plural, kind),
         singular=kind.lower(),
         description=description,
-        schema={"spec": spec, "status": struct(status, description="What it is.")},
+        schema={
+            "spec": spec,
+            "status": struct(status, description="status is the observed state of the object."),
+        },
         required=("spec",),
         columns=(Column(*column),),
         has_status=True,
@@ -187,10 +203,12 @@ def _routing(domain: str, kind: str, destination: dict[str, Schema]) -> Kind:
             f"networking.{domain}", VERSION, f"{kind.lower()}routings", f"{kind}Routing"
         ),
         singular=f"{kind.lower()}routing",
-        description=f"{kind}Routing says which interfaces the {kind} of its name is for.",
+        description=f"{kind}Routing lists the network interfaces of the {kind} with the same name.",
         schema={
-            "networkRef": claim("The Network that the interfaces are on."),
-            "destinations": array(struct(destination, required=["name", "uid"]), "The interfaces."),
+            "networkRef": claim("networkRef is the Network of the interfaces."),
+            "destinations": array(
+                struct(destination, required=["name", "uid"]), "destinations are the interfaces."
+            ),
         },
         required=("networkRef",),
         columns=(Column("Targets", _targets),),
@@ -202,18 +220,23 @@ def _targets(routing: Object) -> str:
 
 
 def virtualips(domain: str) -> Kind:
-    """VirtualIPs of the group ``networking.DOMAIN``."""
+    """Return VirtualIPs in the group ``networking.DOMAIN``."""
     status = {
-        "ip": string("The address."),
-        "phase": string("Whose it is.", enum=["Unbound", "Pending", "Bound"]),
-        "phaseLastTransitionTime": moment("When its phase changed last."),
+        "ip": string("ip is the address."),
+        "phase": string(
+            "phase is Bound while an interface uses the virtual IP.",
+            enum=["Unbound", "Pending", "Bound"],
+        ),
+        "phaseLastTransitionTime": moment(
+            "phaseLastTransitionTime is the last time the phase changed."
+        ),
     }
-    told = "VirtualIP is an address by which an interface is reached from outside."
+    description = "VirtualIP is an external address of a network interface."
     return _routed(
         domain,
         "virtualips",
         "VirtualIP",
-        told,
+        description,
         _VIRTUAL_IP,
         status,
         ("ExternalIP", partial(_of_status, "ip")),
@@ -221,40 +244,43 @@ def virtualips(domain: str) -> Kind:
 
 
 def routed(domain: str) -> tuple[Kind, ...]:
-    """What has routings."""
+    """Return the kinds that have routings."""
     return (
         _routed(
             domain,
             "aliasprefixes",
             "AliasPrefix",
-            "AliasPrefix is a prefix that is routed to interfaces.",
+            "AliasPrefix is a prefix that is routed to network interfaces.",
             _ALIAS_PREFIX,
-            {"prefix": string("The prefix that is routed.")},
+            {"prefix": string("prefix is the prefix that is routed.")},
             ("Prefix", partial(_of_status, "prefix")),
         ),
         _routed(
             domain,
             "loadbalancers",
             "LoadBalancer",
-            "LoadBalancer shares what comes to its addresses among interfaces.",
+            "LoadBalancer distributes traffic among network interfaces.",
             _LOAD_BALANCER,
-            {"ips": strings("The addresses that it has.")},
+            {"ips": strings("ips are the allocated addresses.")},
             ("IPs", partial(_joined, "ips", "")),
         ),
         _routed(
             domain,
             "natgateways",
             "NATGateway",
-            "NATGateway lets interfaces out under its addresses.",
+            "NATGateway translates outgoing traffic of network interfaces to its addresses.",
             _NAT_GATEWAY,
-            {"ips": _NAT_ADDRESSES, "portsUsed": integer("How many ports are in use.")},
+            {
+                "ips": _NAT_ADDRESSES,
+                "portsUsed": integer("portsUsed is the number of ports in use."),
+            },
             ("IPs", partial(_joined, "ips", "ip")),
         ),
     )
 
 
 def routings(domain: str) -> tuple[Kind, ...]:
-    """Which interfaces each of :func:`routed` is for, in the same order."""
+    """Return the routings of :func:`routed`, in the same order."""
     return (
         _routing(domain, "AliasPrefix", _DESTINATION),
         _routing(domain, "LoadBalancer", _DESTINATION),
@@ -263,5 +289,5 @@ def routings(domain: str) -> tuple[Kind, ...]:
 
 
 def kinds(domain: str) -> tuple[Kind, ...]:
-    """All of these in the group ``networking.DOMAIN``."""
+    """Return all these kinds in the group ``networking.DOMAIN``."""
     return *routed(domain), *routings(domain), virtualips(domain)

@@ -1,5 +1,5 @@
 """
-What ``kubectl get pods`` shows of a Pod on a Node: its state in one word, as Kubernetes finds that.
+Columns of ``kubectl get pods`` for Pods on Nodes, including the one-word status.
 
 Source: ``printPod`` of ``pkg/printers/internalversion/printers.go`` of Kubernetes.
 """
@@ -16,14 +16,14 @@ _NONE = "<none>"
 
 
 def _statuses(pod: Object, key: str = "containerStatuses") -> list[Object]:
-    found: list[Object] = pod.get("status", {}).get(key, [])
-    return found
+    statuses: list[Object] = pod.get("status", {}).get(key, [])
+    return statuses
 
 
 def _sidecars(pod: Object) -> set[str]:
-    """Init containers that go on beside the others."""
-    told = pod.get("spec", {}).get("initContainers", [])
-    return {each["name"] for each in told if each.get("restartPolicy") == "Always"}
+    """Return the names of restartable init containers (sidecars)."""
+    containers = pod.get("spec", {}).get("initContainers", [])
+    return {each["name"] for each in containers if each.get("restartPolicy") == "Always"}
 
 
 def _counted(pod: Object) -> list[Object]:
@@ -43,25 +43,25 @@ def _state(status: Object) -> Object:
     return state
 
 
-def _ended(state: Object) -> str:
-    """How a container ended, in one word."""
-    told = state["terminated"]
-    if told.get("reason"):
-        return str(told["reason"])
-    if told.get("signal"):
-        return f"Signal:{told['signal']}"
-    return f"ExitCode:{told.get('exitCode', 0)}"
+def _termination(state: Object) -> str:
+    """Return a word for the end of a container."""
+    ending = state["terminated"]
+    if ending.get("reason"):
+        return str(ending["reason"])
+    if ending.get("signal"):
+        return f"Signal:{ending['signal']}"
+    return f"ExitCode:{ending.get('exitCode', 0)}"
 
 
-def _beginning(pod: Object) -> str:
-    """What its init containers are at; empty when they are done."""
-    sidecars, known = _sidecars(pod), _statuses(pod, "initContainerStatuses")
-    for index, status in enumerate(known):
+def _init_state(pod: Object) -> str:
+    """Return the progress of init containers; empty once they are done."""
+    sidecars, statuses = _sidecars(pod), _statuses(pod, "initContainerStatuses")
+    for index, status in enumerate(statuses):
         state = _state(status)
         if "terminated" in state:
             if state["terminated"].get("exitCode", 0) == 0:
                 continue
-            return f"Init:{_ended(state)}"
+            return f"Init:{_termination(state)}"
         if status.get("name") in sidecars and status.get("started"):
             continue
         waiting = state.get("waiting", {}).get("reason", "")
@@ -71,15 +71,15 @@ def _beginning(pod: Object) -> str:
     return ""
 
 
-def _going_on(pod: Object, reason: str) -> str:
-    """What its containers are at: the first that something can be said of."""
+def _container_state(pod: Object, reason: str) -> str:
+    """Return the state of the containers: the first that has a reason."""
     running = False
     for status in reversed(_statuses(pod)):
         state = _state(status)
-        if told := state.get("waiting", {}).get("reason"):
-            reason = str(told)
+        if waiting := state.get("waiting", {}).get("reason"):
+            reason = str(waiting)
         elif "terminated" in state:
-            reason = _ended(state)
+            reason = _termination(state)
         elif status.get("ready") and "running" in state:
             running = True
     if reason == "Completed" and running:
@@ -92,11 +92,11 @@ def _is_ready(pod: Object) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def _told_status(pod: Object) -> str:
-    """As Kubernetes' printer: what explains most."""
+def _display_status(pod: Object) -> str:
+    """Return the most specific reason, as Kubernetes' printer does."""
     status = pod.get("status", {})
     reason = str(status.get("reason") or status.get("phase", ""))
-    reason = _beginning(pod) or _going_on(pod, reason)
+    reason = _init_state(pod) or _container_state(pod, reason)
     if "deletionTimestamp" in pod["metadata"]:
         if status.get("reason") == "NodeLost":
             return "Unknown"
@@ -122,12 +122,12 @@ _Read = Callable[[Mapping[str, Any]], str]
 
 
 def of_status(key: str) -> _Read:
-    """Reads a field of a Pod's status; empty where there is none."""
+    """Return a reader for a field of a Pod's status; empty if unset."""
     return lambda pod: str(pod.get("status", {}).get(key, ""))
 
 
 def of_spec(key: str) -> _Read:
-    """Likewise of its spec."""
+    """Return a reader for a field of a Pod's spec; empty if unset."""
     return lambda pod: str(pod.get("spec", {}).get(key, ""))
 
 
@@ -136,11 +136,11 @@ def _or_none(read: _Read) -> _Read:
 
 
 COLUMNS = (
-    Column("Ready", _ready, "How many of its containers take requests."),
-    Column("Status", _told_status, "What it is at."),
-    Column("Restarts", _restarts, "How often its containers were started again."),
-    Column("IP", _or_none(of_status("podIP")), "Its address.", priority=1),
-    Column("Node", _or_none(of_spec("nodeName")), "Where it runs.", priority=1),
+    Column("Ready", _ready, "The number of ready containers"),
+    Column("Status", _display_status, "The state of the pod"),
+    Column("Restarts", _restarts, "The number of container restarts"),
+    Column("IP", _or_none(of_status("podIP")), "The address of the pod", priority=1),
+    Column("Node", _or_none(of_spec("nodeName")), "The node of the pod", priority=1),
     Column("Nominated Node", _or_none(of_status("nominatedNodeName")), priority=1),
-    Column("Readiness Gates", _gates, "What else must hold.", priority=1),
+    Column("Readiness Gates", _gates, "The number of readiness gates that hold", priority=1),
 )

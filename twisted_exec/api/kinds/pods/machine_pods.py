@@ -1,9 +1,9 @@
 """
-Pods: the machines, as clients see them that know nothing but Pods.
+Pods that represent machines, for clients that only know Pods.
 
-Only what such a view can say truthfully is here, under Kubernetes' own names.  Source:
-``k8s.io/api/core/v1`` for the fields, ``k8s.io/kubernetes/pkg/printers/internalversion``
-for the columns, ``pkg/apis/core/v1/conversion.go`` for the field selectors.
+The view has Kubernetes' own fields, as far as it can fill them truthfully.  Sources:
+``k8s.io/api/core/v1`` for the fields, ``k8s.io/kubernetes/pkg/printers/internalversion`` for the
+columns, ``pkg/apis/core/v1/conversion.go`` for the field selectors.
 """
 
 from __future__ import annotations
@@ -19,43 +19,45 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import Schema, array, boolean, integer, string, struct
 
 CONSOLE = "console"
-"""The one container of every Pod, and the one command that it knows."""
+"""The only container of each Pod, and its only command."""
 
 EXPOSED_LABEL = "console.twisted-exec.dev/exposed"
-"""Of a machine that other clusters may reach, and of its Pod: ``true``."""
+"""Label of a machine that other clusters may reach, and of its Pod: ``true``."""
 
 _NONE = "<none>"
 
 _CONTAINER = struct(
     {
-        "name": string(f"Always {CONSOLE}."),
-        "image": string("The machine's image, or its class when it has none of its own."),
-        "stdin": boolean("Always true."),
-        "tty": boolean("Always true."),
+        "name": string(f"name is always {CONSOLE}."),
+        "image": string("image is the machine's image, or its class if it has no image."),
+        "stdin": boolean("stdin is always true."),
+        "tty": boolean("tty is always true."),
     },
     required=["name"],
-    description="The machine's serial console.",
+    description="A container that represents the machine's serial console.",
 )
 
 _SPEC = struct(
     {
         "containers": array(_CONTAINER),
-        "nodeName": string("The machine's pool."),
-        "restartPolicy": string("Always Never: that is up to the machine's spec.power."),
-        "securityContext": struct({}, description="Always empty."),
+        "nodeName": string("nodeName is the machine's pool."),
+        "restartPolicy": string("restartPolicy is always Never: the machine's spec.power decides."),
+        "securityContext": struct({}, description="securityContext is always empty."),
         "tolerations": TOLERATIONS,
     },
     required=["containers"],
-    description="The machine as a Pod.",
+    description="spec is the machine's spec in the form of a Pod.",
 )
 
 _STATE = struct(
     {
         "waiting": struct({"reason": string(), "message": string()}),
-        "running": struct({"startedAt": string("When the machine was seen to run.")}),
+        "running": struct(
+            {"startedAt": string("startedAt is when the machine was first observed running.")}
+        ),
         "terminated": struct(
             {
-                "exitCode": integer("Always 0: a machine has none."),
+                "exitCode": integer("exitCode is always 0: machines have no exit code."),
                 "reason": string(),
                 "message": string(),
                 "finishedAt": string(),
@@ -63,18 +65,20 @@ _STATE = struct(
             required=["exitCode"],
         ),
     },
-    description="Exactly one of them.",
+    description="Exactly one of the members is set.",
 )
 
 _CONTAINER_STATUS = struct(
     {
         "name": string(),
         "image": string(),
-        "imageID": string("Always empty."),
-        "containerID": string("TYPE://ID, as the runtime knows the machine."),
+        "imageID": string("imageID is always empty."),
+        "containerID": string(
+            "containerID is the machine's ID in its runtime, in the format TYPE://ID."
+        ),
         "ready": boolean(),
         "started": boolean(),
-        "restartCount": integer("Always 0: nobody counts."),
+        "restartCount": integer("restartCount is always 0: restarts are not counted."),
         "state": _STATE,
         "lastState": struct({}),
     },
@@ -95,41 +99,44 @@ _CONDITION = struct(
 _STATUS = struct(
     {
         "phase": string(
-            "Running, or Unknown when its pool is not heard of; Succeeded when it is off.",
+            "phase is Running, Unknown if the pool is not responding, or Succeeded if the machine is off.",
             enum=["Pending", "Running", "Succeeded", "Unknown"],
         ),
         "reason": string(),
         "message": string(),
         "conditions": array(_CONDITION),
         "containerStatuses": array(_CONTAINER_STATUS),
-        "hostIP": string("An address of the pool's poollet."),
+        "hostIP": string("hostIP is an address of the pool's poollet."),
         "hostIPs": array(struct({"ip": string()}, required=["ip"])),
         "qosClass": string(),
     },
-    description="What the machine is.",
+    description="status is the machine's status in the form of a Pod.",
 )
 
 
 def _streams(kind: str, **more: Schema) -> Connect:
     properties = {
-        "container": string(f"Empty, or {CONSOLE}."),
-        "stdin": boolean("Whether input is sent."),
-        "stdout": boolean("Whether output is wanted."),
-        "stderr": boolean("There never is any."),
-        "tty": boolean("Ignored: a console is a terminal."),
+        "container": string(f"container is empty or {CONSOLE}."),
+        "stdin": boolean("stdin opens a stream for input."),
+        "stdout": boolean("stdout opens a stream for output."),
+        "stderr": boolean("stderr opens a stream that never carries data."),
+        "tty": boolean("tty is ignored: a console is always a terminal."),
         **more,
     }
-    return Connect(kind, struct(properties, description=f"{kind} is the query of the subresource."))
+    return Connect(
+        kind, struct(properties, description=f"{kind} is the query options of the subresource.")
+    )
 
 
-_COMMAND = string(f"Only {CONSOLE}: a serial console runs no commands.")
+_COMMAND = string(f"command is empty or {CONSOLE}: a serial console cannot run commands.")
 _CONNECTS = {
     "attach": _streams("PodAttachOptions"),
     "exec": _streams("PodExecOptions", command=_COMMAND),
     "portforward": Connect(
         "PodPortForwardOptions",
         struct(
-            {"ports": strings("The ports.")}, description="Always refused: a console has no ports."
+            {"ports": strings("ports are the ports to forward.")},
+            description="PodPortForwardOptions is always refused: a console has no ports.",
         ),
     ),
 }
@@ -148,8 +155,8 @@ def _ready(pod: Object) -> str:
     return f"{sum(each['ready'] for each in statuses)}/{len(statuses)}"
 
 
-def _told_status(pod: Object) -> str:
-    """As Kubernetes' printer: what explains most."""
+def _display_status(pod: Object) -> str:
+    """Return the most specific reason, as Kubernetes' printer does."""
     if "deletionTimestamp" in pod["metadata"]:
         return "Terminating"
     (status,) = pod["status"]["containerStatuses"]
@@ -169,18 +176,23 @@ PODS = Kind(
     short_names=("po",),
     categories=("all",),
     description=(
-        "Pod is a machine, as clients see it that know nothing but Pods. It is read-only: "
-        "work on the Machine of the same name."
+        "Pod represents a Machine, for clients that only know Pods. It is read-only: "
+        "change the Machine of the same name instead."
     ),
     schema={"spec": _SPEC, "status": _STATUS},
     columns=(
-        Column("Ready", _ready, "Whether the console can be reached."),
-        Column("Status", _told_status, "What the machine is."),
-        Column("Restarts", _restarts, "Always 0: nobody counts."),
-        Column("IP", lambda pod: _NONE, "A console has none.", priority=1),
-        Column("Node", lambda pod: _spec_of(pod, "nodeName") or _NONE, "Its pool.", priority=1),
-        Column("Nominated Node", lambda pod: _NONE, "Always none.", priority=1),
-        Column("Readiness Gates", lambda pod: _NONE, "Always none.", priority=1),
+        Column("Ready", _ready, "Whether the console is reachable"),
+        Column("Status", _display_status, "The state of the machine"),
+        Column("Restarts", _restarts, "Always 0: restarts are not counted"),
+        Column("IP", lambda pod: _NONE, "Always none: a console has no address", priority=1),
+        Column(
+            "Node",
+            lambda pod: _spec_of(pod, "nodeName") or _NONE,
+            "The pool of the machine",
+            priority=1,
+        ),
+        Column("Nominated Node", lambda pod: _NONE, "Always none", priority=1),
+        Column("Readiness Gates", lambda pod: _NONE, "Always none", priority=1),
     ),
     name_rule=names.dns_label,
     fields={

@@ -1,11 +1,13 @@
 """
-Pods that are stored: what runs on Nodes, as any cluster has it.
+Pods on Nodes, which are stored, as in any cluster.
 
-Nothing is scheduled or run here.  They are kept for those who do that (whoever binds a Pod to a Node,
-and the kubelet of that Node), and for those who open streams of them.  What nobody acts on has any form.
+Nothing here schedules or runs them.  They are stored for the programs that do (a scheduler, and
+the kubelet of a Node) and for clients that open streams to them.  Fields that are not used here
+are stored in any form.
 
-Source: ``k8s.io/api/core/v1``, ``pkg/apis/core/v1/defaults.go``, ``pkg/apis/core/validation``
-(``ValidatePodCreate``, ``ValidatePodUpdate``) and ``pkg/registry/core/pod/strategy.go`` of Kubernetes.
+Sources: ``k8s.io/api/core/v1``, ``pkg/apis/core/v1/defaults.go``, ``pkg/apis/core/validation``
+(``ValidatePodCreate``, ``ValidatePodUpdate``) and ``pkg/registry/core/pod/strategy.go`` of
+Kubernetes.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import string, struct
 
 CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
-"""Where a Pod's spec has containers; a name is unique among all of them."""
+"""The lists of containers in a Pod's spec; a name is unique among all of them."""
 
 _NARROW = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
@@ -35,24 +37,24 @@ _NARROW = (
 
 
 def containers_of(pod: Mapping[str, Any]) -> Iterator[tuple[str, Object]]:
-    """Every container of a Pod's spec, with the path of its place."""
+    """Yield all containers of a Pod's spec with their paths."""
     for key in CONTAINER_LISTS:
         for index, container in enumerate(pod.get("spec", {}).get(key, [])):
             yield f"spec.{key}[{index}]", container
 
 
 def node_of(pod: Mapping[str, Any]) -> str:
-    """The Node that a Pod is bound to; empty for none."""
+    """Return the Node that a Pod is bound to; empty if unbound."""
     return str(pod.get("spec", {}).get("nodeName", ""))
 
 
 def is_over(pod: Mapping[str, Any]) -> bool:
-    """Whether all that it was for has ended."""
+    """Return whether a Pod has completed."""
     return pod.get("status", {}).get("phase") in OVER
 
 
 def _held_by(pod: Object) -> list[str]:
-    """Besides finalizers, its kubelet holds it, which says with a grace of 0 that it is gone."""
+    """The kubelet holds a Pod like a finalizer; it reports the end with a grace period of 0."""
     metadata = pod["metadata"]
     held = list(metadata.get("finalizers", []))
     if metadata.get("deletionGracePeriodSeconds"):
@@ -61,7 +63,7 @@ def _held_by(pod: Object) -> list[str]:
 
 
 def _prepare(pod: Object) -> None:
-    """What has a default that depends on something else."""
+    """Set the computed defaults."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return
@@ -75,55 +77,57 @@ def _prepare(pod: Object) -> None:
 
 
 def _latest(image: str) -> bool:
-    """Whether an image's name says the newest one, as one without a tag does."""
+    """Return whether an image reference means the latest image, as one without a tag does."""
     last = image.rpartition("/")[2]
     return "@" not in last and last.partition(":")[2] in ("", "latest")
 
 
 def _validate(pod: Object) -> list[Cause]:
     spec = pod["spec"]
-    found = list(_container_causes(pod))
+    causes = list(_container_causes(pod))
     if not spec.get("containers"):
-        found.append(fields.required("spec.containers"))
+        causes.append(fields.required("spec.containers"))
     if node := spec.get("nodeName"):
-        found += [fields.invalid("spec.nodeName", node, told) for told in names.dns_subdomain(node)]
-    return found
+        causes += [
+            fields.invalid("spec.nodeName", node, problem) for problem in names.dns_subdomain(node)
+        ]
+    return causes
 
 
 def _container_causes(pod: Object) -> Iterator[Cause]:
-    seen = set()
+    container_names = set()
     for place, container in containers_of(pod):
         name = container.get("name", "")
         if not name:
             yield fields.required(f"{place}.name")
             continue
-        for told in names.dns_label(name):
-            yield fields.invalid(f"{place}.name", name, told)
-        if name in seen:
+        for problem in names.dns_label(name):
+            yield fields.invalid(f"{place}.name", name, problem)
+        if name in container_names:
             yield fields.duplicate(f"{place}.name", name)
-        seen.add(name)
+        container_names.add(name)
         if not container.get("image"):
             yield fields.required(f"{place}.image")
 
 
 def _changed(new: Object, old: Object) -> list[Cause]:
-    """A Pod is what it was made as; only what a kubelet can carry out on a running one changes."""
+    """Check an update: only fields that a kubelet can apply to a running Pod may change."""
     before, after = old["spec"], new["spec"]
     for key in ("containers", "initContainers"):
         if len(before.get(key, [])) != len(after.get(key, [])):
-            told = "pod updates may not add or remove containers"
-            return [fields.forbidden(f"spec.{key}", told)]
-    found = list(_toleration_causes(before.get("tolerations", []), after.get("tolerations", [])))
-    found += _deadline_causes(before, after)
-    if not found and _fixed(after, before) != before:
-        found.append(fields.forbidden("spec", _NARROW))
-    return found
+            problem = "pod updates may not add or remove containers"
+            return [fields.forbidden(f"spec.{key}", problem)]
+    causes = list(_toleration_causes(before.get("tolerations", []), after.get("tolerations", [])))
+    causes += _deadline_causes(before, after)
+    if not causes and _fixed(after, before) != before:
+        causes.append(fields.forbidden("spec", _NARROW))
+    return causes
 
 
 def _toleration_causes(before: list[Object], after: list[Object]) -> Iterator[Cause]:
     if any(each not in after for each in before):
-        told = "existing toleration can not be modified except its tolerationSeconds"
-        yield fields.forbidden("spec.tolerations", told)
+        problem = "existing toleration can not be modified except its tolerationSeconds"
+        yield fields.forbidden("spec.tolerations", problem)
 
 
 def _deadline_causes(before: Object, after: Object) -> Iterator[Cause]:
@@ -136,35 +140,35 @@ def _deadline_causes(before: Object, after: Object) -> Iterator[Cause]:
 
 
 def _fixed(after: Object, before: Object) -> Object:
-    """The new spec with what may change as it was."""
+    """Return the new spec with the old values of changeable fields."""
     spec = copy.deepcopy(after)
     for key in ("activeDeadlineSeconds", "tolerations"):
         spec.pop(key, None)
         if key in before:
             spec[key] = before[key]
     for key in ("containers", "initContainers"):
-        for container, known in zip(spec.get(key, []), before.get(key, []), strict=True):
-            if "image" in known:
-                container["image"] = known["image"]
+        for container, previous in zip(spec.get(key, []), before.get(key, []), strict=True):
+            if "image" in previous:
+                container["image"] = previous["image"]
     return spec
 
 
 BINDINGS = Kind(
     resource=Resource("", "v1", "bindings", "Binding"),
     singular="binding",
-    description="Binding says on which Node a Pod is to run; it is carried out and not kept.",
+    description="Binding binds a Pod to a Node. It is applied to the Pod and not stored.",
     schema={
         "target": struct(
             {
-                "kind": string("Node."),
-                "namespace": string("Empty: Nodes are in none."),
-                "name": string("Which Node."),
-                "uid": string("UID of the referent."),
-                "apiVersion": string("API version of the referent."),
-                "resourceVersion": string("The resourceVersion that is meant."),
-                "fieldPath": string("The part of the referent that is meant."),
+                "kind": string("kind is always Node."),
+                "namespace": string("namespace is always empty."),
+                "name": string("name is the name of the Node."),
+                "uid": string("uid is the UID of the referent."),
+                "apiVersion": string("apiVersion is the API version of the referent."),
+                "resourceVersion": string("resourceVersion is the version of the referent."),
+                "fieldPath": string("fieldPath is a part of the referent."),
             },
-            description="Where to.",
+            description="target is the Node to bind the Pod to.",
         )
     },
     required=["target"],
@@ -176,7 +180,7 @@ NODE_PODS = Kind(
     singular="pod",
     short_names=("po",),
     categories=("all",),
-    description="Pod is a set of containers on one Node.",
+    description="Pod is a collection of containers on one Node.",
     schema={"spec": SPEC, "status": STATUS},
     required=["spec"],
     columns=COLUMNS,

@@ -1,7 +1,7 @@
 """
-What Pods on Nodes look like, and what the queries of their streams hold.
+Schemas of Pods on Nodes, and of the query options of their streams.
 
-Only what somebody here acts on, or shows, has a type; all else is kept in whatever form it came.
+Only fields that are used or displayed here are typed; all others are stored in any form.
 
 Source: ``k8s.io/api/core/v1`` of Kubernetes.
 """
@@ -31,7 +31,7 @@ _ANY = array(anything())
 
 
 def _several(objects: str, lists: str = "") -> dict[str, Schema]:
-    """Fields of any form: objects, and lists of objects, by their names."""
+    """Return untyped fields: objects, and lists of objects, by name."""
     return {
         **{name: anything() for name in objects.split()},
         **dict.fromkeys(lists.split(), _ANY),
@@ -39,69 +39,113 @@ def _several(objects: str, lists: str = "") -> dict[str, Schema]:
 
 
 _CONTAINER_FIELDS: dict[str, Schema] = {
-    "name": string("Unique in the Pod."),
-    "image": string("What it runs."),
-    "imagePullPolicy": string("When to pull it.", enum=["Always", "IfNotPresent", "Never"]),
-    "command": strings("What is run; the image's own by default."),
-    "args": strings("What that is given; the image's own by default."),
-    "workingDir": string("Where it begins."),
-    "restartPolicy": string("Of an init container: Always makes it one that goes on."),
-    "stdin": boolean("Whether it has an input."),
-    "stdinOnce": boolean("Whether that ends with the first who attaches."),
-    "tty": boolean("Whether it has a terminal."),
-    "terminationMessagePath": string("Where it says why it ends.", default="/dev/termination-log"),
-    "terminationMessagePolicy": string(
-        "From where that is told.", enum=["File", "FallbackToLogsOnError"], default="File"
+    "name": string("name is unique within the pod."),
+    "image": string("image is the container image."),
+    "imagePullPolicy": string(
+        "imagePullPolicy determines when to pull the image.",
+        enum=["Always", "IfNotPresent", "Never"],
     ),
-    "resources": {**anything("What it may use."), "default": {}},
+    "command": strings("command is the entrypoint. Defaults to the image's."),
+    "args": strings("args are the arguments of the entrypoint. Defaults to the image's."),
+    "workingDir": string("workingDir is the working directory."),
+    "restartPolicy": string("restartPolicy of an init container: Always makes it a sidecar."),
+    "stdin": boolean("stdin allocates a buffer for stdin."),
+    "stdinOnce": boolean("stdinOnce closes stdin after the first attach session."),
+    "tty": boolean("tty allocates a terminal."),
+    "terminationMessagePath": string(
+        "terminationMessagePath is the file for the termination message.",
+        default="/dev/termination-log",
+    ),
+    "terminationMessagePolicy": string(
+        "terminationMessagePolicy is the source of the termination message.",
+        enum=["File", "FallbackToLogsOnError"],
+        default="File",
+    ),
+    "resources": {
+        **anything("resources are the requests and limits of the container."),
+        "default": {},
+    },
     **_several(
         "livenessProbe readinessProbe startupProbe lifecycle securityContext",
         "ports env envFrom volumeMounts volumeDevices resizePolicy restartPolicyRules",
     ),
 }
-_CONTAINER = struct(_CONTAINER_FIELDS, required=["name"], description="One program, in its image.")
+_CONTAINER = struct(_CONTAINER_FIELDS, required=["name"], description="A container of a pod.")
 _EPHEMERAL = struct(
-    {**_CONTAINER_FIELDS, "targetContainerName": string("Whose processes it sees.")},
+    {
+        **_CONTAINER_FIELDS,
+        "targetContainerName": string(
+            "targetContainerName is the container whose process namespace is shared."
+        ),
+    },
     required=["name"],
-    description="A container for who looks for a fault.",
+    description="An ephemeral container for debugging.",
 )
 
 SPEC = struct(
     {
-        "containers": array(_CONTAINER, "What runs in it.", keys=["name"]),
-        "initContainers": array(_CONTAINER, "What runs before.", keys=["name"]),
-        "ephemeralContainers": array(_EPHEMERAL, "What was put in later.", keys=["name"]),
-        "nodeName": string("The Node that it is bound to."),
+        "containers": array(_CONTAINER, "containers are the containers of the pod.", keys=["name"]),
+        "initContainers": array(
+            _CONTAINER,
+            "initContainers run to completion before the containers start.",
+            keys=["name"],
+        ),
+        "ephemeralContainers": array(
+            _EPHEMERAL,
+            "ephemeralContainers are containers added to a running pod for debugging.",
+            keys=["name"],
+        ),
+        "nodeName": string("nodeName is the Node that the pod is bound to."),
         "restartPolicy": string(
-            "What follows the end of a container.",
+            "restartPolicy determines when containers are restarted.",
             enum=["Always", "OnFailure", "Never"],
             default="Always",
         ),
         "terminationGracePeriodSeconds": integer(
-            "How long it may take to end.",
+            "terminationGracePeriodSeconds is how long the pod may take to stop.",
             minimum=0,
             maximum=LONGEST_GRACE_SECONDS,
             default=DEFAULT_GRACE_SECONDS,
         ),
-        "activeDeadlineSeconds": integer("How long it may run.", minimum=1),
-        "dnsPolicy": string("How names are found.", default="ClusterFirst"),
-        "schedulerName": string("Who binds it.", default="default-scheduler"),
-        "enableServiceLinks": {**boolean("Whether services are told."), "default": True},
-        "securityContext": {**anything("As whom it runs."), "default": {}},
-        "serviceAccountName": string("The account that it acts as."),
-        "serviceAccount": string("The same by its older name."),
-        "automountServiceAccountToken": boolean("Whether it is given a token of that."),
-        "nodeSelector": mapping(string(), "Labels that its Node must have.", atomic=True),
-        "hostname": string("What it is called within."),
-        "hostnameOverride": string("The same, whatever else would be."),
-        "subdomain": string("What that is in."),
-        "priorityClassName": string("How important it is."),
-        "runtimeClassName": string("What runs it."),
-        "preemptionPolicy": string("Whether others may go for it."),
-        "priority": integer("How important it is, as a number."),
-        "imagePullSecrets": array(reference(), "By which images are pulled."),
-        "readinessGates": array(struct({"conditionType": string("A condition of the Pod.")})),
-        "overhead": anything("What running it takes besides."),
+        "activeDeadlineSeconds": integer(
+            "activeDeadlineSeconds limits the pod's running time.", minimum=1
+        ),
+        "dnsPolicy": string("dnsPolicy is the DNS policy of the pod.", default="ClusterFirst"),
+        "schedulerName": string(
+            "schedulerName is the scheduler that binds the pod.", default="default-scheduler"
+        ),
+        "enableServiceLinks": {
+            **boolean("enableServiceLinks passes services in environment variables."),
+            "default": True,
+        },
+        "securityContext": {
+            **anything("securityContext holds the security attributes of the pod."),
+            "default": {},
+        },
+        "serviceAccountName": string("serviceAccountName is the ServiceAccount of the pod."),
+        "serviceAccount": string("serviceAccount is the deprecated name of serviceAccountName."),
+        "automountServiceAccountToken": boolean(
+            "automountServiceAccountToken mounts a token of the ServiceAccount."
+        ),
+        "nodeSelector": mapping(
+            string(), "nodeSelector are labels that the Node must have.", atomic=True
+        ),
+        "hostname": string("hostname is the host name of the pod."),
+        "hostnameOverride": string("hostnameOverride overrides the host name."),
+        "subdomain": string("subdomain is the subdomain of the host name."),
+        "priorityClassName": string("priorityClassName is the priority class of the pod."),
+        "runtimeClassName": string("runtimeClassName is the runtime class of the pod."),
+        "preemptionPolicy": string(
+            "preemptionPolicy determines whether the pod may preempt others."
+        ),
+        "priority": integer("priority is the priority of the pod."),
+        "imagePullSecrets": array(
+            reference(), "imagePullSecrets are the Secrets to pull images with."
+        ),
+        "readinessGates": array(
+            struct({"conditionType": string("conditionType is a condition of the pod.")})
+        ),
+        "overhead": anything("overhead is the resource overhead of the runtime class."),
         **{
             name: boolean()
             for name in [
@@ -120,18 +164,25 @@ SPEC = struct(
         ),
     },
     required=["containers"],
-    description="What it shall be.",
+    description="spec is the desired state of the pod.",
 )
 
 _CONDITION = struct(
     {
-        "type": string("What it is about, such as Ready."),
-        "status": string("Whether it holds.", enum=["True", "False", "Unknown"]),
-        "observedGeneration": integer("The metadata.generation that it was made from."),
-        "lastProbeTime": string("When it was looked at last."),
-        "lastTransitionTime": string("When its status changed last."),
-        "reason": string("Why, in one word for programs."),
-        "message": string("Why, for people."),
+        "type": string("type is the type of the condition, such as Ready."),
+        "status": string(
+            "status is the status of the condition: True, False or Unknown.",
+            enum=["True", "False", "Unknown"],
+        ),
+        "observedGeneration": integer(
+            "observedGeneration is the metadata.generation that this is based on."
+        ),
+        "lastProbeTime": string("lastProbeTime is the last time the condition was probed."),
+        "lastTransitionTime": string(
+            "lastTransitionTime is the last time the condition's status changed."
+        ),
+        "reason": string("reason is a one-word CamelCase reason for the last transition."),
+        "message": string("message is a human-readable description of the last transition."),
     },
     required=["type", "status"],
 )
@@ -151,18 +202,20 @@ _STATE = struct(
             }
         ),
     },
-    description="At most one of them.",
+    description="At most one of the members is set.",
 )
 _CONTAINER_STATUS = struct(
     {
-        "name": string("Of the container."),
-        "image": string("What it runs."),
-        "imageID": string("Which that is."),
-        "containerID": string("TYPE://ID, as the runtime knows it."),
-        "ready": boolean("Whether it takes requests."),
-        "started": boolean("Whether it has started."),
-        "restartCount": integer("How often it was started again."),
-        "stopSignal": string("How it is asked to end."),
+        "name": string("name is the name of the container."),
+        "image": string("image is the container image."),
+        "imageID": string("imageID is the digest of the image."),
+        "containerID": string(
+            "containerID is the ID of the container in its runtime, in the format TYPE://ID."
+        ),
+        "ready": boolean("ready is true if the container passes its readiness probe."),
+        "started": boolean("started is true once the container has started."),
+        "restartCount": integer("restartCount is the number of restarts."),
+        "stopSignal": string("stopSignal is the signal that stops the container."),
         "state": _STATE,
         "lastState": _STATE,
         **_several(
@@ -177,50 +230,65 @@ _IPS = array(struct({"ip": string()}, required=["ip"]), keys=["ip"])
 STATUS = struct(
     {
         "phase": string(
-            "Where in its life it is.",
+            "phase is a summary of the pod's lifecycle.",
             enum=["Pending", "Running", "Succeeded", "Failed", "Unknown"],
         ),
-        "conditions": array(_CONDITION, "What holds of it just now.", keys=["type"]),
-        "message": string("Why it is so, for people."),
-        "reason": string("Why it is so, in one word."),
-        "nominatedNodeName": string("The Node that is made free for it."),
-        "hostIP": string("An address of its Node."),
-        "hostIPs": array(struct({"ip": string()}, required=["ip"]), "All of them."),
-        "podIP": string("Its address."),
+        "conditions": array(
+            _CONDITION, "conditions are the current conditions of the pod.", keys=["type"]
+        ),
+        "message": string("message is a human-readable description of the pod's state."),
+        "reason": string("reason is a one-word CamelCase reason for the pod's state."),
+        "nominatedNodeName": string(
+            "nominatedNodeName is a Node where pods are being preempted for this one."
+        ),
+        "hostIP": string("hostIP is the address of the pod's Node."),
+        "hostIPs": array(
+            struct({"ip": string()}, required=["ip"]),
+            "hostIPs are the addresses of the pod's Node.",
+        ),
+        "podIP": string("podIP is the address of the pod."),
         "podIPs": _IPS,
-        "startTime": string("When its kubelet has heard of it."),
-        "qosClass": string("How it is treated when there is too little of something."),
-        "resize": string("What has become of a change of what it may use."),
-        "observedGeneration": integer("The metadata.generation that it was made from."),
+        "startTime": string("startTime is when the kubelet accepted the pod."),
+        "qosClass": string("qosClass is the quality of service class."),
+        "resize": string("resize is the status of a resize of the pod's resources."),
+        "observedGeneration": integer(
+            "observedGeneration is the metadata.generation that this is based on."
+        ),
         "containerStatuses": _STATUSES,
         "initContainerStatuses": _STATUSES,
         "ephemeralContainerStatuses": _STATUSES,
         **_several("extendedResourceClaimStatus", "resourceClaimStatuses"),
     },
-    description="What it is.",
+    description="status is the observed state of the pod.",
 )
 
 
 def _streams(kind: str, **more: Schema) -> Connect:
     properties = {
-        "container": string("Which; may be left out when there is one."),
-        "stdin": boolean("Whether input is sent."),
-        "stdout": boolean("Whether output is wanted."),
-        "stderr": boolean("Whether errors are wanted."),
-        "tty": boolean("Whether it has a terminal."),
+        "container": string(
+            "container is the name of the container. Optional if the pod has only one."
+        ),
+        "stdin": boolean("stdin opens a stream for input."),
+        "stdout": boolean("stdout opens a stream for output."),
+        "stderr": boolean("stderr opens a stream for errors."),
+        "tty": boolean("tty allocates a terminal."),
         **more,
     }
-    return Connect(kind, struct(properties, description=f"{kind} is the query of the subresource."))
+    return Connect(
+        kind, struct(properties, description=f"{kind} is the query options of the subresource.")
+    )
 
 
 CONNECTS = {
     "attach": _streams("PodAttachOptions"),
-    "exec": _streams("PodExecOptions", command=strings("What is run, and what that is given.")),
+    "exec": _streams(
+        "PodExecOptions", command=strings("command is the command to run, with its arguments.")
+    ),
     "portforward": Connect(
         "PodPortForwardOptions",
         struct(
-            {"ports": array(integer(), "The ports.")},
-            description="PodPortForwardOptions is the query of the subresource.",
+            {"ports": array(integer(), "ports are the ports to forward.")},
+            description="PodPortForwardOptions is the query options of the subresource.",
         ),
     ),
 }
