@@ -117,7 +117,7 @@ class LookUpTests(ClientTestCase):
         self.assertEqual(
             self.refused(client, "one", kind=Conflict),
             'there are several spaces "one": imported in namespace "lab", of provider "kcp", '
-            'of provider "kind"; say whose is meant',
+            'of provider "kind"; name the provider',
         )
         self.clock.advance(SETTLE_SECONDS)
         self.assertEqual(client.connection("one", "lab").name, SpaceName("one", "", "lab"))
@@ -242,7 +242,7 @@ class SecretTests(ClientTestCase):
         client = self.make()
         self.clock.advance(SETTLE_SECONDS)
         self.assertIn(
-            f"names secret {NAMESPACE}/external-one of another namespace; put a copy beside",
+            f"names secret {NAMESPACE}/external-one in another namespace; copy it to the Space's",
             self.refused(client, "thief", kind=ServiceUnavailable),
         )
 
@@ -315,7 +315,7 @@ class SecretTests(ClientTestCase):
                 self.hub.secret(b"{")
         self.assertEqual(client.connection("one").config().token, "t1")
         (told,) = map(formatEvent, logs)
-        self.assertIn('space "default/one": keeping the credentials from before: secret ', told)
+        self.assertIn('space "default/one": keeping the previous credentials: secret ', told)
         self.hub.secret(kubeconfig(token="t2"))
         self.assertEqual(client.connection("one").config().token, "t2")
         self.hub.secret(b"{")
@@ -426,7 +426,7 @@ class RotationTests(ClientTestCase):
         slow.answer()
         self.successResultOf(asking)
         tokens: list[str] = []
-        credentials = client._known.find("one").credentials
+        credentials = client._spaces.find("one").credentials
         watched = credentials.watched
 
         def noted(*about: Any) -> bool:
@@ -529,7 +529,7 @@ class RotationTests(ClientTestCase):
         self.hub.cluster.problem = BadGateway("no route")
         self.hub.cluster.end_watches()
         self.clock.pump([1, 1, 1])
-        self.assertIn("not known as they are now: no route", client.problem)
+        self.assertIn("the known spaces may be outdated: no route", client.problem)
         self.successResultOf(self.secrets(client.get("one")))
         self.hub.cluster.problem = None
         self.hub.secret(kubeconfig(token="t2"))
@@ -638,7 +638,7 @@ class LifetimeTests(ClientTestCase):
         self.assertIs(client.get("one"), kube)
         self.hub.secret(kubeconfig("https://two.example", ca=CA[::-1]))
         self.assertIsNot(client.get("one"), kube)
-        self.assertIn("leads to another server", self.listener.told[1][-1])
+        self.assertIn("names another server", self.listener.told[1][-1])
 
     def test_one_of_many(self) -> None:
         """SF 14: a Space that does not answer keeps no other waiting, nor does one that is broken."""
@@ -705,7 +705,7 @@ class LifetimeTests(ClientTestCase):
         self.stop(client)
         self.assertEqual(
             self.successResultOf(connection.when_gone()),
-            'space "default/one" is gone: this program follows spaces no more',
+            'space "default/one" is gone: this program is stopping',
         )
         self.assertEqual(self.hub.cluster.watches, 0)
         self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -86,7 +86,9 @@ class ReadTests(SynchronousTestCase):
         """What was cut short, in any of its forms, is said to be."""
         encoded = base64.b64encode(PLAIN)
         self.assertIn("not YAML", self.refused(secret(b"clusters: [{name: c")))
-        self.assertIn("no whole base64", self.refused(secret(encoded[:-2] + b"=")))
+        self.assertIn(
+            "neither a kubeconfig nor complete base64", self.refused(secret(encoded[:-2] + b"="))
+        )
         self.assertIn("it is empty", self.refused(secret(b" \n")))
         self.assertIn("it is empty", self.refused(secret(b"")))
         broken = secret(PLAIN)

@@ -11,7 +11,7 @@ from tests.spaces.support import IMPORTED, SECRET, SPACE, Hub, kubeconfig
 from twisted_exec.api import spaces
 from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.spaces.lookup import Found, config_in, find_space, usable
+from twisted_exec.spaces.lookup import FoundSpace, config_in, find_space, ready_view
 
 
 class Limited:
@@ -37,7 +37,7 @@ class FoundTestCase(SynchronousTestCase):
         self.hub = Hub()
         self.client: Any = self.hub.cluster.client()
 
-    def find(self, *about: str, client: Any = None) -> Found:
+    def find(self, *about: str, client: Any = None) -> FoundSpace:
         asked = Deferred.fromCoroutine(find_space(client or self.client, *about))
         return self.successResultOf(asked)
 
@@ -80,12 +80,12 @@ class FindTests(FoundTestCase):
         limited = Limited(self.client, "spaceprovider-lab")
         self.assertEqual(str(self.find("one", "lab", client=limited).name), "lab/one")
         told = self.refused(Forbidden, "one", client=limited)
-        self.assertIn("say whose space it is with --provider", told)
+        self.assertIn("name the provider with --provider", told)
         self.refused(Forbidden, "one", "shop", client=limited)
 
 
 class UsableTests(FoundTestCase):
-    """Tests for :func:`usable` and :func:`config_in`."""
+    """Tests for :func:`ready_view` and :func:`config_in`."""
 
     def test_not_ready(self) -> None:
         """One that cannot be used says why."""
@@ -96,11 +96,11 @@ class UsableTests(FoundTestCase):
         for more, why in known:
             space = self.hub.space(**more)
             with self.assertRaises(ServiceUnavailable) as caught:
-                usable(space, spaces.EXTERNAL)
+                ready_view(space, spaces.EXTERNAL)
             self.assertEqual(
                 caught.exception.message, f'space "default/one" cannot be reached: {why}'
             )
-        self.assertTrue(usable(self.hub.space(), spaces.EXTERNAL).ready)
+        self.assertTrue(ready_view(self.hub.space(), spaces.EXTERNAL).ready)
 
     def config(self, viewpoint: str = spaces.EXTERNAL) -> Deferred[Any]:
         space = self.hub.cluster.objects[SPACE, "spaceprovider-default", "one"]

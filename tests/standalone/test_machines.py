@@ -15,9 +15,9 @@ from twisted_exec.standalone.machines import (
     NAMESPACE,
     SHELL,
     create_missing,
-    to_try,
+    demo_objects,
+    suggested_machine,
     until_running,
-    wanted,
 )
 from twisted_exec.testing.cluster import MemoryCluster
 
@@ -37,7 +37,7 @@ class MachinesCase(SynchronousTestCase):
         self.client = self.cluster.client()
 
     def create(self, offered: set[str], created: set[str]) -> set[str]:
-        made = create_missing(self.client, wanted(IRONCORE, "local", offered), created)
+        made = create_missing(self.client, demo_objects(IRONCORE, "local", offered), created)
         return self.successResultOf(Deferred.fromCoroutine(made))
 
     def machines(self) -> list[str]:
@@ -46,10 +46,12 @@ class MachinesCase(SynchronousTestCase):
 
 
 class ToTryTests(MachinesCase):
-    """Tests for :func:`to_try`."""
+    """Tests for :func:`suggested_machine`."""
 
     def suggested(self) -> str:
-        return self.successResultOf(Deferred.fromCoroutine(to_try(self.client, IRONCORE)))
+        return self.successResultOf(
+            Deferred.fromCoroutine(suggested_machine(self.client, IRONCORE))
+        )
 
     def test_what_is_there(self) -> None:
         """The virtual machine; without it the shell; never one that was deleted."""
@@ -91,7 +93,7 @@ class CreateMissingTests(MachinesCase):
     def test_refused(self) -> None:
         """Any other error is told."""
         self.cluster.problem = Forbidden("no")
-        made = create_missing(self.client, wanted(IRONCORE, "local", {"pty"}), set())
+        made = create_missing(self.client, demo_objects(IRONCORE, "local", {"pty"}), set())
         self.failureResultOf(Deferred.fromCoroutine(made), Forbidden)
 
 

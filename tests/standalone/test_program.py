@@ -298,7 +298,7 @@ class RefusedTests(StandaloneCase):
                 file.write(kept)
             told = kept or "ironcore"
             await self.refused(
-                rf".*has machines of {told}: give --dialect {told}, or choose another --state-dir",
+                rf".*has machines of {told}: set --dialect {told}, or choose another --state-dir",
                 *("--port", "0", "--dialect", given),
             )
 

@@ -114,4 +114,4 @@ class DialectTests(SynchronousTestCase):
         state.belong_to("spheric")
         with self.assertRaises(StateError) as caught:
             state.belong_to("ironcore")
-        self.assertIn("has machines of spheric: give --dialect spheric", str(caught.exception))
+        self.assertIn("has machines of spheric: set --dialect spheric", str(caught.exception))

@@ -1,3 +1,3 @@
 """
-Spaces as their users see them: a live connection by name.
+Connections to Spaces, by name.
 """

@@ -1,11 +1,11 @@
 """
-The space-aware client: API servers by the names of their Spaces.
+The space-aware client: finds API servers by the names of their Spaces.
 
-It follows the Spaces and their Secrets on the cluster that has them, and asks no Space anything: so one
-that cannot be reached keeps nobody waiting but who talks to it.  Everything is in the reactor's thread;
-what is known is in dictionaries.
+It watches the Spaces and their Secrets in the cluster that has them, and sends no requests to the
+Spaces themselves: an unreachable Space only delays its own users.  Everything runs in the
+reactor's thread, and lookups are in memory.
 
-As a Twisted service it is started and stopped with the program that it is part of::
+As a Twisted service it starts and stops with its program::
 
     spaces = SpaceClient(KubeClient(load(), reactor), reactor, agent="my-program")
     spaces.setServiceParent(application)
@@ -32,7 +32,12 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.late_client import MakeKubeClient, kube_client_factory
 from twisted_exec.program.tasks import Stopping
-from twisted_exec.spaces.connection import Look, SpaceConnection, SpaceCredentials, is_elsewhere
+from twisted_exec.spaces.connection import (
+    SecretRereader,
+    SpaceConnection,
+    SpaceCredentials,
+    is_elsewhere,
+)
 from twisted_exec.spaces.interfaces import (
     ISpaceClient,
     ISpaceConnection,
@@ -46,17 +51,20 @@ from twisted_exec.spaces.space_view import Directory, SecretRef, SpaceView, view
 AGENT = "twisted-exec-spaces"
 
 
-class Followed:
+class SpaceState:
     """
-    A Space that there is, from when it is seen until it is gone.
+    State of one existing Space.
 
-    :ivar leads_to: its configuration when it was looked at last.
-    :ivar exchanging: it stands for another physical space, and its credentials may be the other one's yet.
-    :ivar exchange: looks what they are then.
+    :ivar leads_to: its last usable configuration.
+    :ivar exchanging: the Space represents another physical space now, and the credentials may be the old one's.
+    :ivar exchange: rereads the credentials after such a change.
     """
 
     def __init__(
-        self, view: SpaceView, seconds: Callable[[], float], look_of: Callable[[Followed], Look]
+        self,
+        view: SpaceView,
+        seconds: Callable[[], float],
+        look_of: Callable[[SpaceState], SecretRereader],
     ) -> None:
         self.view = view
         self.credentials = SpaceCredentials(view.label, seconds)
@@ -76,14 +84,14 @@ class SpaceClient(Service):
     """
     See :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
 
-    :param hub: client of the cluster that has the Spaces.
+    :param hub: client of the cluster with the Spaces.
     :param viewpoint: :data:`~twisted_exec.api.spaces.IN_CLUSTER` for a program that runs where the
         Spaces' servers do, :data:`~twisted_exec.api.spaces.EXTERNAL` for any other.
-    :param namespaces: follow these alone; none means all.  Who may read one provider's namespace only,
-        says that one (:func:`~twisted_exec.api.spaces.namespace_of`).
-    :param secrets_by_name: follow each Secret by its name: dear, but needs no right to read others.
-    :param agent: the program, as Spaces' servers see it (``User-Agent``).
-    :param make_client: makes clients of Spaces; real ones unless said otherwise.
+    :param namespaces: watch only these namespaces; empty means all.  A program that may only read one
+        provider's namespace passes that (:func:`~twisted_exec.api.spaces.namespace_of`).
+    :param secrets_by_name: watch each Secret by name: expensive, but needs no access to others.
+    :param agent: the ``User-Agent`` for the Spaces' servers.
+    :param make_client: creates the clients of Spaces; for tests.
     """
 
     name = "spaces"
@@ -112,8 +120,8 @@ class SpaceClient(Service):
         self._begin()
 
     def _begin(self) -> None:
-        self._known: Directory[Followed] = Directory()
-        self._users: dict[SecretRef, dict[str, Followed]] = {}
+        self._spaces: Directory[SpaceState] = Directory()
+        self._users: dict[SecretRef, dict[str, SpaceState]] = {}
         self._copies = [self._copy(each) for each in self._namespaces]
         self._secrets = SpaceSecrets(
             self._hub,
@@ -129,7 +137,7 @@ class SpaceClient(Service):
         )
 
     def startService(self) -> None:
-        """Follow Spaces and their Secrets, until :meth:`stopService`."""
+        """Watch Spaces and their Secrets until :meth:`stopService`."""
         super().startService()
         for each in self._copies:
             each.when_synced().addCallback(lambda _: self._tell_synced())
@@ -138,18 +146,18 @@ class SpaceClient(Service):
 
     def stopService(self) -> Deferred[Any]:
         """
-        End every connection, and forget all.
+        End all connections and watches.
 
-        :return: fires when nothing is under way any more; never fails.
+        :return: fires when they have ended; never fails.
         """
         super().stopService()
-        copies, secrets, known = self._copies, self._secrets, self._known
+        copies, secrets, spaces = self._copies, self._secrets, self._spaces
         self._begin()
         for each in copies:
             self._stopping.add(each.stop())
         self._stopping.add(secrets.stop())
-        for followed in known:
-            self._disengage(followed, "this program follows spaces no more")
+        for followed in spaces:
+            self._disengage(followed, "this program is stopping")
             self._stopping.add(followed.exchange.stop())
         return self._stopping.over()
 
@@ -161,9 +169,9 @@ class SpaceClient(Service):
     @property
     def problem(self) -> str:
         """See :class:`ISpaceClient`."""
-        told = next((each.problem for each in self._copies if each.problem), "")
-        told = told or self._secrets.troubles
-        return f"spaces are not known as they are now: {told}" if told else ""
+        problem = next((each.problem for each in self._copies if each.problem), "")
+        problem = problem or self._secrets.troubles
+        return f"the known spaces may be outdated: {problem}" if problem else ""
 
     def when_synced(self) -> Deferred[None]:
         """See :meth:`ISpaceClient.when_synced`."""
@@ -181,8 +189,8 @@ class SpaceClient(Service):
     def connection(self, name: str, provider: str = "") -> ISpaceConnection:
         """See :meth:`ISpaceClient.connection`."""
         if not self.synced:
-            raise ServiceUnavailable(self.problem or "the spaces were not read yet")
-        followed = self._known.find(name, provider)
+            raise ServiceUnavailable(self.problem or "the spaces have not been read yet")
+        followed = self._spaces.find(name, provider)
         connection = followed.connection
         if connection is None:
             why = self._why_not(followed)
@@ -192,28 +200,28 @@ class SpaceClient(Service):
 
     def all(self) -> Sequence[ISpaceConnection]:
         """See :meth:`ISpaceClient.all`."""
-        return [each.connection for each in self._known if each.connection is not None]
+        return [each.connection for each in self._spaces if each.connection is not None]
 
     def waiting(self) -> Sequence[Waiting]:
         """See :meth:`ISpaceClient.waiting`."""
         return [
             Waiting(each.name, each.view.labels, self._why_not(each), each.view.secret is not None)
-            for each in self._known
+            for each in self._spaces
             if each.connection is None and not each.view.deleting
         ]
 
     def follow(self, listener: ISpaceListener) -> Callable[[], None]:
         """See :meth:`ISpaceClient.follow`."""
 
-        def told(method: str, *about: Any) -> None:
+        def notify(method: str, *about: Any) -> None:
             getattr(listener, method)(*about)
 
-        # Through followers of its own: what a listener raises is nobody else's business.
+        # In a list of its own, which logs what the listener raises.
         at_once = Followers("spaces")
-        at_once.add(told)
+        at_once.add(notify)
         for connection in self.all():
             at_once.tell("engaged", connection)
-        return self._followers.add(told)
+        return self._followers.add(notify)
 
     def _tell_synced(self) -> None:
         if self.synced:
@@ -224,22 +232,22 @@ class SpaceClient(Service):
     def _space_changed(self, before: Object | None, after: Object | None) -> None:
         view = None if after is None else view_of(after, self._viewpoint)
         namespace, name = key_of(after or before or {})
-        followed = self._known.at(name, namespace)
+        followed = self._spaces.at(name, namespace)
         waited = followed is None or followed.connection is None
         if view is None:
             if followed is not None:
-                self._known.pop(name, namespace)
+                self._spaces.pop(name, namespace)
                 self._let_go(followed, "it was deleted")
         elif followed is None:
-            followed = Followed(view, self._reactor.seconds, self._look_of)
-            self._known.put(followed)
+            followed = SpaceState(view, self._reactor.seconds, self._look_of)
+            self._spaces.put(followed)
             self._use(followed, None, view.secret)
         else:
             self._become(followed, view)
         if waited and followed is not None and followed.connection is None:
             self._followers.tell("waiting_changed")
 
-    def _become(self, followed: Followed, view: SpaceView) -> None:
+    def _become(self, followed: SpaceState, view: SpaceView) -> None:
         before, followed.view = followed.view, view
         if view.deleting:
             self._disengage(followed, "it is being deleted")
@@ -251,20 +259,20 @@ class SpaceClient(Service):
             self._followers.tell("changed", connection)
         self._use(followed, before.secret, view.secret)
 
-    def _use(self, followed: Followed, before: SecretRef | None, ref: SecretRef | None) -> None:
-        """The Secret that counts is this one."""
+    def _use(self, followed: SpaceState, before: SecretRef | None, ref: SecretRef | None) -> None:
+        """Switch a Space to another Secret."""
         if ref != before:
             if ref is not None:
                 self._users.setdefault(ref, {})[str(followed.name)] = followed
-                self._secrets.want(ref)
+                self._secrets.add_user(ref)
             if before is not None:
                 self._use_no_more(followed, before)
         self._read(followed)
 
-    def _use_no_more(self, followed: Followed, ref: SecretRef) -> None:
+    def _use_no_more(self, followed: SpaceState, ref: SecretRef) -> None:
         users = self._users.get(ref, {})
         if users.pop(str(followed.name), None) is not None:
-            self._secrets.unwant(ref)
+            self._secrets.remove_user(ref)
         if not users:
             self._users.pop(ref, None)
 
@@ -272,8 +280,8 @@ class SpaceClient(Service):
         for followed in list(self._users.get(ref, {}).values()):
             self._read(followed)
 
-    def _read(self, followed: Followed) -> None:
-        """Take the credentials as they are known by now, and engage who can be reached."""
+    def _read(self, followed: SpaceState) -> None:
+        """Update a Space's credentials, and engage it if it is reachable."""
         ref, credentials = followed.view.secret, followed.credentials
         others = False
         if ref is None:
@@ -282,43 +290,43 @@ class SpaceClient(Service):
             others = credentials.watched(ref, secret)
         self._settle(followed, others=others)
 
-    def _settle(self, followed: Followed, *, others: bool = False) -> None:
-        found, view = followed.credentials.config, followed.view
-        had, followed.leads_to = followed.leads_to, found or followed.leads_to
-        if not view.physical_uid and had and found and is_elsewhere(had, found):
-            self._disengage(followed, "its kubeconfig leads to another server now")
-        usable = found is not None and not followed.exchanging
+    def _settle(self, followed: SpaceState, *, others: bool = False) -> None:
+        config, view = followed.credentials.config, followed.view
+        before, followed.leads_to = followed.leads_to, config or followed.leads_to
+        if not view.physical_uid and before and config and is_elsewhere(before, config):
+            self._disengage(followed, "its kubeconfig names another server now")
+        usable = config is not None and not followed.exchanging
         if followed.connection is None:
             if view.ready and not view.deleting and usable:
                 self._engage(followed)
         elif others:
             self._followers.tell("changed", followed.connection)
 
-    def _exchange(self, followed: Followed) -> None:
+    def _exchange(self, followed: SpaceState) -> None:
         """
-        It stands for another physical space.
+        Handle a Space that represents another physical space.
 
-        Spaces and Secrets come in watches of their own, so what we have may be the old one's Secret still:
-        nobody is to take one server for the other, so it is looked at first.
+        Spaces and Secrets have separate watches, so our Secret may still be the old one's.  The Secret is reread
+        first, so that one server is not taken for the other.
         """
-        self._disengage(followed, "it stands for another physical space now")
+        self._disengage(followed, "it represents another physical space now")
         followed.exchanging = True
         looking = followed.exchange.now()
 
         def looked(_: object) -> None:
             followed.exchanging = False
-            if self._known.at(followed.name.name, followed.name.namespace) is followed:
+            if self._spaces.at(followed.name.name, followed.name.namespace) is followed:
                 self._settle(followed)
 
         self._stopping.add(looking.addBoth(looked))
 
-    def _look_of(self, followed: Followed) -> Look:
+    def _look_of(self, followed: SpaceState) -> SecretRereader:
         def looked(ref: SecretRef, secret: Object) -> None:
             others = followed.credentials.looked(ref, secret)
             self._settle(followed, others=others)
 
         credentials = followed.credentials
-        return Look(
+        return SecretRereader(
             self._hub,
             self._reactor,
             secret=lambda: followed.view.secret,
@@ -326,7 +334,7 @@ class SpaceClient(Service):
             looked=looked,
         )
 
-    def _engage(self, followed: Followed) -> None:
+    def _engage(self, followed: SpaceState) -> None:
         followed.connection = connection = SpaceConnection(
             followed.view,
             followed.credentials,
@@ -334,30 +342,30 @@ class SpaceClient(Service):
             self._make,
             partial(self._trouble, followed),
         )
-        self._log.info("{space} can be reached", space=followed.view.label)
+        self._log.info("{space} is reachable", space=followed.view.label)
         self._followers.tell("engaged", connection)
 
-    def _disengage(self, followed: Followed, reason: str) -> None:
+    def _disengage(self, followed: SpaceState, reason: str) -> None:
         connection, followed.connection = followed.connection, None
         if connection is None:
             return
         self._log.info("{space} is gone: {why}", space=followed.view.label, why=reason)
-        told = f"{followed.view.label} is gone: {reason}"
-        self._stopping.add(connection.end(told))
-        self._followers.tell("disengaged", connection, told)
+        message = f"{followed.view.label} is gone: {reason}"
+        self._stopping.add(connection.end(message))
+        self._followers.tell("disengaged", connection, message)
 
-    def _let_go(self, followed: Followed, reason: str) -> None:
+    def _let_go(self, followed: SpaceState, reason: str) -> None:
         if followed.view.secret is not None:
             self._use_no_more(followed, followed.view.secret)
         self._disengage(followed, reason)
         self._stopping.add(followed.exchange.stop())
 
-    def _trouble(self, followed: Followed) -> str:
+    def _trouble(self, followed: SpaceState) -> str:
         ref = followed.view.secret
         return "" if ref is None else self._secrets.problem(ref)
 
-    def _why_not(self, followed: Followed) -> str:
-        """Why a Space was not engaged."""
+    def _why_not(self, followed: SpaceState) -> str:
+        """Return why a Space is not engaged."""
         view = followed.view
         if view.deleting:
             return "it is being deleted"

@@ -1,16 +1,15 @@
 """
-One Space for as long as it is there: a client that takes whatever credentials it has by now.
+The connection to one Space: its current credentials, and a client that uses them.
 
-Whoever holds it, and whatever runs over it, sees nothing of a rotation.  A request that is answered 401 is
-looked into at the cluster that has the Space's Secret, by all that are answered so at once together.
+A rotation of credentials is invisible to users of the connection, and to streams over it.  When a
+request is answered with 401, the Secret is reread from the cluster that has it; concurrent 401s
+share one read.
 
-Who we are in a Space, as its Secret says: taken anew when what it holds is other than it was.
+A Secret that is not usable leaves the last usable credentials in force, with one log line.  A
+deleted Secret removes the credentials.
 
-What cannot be used leaves the last that could in force, and the log says so once.  A Secret that is taken
-away takes the credentials along.
-
-There are two ways by which a Secret is heard of: a watch, and a look when a server did not take what we
-showed it.  The look may be ahead of the watch, which must not bring back then what was there before.
+Secrets arrive through a watch, and through reads after a 401.  A read may be ahead of the watch,
+so the watch must not bring back an older version.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ from twisted_exec.spaces.kubeconfigs import config_of, read, source_of
 from twisted_exec.spaces.space_view import SecretRef, SpaceView
 
 AHEAD_SECONDS = 10.0
-"""For so long a look may be ahead of the watch; a cluster that was put back to an older state counts on."""
+"""How long a read may be ahead of the watch.  After a restore, a cluster may serve older versions again."""
 
 
 class SpaceCredentials:
     """
-    One Space's.
+    The credentials of one Space.
 
-    :param label: what the Space is called in the log.
-    :param seconds: a steady clock's.
-    :ivar config: as of now, or ``None``.
+    :param label: name of the Space for the log.
+    :param seconds: a monotonic clock.
+    :ivar config: the current configuration, or ``None``.
     :ivar problem: why there is none, or empty.
     """
 
@@ -59,25 +58,25 @@ class SpaceCredentials:
 
     def watched(self, ref: SecretRef, secret: Object | None) -> bool:
         """
-        The watch has a Secret, or knows that there is none.
+        Handle a Secret from the watch; ``None`` if there is none.
 
-        :return: whether there is another configuration now.
+        :return: whether the configuration has changed.
         """
         if secret is not None and self._is_behind(secret):
             return False
         return self._take(ref, secret)
 
     def looked(self, ref: SecretRef, secret: Object) -> bool:
-        """The same, of what somebody looked at just now."""
+        """Handle a Secret that was just read; see :meth:`watched`."""
         self._ahead = _version(secret)
         self._ahead_until = self._seconds() + AHEAD_SECONDS
         return self._take(ref, secret)
 
     def missing(self, problem: str) -> bool:
-        """There is no Secret to read; the last configuration goes. :return: as :meth:`watched`."""
-        had, self.config, self._hash = self.config, None, b""
+        """Remove the configuration, because there is no Secret; see :meth:`watched`."""
+        before, self.config, self._hash = self.config, None, b""
         self.problem = problem
-        return had is not None
+        return before is not None
 
     def _is_behind(self, secret: Object) -> bool:
         if self._ahead and self._seconds() < self._ahead_until:
@@ -97,49 +96,49 @@ class SpaceCredentials:
             self._refuse(str(error))
             return False
         self._hash, self._wrong, self.problem = digest, "", ""
-        had, self.config = self.config, config
-        return config != had
+        before, self.config = self.config, config
+        return config != before
 
     def _refuse(self, wrong: str) -> None:
         if self.config is None:
             self.problem = wrong
         elif wrong != self._wrong:
-            told = "{space}: keeping the credentials from before: {why}"
-            self._log.warn(told, space=self._label, why=wrong)
-        # Whatever comes next is looked at, also what was there before.
+            message = "{space}: keeping the previous credentials: {why}"
+            self._log.warn(message, space=self._label, why=wrong)
+        # The next Secret is parsed in any case, even if it is the previous one again.
         self._hash, self._wrong = b"", wrong
 
 
 def is_elsewhere(before: ClientConfig, after: ClientConfig) -> bool:
     """
-    Both the server's address and who signs for it are others: this can only be another server.
+    Return whether both address and CA have changed, so that this must be another server.
 
-    For where nobody tells what a Space stands for.  A server that moves keeps its CA, and one that is given
-    a new CA keeps its address.
+    For Spaces without a physical UID.  A server that moves keeps its CA, and a server with a new CA keeps its
+    address.
     """
     return before.server != after.server and before.ca != after.ca
 
 
 def _version(secret: Object) -> int:
-    """Versions of one object grow; one that is no number says nothing."""
-    told = str(secret["metadata"].get("resourceVersion", ""))
-    return int(told) if told.isascii() and told.isdigit() else 0
+    """Return a comparable resourceVersion: versions of one object increase; 0 if it is not a number."""
+    version = str(secret["metadata"].get("resourceVersion", ""))
+    return int(version) if version.isascii() and version.isdigit() else 0
 
 
 LOOK_SECONDS = 5.0
-"""For so long the cluster that has the Secret may be asked for it: somebody waits for an answer."""
+"""Timeout for rereading the Secret: requests wait for the result."""
 PAUSE_SECONDS = 1.0
-"""A look that brought nothing new is not repeated for so long, however many are answered 401."""
+"""After a read without news, how long 401s cause no further read."""
 
 
-class Look(Running):
+class SecretRereader(Running):
     """
-    Looks at one Space's Secret when its server takes no more what it held.
+    Rereads a Space's Secret when the server rejects its credentials.
 
-    :param hub: may ``get`` it.
-    :param secret: which it is now; ``None`` for none.
-    :param config: what counts now.
-    :param looked: takes what was found.
+    :param hub: client with access to the Secret.
+    :param secret: returns the current Secret's name; ``None`` if there is none.
+    :param config: returns the current configuration.
+    :param looked: receives the Secret.
     """
 
     _log = Logger()
@@ -163,12 +162,12 @@ class Look(Running):
         """See :data:`~twisted_exec.kube.late_client.Reread`."""
         if self._config() == refused and self._clock.seconds() < self._not_before:
             return succeed(False)
-        # Else somebody has looked already, or the watch was quicker.
+        # Otherwise another request or the watch has brought new credentials already.
         looking = self.now() if self._config() == refused else succeed(None)
         return looking.addCallback(lambda _: self._is_another(refused))
 
     def now(self) -> Deferred[None]:
-        """Look; fires when that is done, whatever came of it.  All who wait share one look."""
+        """Read the Secret.  Fires when that is done, successful or not; concurrent calls share one read."""
         waiting: Deferred[None] = Deferred(lambda d: self._waiting.remove(d))
         self._waiting.append(waiting)
         if not self._looking:
@@ -177,7 +176,7 @@ class Look(Running):
         return waiting
 
     def _crashed(self, failure: Failure) -> None:
-        self._log.failure("looking for other credentials of a space failed", failure)
+        self._log.failure("rereading the credentials of a space failed", failure)
 
     def _is_another(self, refused: ClientConfig) -> bool:
         return self._config() not in (None, refused)
@@ -185,7 +184,7 @@ class Look(Running):
     async def _look(self) -> None:
         before = self._config()
         try:
-            await self._asked()
+            await self._read_secret()
         finally:
             self._looking = False
             if self._config() == before:
@@ -194,7 +193,7 @@ class Look(Running):
             for each in waiting:
                 each.callback(None)
 
-    async def _asked(self) -> None:
+    async def _read_secret(self) -> None:
         ref = self._secret()
         if ref is None:
             return
@@ -202,24 +201,26 @@ class Look(Running):
         try:
             secret = await asking.addTimeout(LOOK_SECONDS, self._clock)
         except (APIError, TimeoutError):
-            return  # the watch tells what there is to tell
+            return  # the watch reports the problem
         self._looked(ref, secret)
 
 
 @implementer(ISpaceConnection)
 class SpaceConnection:
     """
-    :param view: the Space as it is now.
-    :param credentials: who we are there, which is somebody else's to keep.
-    :param look: called when the server takes them no more.
-    :param trouble: says what is wrong with the Secret, or is empty.
+    See :class:`~twisted_exec.spaces.interfaces.ISpaceConnection`.
+
+    :param view: the Space's current view.
+    :param credentials: the Space's credentials, which the caller keeps up to date.
+    :param look: called when the server rejects the credentials.
+    :param trouble: returns a problem with the Secret, or an empty string.
     """
 
     def __init__(
         self,
         view: SpaceView,
         credentials: SpaceCredentials,
-        look: Look,
+        look: SecretRereader,
         make: MakeKubeClient,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
@@ -229,22 +230,22 @@ class SpaceConnection:
         self._look = look
         self._client = LateClient(view.label, self.config, make, reread=look)
         self.client: IKubeClient = self._client
-        self._gone = ""
+        self._end_reason = ""
         self._waiting: list[Deferred[str]] = []
 
     @property
     def problem(self) -> str:
         """See :class:`ISpaceConnection`."""
-        if self._gone or self._credentials.config is not None:
-            return self._gone
+        if self._end_reason or self._credentials.config is not None:
+            return self._end_reason
         return self._trouble() or self._credentials.problem
 
     def config(self) -> ClientConfig:
         """See :meth:`ISpaceConnection.config`."""
-        found = self._credentials.config
-        if self._gone or found is None:
+        config = self._credentials.config
+        if self._end_reason or config is None:
             raise ServiceUnavailable(f"{self._label} cannot be reached: {self.problem}")
-        return found
+        return config
 
     def reread(self, refused: ClientConfig) -> Deferred[bool]:
         """See :meth:`ISpaceConnection.reread`."""
@@ -252,15 +253,15 @@ class SpaceConnection:
 
     def when_gone(self) -> Deferred[str]:
         """See :meth:`ISpaceConnection.when_gone`."""
-        if self._gone:
-            return succeed(self._gone)
+        if self._end_reason:
+            return succeed(self._end_reason)
         waiting: Deferred[str] = Deferred(lambda d: self._waiting.remove(d))
         self._waiting.append(waiting)
         return waiting
 
     def end(self, reason: str) -> Deferred[None]:
-        """It is there no more.  Fires when its idle connections are closed, and no look is under way."""
-        self._gone = reason
+        """End the connection.  Fires when idle connections are closed and no read is under way."""
+        self._end_reason = reason
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(reason)

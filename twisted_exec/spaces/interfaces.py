@@ -1,5 +1,5 @@
 """
-Doors of the space-aware client: API servers by the names of their Spaces.
+Interfaces of the space-aware client, which finds API servers by the names of their Spaces.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 @dataclass(frozen=True, order=True)
 class SpaceName:
     """
-    Which Space.
+    Full name of a Space.
 
-    :param provider: the SpaceProviderDesc's name; empty for an imported Space.
-    :param namespace: the Space's.
+    :param provider: name of the SpaceProviderDesc; empty for an imported Space.
+    :param namespace: namespace of the Space.
     """
 
     name: str
@@ -34,11 +34,11 @@ class SpaceName:
 @dataclass(frozen=True)
 class Waiting:
     """
-    A Space that is there and cannot be reached by us, nor could since this program looks; or not since its
-    last end.
+    A Space that exists but has not been reachable since the program started, or since its last connection
+    ended.
 
-    :param why: for people.
-    :param credentials: it names a Secret for our viewpoint: it could be reached once, or is about to be.
+    :param why: human-readable reason.
+    :param credentials: the Space names a Secret for our viewpoint: it was reachable once, or soon will be.
     """
 
     name: SpaceName
@@ -49,96 +49,98 @@ class Waiting:
 
 class ISpaceConnection(Interface):
     """
-    One Space, for as long as it is there under its name: from its engagement to its end it is one object,
-    whatever credentials it has meanwhile.
+    The connection to one Space.  The same object lives from engagement to disengagement, across changes of
+    credentials.
     """
 
-    name = Attribute("Which it is (SpaceName).")
-    uid = Attribute("The Space's UID (str).")
-    labels = Attribute("The Space's labels as last seen (mapping; not to be changed).")
+    name = Attribute("Name of the Space (SpaceName).")
+    uid = Attribute("UID of the Space (str).")
+    labels = Attribute("Labels of the Space as last observed (mapping; read-only).")
     client = Attribute(
-        "Of its API server (:class:`~twisted_exec.kube.interfaces.IKubeClient`): takes new credentials by itself,"
-        " and tries once more with what the Secret says by then when it is answered 401."
+        "Client of the Space's API server (:class:`~twisted_exec.kube.interfaces.IKubeClient`).  It picks up new"
+        " credentials by itself, and after a 401 it rereads the Secret and retries once."
     )
-    problem = Attribute("Why it cannot be reached just now (str), or empty.")
+    problem = Attribute("Why the Space is currently unreachable (str), or empty.")
 
     def config() -> ClientConfig:
         """
-        Its API server and who we are there, as of now; asked again for each use.
+        Return the current API server and credentials.  Call it again for each use.
 
-        :raises ServiceUnavailable: it has ended, or its credentials cannot be used; the message says why.
+        :raises ServiceUnavailable: the connection has ended, or its credentials are not usable; the message says
+            why.
         """
 
     def reread(refused: ClientConfig) -> Deferred[bool]:
         """
-        A server answered 401 to this configuration: look whether there is another by now, as
-        :attr:`client` does by itself.  For who keeps a client of their own, such as a
+        Reread the credentials after a server answered 401 to this configuration, as
+        :attr:`client` does by itself.  For programs with a client of their own, such as a
         :class:`~twisted_exec.kube.late_client.LateClient`.
 
         :return: see :data:`~twisted_exec.kube.late_client.Reread`.
         """
 
     def when_gone() -> Deferred[str]:
-        """Fires with the reason, for people, when it is there no more; each call has a Deferred of its own."""
+        """Return a new Deferred that fires with a human-readable reason when the connection ends."""
 
 
 class ISpaceListener(Interface):
-    """Who wants to know which Spaces there are."""
+    """Receives events about Spaces."""
 
     def engaged(space: ISpaceConnection) -> None:
-        """It can be reached: it is Ready, and its credentials were read."""
+        """Handle a Space that became reachable: it is Ready, and its credentials have been read."""
 
     def changed(space: ISpaceConnection) -> None:
-        """Labels or credentials of one that is engaged are others now: what failed is worth trying again."""
+        """Handle changed labels or credentials of an engaged Space; failed requests may succeed now."""
 
     def waiting_changed() -> None:
-        """:meth:`ISpaceClient.waiting` may be others now, for another reason than beginnings and ends."""
+        """Handle a change of :meth:`ISpaceClient.waiting` without an engagement or disengagement."""
 
     def disengaged(space: ISpaceConnection, reason: str) -> None:
         """
-        It is there no more, or stands for another physical space; told once for each that was engaged.  A Space
-        that is NotReady for a while, or whose provider cannot be reached, stays engaged.
+        Handle the end of an engaged Space: it was deleted, or represents another physical space.  A Space that
+        is temporarily NotReady, or whose provider is unreachable, stays engaged.
         """
 
 
 class ISpaceClient(Interface):
     """
-    API servers by the names of Spaces, kept by a watch.
+    Finds API servers by the names of Spaces; a watch keeps it up to date.
 
-    Whatever needs a *provider* takes it as its users say it: empty means the provider called ``default`` if that
-    has the Space, else the one provider, or imported Space, that has the name.
+    An empty *provider* means the provider called ``default`` if that has the Space, else the only provider, or
+    imported Space, with this name.
     """
 
-    synced = Attribute("All Spaces were read at least once (bool).")
-    problem = Attribute("Why Spaces are not known as they are now, or empty (str).")
+    synced = Attribute("Whether all Spaces have been read at least once (bool).")
+    problem = Attribute("Why the known Spaces may be outdated, or empty (str).")
 
     def when_synced() -> Deferred[None]:
-        """Fires when :attr:`synced`."""
+        """Return a Deferred that fires when :attr:`synced` is true."""
 
     def get(name: str, provider: str = "") -> IKubeClient:
         """
-        The client of a Space's API server: a look into dictionaries.
+        Return the client of a Space's API server, from memory.
 
         :raises NotFound: there is no such Space.
-        :raises Conflict: several providers have it; the message names them.
-        :raises ServiceUnavailable: it is not Ready, or its credentials cannot be used; the message says why.
+        :raises Conflict: several providers have a Space of this name; the message names them.
+        :raises ServiceUnavailable: the Space is not Ready, or its credentials are not usable; the message says
+            why.
         """
 
     def connection(name: str, provider: str = "") -> ISpaceConnection:
-        """The same, with its lifetime; raises as :meth:`get`."""
+        """Return the connection to a Space; raises like :meth:`get`."""
 
     def all() -> Sequence[ISpaceConnection]:
-        """Those that are engaged now."""
+        """Return the connections of all engaged Spaces."""
 
     def waiting() -> Sequence[Waiting]:
         """
-        Those that are not engaged, and not being deleted: who has something stand for each Space keeps it
-        for these.
+        Return the Spaces that are neither engaged nor being deleted.  A program that represents each Space by an
+        object should keep the objects of these.
         """
 
     def follow(listener: ISpaceListener) -> Callable[[], None]:
         """
-        Have a listener told, at once of those that are engaged already.
+        Add a listener.  It is called at once for each Space that is already engaged.
 
-        :return: ends that, without a word to the listener.
+        :return: a function that removes the listener, without further calls.
         """

@@ -1,12 +1,12 @@
 """
-Kubeconfigs in Secrets: how a Space's API server is reached, and as whom.
+Kubeconfigs in Secrets: endpoint and credentials of a Space's API server.
 
-A Secret's ``data`` is base64 already.  Upstream encoded kubeconfigs once more before they went there, so
-what is found may be either; what is written is encoded once.  Whoever may write such a Secret need not be
-anybody on this machine, so a kubeconfig is data here: one that names files or programs is refused.
+A Secret's ``data`` is base64 already.  Upstream encoded kubeconfigs a second time, so both forms
+are read; we write the single encoding.  The authors of such Secrets need no rights on this
+machine, so a kubeconfig must be self-contained: one that names files or programs is refused.
 
-All errors are :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`: one line that names the Secret and the key,
-says what would help, and quotes nothing of what is in it.
+All errors are :class:`~twisted_exec.kube.config.KubeConfigError`: one line that names the Secret,
+the key and the remedy, and quotes none of the content.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _SPACE = b" \t\r\n"
 
 def read(secret: Mapping[str, Any], key: str = KUBECONFIG_KEY) -> bytes:
     """
-    The kubeconfig that a Secret holds, unwrapped once if it was encoded twice.
+    Return the kubeconfig in a Secret, decoded once more if it was encoded twice.
 
-    :param secret: the Secret as an API server gives it.
-    :return: 256 KiB or less, and not empty.
-    :raises KubeConfigError: there is none, or something else.
+    :param secret: the Secret as an API server returns it.
+    :return: 1 byte to 256 KiB.
+    :raises KubeConfigError: the Secret has no kubeconfig.
     """
     source = source_of(secret, key)
     if key not in (secret.get("data") or {}):
@@ -47,24 +47,24 @@ def read(secret: Mapping[str, Any], key: str = KUBECONFIG_KEY) -> bytes:
 
 def load(secret: Mapping[str, Any], key: str = KUBECONFIG_KEY) -> ClientConfig:
     """
-    What the kubeconfig of a Secret says.
+    Parse the kubeconfig in a Secret.
 
-    :raises KubeConfigError: it cannot be used.
+    :raises KubeConfigError: the kubeconfig is not usable.
     """
     return config_of(read(secret, key), source_of(secret, key))
 
 
 def config_of(content: bytes, source: str) -> ClientConfig:
     """
-    What a kubeconfig that is data says, with credentials.
+    Parse a self-contained kubeconfig.
 
-    :param content: as :func:`read` gives it.
-    :param source: what to call it in messages.
-    :raises KubeConfigError: it cannot be used, or does not say who we are.
+    :param content: the result of :func:`read`.
+    :param source: name for messages.
+    :raises KubeConfigError: the kubeconfig is not usable, or has no credentials.
     """
     config = load_inline(content, source)
     if config.url.scheme != "https":
-        # Whoever wrote it would have us speak to whatever trusts those who are on this host, or near it.
+        # Its author could point us at services that trust this host or its network.
         raise KubeConfigError(
             f"{config.source}: its server is not https://, which the API server of a Space must be"
         )
@@ -77,24 +77,24 @@ def config_of(content: bytes, source: str) -> ClientConfig:
 
 def minimal(content: bytes, source: str, name: str) -> bytes:
     """
-    The same kubeconfig with the current context's cluster and user only, all data.
+    Reduce a kubeconfig to its current context, cluster and user, all self-contained.
 
-    :param name: what these three are called in it.
-    :raises KubeConfigError: it cannot be used.
+    :param name: name of all three in the result.
+    :raises KubeConfigError: the kubeconfig is not usable.
     """
-    # Without the environment: a proxy of this process is nobody else's.
+    # Without the environment: this process's proxy settings are of no use to others.
     config = load_inline(content, source, environ={})
     return written(config, name)
 
 
 def unwrapped(content: bytes, source: str) -> bytes:
     """
-    What a value is, unless it was encoded once too often; then what it was before.
+    Undo a second base64 encoding, if there is one.
 
-    :param source: what to call it in messages.
-    :raises KubeConfigError: it is empty, larger than 256 KiB, or was encoded still more often.
+    :param source: name for messages.
+    :raises KubeConfigError: the value is empty, larger than 256 KiB, or encoded more than twice.
     """
-    # Encoded once more it is a third longer, and line ends come on top.
+    # A second encoding adds a third, and line breaks.
     _check_size(content, source, MAX_INLINE_BYTES * 3 // 2)
     if not _is_encoded(content):
         _check_size(content, source)
@@ -103,7 +103,7 @@ def unwrapped(content: bytes, source: str) -> bytes:
         inner = base64.b64decode(b"".join(content.split()), validate=True)
     except (binascii.Error, ValueError):
         raise KubeConfigError(
-            f"{source}: it is no kubeconfig, and no whole base64 of one"
+            f"{source}: it is neither a kubeconfig nor complete base64 of one"
         ) from None
     _check_size(inner, source)
     if _is_encoded(inner):
@@ -113,22 +113,22 @@ def unwrapped(content: bytes, source: str) -> bytes:
 
 def endpoint_of(config: ClientConfig, viewpoint: str) -> dict[str, str]:
     """
-    What of a kubeconfig is no secret, as ``status.endpoints`` of a Space has it.
+    Return the public part of a kubeconfig, for ``status.endpoints`` of a Space.
 
     :param viewpoint: :data:`~twisted_exec.api.spaces.IN_CLUSTER` or
         :data:`~twisted_exec.api.spaces.EXTERNAL`.
     """
-    told = {
+    values = {
         "viewpoint": viewpoint,
         "server": config.server,
         "certificateAuthorityData": base64.b64encode(config.ca.read()).decode("ascii"),
         "tlsServerName": config.tls_server_name,
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in values.items() if value}
 
 
 def source_of(secret: Mapping[str, Any], key: str = KUBECONFIG_KEY) -> str:
-    """What a Secret's key is called in messages."""
+    """Return the name of a Secret's key for messages."""
     metadata = secret.get("metadata") or {}
     return f'secret {metadata.get("namespace", "")}/{metadata.get("name", "")}, key "{key}"'
 
@@ -141,11 +141,11 @@ def _check_size(content: bytes, source: str, limit_bytes: int = MAX_INLINE_BYTES
 
 
 def _is_encoded(content: bytes) -> bool:
-    """No kubeconfig is made of these marks alone: each has a colon."""
+    """Return whether content is base64: every kubeconfig contains a colon."""
     return _BASE64.issuperset(content.translate(None, _SPACE))
 
 
 def _instead(secret: Mapping[str, Any]) -> str:
-    """The likely mistake is a wrong key; but who is told need not be who may read the Secret."""
+    """Hint at other keys without naming them: the reader of the message may lack access to the Secret."""
     count = len(secret.get("data") or {})
     return f" (there {'is another' if count == 1 else f'are {count} others'})" if count else ""

@@ -1,7 +1,7 @@
 """
-One Space, asked for: what a command needs that looks once and goes.
+One-time lookup of a Space, for commands.
 
-Whoever may read one provider's namespace only gets along with that, if they say which provider.
+Users who may only read one provider's namespace must name the provider.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from twisted_exec.spaces.space_view import Directory, SpaceView, name_of, view_o
 
 
 @dataclass(frozen=True)
-class Found:
-    """A Space, and its name."""
+class FoundSpace:
+    """A Space and its name."""
 
     name: SpaceName
     space: Object
 
 
-async def find_space(hub: IKubeClient, name: str, provider: str = "") -> Found:
+async def find_space(hub: IKubeClient, name: str, provider: str = "") -> FoundSpace:
     """
-    The Space that is meant, as :meth:`ISpaceClient.get
-    <twisted_exec.spaces.interfaces.ISpaceClient.get>` understands it.
+    Return the Space with a name, by the rules of :meth:`ISpaceClient.get
+    <twisted_exec.spaces.interfaces.ISpaceClient.get>`.
 
-    :raises NotFound: there is none.
-    :raises Conflict: there are several.
-    :raises APIError: they cannot be asked for.
+    :raises NotFound: there is no such Space.
+    :raises Conflict: several providers have a Space of this name.
+    :raises APIError: the Spaces cannot be read.
     """
     chosen = await _at(hub, name, namespace_of(provider or DEFAULT_PROVIDER))
     if chosen is None and provider:
@@ -43,43 +43,45 @@ async def find_space(hub: IKubeClient, name: str, provider: str = "") -> Found:
     if chosen is not None:
         return chosen
     if provider:
-        return Directory[Found]().find(name, provider)  # which says that there is none
+        return Directory[FoundSpace]().find(
+            name, provider
+        )  # raises NotFound with the right message
     try:
         listed = await hub.list(SPACES, field_selector=f"metadata.name={name}")
     except APIError as refused:
         if refused.code != Forbidden.code:
             raise
-        told = f"{refused.message}; say whose space it is with --provider"
-        raise Forbidden(told) from None
-    found: Directory[Found] = Directory()
+        message = f"{refused.message}; name the provider with --provider"
+        raise Forbidden(message) from None
+    matches: Directory[FoundSpace] = Directory()
     for space in listed["items"]:
-        if (told_name := name_of(space)) is not None:
-            found.put(Found(told_name, space))
-    return found.find(name)
+        if (space_name := name_of(space)) is not None:
+            matches.put(FoundSpace(space_name, space))
+    return matches.find(name)
 
 
-async def _at(hub: IKubeClient, name: str, namespace: str) -> Found | None:
+async def _at(hub: IKubeClient, name: str, namespace: str) -> FoundSpace | None:
     try:
         space = await hub.get(SPACES, name, namespace)
     except NotFound:
         return None
     except APIError as refused:
-        # Whether there is one is not for everybody to know; another may be meant.
+        # Without access to the default provider, the name may still match a Space elsewhere.
         if refused.code == Forbidden.code and namespace == namespace_of(DEFAULT_PROVIDER):
             return None
         raise
-    found = name_of(space)
-    return None if found is None else Found(found, space)
+    space_name = name_of(space)
+    return None if space_name is None else FoundSpace(space_name, space)
 
 
-def usable(space: Object, viewpoint: str) -> SpaceView:
+def ready_view(space: Object, viewpoint: str) -> SpaceView:
     """
-    What a Space says that somebody wants to use.
+    Return the view of a Space that is ready for use.
 
-    :raises ServiceUnavailable: it is not ready; the message says why.
+    :raises ServiceUnavailable: the Space is not ready; the message says why.
     """
     view = view_of(space, viewpoint)
-    assert view is not None, "it was found by its name"
+    assert view is not None, "the Space was looked up by its name"
     if view.deleting or not view.ready:
         why = "it is being deleted" if view.deleting else view.why_not
         raise ServiceUnavailable(f"{view.label} cannot be reached: {why}")
@@ -88,14 +90,14 @@ def usable(space: Object, viewpoint: str) -> SpaceView:
 
 async def config_in(hub: IKubeClient, space: Object, viewpoint: str) -> ClientConfig:
     """
-    What the Secret of a Space says, read just now.
+    Read a Space's Secret and return its configuration.
 
-    :raises ServiceUnavailable: the Space has none for this viewpoint.
-    :raises KubeConfigError: it cannot be used.
-    :raises APIError: it cannot be read.
+    :raises ServiceUnavailable: the Space has no Secret for this viewpoint.
+    :raises KubeConfigError: the kubeconfig is not usable.
+    :raises APIError: the Secret cannot be read.
     """
     view = view_of(space, viewpoint)
-    assert view is not None, "it was found by its name"
+    assert view is not None, "the Space was looked up by its name"
     if view.secret is None:
         raise ServiceUnavailable(f"{view.label} cannot be reached: {view.no_secret}")
     try:

@@ -1,10 +1,9 @@
 """
-The Secrets of Spaces, followed.
+Informers for the Secrets of Spaces.
 
-Those that bear the Space Manager's label come in one watch for each namespace that is followed, or one for
-all.  Whatever else is named, such as a Secret that somebody imported a Space with, is followed by its name:
-that needs no more than the right to read that one.  A Secret with the label that is read a moment after
-its Space is no stranger, so nobody is followed by name at once.
+Secrets with the Space Manager's label come from one watch per namespace, or one for all namespaces.  Any other
+Secret, such as that of an imported Space, gets a watch by its name, which only needs access to that Secret.
+A labelled Secret may arrive a moment after its Space, so watches by name only start after a delay.
 """
 
 from __future__ import annotations
@@ -24,19 +23,21 @@ from twisted_exec.program.tasks import Stopping
 from twisted_exec.spaces.space_view import SecretRef
 
 SETTLE_SECONDS = 0.2
-"""So long a Secret may come after the Space that names it before it is looked for by its name."""
+"""How long a Secret may arrive after its Space before it gets a watch by name."""
 
 MAX_SECRETS_BY_NAME = 1000
-"""Each is a watch; beyond this Secrets need the label."""
+"""Limit for watches by name; further Secrets need the label."""
 
-_KEPT = ("namespace", "name", "uid", "resourceVersion", "labels")
+_METADATA = ("namespace", "name", "uid", "resourceVersion", "labels")
 
 
 class SpaceSecrets:
     """
-    :param namespaces: those whose Secrets are followed by the label; ``[""]`` for all.
-    :param labelled: whether any are followed by the label.
-    :param changed: called with a Secret that is wanted when :meth:`get` or :meth:`problem` may have
+    Secrets that Spaces use.
+
+    :param namespaces: namespaces to watch for labelled Secrets; ``[""]`` for all.
+    :param labelled: watch labelled Secrets at all.
+    :param changed: called with a used Secret when :meth:`get` or :meth:`problem` may have
         changed.
     """
 
@@ -50,7 +51,7 @@ class SpaceSecrets:
         labelled: bool = True,
     ) -> None:
         self._hub, self._clock, self._changed = hub, clock, changed
-        self._wanted: Counter[SecretRef] = Counter()
+        self._used: Counter[SecretRef] = Counter()
         self._by_name: dict[SecretRef, Reflector] = {}
         self._settling: IDelayedCall | None = None
         self._unsettled: set[SecretRef] = set()
@@ -59,20 +60,20 @@ class SpaceSecrets:
 
     @property
     def synced(self) -> bool:
-        """Those with the label were all read at least once."""
+        """True once all labelled Secrets have been read."""
         return all(each.synced for each in self._labelled.values())
 
     @property
     def troubles(self) -> str:
-        """Why those with the label are not known as they are now, or empty."""
+        """Why labelled Secrets may be outdated, or empty."""
         copies = self._labelled.values()
         return next((each.problem for each in copies if each.problem), "")
 
     def start(self, synced: Callable[[], None]) -> None:
-        """Follow them until :meth:`stop`; ``synced`` is called when :attr:`synced` may have changed."""
+        """Watch until :meth:`stop`; ``synced`` is called when :attr:`synced` may have changed."""
 
         def read(_: None) -> None:
-            self._unsettled.update(self._wanted)
+            self._unsettled.update(self._used)
             self._settle()
             synced()
 
@@ -81,8 +82,8 @@ class SpaceSecrets:
             each.start()
 
     def stop(self) -> Deferred[Any]:
-        """Fires when nothing is under way any more; never fails."""
-        self._wanted.clear()
+        """Stop all watches.  Fires when they have ended; never fails."""
+        self._used.clear()
         if self._settling is not None and self._settling.active():
             self._settling.cancel()
         for each in (*self._labelled.values(), *self._by_name.values()):
@@ -90,31 +91,31 @@ class SpaceSecrets:
         self._by_name.clear()
         return self._stopping.over()
 
-    def want(self, ref: SecretRef) -> None:
-        """Somebody needs it; as often as it is told, :meth:`unwant` is."""
-        self._wanted[ref] += 1
+    def add_user(self, ref: SecretRef) -> None:
+        """Add a user of a Secret; each call needs a call of :meth:`remove_user`."""
+        self._used[ref] += 1
         self._settle_later(ref)
 
-    def unwant(self, ref: SecretRef) -> None:
-        """Who needed it needs it no more."""
-        self._wanted[ref] -= 1
-        if self._wanted[ref] <= 0:
-            del self._wanted[ref]
+    def remove_user(self, ref: SecretRef) -> None:
+        """Remove a user of a Secret."""
+        self._used[ref] -= 1
+        if self._used[ref] <= 0:
+            del self._used[ref]
             self._let_go(ref)
 
     def get(self, ref: SecretRef) -> Object | None:
-        """A Secret that is wanted, as last seen; ``None`` when it is not there, or not known yet."""
+        """Return a used Secret as last observed; ``None`` if it is missing or not read yet."""
         own = self._by_name.get(ref)
-        found = own.get(ref.name, ref.namespace) if own is not None else None
-        return found if found is not None else self._with_label(ref)
+        secret = own.get(ref.name, ref.namespace) if own is not None else None
+        return secret if secret is not None else self._with_label(ref)
 
     def is_gone(self, ref: SecretRef) -> bool:
-        """There is no such Secret, for sure."""
+        """Return whether the Secret is known not to exist."""
         own = self._by_name.get(ref)
         return own is not None and own.synced and self.get(ref) is None
 
     def problem(self, ref: SecretRef) -> str:
-        """Why it is not known as it is now, or empty."""
+        """Return why a Secret may be outdated, or empty."""
         if self._with_label(ref) is not None:
             return ""
         own = self._by_name.get(ref)
@@ -123,9 +124,7 @@ class SpaceSecrets:
         if own is None and not self.synced and self.troubles:
             return f"{ref} cannot be read: {self.troubles}"
         if own is None and self._is_full:
-            return (
-                f"{ref} is one too many to be followed by its name; give it the label {SPACE_LABEL}"
-            )
+            return f"{ref} exceeds the limit for watches by name; give it the label {SPACE_LABEL}"
         return ""
 
     @property
@@ -150,10 +149,10 @@ class SpaceSecrets:
     def _labelled_changed(self, before: Object | None, after: Object | None) -> None:
         namespace, name = key_of(after or before or {})
         ref = SecretRef(namespace, name)
-        if ref not in self._wanted:
+        if ref not in self._used:
             return
         if after is None:
-            self._settle_later(ref)  # it is gone, or only its label is
+            self._settle_later(ref)  # the Secret was deleted, or only its label
         else:
             self._let_go(ref)
         self._changed(ref)
@@ -164,13 +163,13 @@ class SpaceSecrets:
             self._settling = self._clock.callLater(SETTLE_SECONDS, self._settle)
 
     def _settle(self) -> None:
-        """Follow by their names those that did not come with the others."""
+        """Start watches by name for Secrets without the label."""
         if not self.synced:
-            return  # it is done when they are
+            return  # this runs again once they are synced
         unsettled, self._unsettled = self._unsettled, set()
         for ref in unsettled:
-            known = ref in self._by_name or self._with_label(ref) is not None
-            if ref not in self._wanted or known:
+            is_watched = ref in self._by_name or self._with_label(ref) is not None
+            if ref not in self._used or is_watched:
                 continue
             if not self._is_full:
                 self._by_name[ref] = self._follow(ref)
@@ -197,10 +196,10 @@ class SpaceSecrets:
 
 
 def trimmed(secret: Object) -> Object:
-    """What is read of it: whatever else it holds is nobody's business here."""
+    """Reduce a Secret to the parts that are used, so that memory holds no other secrets."""
     metadata, data = secret["metadata"], secret.get("data") or {}
     return {
-        "metadata": {key: metadata[key] for key in _KEPT if key in metadata},
-        # Other keys by their names, which is what a message says of them.
+        "metadata": {key: metadata[key] for key in _METADATA if key in metadata},
+        # Messages count the other keys.
         "data": {key: value if key == KUBECONFIG_KEY else "" for key, value in data.items()},
     }

@@ -1,10 +1,8 @@
 """
-What a Space says to those who want to use it.  Nothing here does I/O.
+A Space from one viewpoint, and the search for a Space by name.  Nothing here does I/O.
 
-Objects are read tolerantly: the ones that upstream's manager wrote have no conditions, and an imported
-Space of its time has its Secrets in ``status``.
-
-Which Space is meant by a name.  Nothing here does I/O.
+Objects are read tolerantly: those of upstream's manager have no conditions, and imported Spaces of
+that time have their Secrets in ``status``.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from twisted_exec.spaces.interfaces import SpaceName
 
 
 class Named(Protocol):
-    """What has a Space's name."""
+    """An object with a Space's name."""
 
     @property
     def name(self) -> SpaceName: ...
@@ -31,84 +29,84 @@ _T = TypeVar("_T", bound=Named)
 
 
 class Directory(Generic[_T]):
-    """Spaces by name, and then by namespace: each look is one into a dictionary."""
+    """Spaces by name, then by namespace; all in memory."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, dict[str, _T]] = {}
 
     def __iter__(self) -> Iterator[_T]:
-        return iter([each for found in self._by_name.values() for each in found.values()])
+        return iter([each for entries in self._by_name.values() for each in entries.values()])
 
     def at(self, name: str, namespace: str) -> _T | None:
-        """The Space of a namespace and a name."""
+        """Return the Space with a name in a namespace."""
         return self._by_name.get(name, {}).get(namespace)
 
     def put(self, entry: _T) -> None:
-        """One more, or another in its place."""
+        """Add or replace a Space."""
         self._by_name.setdefault(entry.name.name, {})[entry.name.namespace] = entry
 
     def pop(self, name: str, namespace: str) -> _T | None:
-        """It is there no more."""
-        found = self._by_name.get(name, {})
-        entry = found.pop(namespace, None)
-        if not found:
+        """Remove a Space."""
+        entries = self._by_name.get(name, {})
+        entry = entries.pop(namespace, None)
+        if not entries:
             self._by_name.pop(name, None)
         return entry
 
     def find(self, name: str, provider: str = "") -> _T:
         """
-        The Space that is meant.
+        Return the Space with a name.
 
-        :param provider: of a SpaceProviderDesc, or the namespace that an imported Space is in; empty means
-            the provider called ``default`` if that has it, else the one that has it.
-        :raises NotFound: there is none.
-        :raises Conflict: there are several.
+        :param provider: name of a SpaceProviderDesc, or the namespace of an imported Space; empty means
+            the provider called ``default`` if that has the Space, else the only one that has it.
+        :raises NotFound: there is no such Space.
+        :raises Conflict: several providers have a Space of this name.
         """
-        found = self._by_name.get(name, {})
-        chosen = found.get(namespace_of(provider or DEFAULT_PROVIDER))
+        matches = self._by_name.get(name, {})
+        chosen = matches.get(namespace_of(provider or DEFAULT_PROVIDER))
         if chosen is None and provider:
-            there = found.get(provider)
-            chosen = there if there is not None and not there.name.provider else None
+            imported = matches.get(provider)
+            chosen = imported if imported is not None and not imported.name.provider else None
         if chosen is not None:
             return chosen
-        if provider or not found:
-            raise _not_found(name, provider, list(found.values()))
-        if len(found) > 1:
+        if provider or not matches:
+            raise _not_found(name, provider, list(matches.values()))
+        if len(matches) > 1:
             raise Conflict(
-                f'there are several spaces "{name}": {_listed(list(found.values()))}; say whose is meant'
+                f'there are several spaces "{name}": {_listed(list(matches.values()))}; name the provider'
             )
-        (chosen,) = found.values()
+        (chosen,) = matches.values()
         return chosen
 
 
 def _not_found(name: str, provider: str, others: list[_T]) -> NotFound:
-    told = f'there is no space "{name}"'
+    message = f'there is no space "{name}"'
     if provider:
-        told += f' of the provider "{provider}"'
+        message += f' of the provider "{provider}"'
     if others:
-        told += f"; there is {_listed(others)}"
-    return NotFound(SPACES.plural, name, SPACES.group, message=told)
+        message += f"; there is {_listed(others)}"
+    return NotFound(SPACES.plural, name, SPACES.group, message=message)
 
 
 def _listed(entries: list[_T]) -> str:
-    """Each as it is asked for; some, when there are many."""
-    told = sorted(
+    """List the providers of entries, at most five."""
+    labels = sorted(
         f'of provider "{each.name.provider}"'
         if each.name.provider
         else f'imported in namespace "{each.name.namespace}"'
         for each in entries
     )
-    more = [f"and {len(told) - 5} more"] if len(told) > 5 else []
-    return ", ".join([*told[:5], *more])
+    more = [f"and {len(labels) - 5} more"] if len(labels) > 5 else []
+    return ", ".join([*labels[:5], *more])
 
 
-_TOLD = {names.IN_CLUSTER: "in-cluster", names.EXTERNAL: "external"}
+_VIEWPOINT_WORDS = {names.IN_CLUSTER: "in-cluster", names.EXTERNAL: "external"}
 _CONDITIONS = (names.PROVIDER_REACHABLE, names.PHYSICAL_SPACE_READY, names.CREDENTIALS_VALID)
 
 
 @dataclass(frozen=True, order=True)
 class SecretRef:
-    """Which Secret of the cluster that has the Spaces."""
+    """Name of a Secret in the cluster with the Spaces."""
 
     namespace: str
     name: str
@@ -122,10 +120,10 @@ class SpaceView:
     """
     One Space from one viewpoint.
 
-    :param physical_uid: of what it stands for; empty where nobody can tell.
-    :param ready: it can be used, as the manager last saw.
-    :param why_not: why it is not ready, for people.
-    :param secret: where its kubeconfig is; ``None`` when there is none, and ``no_secret`` says why.
+    :param physical_uid: UID of the physical space; empty if unknown.
+    :param ready: the manager last observed the Space ready for use.
+    :param why_not: human-readable reason if it is not ready.
+    :param secret: the Secret with the kubeconfig; ``None`` if there is none, for the reason in ``no_secret``.
     """
 
     name: SpaceName
@@ -140,26 +138,26 @@ class SpaceView:
 
     @property
     def label(self) -> str:
-        """What it is called in messages."""
+        """Name for messages."""
         return f'space "{self.name}"'
 
 
 def view_of(space: Object, viewpoint: str) -> SpaceView | None:
     """
-    What a Space says.
+    Return a Space's view.
 
     :param viewpoint: :data:`~twisted_exec.api.spaces.IN_CLUSTER` or
         :data:`~twisted_exec.api.spaces.EXTERNAL`.
-    :return: ``None`` for one that is not where those of its provider are: whoever may write in some other
-        namespace says nothing of that provider's Spaces.
+    :return: ``None`` for a Space outside its provider's namespace: write access to another namespace must not
+        affect that provider's Spaces.
     """
     metadata, status = space["metadata"], _mapping(space, "status")
-    found = name_of(space)
-    if found is None:
+    name = name_of(space)
+    if name is None:
         return None
     secret, no_secret = secret_of(space, viewpoint)
     return SpaceView(
-        name=found,
+        name=name,
         uid=str(metadata.get("uid", "")),
         physical_uid=_text(status, "physicalUID"),
         labels=metadata.get("labels") or {},
@@ -172,7 +170,7 @@ def view_of(space: Object, viewpoint: str) -> SpaceView | None:
 
 
 def name_of(space: Object) -> SpaceName | None:
-    """Which Space it is; ``None`` as of :func:`view_of`."""
+    """Return the name of a Space; ``None`` as in :func:`view_of`."""
     metadata, spec = space["metadata"], _mapping(space, "spec")
     namespace, provider = metadata.get("namespace", ""), ""
     if spec.get("Type", names.MANAGED) != names.IMPORTED:
@@ -183,34 +181,34 @@ def name_of(space: Object) -> SpaceName | None:
 
 
 def secret_of(space: Object, viewpoint: str) -> tuple[SecretRef | None, str]:
-    """The Secret with a Space's kubeconfig for a viewpoint; or ``None``, and why there is none."""
+    """Return the Secret with a Space's kubeconfig for a viewpoint, or ``None`` and the reason."""
     namespace = space["metadata"].get("namespace", "")
-    told = _reference(space, viewpoint)
-    if not told:
+    reference = _reference(space, viewpoint)
+    if not reference:
         return None, _missing(space, viewpoint)
-    found = SecretRef(_text(told, "namespace") or namespace, _text(told, "name"))
-    if found.namespace != namespace:
-        # Else whoever may write Spaces here could use what they may not read there.
-        return None, f"it names {found} of another namespace; put a copy beside the Space"
-    return found, ""
+    secret = SecretRef(_text(reference, "namespace") or namespace, _text(reference, "name"))
+    if secret.namespace != namespace:
+        # Otherwise authors of Spaces could use Secrets of other namespaces that they cannot read.
+        return None, f"it names {secret} in another namespace; copy it to the Space's namespace"
+    return secret, ""
 
 
 def _reference(space: Object, viewpoint: str) -> Mapping[str, Any]:
     member, spec = names.REFERENCES[viewpoint], _mapping(space, "spec")
     if spec.get("Type") == names.IMPORTED and _text(_mapping(spec, member), "name"):
         return _mapping(spec, member)
-    told = _mapping(_mapping(space, "status"), member)
-    return told if _text(told, "name") else {}
+    reference = _mapping(_mapping(space, "status"), member)
+    return reference if _text(reference, "name") else {}
 
 
 def _missing(space: Object, viewpoint: str) -> str:
-    told = _TOLD[viewpoint]
+    word = _VIEWPOINT_WORDS[viewpoint]
     (other,) = (each for each in names.VIEWPOINTS if each != viewpoint)
     scope = _mapping(space, "spec").get("accessscopetype", names.BOTH)
     if _reference(space, other):
-        asked = "" if scope != other else f", as its accessscopetype is {other}"
+        cause = "" if scope != other else f", as its accessscopetype is {other}"
         return (
-            f"it has no {told} kubeconfig, only an {_TOLD[other]} one{asked}; use that viewpoint, or give "
+            f"it has no {word} kubeconfig, only an {_VIEWPOINT_WORDS[other]} one{cause}; use that viewpoint, or give "
             f"it the other one"
         )
     if _mapping(space, "spec").get("Type") == names.IMPORTED:
@@ -219,27 +217,28 @@ def _missing(space: Object, viewpoint: str) -> str:
 
 
 def _why_not(status: Mapping[str, Any]) -> str:
-    """What the first condition that does not hold says."""
+    """Return the message of the first condition that is not True."""
     phase = _text(status, "Phase") or names.INITIALIZING
     if phase == names.READY:
         return ""
     listed = status.get("conditions")
-    told = {
+    conditions = {
         each.get("type"): each
         for each in (listed if isinstance(listed, list) else ())
         if isinstance(each, dict)
     }
     for name in _CONDITIONS:
-        if told.get(name, {}).get("status", "True") != "True" and told[name].get("message"):
-            return f"it is {phase}: {told[name]['message']}"
+        condition = conditions.get(name, {})
+        if condition.get("status", "True") != "True" and condition.get("message"):
+            return f"it is {phase}: {condition['message']}"
     return f"it is {phase}"
 
 
-def _mapping(told: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = told.get(key)
+def _mapping(obj: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = obj.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def _text(told: Mapping[str, Any], key: str) -> str:
-    value = told.get(key)
+def _text(obj: Mapping[str, Any], key: str) -> str:
+    value = obj.get(key)
     return value if isinstance(value, str) else ""

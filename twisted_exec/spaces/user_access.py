@@ -1,14 +1,14 @@
 """
-Users who come to a Space as themselves, with the credentials that they have for another server.
+Access to a Space with the user's own credentials for another server, the hub.
 
-Where a Space's server is says an object on that other server, and so whoever may write it.  They must not
-get to use what they are shown:
+The address of the Space's server comes from an object on the hub, so its authors could point it anywhere.
+They must not be able to collect the user's credentials:
 
-* A certificate proves who we are and is no use to whom it is shown: the key stays here, and a proof is good
-  for the one connection that it was made in.  It may be shown to any server.
-* A token or a password is whoever's who has seen it.  It goes to the server that it is for, known by
-  its address and by the CA that the user's own kubeconfig names, and to one that the user has named in
-  so many words.  Nothing that an object says makes it go anywhere else.
+* A client certificate can be presented to any server: the key stays here, and the proof is only valid within
+  that connection.
+* A token or password can be used by every server that sees it.  It is only sent to the server that it is for,
+  identified by its address and the CA in the user's own kubeconfig, and to a server that the user names
+  explicitly.  No object can redirect it.
 
 Nothing here does I/O.
 """
@@ -37,15 +37,15 @@ _PORTS = {"https": 443, "http": 80}
 
 def endpoint_in(space: Object, view: SpaceView, viewpoint: str) -> Mapping[str, Any]:
     """
-    What a Space says of its server.
+    Return the endpoint of a Space for a viewpoint.
 
-    :raises ServiceUnavailable: nothing, from this viewpoint.
+    :raises ServiceUnavailable: the Space has none.
     """
     listed = (space.get("status") or {}).get(ENDPOINTS)
     for each in listed if isinstance(listed, list) else ():
         if isinstance(each, dict) and each.get("viewpoint") == viewpoint and each.get("server"):
             return each
-    why = view.no_secret or "it does not say where its server is; exec-spacemanager writes that"
+    why = view.no_secret or "its status has no endpoint; exec-spacemanager must set it"
     raise ServiceUnavailable(f"{view.label} cannot be reached: {why}")
 
 
@@ -53,19 +53,18 @@ def with_user_credentials(
     mine: ClientConfig, endpoint: Mapping[str, Any], label: str, send_token_to: str = ""
 ) -> ClientConfig:
     """
-    A Space's server, and the user as whom they are to another.
+    Return a configuration for a Space's server with the user's own credentials.
 
-    :param mine: the user's configuration, with whatever a plugin said; that of the cluster that has the
-        Space.
-    :param endpoint: what the Space says of its server.
-    :param label: what the Space is called in messages.
-    :param send_token_to: a server that the user trusts with a token, as a URL.
-    :raises ServiceUnavailable: what the Space says cannot be used.
-    :raises Forbidden: there is nothing that may be shown to that server.
+    :param mine: the user's configuration for the hub, including the results of credential plugins.
+    :param endpoint: the endpoint of the Space.
+    :param label: name of the Space for messages.
+    :param send_token_to: URL of a server that the user trusts with the token.
+    :raises ServiceUnavailable: the endpoint is not usable.
+    :raises Forbidden: the user has no credentials that may be sent to that server.
     """
     server = _server(endpoint, label)
     if same_server(mine.server, server):
-        # It is believed as the user's own kubeconfig says, not as the object does.
+        # Trust comes from the user's own kubeconfig, not from the object.
         return replace(mine, server=server, namespace=mine.namespace)
     config = ClientConfig(
         server=server,
@@ -87,12 +86,12 @@ def with_user_credentials(
         )
     if config.certificate or not mine.has_credentials:
         return config
-    raise Forbidden(_kept_back(mine, server, label))
+    raise Forbidden(_withheld(mine, server, label))
 
 
-def same_server(one: str, other: str) -> bool:
-    """Both URLs are of one server, whatever their paths; only a server with TLS is known again."""
-    return _origin(one) == _origin(other) and urlsplit(one).scheme == "https"
+def same_server(first: str, second: str) -> bool:
+    """Return whether two URLs name the same server, which must use TLS; paths are ignored."""
+    return _origin(first) == _origin(second) and urlsplit(first).scheme == "https"
 
 
 def _origin(server: str) -> tuple[str, str, int | None]:
@@ -104,14 +103,14 @@ def _server(endpoint: Mapping[str, Any], label: str) -> str:
     server = str(endpoint["server"]).rstrip("/")
 
     def wrong(problem: str) -> APIError:
-        return ServiceUnavailable(f"{label}: what it says of its server cannot be used: {problem}")
+        return ServiceUnavailable(f"{label}: its endpoint is not usable: {problem}")
 
     check_server(server, wrong)
     url = urlsplit(server)
     if url.scheme != "https":
         raise wrong(f"{server} has no TLS")
     if not _PREFIX.fullmatch(url.path) or url.path.startswith(("/api/", "/apis/")):
-        # A path such as a Service's proxy would be asked for in the user's name.
+        # The user's credentials must not reach paths such as a Service's proxy.
         raise wrong(f"{server} has a path that is no API server's")
     return server
 
@@ -123,7 +122,7 @@ def _ca(endpoint: Mapping[str, Any], label: str) -> bytes:
         raise ServiceUnavailable(f"{label}: its certificateAuthorityData is not base64") from None
 
 
-def _kept_back(mine: ClientConfig, server: str, label: str) -> str:
+def _withheld(mine: ClientConfig, server: str, label: str) -> str:
     what = "password" if mine.username else "token"
     return (
         f"{label} is at {server}, which is not the server that your {what} is for ({mine.server}): whoever runs "

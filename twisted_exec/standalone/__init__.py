@@ -1,3 +1,3 @@
 """
-Program: all of them on one host, with their own PKI.
+Program: all programs on one host, with a PKI of their own.
 """

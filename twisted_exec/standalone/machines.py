@@ -1,9 +1,8 @@
 """
-The machines one finds after the first start.
+Demo machines, created on the first start.
 
-They are made once: who deletes or changes them keeps what they did.  So what was made
-is written down, and only what never was is made; a machine whose class the
-runtime did not offer so far (QEMU was not installed) is still to come.
+Each is created only once, so that users can delete or change it.  The state directory records what was
+created.  A machine whose class was unavailable (because QEMU was not installed) is created later.
 """
 
 from __future__ import annotations
@@ -33,35 +32,35 @@ _log = Logger()
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """An object to make once."""
+class DemoObject:
+    """An object to create once."""
 
     resource: Resource
     body: Object
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the object."""
         return str(self.body["metadata"]["name"])
 
     @property
     def namespace(self) -> str:
-        """Its namespace, empty when the kind has none."""
+        """Namespace of the object, empty for a cluster-scoped kind."""
         return NAMESPACE if self.resource.namespaced else ""
 
     @property
     def label(self) -> str:
-        """How it is written down, such as ``machines/demo-shell``."""
+        """Entry in the record, such as ``machines/demo-shell``."""
         return f"{self.resource.plural}/{self.name}"
 
 
-def wanted(dialect: Dialect, pool: str, offered: Collection[str]) -> list[Wanted]:
+def demo_objects(dialect: Dialect, pool: str, offered: Collection[str]) -> list[DemoObject]:
     """
-    The classes and machines for what the runtime offers.
+    Return the classes and machines for the runtime's classes.
 
     :param offered: names of the runtime's classes.
     """
-    objects: list[Wanted] = []
+    objects: list[DemoObject] = []
     for class_name, machine, memory in ((PTY, SHELL, "64Mi"), (QEMU, VM, "128Mi")):
         if class_name in offered:
             objects.append(_class(dialect, class_name, memory))
@@ -69,11 +68,11 @@ def wanted(dialect: Dialect, pool: str, offered: Collection[str]) -> list[Wanted
     return objects
 
 
-def _class(dialect: Dialect, name: str, memory: str) -> Wanted:
+def _class(dialect: Dialect, name: str, memory: str) -> DemoObject:
     return _object(dialect.workload_class, name, {"capabilities": {"cpu": "1", "memory": memory}})
 
 
-def _machine(dialect: Dialect, name: str, class_name: str, pool: str) -> Wanted:
+def _machine(dialect: Dialect, name: str, class_name: str, pool: str) -> DemoObject:
     spec = {
         dialect.class_reference: {"name": class_name},
         dialect.pool_reference: {"name": pool},
@@ -82,23 +81,23 @@ def _machine(dialect: Dialect, name: str, class_name: str, pool: str) -> Wanted:
     return _object(dialect.workload, name, {"spec": spec})
 
 
-def _object(resource: Resource, name: str, rest: dict[str, Any]) -> Wanted:
+def _object(resource: Resource, name: str, rest: dict[str, Any]) -> DemoObject:
     metadata = {"name": name}
     if resource.namespaced:
         metadata["namespace"] = NAMESPACE
     head = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
-    return Wanted(resource, {**head, **rest})
+    return DemoObject(resource, {**head, **rest})
 
 
 async def create_missing(
-    client: IKubeClient, objects: Iterable[Wanted], created: Collection[str]
+    client: IKubeClient, objects: Iterable[DemoObject], created: Collection[str]
 ) -> set[str]:
     """
-    Make what never was made.
+    Create the objects that were never created.
 
-    :param created: the labels of what was.
-    :return: the labels of all that was ever made.
-    :raises APIError: one could not be made.
+    :param created: the recorded labels.
+    :return: the labels to record.
+    :raises APIError: an object cannot be created.
     """
     labels = set(created)
     for each in objects:
@@ -108,18 +107,18 @@ async def create_missing(
             await client.create(each.resource, each.body, each.namespace)
             _log.info("created {label}", label=each.label)
         except APIError as error:
-            # Killed between making and writing down, or made by the user: both are fine.
+            # Killed before it was recorded, or created by the user: both are fine.
             if error.reason != "AlreadyExists":
                 raise
         labels.add(each.label)
     return labels
 
 
-async def to_try(client: IKubeClient, dialect: Dialect) -> str:
+async def suggested_machine(client: IKubeClient, dialect: Dialect) -> str:
     """
-    The name of the machine whose console to suggest: of those that are there, the real one first.
+    Return the machine whose console to suggest: the virtual machine if it exists.
 
-    :raises APIError: the API server cannot be asked.
+    :raises APIError: the request failed.
     """
     listed = await client.list(dialect.workload, NAMESPACE)
     names = [str(each["metadata"]["name"]) for each in listed["items"]]
@@ -134,11 +133,11 @@ async def until_running(
     clock: IReactorTime,
 ) -> None:
     """
-    Wait until a machine runs; one that was deleted or is to be off is not waited for.
+    Wait until a machine runs, or is deleted or powered off.
 
-    What the API server says may be of an earlier run, so the runtime is asked, too.
+    The API server's status may be from an earlier run, so this checks the runtime, too.
 
-    :raises APIError: one of them cannot be asked.
+    :raises APIError: a request failed.
     """
     while not await _is_settled(client, runtime, dialect, name):
         await deferLater(clock, _LOOK_EVERY_SECONDS)
@@ -158,7 +157,7 @@ async def _is_settled(
     if machine.get("status", {}).get("state") != "Running":
         return False
     selector = {dialect.uid_label: machine["metadata"]["uid"]}
-    found = await runtime.list_machines(
+    response = await runtime.list_machines(
         pb.ListMachinesRequest(filter=pb.MachineFilter(label_selector=selector))
     )
-    return any(each.status.state == pb.MACHINE_RUNNING for each in found.machines)
+    return any(each.status.state == pb.MACHINE_RUNNING for each in response.machines)

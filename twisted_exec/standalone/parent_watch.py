@@ -1,7 +1,7 @@
 """
-Stopping with the program that started this one, however that ends.
+Stop together with the parent process, however that ends.
 
-It holds the other end of our standard input: when that is closed, by itself or by the kernel, we stop.
+The parent holds the other end of our standard input.  When that is closed, by the parent or the kernel, we stop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BYTES = 4096
 
 def stop_with_parent(reactor: Any, descriptor: int = _STDIN) -> None:
     """
-    Stop the reactor when a descriptor ends; what comes before is not heeded.
+    Stop the reactor at the end of a descriptor's input, ignoring the input itself.
 
     :param descriptor: a pipe or a socket.
     """
@@ -41,21 +41,21 @@ class _Input:
         return "stdin"
 
     def doRead(self) -> None:
-        """Called by the reactor when there is something, or it has ended."""
+        """Called by the reactor when input is available or has ended."""
         try:
-            told = os.read(self._descriptor, _BYTES)
+            data = os.read(self._descriptor, _BYTES)
         except BlockingIOError:
             return
         except OSError:
-            told = b""
-        if not told:
+            data = b""
+        if not data:
             self.connectionLost(None)
 
     def connectionLost(self, reason: object) -> None:
-        """Called by the reactor when the other end is gone, or we stop."""
+        """Called by the reactor when the other end is closed, or the reactor stops."""
         self._reactor.removeReader(self)
         if self._reactor.running:
-            _log.info("standard input has ended: stopping with the program that started this one")
+            _log.info("standard input has ended: stopping with the parent process")
             self._reactor.callLater(0, self._stop)
 
     def _stop(self) -> None:

@@ -1,11 +1,11 @@
 """
-The certificates of one host: made once, renewed in time.
+Certificates of a standalone host: created once, renewed in time.
 
-The same files that ``twisted-exec pki`` makes for programs that run apart,
-issued for loopback.  A certificate is renewed when it is within
-:data:`RENEW_DAYS` of its end, unreadable, or not of the authority that lies beside it.
-When an authority nears its own end, a new one signs, and the old one is trusted beside it until
-its time is over: who is connected stays so.  The services notice replaced files by themselves.
+These are the same files that ``twisted-exec pki`` creates for separate programs, issued for
+loopback.  A certificate is renewed when it expires within :data:`RENEW_DAYS`, is unreadable, or
+was not issued by the authority next to it.  When an authority nears its expiry, a new one signs,
+and the old one stays trusted until it expires, so that connections survive.  The services reload
+replaced files by themselves.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ADMIN, ADMIN_GROUPS = "admin", ("system:masters",)
 LOOPBACK = ("127.0.0.1", "localhost")
 
 RENEW_DAYS = 30
-# A leaf lives for a year; the authority must outlive it.
+# A leaf is valid for a year, and the authority must outlive it.
 _RENEW_AUTHORITY_DAYS = 400
 
 _log = Logger()
@@ -47,7 +47,7 @@ _log = Logger()
 
 @dataclass(frozen=True)
 class Certificates:
-    """Who shows what, as paths."""
+    """Paths of the certificates of each program."""
 
     pki: PKI
     apiserver: Pair
@@ -57,23 +57,22 @@ class Certificates:
     admin: Pair
 
     def files(self) -> dict[str, str]:
-        """The paths of all certificates, authorities too, by their names."""
-        shown = (self.apiserver, self.forwarding, self.poollet, self.poollet_client, self.admin)
-        pairs = (*shown, *map(self.pki.pair, AUTHORITIES))
+        """Return the paths of all certificates, including authorities, by file name."""
+        leaves = (self.apiserver, self.forwarding, self.poollet, self.poollet_client, self.admin)
+        pairs = (*leaves, *map(self.pki.pair, AUTHORITIES))
         return {os.path.basename(pair.certificate): pair.certificate for pair in pairs}
 
 
 def prepare(directory: str, now: datetime, dialect: Dialect) -> Certificates:
     """
-    Make or renew what is needed.
+    Create or renew certificates as needed.
 
-    :param dialect: says what the poollet is called.
-
-    :raises TLSConfigError: the directory is there and cannot be used.
+    :param dialect: the dialect of the poollet's identity.
+    :raises TLSConfigError: the directory exists and is not usable.
     """
     pki = _authorities(directory, now)
-    pki.make_account_key()  # directories of older versions have none
-    found = Certificates(
+    pki.make_account_key()  # missing in directories of older versions
+    certificates = Certificates(
         pki,
         pki.pair("apiserver"),
         pki.pair("apiserver-forwarding"),
@@ -81,32 +80,34 @@ def prepare(directory: str, now: datetime, dialect: Dialect) -> Certificates:
         pki.pair(f"poollet-{POOL}-client"),
         pki.pair(f"user-{ADMIN}"),
     )
-    if not _good(pki, now, (found.apiserver, SERVING), (found.forwarding, FORWARDING)):
+    if not _good(
+        pki, now, (certificates.apiserver, SERVING), (certificates.forwarding, FORWARDING)
+    ):
         pki.issue_apiserver(LOOPBACK, replace=True, now=now)
-    if not _good(pki, now, (found.poollet, SERVING), (found.poollet_client, CLIENT)):
+    if not _good(pki, now, (certificates.poollet, SERVING), (certificates.poollet_client, CLIENT)):
         pki.issue_poollet(POOL, LOOPBACK, dialect=dialect, replace=True, now=now)
-    if not _good(pki, now, (found.admin, CLIENT)):
+    if not _good(pki, now, (certificates.admin, CLIENT)):
         pki.issue_user(ADMIN, ADMIN_GROUPS, replace=True, now=now)
-    return found
+    return certificates
 
 
 def _authorities(directory: str, now: datetime) -> PKI:
     try:
         pki = open_pki(directory)
     except TLSConfigError:
-        _log.info("making certificates in {directory}", directory=directory)
+        _log.info("creating certificates in {directory}", directory=directory)
         return create_pki(directory, replace=True, now=now)
     for name in AUTHORITIES:
-        pki.authority(name)  # a damaged one must not be replaced behind anybody's back
+        pki.authority(name)  # raises for a damaged authority, which must not be replaced silently
         certificate = _read(pki.pair(name))
         if certificate is None or _ends_within(certificate, _RENEW_AUTHORITY_DAYS, now):
-            _log.warn("authority {name} nears its end: a new one signs from now on", name=name)
+            _log.warn("authority {name} is about to expire: a new one signs from now on", name=name)
             renew_authority(pki, name, now)
     return pki
 
 
 def _good(pki: PKI, now: datetime, *pairs: tuple[Pair, str]) -> bool:
-    """Whether all pairs can go on being used."""
+    """Return whether all pairs remain usable."""
     return all(_is_good(pair, _read(pki.pair(issuer)), now) for pair, issuer in pairs)
 
 
@@ -123,12 +124,12 @@ def _is_good(pair: Pair, issuer: x509.Certificate | None, now: datetime) -> bool
 
 def _read(pair: Pair) -> x509.Certificate | None:
     try:
-        found: Sequence[x509.Certificate] = pem.certificates(
+        chain: Sequence[x509.Certificate] = pem.certificates(
             read_file(pair.certificate), pair.certificate
         )
     except TLSConfigError:
         return None
-    return found[0]
+    return chain[0]
 
 
 def _ends_within(certificate: x509.Certificate, days: int, now: datetime) -> bool:

@@ -1,10 +1,9 @@
 """
-API server, poollet and runtime on one host, ready to be tried.
+API server, poollet and runtime on one host, in one process.
 
-The same services that run apart, with the same sockets and certificates between
-them: the API server and the poollet speak TLS on loopback ports, the runtime is reached through
-UNIX sockets in a private directory.  Only who starts them, and in which order,
-is this module's.
+These are the same services as in separate programs, with the same sockets and certificates between them: the
+API server and the poollet use TLS on loopback ports, the runtime UNIX sockets in a private directory.  This
+module only starts and stops them in the right order.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ from twisted_exec.standalone.machines import (
     QEMU,
     SHELL,
     create_missing,
-    to_try,
+    demo_objects,
+    suggested_machine,
     until_running,
-    wanted,
 )
 from twisted_exec.standalone.pki import ADMIN, POOL, Certificates, prepare
 from twisted_exec.standalone.state import OBJECTS, StateDirectory
@@ -75,12 +74,12 @@ from twisted_exec.tls.unix import runtime_directory
 
 KUBECONFIG, CLIENT_CAS = "admin.kubeconfig", "client-cas.crt"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
-"""Of ServiceAccounts' tokens: whatever the port is, the same, as in most clusters."""
+"""Issuer of ServiceAccount tokens: independent of the port, as in most clusters."""
 _CREATED = "created"
 _RENEW_EVERY_SECONDS = 12 * 3600
 _LOOK_EVERY_SECONDS = 0.1
 _LAST_WORD_SECONDS = 3.0
-"""How long a session that was told to end may take for it."""
+"""How long sessions may take to end when the program stops."""
 
 CLASSES = {
     "classes": [
@@ -106,19 +105,21 @@ SHELLS = {"classes": CLASSES["classes"][:1]}
 @dataclass(frozen=True)
 class Settings:
     """
-    :param state_directory: where everything is kept; see :mod:`.state`.
-    :param port: of the API server on loopback; 0 is any free one.
-    :param drain_seconds: how long sessions may go on when the program stops.
-    :param token_file: users besides the administrator, by bearer token; empty for none.
+    Settings of the standalone program.
+
+    :param state_directory: directory for all state; see :mod:`.state`.
+    :param port: loopback port of the API server; 0 for any free port.
+    :param drain_seconds: how long sessions may continue when the program stops.
+    :param token_file: file with bearer tokens of further users; empty for none.
     :param pods_view: show each machine as a Pod as well.
-    :param dialect: what machines and pools are called; a state directory is of one for ever.
-    :param allowed_origins: sites besides the API server's own whose pages may ask it.
-    :param issuers: of OIDC id tokens, whose users there are, too.
+    :param dialect: dialect of the API; a state directory cannot change it.
+    :param allowed_origins: further sites whose pages may send requests to the API server.
+    :param issuers: issuers of OIDC ID tokens for further users.
     :param storage: makes the API server's store, given the reactor; a file of the state
         directory when ``None``.
-    :param demo: make machines to try; without, there are shells to be had, and nothing is made but their class.
-    :param client_ca: path of a CA besides our own whose certificates are users, too; empty for none.
-    :param spaces: run a Space Manager, and make a provider of local spaces.
+    :param demo: create demo machines; otherwise only the class for shells is created.
+    :param client_ca: path of a further client CA; empty for none.
+    :param spaces: run a Space Manager, and create a provider for local spaces.
     """
 
     state_directory: str
@@ -139,7 +140,7 @@ class Standalone(Starting):
     """
     All programs in one process.
 
-    :ivar kubeconfig: path of the administrator's, written when all is ready.
+    :ivar kubeconfig: path of the administrator's kubeconfig, written when everything is ready.
     """
 
     told = "exec-standalone"
@@ -187,7 +188,9 @@ class Standalone(Starting):
         await self._make_machines(client, runtime.runtime)
         if self.settings.spaces:
             await self._keep_spaces(client, certificates)
-        self._publish(server.url, certificates, await to_try(client, self.settings.dialect))
+        self._publish(
+            server.url, certificates, await suggested_machine(client, self.settings.dialect)
+        )
         self._url = server.url
         self._renewing = LoopingCall(self.renew)
         self._renewing.clock = self._reactor
@@ -237,7 +240,7 @@ class Standalone(Starting):
         return APIServer(settings, storage, audit, self._reactor, metrics=metrics)
 
     def _client_cas(self, pki: PKI) -> str:
-        """The path of a file with all whose certificates are users."""
+        """Return the path of a file with all client CAs."""
         if not self.settings.client_ca:
             return pki.client_ca
         path = self._state.file(CLIENT_CAS)
@@ -249,8 +252,8 @@ class Standalone(Starting):
     def _identities(self, pki: PKI) -> Identities:
         uri = f"https://127.0.0.1:{self.settings.port}{KEYS}" if self.settings.port else ""
         accounts = Accounts([ISSUER], signing_key_file=pki.account_key, jwks_uri=uri)
-        told = (self.settings.token_file, self.settings.issuers)
-        return Identities(*told, accounts, bootstrap_tokens=True)
+        sources = (self.settings.token_file, self.settings.issuers)
+        return Identities(*sources, accounts, bootstrap_tokens=True)
 
     def _poollet(
         self, certificates: Certificates, url: str, runtime: RuntimeHost, audit: JSONLinesAudit
@@ -295,7 +298,7 @@ class Standalone(Starting):
         )
         created = self._state.names(_CREATED)
         dialect = self.settings.dialect
-        objects = wanted(dialect, POOL, runtime.offered)
+        objects = demo_objects(dialect, POOL, runtime.offered)
         if not self.settings.demo:
             objects = [each for each in objects if each.resource != dialect.workload]
         created = await create_missing(client, objects, created)
@@ -303,7 +306,7 @@ class Standalone(Starting):
         await until_running(client, runtime, dialect, SHELL, self._reactor)
 
     async def _keep_spaces(self, client: KubeClient, certificates: Certificates) -> None:
-        # Not before it is wanted: whoever is a space itself has no use for it.
+        # Imported late: a local space runs this program, too, and does not need it.
         from twisted_exec.standalone import space_manager as spaces
 
         self._state.keep_names(
@@ -325,7 +328,7 @@ class Standalone(Starting):
         self._write_kubeconfig(url, certificates)
         programs = os.path.dirname(os.path.abspath(sys.argv[0] or sys.executable))
         self._log.info("ready; in another terminal, type:")
-        path = shlex.quote(_shown(self.kubeconfig))
+        path = shlex.quote(_short_path(self.kubeconfig))
         for line in (
             f"export KUBECONFIG={path} PATH={shlex.quote(programs)}:$PATH",
             f"kubectl get {self.settings.dialect.workload.plural}",
@@ -377,8 +380,8 @@ class Standalone(Starting):
         self._open = False
 
     async def _stop_services(self) -> None:
-        # The poollet first, which signs off at the API server; so it is for us to let
-        # sessions go on for a while.
+        # The poollet stops first, because it signs off at the API server.  So its drain time
+        # has to pass here.
         until = self._reactor.seconds() + self.settings.drain_seconds
         for service in self._running:
             while isinstance(service, Poollet) and service.sessions:
@@ -396,11 +399,11 @@ _ORDER = ["SpaceManager", "Poollet", "APIServer", "IRIClient", "RuntimeHost"]
 def _user() -> str:
     try:
         return f"{getpass.getuser()} (uid {os.getuid()})"
-    except (KeyError, OSError):  # a user without a name, as in some containers
+    except (KeyError, OSError):  # a uid without a user name, as in some containers
         return f"uid {os.getuid()}"
 
 
-def _shown(path: str) -> str:
-    """As one would type it: relative to here when it lies below."""
+def _short_path(path: str) -> str:
+    """Shorten a path below the current directory."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

@@ -1,7 +1,7 @@
 """
-The Space Manager of a host that has everything: within the same process, over the same API server.
+The Space Manager of a standalone host: in the same process, with the same API server.
 
-There is a provider called ``default`` from the first start, whose spaces are processes of this host.
+The first start creates a provider called ``default``, whose spaces are processes on this host.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from twisted_exec.spacemanager.interfaces import MakeProvider
 from twisted_exec.spacemanager.providers.local import provider as local
 from twisted_exec.spacemanager.service import Settings, SpaceManager
 from twisted_exec.spacemanager.tap import provider_makers, space_loop
-from twisted_exec.standalone.machines import Wanted
+from twisted_exec.standalone.machines import DemoObject
 
 IDENTITY = "exec-standalone"
-"""What it is called in the Lease of managers, at each start: it need not wait for itself."""
+"""Identity in the Lease, the same at each start, so that a restart need not wait for the old Lease."""
 DIRECTORY = "spaces"
-"""Below the state directory: what adaptors keep."""
+"""Directory of the providers, below the state directory."""
 
 
-def provider() -> Wanted:
-    """The provider that is there from the first start."""
+def provider() -> DemoObject:
+    """Return the provider to create on the first start."""
     head = {"apiVersion": PROVIDERS.api_version, "kind": PROVIDERS.kind}
     body = {**head, "metadata": {"name": DEFAULT_PROVIDER}, "spec": {"ProviderType": LOCAL}}
-    return Wanted(PROVIDERS, body)
+    return DemoObject(PROVIDERS, body)
 
 
 def manager(
@@ -41,14 +41,14 @@ def manager(
     alone: bool,
 ) -> SpaceManager:
     """
-    The manager; not started.
+    Return the manager, not started.
 
-    :param client: of the API server, as somebody who may do everything.
-    :param directory: for what adaptors keep.
-    :param client_ca: path of our own client CA: who is a user here is one in local spaces, as far as their
-        roles go there.
-    :param alone: nobody else can have the API server's store, so there is one such manager at most.  One that is a
-        program of its own waits for it all the same: two would make each physical space twice.
+    :param client: client of the API server with all permissions.
+    :param directory: directory of the providers.
+    :param client_ca: path of our client CA: local spaces authenticate the same users, with the roles that they have
+        there.
+    :param alone: the API server's store is exclusive, so this is the only embedded manager.  A separate manager
+        process still waits for the Lease: two managers would create each physical space twice.
     """
     settings = Settings(state_directory=directory, identity=IDENTITY if alone else "")
     makers: dict[str, MakeProvider] = dict(provider_makers(PROVIDER_TYPES))

@@ -1,17 +1,17 @@
 """
-The state directory: private, ours alone while we run, of a version we know.
+The state directory: private, locked while the program runs, and with a version number.
 
 ==================  ============================================================
-``version``         the layout's number; a newer one is not touched
-``lock``            held (flock) while the program runs; holds its process id
+``version``         the number of the layout; a newer one is left alone
+``lock``            locked (flock) while the program runs; contains its process ID
 ``pki/``            authorities and certificates
 ``objects.db``      the API server's store (SQLite)
-``runtime/``        what the machine runtime keeps
-``client-cas.crt``  whose certificates are users, when that is not our own authority alone
-``spaces/``         what providers of spaces keep on this host
-``audit.jsonl``     who reached what, one JSON object per line
-``created``         the objects that were made once, so that deleted ones stay so
-``admin.kubeconfig``  while the program is ready, and what to use
+``runtime/``        state of the machine runtime
+``client-cas.crt``  all client CAs, if there are others besides our own
+``spaces/``         state of the providers of spaces on this host
+``audit.jsonl``     the audit log, one JSON object per line
+``created``         the demo objects that were created, so that deleted ones stay deleted
+``admin.kubeconfig``  the administrator's kubeconfig, while the program is ready
 ==================  ============================================================
 """
 
@@ -27,19 +27,19 @@ from twisted_exec.tls.unix import private_directory
 
 VERSION = 1
 OBJECTS = "objects.db"
-"""The API server's store."""
+"""File of the API server's store."""
 _DIALECT = "dialect"
 
 
 class StateError(Exception):
-    """The state directory cannot be used.  One line: why, and what to do."""
+    """The state directory is not usable.  The message is one line with the reason and the remedy."""
 
 
 class StateDirectory:
     """
-    One state directory.  Nothing is touched before :meth:`open`.
+    One state directory.  Nothing is accessed before :meth:`open`.
 
-    :param path: made when it is missing, its parents too.
+    :param path: created if it is missing, including its parents.
     """
 
     def __init__(self, path: str) -> None:
@@ -48,10 +48,9 @@ class StateDirectory:
 
     def open(self) -> None:
         """
-        Make it or check it, and lock it.
+        Create or check the directory, and lock it.
 
-        :raises StateError: another program uses it, others may read it, or a
-            newer version wrote it.
+        :raises StateError: another program uses it, other users can read it, or a newer version wrote it.
         """
         try:
             private_directory(self.path)
@@ -69,40 +68,40 @@ class StateDirectory:
 
     def belong_to(self, dialect: str) -> None:
         """
-        Note the dialect that its objects are of, or check that they are.
+        Record the dialect of the objects, or check the record.
 
-        :raises StateError: they are of another one.
+        :raises StateError: the objects have another dialect.
         """
-        known = self.names(_DIALECT)
-        if not known and os.path.exists(self.file(OBJECTS)):
-            known = {DEFAULT.name}  # of a version that had no other
-        if known - {dialect}:
-            told = " ".join(sorted(known))
+        recorded = self.names(_DIALECT)
+        if not recorded and os.path.exists(self.file(OBJECTS)):
+            recorded = {DEFAULT.name}  # from a version without other dialects
+        if recorded - {dialect}:
+            names = " ".join(sorted(recorded))
             raise StateError(
-                f"{self.path} has machines of {told}: give --dialect {told}, or choose another "
+                f"{self.path} has machines of {names}: set --dialect {names}, or choose another "
                 "--state-dir"
             )
         self.keep_names(_DIALECT, {dialect})
 
     def close(self) -> None:
-        """Let others have it.  The kernel does so, too, when we die."""
+        """Release the lock.  The kernel does so, too, when the process dies."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     def file(self, name: str) -> str:
-        """The path of an entry."""
+        """Return the path of an entry."""
         return os.path.join(self.path, name)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         try:
             os.unlink(self.file(name))
         except FileNotFoundError:
             pass
 
     def names(self, name: str) -> set[str]:
-        """The lines of a small file; none when it is missing."""
+        """Return the lines of a small file; none if it is missing."""
         try:
             with open(self.file(name), encoding="utf-8") as file:
                 return set(file.read(1 << 20).split())
@@ -110,7 +109,7 @@ class StateDirectory:
             return set()
 
     def keep_names(self, name: str, names: set[str]) -> None:
-        """Write such a file, atomically."""
+        """Write the lines of a small file, atomically."""
         write_private(self.file(name), "".join(f"{each}\n" for each in sorted(names)).encode())
 
     def _take_lock(self) -> None:

@@ -1,5 +1,5 @@
 """
-``twistd exec-standalone``: everything on this host, with two machines to try.
+``twistd exec-standalone``: all programs on one host, with two demo machines.
 """
 
 from __future__ import annotations
@@ -67,14 +67,16 @@ class Options(OIDCOptions):
 
     def postOptions(self) -> None:
         """
-        :raises UsageError: something cannot be.
+        Check the options.
+
+        :raises UsageError: an option is invalid.
         """
         super().postOptions()
         wants_pods_view(self)
 
 
 def makeService(options: Options) -> IService:
-    """The service; nothing is opened yet."""
+    """Return the service, without opening anything."""
     return make_service(PROGRAM, lambda reactor: _program(options, reactor))
 
 

@@ -95,7 +95,7 @@ class KubeconfigTests(CommandTestCase):
         for provider in ("kcp", "kind"):
             await self.put_space(ELSEWHERE, provider=provider)
         told = await self.failure("kubeconfig", "one")
-        self.assertIn('of provider "kcp", of provider "kind"; say whose', told)
+        self.assertIn('of provider "kcp", of provider "kind"; name the provider', told)
         _, out, _ = await self.run_command("kubeconfig", "one", "--provider", "kind")
         self.assertIn('"kind/one"', out)
         told = await self.failure("kubeconfig", "one", "--provider", "kind", "--in-cluster")
@@ -108,7 +108,7 @@ class KubeconfigTests(CommandTestCase):
         """Who may not read Spaces is told, and how to get along with the right to one provider's."""
         await self.put_space(ELSEWHERE)
         told = await self.failure("kubeconfig", "one", user="jane")
-        self.assertIn("say whose space it is with --provider", told)
+        self.assertIn("name the provider with --provider", told)
         told = await self.failure("kubeconfig", "one", "--provider", "default", user="jane")
         self.assertIn("jane", told)
 

@@ -23,7 +23,7 @@ from twisted_exec.cli.space.console import user_agent_of
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.spaces.interfaces import SpaceName
-from twisted_exec.spaces.lookup import Found
+from twisted_exec.spaces.lookup import FoundSpace
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.testing.attachment import RecordingUser
 from twisted_exec.tls.endpoints import server_endpoint
@@ -182,7 +182,7 @@ class OptionsTests(SynchronousTestCase):
 
     def test_agent(self) -> None:
         """Whatever a user is called, the header is one line of ASCII, and ends where it should."""
-        found = Found(SpaceName("one", "kcp", "spaceprovider-kcp"), {})
+        found = FoundSpace(SpaceName("one", "kcp", "spaceprovider-kcp"), {})
         for user, told in (
             ("a) evil; (b", "a%29%20evil%3B%20%28b"),
             ("Zoë\r\nX: y", "Zo%C3%AB%0D%0AX:%20y"),

@@ -222,7 +222,7 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.hub.cluster.end_watches()
         self.settle()
         self.assertEqual(self.leaves(registry), ["one"])
-        self.assertIn("spaces are not known as they are now", registry.problems[0])
+        self.assertIn("the known spaces may be outdated", registry.problems[0])
 
     def test_secret_taken_away(self) -> None:
         """Its leaf stays, with a problem."""

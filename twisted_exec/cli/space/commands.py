@@ -40,7 +40,7 @@ from twisted_exec.spaces.space_view import secret_of
 
 if TYPE_CHECKING:
     from twisted_exec.kube.interfaces import IKubeClient, Object
-    from twisted_exec.spaces.lookup import Found
+    from twisted_exec.spaces.lookup import FoundSpace
 
 
 LOOK_SECONDS = 0.5
@@ -58,7 +58,7 @@ class Rotation:
     """
 
     def __init__(
-        self, client: IKubeClient, found: Found, clock: Any, limit_seconds: float | None
+        self, client: IKubeClient, found: FoundSpace, clock: Any, limit_seconds: float | None
     ) -> None:
         self._client, self._found, self._clock = client, found, clock
         self._limit = limit_seconds
@@ -138,7 +138,7 @@ async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | Non
     return digests
 
 
-async def _why(client: IKubeClient, found: Found) -> str:
+async def _why(client: IKubeClient, found: FoundSpace) -> str:
     """What the manager's Event says, for who may read it."""
     selector = f"involvedObject.uid={found.space['metadata'].get('uid', '')}"
     try:

@@ -26,7 +26,7 @@ from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS
 from twisted_exec.kube.credentials.cache import settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.environment import proxy_for
-from twisted_exec.spaces.lookup import Found, config_in, find_space, usable
+from twisted_exec.spaces.lookup import FoundSpace, config_in, find_space, ready_view
 from twisted_exec.spaces.user_access import endpoint_in, with_user_credentials
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def _visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) 
     try:
         found = await find_space(hub, options.space, options.provider)
         viewpoint = viewpoint_of(options)
-        view = usable(found.space, viewpoint)
+        view = ready_view(found.space, viewpoint)
         if options.space_credentials:
             config = await config_in(hub, found.space, viewpoint)
             return Visit(_named(config, options), user_agent_of(found, await _who(hub)))
@@ -91,7 +91,7 @@ async def _who(hub: IKubeClient) -> str:
     return str((told.get("status") or {}).get("userInfo", {}).get("username", ""))
 
 
-def user_agent_of(found: Found, user: str) -> str:
+def user_agent_of(found: FoundSpace, user: str) -> str:
     """What the Space's server is told of who comes as the Space's own user."""
     who = quote(user[:_LONGEST_NAME], safe="@:.-_+=") or "somebody unknown"
     return f"{AGENT.removesuffix(')')}; credentials of space {found.name}, used by {who})"

@@ -177,8 +177,8 @@ def decode_status(document: bytes) -> Ending:
     """
     Decode the peer's Status.
 
-    A failure of a foreign server, whose causes carry none of our reasons, becomes ``INTERNAL``
-    with its message.
+    A foreign server's failure has none of our reasons, and becomes ``INTERNAL`` with its
+    message.
 
     :param document: the complete JSON text.  Empty means success, as in client-go.
     :raises RemoteProtocolError: the document is not a Status, is too large, or has an exit code

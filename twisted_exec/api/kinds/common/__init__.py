@@ -1,3 +1,3 @@
 """
-What definitions of kinds share: pieces of schema, validation of common fields, printer columns, CEL rules.
+Building blocks for kinds: common schemas and validation, printer columns, CEL rules.
 """
