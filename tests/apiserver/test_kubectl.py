@@ -112,7 +112,7 @@ class KubectlTests(ChainTestCase):
             self.assertIn("*.*", await self.run_kubectl("auth", "can-i", "--list"))
             self.assertIn("Server Version", await self.run_kubectl("version"))
             told = await self.run_kubectl("explain", "machine.spec.power")
-            self.assertIn("Whether the machine runs.", told)
+            self.assertIn("power is On or Off.", told)
             self.assertRegex(await self.run_kubectl("get", "ns"), r"default +Active +\d+s")
 
         await self.each(story)

@@ -240,7 +240,7 @@ def _children(value: Any) -> list[Any]:
     if isinstance(value, float) and not math.isfinite(value):
         # Python would store infinity as a word that no other JSON parser accepts: a single such
         # object would make every list of its kind unreadable.
-        raise BodyError("the body of the request holds a number that is infinite or NaN")
+        raise BodyError("the body of the request holds a number that is too large, or not a number")
     if isinstance(value, int) and not -_LARGEST - 1 <= value <= _LARGEST:
         raise BodyError("the body of the request holds a number out of the range of int64")
     if value is None or isinstance(value, bool | int | float):
