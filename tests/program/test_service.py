@@ -15,7 +15,7 @@ from twisted_exec.program.service import ServiceWithCleanup, Starting
 class Slow(Starting):
     """Is ready when the test says so."""
 
-    told = "snail"
+    label = "snail"
 
     def __init__(self) -> None:
         super().__init__()

@@ -125,7 +125,7 @@ class APIServer(Starting):
     :param metrics: where figures are kept; its own registry when ``None``.
     """
 
-    told = "API server"
+    label = "API server"
     _log = Logger()
     address: IAddress | None = None
     url = ""

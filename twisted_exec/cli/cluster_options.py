@@ -35,8 +35,8 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     """Add them to a command's own."""
     group = parser.add_argument_group("API server, as kubectl's options of these names")
     group.add_argument("--kubeconfig", metavar="F", help="instead of $KUBECONFIG")
-    for name, metavar, told in _TEXTS:
-        group.add_argument(name, metavar=metavar, help=told)
+    for name, metavar, text in _TEXTS:
+        group.add_argument(name, metavar=metavar, help=text)
     group.add_argument("-s", "--server", metavar="URL", help="the API server")
     group.add_argument(
         "--insecure-skip-tls-verify",

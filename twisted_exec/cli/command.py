@@ -33,21 +33,23 @@ def server_command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     command: str,
     name: str,
-    told: str,
+    description: str,
     ask: Ask,
 ) -> argparse.ArgumentParser:
     """
     Add a command that asks an API server.  Its options have ``run(options) -> int``, see :func:`run_in_reactor`.
 
     :param command: what it is part of, such as ``token``, for what goes wrong.
-    :param told: what it is for, in a few words.
+    :param description: its purpose, in a few words.
     """
     from twisted_exec.cli.cluster_options import add_cluster_options
 
     def run(options: argparse.Namespace) -> int:
         return run_in_reactor(command, lambda reactor: ask_server(command, ask, options, reactor))
 
-    parser = commands.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
+    parser = commands.add_parser(
+        name, help=description, description=f"{description[0].upper()}{description[1:]}."
+    )
     parser.set_defaults(run=run, namespace=None)
     add_cluster_options(parser)
     return parser
@@ -105,8 +107,8 @@ def run_in_reactor(command: str, asking: Asking) -> int:
     codes: list[int] = []
 
     def crashed(failure: Failure) -> int:
-        told = f"{type(failure.value).__name__}: {failure.getErrorMessage()}"
-        return failed(command, f"internal error: {told}")
+        message = f"{type(failure.value).__name__}: {failure.getErrorMessage()}"
+        return failed(command, f"internal error: {message}")
 
     def begin() -> None:
         answering = Deferred.fromCoroutine(asking(reactor)).addErrback(crashed)

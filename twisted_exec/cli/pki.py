@@ -108,12 +108,12 @@ def _days(text: str) -> int:
 def _command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
-    told: str,
+    description: str,
     command: _Command,
     *,
     force: bool = True,
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=told, description=told)
+    parser = commands.add_parser(name, help=description, description=description)
     parser.add_argument("directory", metavar="DIR", help="the PKI directory")
     if force:
         parser.add_argument("--force", action="store_true", help="replace files that exist")
@@ -121,14 +121,14 @@ def _command(
     return parser
 
 
-def _add_names(parser: argparse.ArgumentParser, told: str) -> None:
+def _add_names(parser: argparse.ArgumentParser, help_text: str) -> None:
     parser.add_argument(
         "--name",
         nargs="+",
         action="extend",
         required=True,
         metavar="HOST",
-        help=f"DNS names and IP addresses {told}",
+        help=f"DNS names and IP addresses {help_text}",
     )
 
 

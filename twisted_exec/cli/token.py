@@ -36,40 +36,40 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Make, list and take away the bootstrap tokens of an API server.",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    made = server_command(
+    create = server_command(
         commands, "token", "create", "make a token, and show it this once", _create
     )
-    made.add_argument(
+    create.add_argument(
         "--ttl",
         metavar="TIME",
         type=lambda text: duration(text) or 0.0,
         default="24h",
         help="how long it is good, such as 1h; 0 means for ever (default: %(default)s)",
     )
-    made.add_argument("--description", metavar="TEXT", default="", help="what it is for")
-    made.add_argument(
+    create.add_argument("--description", metavar="TEXT", default="", help="what it is for")
+    create.add_argument(
         "--group",
         metavar="GROUP",
         action="append",
         help="system:bootstrappers:..., instead of those who bring poollets up; may be repeated",
     )
-    made.add_argument(
+    create.add_argument(
         "--dialect",
         choices=[dialect.name for dialect in DIALECTS],
         default=DEFAULT.name,
         help="what the API server calls poollets (default: %(default)s)",
     )
-    made.add_argument(
+    create.add_argument(
         "--bootstrap-kubeconfig",
         metavar="FILE",
         help="also write what exec-poollet --bootstrap-kubeconfig needs",
     )
-    made.add_argument("--force", action="store_true", help="replace that file")
+    create.add_argument("--force", action="store_true", help="replace that file")
     server_command(
         commands, "token", "list", "the tokens that there are, without their secret parts", _list
     )
-    gone = server_command(commands, "token", "delete", "take tokens away", _delete)
-    gone.add_argument("id", metavar="ID", nargs="+", help="a token, or the part before its dot")
+    delete = server_command(commands, "token", "delete", "take tokens away", _delete)
+    delete.add_argument("id", metavar="ID", nargs="+", help="a token, or the part before its dot")
 
 
 async def _create(client: KubeClient, options: argparse.Namespace) -> str:
@@ -129,10 +129,10 @@ def _command_line(path: str | None) -> str:
         "--requestheader-client-ca-file=requestheader-ca.crt",
         "--requestheader-allowed-names=exec-apiserver",
     )
-    told = "on the poollet's host, with names of its own:"
+    advice = "on the poollet's host, with names of its own:"
     if not path:
-        told = f"write {file} with --bootstrap-kubeconfig={file}; {told}"
-    return f"{told}\n    {shlex.join(words)}"
+        advice = f"write {file} with --bootstrap-kubeconfig={file}; {advice}"
+    return f"{advice}\n    {shlex.join(words)}"
 
 
 def _write_kubeconfig(path: str, client: KubeClient, token: str) -> None:
@@ -155,9 +155,9 @@ async def _list(client: KubeClient, options: argparse.Namespace) -> str:
     from twisted_exec.cli.iri.output import table
 
     selector = f"type={keys.SECRET_TYPE}"
-    found = await client.list(SECRETS.resource, keys.NAMESPACE, field_selector=selector)
+    secrets = await client.list(SECRETS.resource, keys.NAMESPACE, field_selector=selector)
     rows = []
-    for secret in found["items"]:
+    for secret in secrets["items"]:
         values = {
             key: one_line(value.decode("utf-8", "replace"))
             for key, value in values_of(secret).items()
@@ -190,8 +190,8 @@ async def _delete(client: KubeClient, options: argparse.Namespace) -> str:
     from twisted_exec.api.kinds import SECRETS
     from twisted_exec.api.kinds.bootstraptokens import NAMESPACE, PREFIX
 
-    for told in options.id:
-        token_id = told.partition(".")[0]
+    for text in options.id:
+        token_id = text.partition(".")[0]
         if len(token_id) != 6 or not set(token_id) <= set(_MARKS):
             # Whatever it is, it may be secret.
             raise InputError("that is no token: six small letters and digits, as list shows them")

@@ -90,9 +90,9 @@ def read_answer(call: Call, raw: bytes) -> Message:
             f"another revision of the interface than {call.revision}?"
         ) from None
     for field, most in _LIMITS.items():
-        found = len(getattr(answer, field, ()))
-        if found > most:
-            raise BadGateway(f"the machine runtime lists {found} {field}, more than {most}")
+        count = len(getattr(answer, field, ()))
+        if count > most:
+            raise BadGateway(f"the machine runtime lists {count} {field}, more than {most}")
     _check_states(answer)
     return answer
 
@@ -296,8 +296,8 @@ class IRIClient(Service):
         the back-off that the old one is still owed.
         """
         if self.target.is_unix:
-            found = os.lstat(self.target.path)
-            return found.st_dev, found.st_ino, found.st_ctime_ns
+            entry = os.lstat(self.target.path)
+            return entry.st_dev, entry.st_ino, entry.st_ctime_ns
         return self._files.current() if self._files is not None else ()
 
     def _channel(self) -> Any:

@@ -101,9 +101,9 @@ def to_grpc(error: api.APIError) -> tuple[grpc.StatusCode, str, Metadata]:
 
 def _status(error: api.APIError) -> bytes:
     """What the code does not tell; without the details where they are too large."""
-    told: dict[str, Any] = {"code": error.code, "reason": error.reason}
-    whole = json.dumps(told | {"details": error.details}, default=str).encode()
-    return whole if len(whole) <= _LONGEST_STATUS_BYTES else json.dumps(told).encode()
+    detail: dict[str, Any] = {"code": error.code, "reason": error.reason}
+    whole = json.dumps(detail | {"details": error.details}, default=str).encode()
+    return whole if len(whole) <= _LONGEST_STATUS_BYTES else json.dumps(detail).encode()
 
 
 def _fitting(message: str) -> str:
@@ -127,10 +127,10 @@ def from_grpc(
     """
     message = api.one_line(details or "") or f"the machine runtime answered {code.name}"
     sent = list(trailing)
-    by_code, told = _by_code(code, message, sent, machine_id), attached_status(sent)
-    if told is None:
+    by_code, status = _by_code(code, message, sent, machine_id), attached_status(sent)
+    if status is None:
         return by_code
-    whole = api.from_status(told | {"message": message})
+    whole = api.from_status(status | {"message": message})
     if (whole.code, whole.reason) != (by_code.code, by_code.reason):
         return whole
     # The same, as the type that callers ask for.
@@ -166,12 +166,16 @@ def attached_status(trailing: Iterable[tuple[str, str | bytes]]) -> dict[str, An
         if key != _STATUS or not isinstance(value, bytes) or len(value) > _LONGEST_STATUS_BYTES:
             continue
         try:
-            told = json.loads(value)
+            detail = json.loads(value)
         except (ValueError, RecursionError):
             continue
         # Only refusals: nobody may say by an error that something went well.
-        if isinstance(told, dict) and isinstance(told.get("code"), int) and told["code"] >= 400:
-            return told
+        if (
+            isinstance(detail, dict)
+            and isinstance(detail.get("code"), int)
+            and detail["code"] >= 400
+        ):
+            return detail
     return None
 
 
@@ -194,7 +198,7 @@ def _retry_after(trailing: Iterable[tuple[str, str | bytes]]) -> int:
 
 def exec_metadata(**facts: str) -> Metadata:
     """For whom an Exec or a Log is, as metadata; empty facts are left out."""
-    return tuple((_EXEC_KEYS[name], told.encode()) for name, told in facts.items() if told)
+    return tuple((_EXEC_KEYS[name], text.encode()) for name, text in facts.items() if text)
 
 
 def read_exec_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, Any]:

@@ -232,9 +232,9 @@ def _agrees(grant: Grant, user: str, machine_uid: str) -> bool:
     return grant.user in ("", user) and grant.machine_uid in ("", machine_uid)
 
 
-def _same(granted: str, told: str) -> bool:
+def _same(granted: str, reported: str) -> bool:
     """They do not contradict each other."""
-    return not granted or not told or granted == told
+    return not granted or not reported or granted == reported
 
 
 def _unknown() -> NotFound:

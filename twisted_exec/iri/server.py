@@ -118,8 +118,8 @@ class IRIServer(Service):
             served.append(CONSOLE)
         self._server.add_generic_rpc_handlers(
             [
-                grpc.method_handlers_generic_handler(one.service, self._handlers(one))
-                for one in served
+                grpc.method_handlers_generic_handler(call.service, self._handlers(call))
+                for call in served
             ]
         )
         try:
@@ -192,19 +192,19 @@ class IRIServer(Service):
         """
         assert self._tls is not None
         files = ReloadingTLS(self._tls)
-        told = files.current()
+        served = files.current()
 
         def configuration() -> Any:
-            ca, certificate, key = told
+            ca, certificate, key = served
             return grpc.ssl_server_certificate_configuration([(key, certificate)], ca)
 
         def current() -> Any:
             """Called by grpcio for every handshake; ``None`` keeps what it has."""
-            nonlocal told
-            found = files.current()
-            if found is told:
+            nonlocal served
+            latest = files.current()
+            if latest is served:
                 return None
-            told = found
+            served = latest
             return configuration()
 
         return grpc.dynamic_ssl_server_credentials(configuration(), current, True)
@@ -221,10 +221,10 @@ class IRIServer(Service):
                 lambda raw, context: self._answer(call, raw, context)
             )
 
-        found = {call.path: handler(call) for call in revision.calls.values()}
+        handlers = {call.path: handler(call) for call in revision.calls.values()}
         nothing = grpc.unary_unary_rpc_method_handler(self._nothing)
-        found |= dict.fromkeys(revision.nothing, nothing)
-        return {path.rpartition("/")[2]: one for path, one in found.items()}
+        handlers |= dict.fromkeys(revision.nothing, nothing)
+        return {path.rpartition("/")[2]: handler for path, handler in handlers.items()}
 
     def _nothing(self, raw: bytes, context: Any) -> bytes:
         """The answer about what no machine has, in one of grpcio's threads."""
@@ -278,9 +278,9 @@ class IRIServer(Service):
         """:raises Forbidden: the client's certificate has a name that may not call."""
         if self._tls is None or not self._tls.client_names:
             return
-        told = context.auth_context().get("x509_common_name", [])
+        common_names = context.auth_context().get("x509_common_name", [])
         if not self._tls.client_names.intersection(
-            name.decode("utf-8", "replace") for name in told
+            name.decode("utf-8", "replace") for name in common_names
         ):
             raise Forbidden("this client certificate may not use the machine runtime")
 

@@ -110,10 +110,10 @@ class MutualTLS:
     def stamp(self) -> tuple[object, ...]:
         """Changes when a file does; files that are just being replaced count as unchanged."""
         try:
-            found = [os.stat(path) for path in (self.ca, self.certificate, self.key)]
+            stats = [os.stat(path) for path in (self.ca, self.certificate, self.key)]
         except OSError:
             return ()
-        return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
+        return tuple((entry.st_ino, entry.st_mtime_ns, entry.st_size) for entry in stats)
 
 
 class ReloadingTLS:
@@ -137,9 +137,9 @@ class ReloadingTLS:
 
         :raises TargetError: they never made sense.
         """
-        seen = self._files.stamp()
-        if self._good is None or (seen and seen != self._seen):
-            self._seen = seen
+        stamp = self._files.stamp()
+        if self._good is None or (stamp and stamp != self._seen):
+            self._seen = stamp
             try:
                 self._good = self._read()
             except TargetError as problem:
@@ -150,7 +150,7 @@ class ReloadingTLS:
 
     def _read(self) -> tuple[bytes, bytes, bytes]:
         files = self._files
-        ca, certificate, key = found = files.read()
+        ca, certificate, key = pems = files.read()
         try:
             pem.certificates(ca, f"CA {files.ca!r}")
             context = pem.new_context(SSL.TLS_METHOD)
@@ -158,7 +158,7 @@ class ReloadingTLS:
             pem.present(context, certificate, key, *names)
         except TLSConfigError as problem:
             raise TargetError(str(problem)) from None
-        return found
+        return pems
 
 
 def check_socket(path: str, trusted_uids: Collection[int]) -> None:
@@ -173,11 +173,11 @@ def check_socket(path: str, trusted_uids: Collection[int]) -> None:
         may write.  :class:`FileNotFoundError` passes: then nobody listens.
     """
     trusted = {0, *trusted_uids}
-    found = os.lstat(path)
-    if not stat.S_ISSOCK(found.st_mode):
+    entry = os.lstat(path)
+    if not stat.S_ISSOCK(entry.st_mode):
         raise TargetError(f"{path} is not a socket")
-    if found.st_uid not in trusted:
-        raise TargetError(f"{path} belongs to user {found.st_uid}, who is not trusted")
+    if entry.st_uid not in trusted:
+        raise TargetError(f"{path} belongs to user {entry.st_uid}, who is not trusted")
     check_directory(os.path.dirname(path), trusted, sticky=False)
 
 
@@ -192,11 +192,11 @@ def check_directory(path: str, trusted_uids: Collection[int], *, sticky: bool) -
     trusted = {0, *trusted_uids}
     folder = os.path.realpath(path)
     while True:
-        found = os.lstat(folder)
-        if found.st_uid not in trusted:
-            raise TargetError(f"{folder} belongs to user {found.st_uid}, who is not trusted")
-        shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if shared and not (sticky and found.st_mode & stat.S_ISVTX):
+        entry = os.lstat(folder)
+        if entry.st_uid not in trusted:
+            raise TargetError(f"{folder} belongs to user {entry.st_uid}, who is not trusted")
+        shared = entry.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if shared and not (sticky and entry.st_mode & stat.S_ISVTX):
             raise TargetError(f"{folder} can be written by other users")
         if folder == "/":
             return

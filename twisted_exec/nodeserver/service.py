@@ -169,7 +169,7 @@ class NodeServer(Starting):
     :param checks: called when starting; what one raises keeps the server from it.
     """
 
-    told = "the node server"
+    label = "the node server"
     _log = Logger()
 
     def __init__(

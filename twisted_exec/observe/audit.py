@@ -219,12 +219,12 @@ class AuditSession:
             return
         self._ended = True
         seconds = max(0.0, self._trail._clock.seconds() - self._began)
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "bytes_to_machine": bytes_to_machine,
             "bytes_to_user": bytes_to_user,
             "seconds": round(seconds, 3),
             "reason": reason,
         }
         if code is not None:
-            told["code"] = code
-        self._trail._record("end", {**self._facts, **told})
+            fields["code"] = code
+        self._trail._record("end", {**self._facts, **fields})

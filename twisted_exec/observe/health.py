@@ -94,22 +94,22 @@ class Health:
             return name, None
 
         def failed(failure: Failure) -> tuple[str, str | None]:
-            told = " ".join(str(failure.value).split()) or type(failure.value).__name__
+            message = " ".join(str(failure.value).split()) or type(failure.value).__name__
             if failure.check(TimeoutError):
-                told = f"no answer within {self._probe_seconds:g} seconds"
-            self._tell_log(name, told)
-            return name, told
+                message = f"no answer within {self._probe_seconds:g} seconds"
+            self._tell_log(name, message)
+            return name, message
 
-        asked: Deferred[object] = maybeDeferred(probe)
-        asked.addTimeout(self._probe_seconds, self._clock)
-        return asked.addCallbacks(passed, failed)
+        outcome: Deferred[object] = maybeDeferred(probe)
+        outcome.addTimeout(self._probe_seconds, self._clock)
+        return outcome.addCallbacks(passed, failed)
 
     def _tell_log(self, name: str, problem: str) -> None:
         """Only news: anyone may ask, as often as they like."""
-        known, self._known[name] = self._known.get(name, ""), problem
-        if problem and problem != known:
+        previous, self._known[name] = self._known.get(name, ""), problem
+        if problem and problem != previous:
             self._log.warn("probe {name} failed: {problem}", name=name, problem=problem)
-        elif known and not problem:
+        elif previous and not problem:
             self._log.info("probe {name} passes again", name=name)
 
 
@@ -126,12 +126,16 @@ def listing(results: Results, check: str = "readyz", excluded: Sequence[str] = (
     :param excluded: names of probes that do not count.
     """
     lines = [_line(name, error, name in excluded) for name, error in results]
-    known = [name for name, _ in results]
-    if unknown := [f'"{one_line(name)}"' for name in excluded if name not in known]:
+    names = [name for name, _ in results]
+    if unknown := [f'"{one_line(name)}"' for name in excluded if name not in names]:
         lines.append(
             f"warn: some health checks cannot be excluded: no matches for {', '.join(unknown)}"
         )
-    verdict = "passed" if is_ready([one for one in results if one[0] not in excluded]) else "failed"
+    verdict = (
+        "passed"
+        if is_ready([result for result in results if result[0] not in excluded])
+        else "failed"
+    )
     return "\n".join([*lines, f"{check} check {verdict}", ""])
 
 

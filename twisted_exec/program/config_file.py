@@ -44,10 +44,10 @@ def read_yaml(path: str) -> object:
         raise ConfigError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB")
     try:
         _check_depth(text)
-        found: object = yaml.load(text, _Loader)
+        document: object = yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError) as error:  # a date that no calendar has is the latter
         raise ConfigError(f"{path} is not YAML: {first_line(error)}") from None
-    return found
+    return document
 
 
 def _check_depth(text: bytes) -> None:
@@ -109,7 +109,7 @@ class Reader:
         value = self._left.pop(key, default)
         if value is None:
             # Keys that are nobody's were not looked for yet; much alike, for most are somebody's.
-            near = difflib.get_close_matches(key, [str(one) for one in self._left], 1, 0.8)
+            near = difflib.get_close_matches(key, [str(each) for each in self._left], 1, 0.8)
             hint = f"; is {near[0]!r} meant to be it?" if near else ""
             raise self.error(f"{key} is missing{hint}")
         kinds = kind if isinstance(kind, tuple) else (kind,)
@@ -124,10 +124,10 @@ class Reader:
 
     def words(self, key: str) -> Sequence[str]:
         """A list of one string or more."""
-        found = self.take(key, list)
-        if not found or not all(isinstance(one, str) and "\0" not in one for one in found):
+        words = self.take(key, list)
+        if not words or not all(isinstance(word, str) and "\0" not in word for word in words):
             raise self.error(f"{key} must be a list of strings such as [/bin/sh, -i]")
-        return tuple(found)
+        return tuple(words)
 
     def choice(self, key: str, choices: Sequence[str], default: str) -> str:
         """One of a few words."""
@@ -150,20 +150,20 @@ class Reader:
         """A quantity between two, such as ``128Mi``; in bytes."""
         text = self.take(key, (str, int), default)
         try:
-            found = quantity.value(text)
+            amount = quantity.value(text)
         except ValueError:
             raise self.error(f"{key}: {text!r} is no quantity such as 512Mi") from None
-        if not quantity.value(least) <= found <= quantity.value(most):
+        if not quantity.value(least) <= amount <= quantity.value(most):
             raise self.error(f"{key}: {text!r} is not between {least} and {most}")
-        return found
+        return amount
 
     def environment(self, key: str) -> Mapping[str, str]:
         """Variables for a process."""
-        found: dict[str, str] = self.take(key, dict, {})
-        for name, value in found.items():
+        variables: dict[str, str] = self.take(key, dict, {})
+        for name, value in variables.items():
             if not _is_variable(name) or not isinstance(value, str) or "\0" in value:
                 raise self.error(f"{key}: {name!r} must be a name, its value a string")
-        return found
+        return variables
 
     def mappings(self, key: str) -> Mapping[str, Reader]:
         """
@@ -171,11 +171,11 @@ class Reader:
 
         A value that is missing (``NAME:`` alone) is an empty one.
         """
-        found = self.take(key, dict)
-        if not found:
+        section = self.take(key, dict)
+        if not section:
             raise self.error(f"{key} is empty")
         readers = {}
-        for name, value in found.items():
+        for name, value in section.items():
             if not isinstance(name, str) or not name:
                 raise self.error(f"{key}: {name!r} is no name")
             reader = Reader({} if value is None else value, f"{self.where}: {key}[{name}]")

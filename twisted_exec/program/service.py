@@ -25,10 +25,10 @@ class Starting(Service):
 
     Subclasses say what it does (:meth:`start`) and how that is undone (:meth:`stop`).
 
-    :cvar told: what it is, for the log.
+    :cvar label: what it is, for the log.
     """
 
-    told = ""
+    label = ""
     _log = Logger()
 
     def __init__(self) -> None:
@@ -74,14 +74,14 @@ class Starting(Service):
     def _settle(self, outcome: Failure | bool) -> None:
         self._outcome = outcome
         waiting, self._waiting = self._waiting, []
-        for one in waiting:
+        for waiter in waiting:
             if isinstance(outcome, Failure):
-                one.errback(outcome)
+                waiter.errback(outcome)
             else:
-                one.callback(None)
+                waiter.callback(None)
         if isinstance(outcome, Failure) and not waiting:
             why = outcome.getErrorMessage()
-            self._log.failure("{told}: {why}", outcome, told=self.told, why=why)
+            self._log.failure("{label}: {why}", outcome, label=self.label, why=why)
 
 
 class ServiceWithCleanup(Service, Generic[S]):

@@ -73,10 +73,12 @@ def notify(state: str, environ: Mapping[str, str] = os.environ) -> bool:
         return False
     address = f"\0{path[1:]}" if path.startswith("@") else path
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as told:
+        with socket.socket(
+            socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
+        ) as notify_socket:
             # It never waits: the reactor's thread is the only one.
-            told.setblocking(False)
-            told.sendto(state.encode(), address)
+            notify_socket.setblocking(False)
+            notify_socket.sendto(state.encode(), address)
     except OSError:
         return False
     return True
@@ -152,8 +154,12 @@ _ENDLESS_COLUMNS = 100_000
 
 
 def _columns() -> int:
-    told = os.environ.get("COLUMNS", "")
-    return int(told) if told.isdecimal() and told.isascii() and 20 <= int(told) <= 500 else 80
+    columns = os.environ.get("COLUMNS", "")
+    return (
+        int(columns)
+        if columns.isdecimal() and columns.isascii() and 20 <= int(columns) <= 500
+        else 80
+    )
 
 
 def _below(line: str, width: int) -> str:
@@ -162,7 +168,7 @@ def _below(line: str, width: int) -> str:
     if option is None:
         return textwrap.fill(line, width)
     indent = " " * 10
-    meant = textwrap.fill(
+    help_text = textwrap.fill(
         option[2],
         width,
         initial_indent=indent,
@@ -170,7 +176,7 @@ def _below(line: str, width: int) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return f"{option[1]}\n{meant}"
+    return f"{option[1]}\n{help_text}"
 
 
 class BrowserOptions(ProgramOptions):
@@ -180,10 +186,10 @@ class BrowserOptions(ProgramOptions):
         super().__init__()
         self["allowed-origin"] = []
 
-    def opt_allowed_origin(self, told: str) -> None:
+    def opt_allowed_origin(self, origin: str) -> None:
         """A site besides this server's own whose pages may ask here, such as https://HOST:PORT; may be repeated."""
         try:
-            self["allowed-origin"].append(read_origin(told))
+            self["allowed-origin"].append(read_origin(origin))
         except ValueError as error:
             raise UsageError(f"--allowed-origin: {error}") from None
 
@@ -211,12 +217,12 @@ def seconds(text: str) -> float:
     :raises ValueError: it is none from 0 to 3600.
     """
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
-        found = -1.0
-    if not 0 <= found <= 3600:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
         raise ValueError(f"{text!r} is no number of seconds from 0 to 3600")
-    return found
+    return seconds
 
 
 _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
@@ -229,10 +235,10 @@ def duration(text: str) -> float:
     :return: seconds.
     :raises ValueError: it is none.
     """
-    found = _DURATION.fullmatch(text)
-    if not text or found is None:
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
         raise ValueError(f"{text!r} is no duration such as 8760h, 1h30m or 45s")
-    hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return hours * 3600.0 + minutes * 60.0 + seconds
 
 
@@ -266,11 +272,11 @@ def make_service(
     use_monotonic_clock(reactor)
     stop_once(reactor)
     try:
-        made = make(reactor)
+        program_service = make(reactor)
     except refused as problem:
         raise refusal(program, str(problem)) from None
-    report_start(made.when_ready(), program, cast(IReactorCore, reactor))
-    service: IService = cast(IService, made)
+    report_start(program_service.when_ready(), program, cast(IReactorCore, reactor))
+    service: IService = cast(IService, program_service)
     return service
 
 
@@ -321,11 +327,11 @@ def _stop_on_hangup(reactor: Any) -> None:
 
 def _stopping(reactor: Any) -> None:
     notify(STOPPING)
-    told: list[int] = []
+    signals: list[int] = []
 
     def again(number: int, frame: object) -> None:
-        if not told:
-            told.append(number)
+        if not signals:
+            signals.append(number)
             reactor.callFromThread(_log.info, "already stopping; sessions get their time to end")
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -78,7 +78,7 @@ class RuntimeHost(_Runtime, Starting):  # type: ignore[misc]
     :raises TargetError: the IRI target cannot be used as given.
     """
 
-    told = "machine runtime"
+    label = "machine runtime"
 
     def __init__(
         self,

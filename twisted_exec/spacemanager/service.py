@@ -82,7 +82,7 @@ class SpaceManager(Starting):
     :ivar registry: the figures.
     """
 
-    told = "the space manager"
+    label = "the space manager"
     _log = Logger()
 
     def __init__(

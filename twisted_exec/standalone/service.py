@@ -143,7 +143,7 @@ class Standalone(Starting):
     :ivar kubeconfig: path of the administrator's kubeconfig, written when everything is ready.
     """
 
-    told = "exec-standalone"
+    label = "exec-standalone"
     _log = Logger()
 
     def __init__(

@@ -53,8 +53,8 @@ def open_database(path: str) -> sqlite3.Connection:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
-        told = getattr(error, "strerror", None) or str(error)
-        raise StorageError(f"cannot open the store {path}: {told}") from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise StorageError(f"cannot open the store {path}: {reason}") from None
     try:
         _prepare(database, path)
     except sqlite3.Error as error:
@@ -119,27 +119,29 @@ def _version_of(obj: Object) -> int:
     return int(obj["metadata"]["resourceVersion"])
 
 
-def _events(database: sqlite3.Connection, known: dict[int, Object]) -> Iterator[tuple[str, Event]]:
+def _events(
+    database: sqlite3.Connection, objects: dict[int, Object]
+) -> Iterator[tuple[str, Event]]:
     """
     What happened, in order.
 
-    :param known: objects by version.  What one change left is what the next one found,
+    :param objects: the objects by version.  What one change left is what the next one found,
         and the last one left what there is: one object each.
     """
     rows = database.execute(
         "SELECT resource, type, body, previous, version FROM log ORDER BY version"
     )
     for table, change, body, previous, version in rows:
-        obj = known.get(version) or Encoded(json.loads(body), body)
+        obj = objects.get(version) or Encoded(json.loads(body), body)
         before: Object | None = None
         if previous is not None:
             before = Encoded(json.loads(previous), previous)
-            before = known.setdefault(_version_of(before), before)
-        known[version] = obj
+            before = objects.setdefault(_version_of(before), before)
+        objects[version] = obj
         yield table, Event(change, obj, before, version)
 
 
 def last_version(database: sqlite3.Connection) -> int:
     """The resourceVersion of the latest change, 0 for none."""
-    found = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'log'").fetchone()
-    return 0 if found is None else int(found[0])
+    row = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'log'").fetchone()
+    return 0 if row is None else int(row[0])

@@ -175,13 +175,13 @@ class History:
             for watch in list(watches):
                 watch.missed(differences)
 
-    def without(self, gone: Iterable[tuple[str, Key]]) -> Sequence[tuple[str, Object]]:
+    def without(self, deleted: Iterable[tuple[str, Key]]) -> Sequence[tuple[str, Object]]:
         """All objects but these, by table, as :meth:`restore` takes them."""
         left = {
             (t, key): obj for t, all_ in self._objects.items() for key, obj in all_.by_key.items()
         }
-        for one in gone:
-            left.pop(one, None)
+        for object_key in deleted:
+            left.pop(object_key, None)
         return [(table, obj) for (table, _), obj in left.items()]
 
     def lose(self) -> None:
@@ -243,10 +243,10 @@ class History:
         return Listing(objects.in_order(namespace), self.version if version is None else version)
 
     def _table(self, name: str) -> _Objects:
-        found = self._objects.get(name)
-        if found is None:
-            found = self._objects[name] = _Objects()
-        return found
+        objects = self._objects.get(name)
+        if objects is None:
+            objects = self._objects[name] = _Objects()
+        return objects
 
     def _as_of(self, table: str, version: int) -> _Objects:
         self._check_remembered(version)
@@ -284,13 +284,13 @@ class History:
 
     def _changes_since(self, table: str, version: int) -> Sequence[Event]:
         """Newest first."""
-        found: list[Event] = []
+        events: list[Event] = []
         for changed, event in reversed(self._changes):
             if event.version <= version:
                 break
             if changed == table:
-                found.append(event)
-        return found
+                events.append(event)
+        return events
 
 
 def _differences(old: _Objects, new: _Objects, version: int) -> Sequence[Event]:
@@ -302,9 +302,9 @@ def _differences(old: _Objects, new: _Objects, version: int) -> Sequence[Event]:
             events.append(Event(DELETED, versioned(before, version), before, version))
         elif after != before:  # in another history the same version may be another write
             events.append(Event(MODIFIED, after, before, version))
-    gone = {key_of(event.obj) for event in events if event.type == DELETED}
+    deleted = {key_of(event.obj) for event in events if event.type == DELETED}
     for key, after in new.by_key.items():
-        if key in gone or key not in old.by_key:
+        if key in deleted or key not in old.by_key:
             events.append(Event(ADDED, after, None, version))
     return events
 

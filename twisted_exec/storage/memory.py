@@ -55,15 +55,15 @@ class MemoryStorage(HistoryStorage):
         """See :meth:`IStorage.probe`."""
         return defer.succeed(None)
 
-    def lose(self, *gone: tuple[Resource, str, str]) -> None:
+    def lose(self, *objects: tuple[Resource, str, str]) -> None:
         """
-        Miss changes, as a store that others keep may: for trials of who follows.
+        Miss changes, as a store that other processes write to may; for tests of watchers.
 
-        :param gone: resource, namespace and name of what is there no longer.
+        :param objects: resource, namespace and name of each deleted object.
         """
         self._history.start_over(
             self._history.without(
-                (history.table_of(one), (where, name)) for one, where, name in gone
+                (history.table_of(resource), (where, name)) for resource, where, name in objects
             ),
             self._history.version + 1,
         )

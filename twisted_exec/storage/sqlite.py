@@ -184,10 +184,10 @@ class SQLiteStorage(HistoryStorage):
             self._show_some()
 
     def _show_some(self) -> None:
-        self._turn, told = None, 0
+        self._turn, count = None, 0
         while self._settled:
-            told += self._show_one(self._settled.popleft())
-            if told >= _TURN_TELLS:
+            count += self._show_one(self._settled.popleft())
+            if count >= _TURN_TELLS:
                 self._turn = self._reactor.callLater(0, self._show_some)
                 return
 
@@ -212,9 +212,9 @@ class SQLiteStorage(HistoryStorage):
             write.done.callback({})
         else:
             event = self._event(write)
-            told = self._history.apply(history.table_of(write.resource), event)
+            changes = self._history.apply(history.table_of(write.resource), event)
             write.done.callback(event.obj)
-            return told
+            return changes
         return 0
 
     def _event(self, write: _Write) -> Event:
@@ -296,10 +296,10 @@ class _Writer:
 
     def _tell_log(self, problem: str) -> None:
         """Once when it begins, and once when it is over."""
-        known, self._problem = self._problem, problem
-        if problem and problem != known:
+        previous, self._problem = self._problem, problem
+        if problem and problem != previous:
             _log.error("the store cannot write: {problem}", problem=problem)
-        elif known and not problem:
+        elif previous and not problem:
             _log.info("the store can write again")
 
     def _attempt(self, write: _Write, version: int) -> int:
@@ -335,14 +335,14 @@ class _Writer:
         return write.version
 
     def _check(self, write: _Write) -> None:
-        found = self._database.execute(
+        row = self._database.execute(
             "SELECT uid, version FROM objects WHERE resource = ? AND namespace = ? AND name = ?",
             (history.table_of(write.resource), *history.key_of(write.obj)),
         ).fetchone()
         if write.change == ADDED:
-            history.check_absent(write.resource, write.obj, found)
+            history.check_absent(write.resource, write.obj, row)
         else:
-            uid, version = found or (None, 0)
+            uid, version = row or (None, 0)
             history.check_current(write.resource, write.obj, uid, str(version))
 
     def _last_state(self, where: tuple[str, str, str]) -> Object:

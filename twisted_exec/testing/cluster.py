@@ -103,21 +103,21 @@ class MemoryCluster:
 
     def put(self, key: Key, obj: Object) -> Object:
         """Store ``obj`` under the next version and tell the watchers."""
-        known = self.objects.get(key)
+        previous = self.objects.get(key)
         self.version += 1
         obj["metadata"]["resourceVersion"] = str(self.version)
         self.objects[key] = obj
-        self._record("MODIFIED" if known is not None else "ADDED", key, obj, known)
+        self._record("MODIFIED" if previous is not None else "ADDED", key, obj, previous)
         return copy.deepcopy(obj)
 
     def remove(self, key: Key) -> Object:
         """Take an object away and tell the watchers."""
         obj = self.objects.pop(key)
         self.version += 1
-        gone = copy.deepcopy(obj)
-        gone["metadata"]["resourceVersion"] = str(self.version)
-        self._record("DELETED", key, gone, obj)
-        return gone
+        tombstone = copy.deepcopy(obj)
+        tombstone["metadata"]["resourceVersion"] = str(self.version)
+        self._record("DELETED", key, tombstone, obj)
+        return tombstone
 
     def find(self, resource: Resource, namespace: str, name: str) -> tuple[Key, Object]:
         """The stored object itself; :class:`NotFound` when there is none."""
@@ -395,10 +395,10 @@ class MemoryClient:
         change: Callable[[Object], Object],
     ) -> Object:
         key, old = self._cluster.find(resource, namespace, name)
-        wanted = change(copy.deepcopy(old))
-        _check_version(resource, name, old, wanted)
-        _check_uid(resource, name, old, wanted)
-        new = self._joined(self._cluster.kind(resource), old, wanted, subresource)
+        updated = change(copy.deepcopy(old))
+        _check_version(resource, name, old, updated)
+        _check_uid(resource, name, old, updated)
+        new = self._joined(self._cluster.kind(resource), old, updated, subresource)
         if new == old:
             return copy.deepcopy(old)
         stored = self._cluster.put(key, new)
@@ -406,11 +406,11 @@ class MemoryClient:
             self._cluster.remove(key)
         return stored
 
-    def _joined(self, kind: Kind, old: Object, wanted: Object, subresource: str) -> Object:
-        """The part that may be written through this door from ``wanted``, the rest from ``old``."""
+    def _joined(self, kind: Kind, old: Object, updated: Object, subresource: str) -> Object:
+        """Take the part that this subresource may write from ``updated``, the rest from ``old``."""
         if subresource == "status":
-            return {**copy.deepcopy(old), "status": copy.deepcopy(wanted.get("status"))}
-        new = copy.deepcopy(wanted)
+            return {**copy.deepcopy(old), "status": copy.deepcopy(updated.get("status"))}
+        new = copy.deepcopy(updated)
         for name in ("uid", "creationTimestamp", "deletionTimestamp", "generation", "namespace"):
             new["metadata"].pop(name, None)
             if name in old["metadata"]:
@@ -462,8 +462,8 @@ def _order(item: tuple[Key, Object]) -> tuple[str, str]:
     return item[0][1], item[0][2]
 
 
-def _check_version(resource: Resource, name: str, old: Object, wanted: Object) -> None:
-    version = wanted["metadata"].get("resourceVersion")
+def _check_version(resource: Resource, name: str, old: Object, updated: Object) -> None:
+    version = updated["metadata"].get("resourceVersion")
     if version and version != old["metadata"]["resourceVersion"]:
         raise Conflict(
             f'Operation cannot be fulfilled on {resource.qualified} "{name}": '
@@ -471,8 +471,8 @@ def _check_version(resource: Resource, name: str, old: Object, wanted: Object) -
         )
 
 
-def _check_uid(resource: Resource, name: str, old: Object, wanted: Object) -> None:
-    uid = wanted["metadata"].get("uid")
+def _check_uid(resource: Resource, name: str, old: Object, updated: Object) -> None:
+    uid = updated["metadata"].get("uid")
     if uid and uid != old["metadata"].get("uid"):
         raise Conflict(
             f'Operation cannot be fulfilled on {resource.qualified} "{name}": '

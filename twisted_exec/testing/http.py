@@ -83,13 +83,13 @@ class MemoryClient:
 
     def responses(self, method: str = "GET") -> list[Response]:
         """What the server wrote since the last time, as responses."""
-        rest, found = BytesIO(self.received()), []
+        rest, answers = BytesIO(self.received()), []
         while rest.tell() < len(rest.getbuffer()):
             answer = HTTPResponse(_Socket(rest), method=method)  # type: ignore[arg-type]
             answer.begin()
             headers = {name.lower(): value for name, value in answer.getheaders()}
-            found.append(Response(answer.status, headers, answer.read()))
-        return found
+            answers.append(Response(answer.status, headers, answer.read()))
+        return answers
 
     def lose(self) -> None:
         """The client goes away."""

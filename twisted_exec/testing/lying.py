@@ -102,14 +102,14 @@ def crowd(number: int, **labels: str) -> Change:
     """A lie of lists: ``number`` machines more, of these labels, that nobody knows."""
 
     def told(answer: pb.ListMachinesResponse) -> pb.ListMachinesResponse:
-        made = pb.ListMachinesResponse()
-        made.CopyFrom(answer)
+        response = pb.ListMachinesResponse()
+        response.CopyFrom(answer)
         for index in range(number):
-            machine = made.machines.add()
+            machine = response.machines.add()
             machine.metadata.id = f"crowd-{index}"
             machine.metadata.labels.update(labels)
             machine.status.state = pb.MACHINE_RUNNING
-        return made
+        return response
 
     return told
 
@@ -129,12 +129,12 @@ def in_state(*states: int) -> Change:
     left = list(states)
 
     def told(answer: pb.ListMachinesResponse) -> pb.ListMachinesResponse:
-        made = pb.ListMachinesResponse()
-        made.CopyFrom(answer)
+        response = pb.ListMachinesResponse()
+        response.CopyFrom(answer)
         state = left.pop(0) if len(left) > 1 else left[0]
-        for machine in made.machines:
+        for machine in response.machines:
             machine.status.state = state
-        return made
+        return response
 
     return told
 

@@ -233,7 +233,7 @@ class MemoryNetwork:
         :raises AssertionError: it never came to rest.
         """
         for turn in range(turns):
-            moved = [one.step(chunk_bytes) for one in list(self.transports)]
+            moved = [transport.step(chunk_bytes) for transport in list(self.transports)]
             if not any(moved):
                 return turn
         raise AssertionError(f"the network did not come to rest in {turns} turns")

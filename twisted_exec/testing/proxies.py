@@ -126,8 +126,8 @@ class _Connect(_Relay):
         request, *lines = head.split(b"\r\n")
         method, target, _ = request.decode().split(" ")
         headers = dict(line.lower().split(b": ", 1) for line in lines)
-        wanted = b"basic " + base64.b64encode(self.proxy.login.encode()).lower()
-        if self.proxy.login and headers.get(b"proxy-authorization") != wanted:
+        expected = b"basic " + base64.b64encode(self.proxy.login.encode()).lower()
+        if self.proxy.login and headers.get(b"proxy-authorization") != expected:
             self.proxy.refused += 1
             self._refuse(b"407 Proxy Authentication Required")
         elif method != "CONNECT":
@@ -163,8 +163,8 @@ class _Socks5(_Relay):
 
     def _password(self, message: bytes) -> None:
         size = message[1]
-        told = message[2 : 2 + size] + b":" + message[3 + size :]
-        if told.decode() != self.proxy.login:
+        login = message[2 : 2 + size] + b":" + message[3 + size :]
+        if login.decode() != self.proxy.login:
             self.proxy.refused += 1
             self.transport.write(b"\1\1")
             self.transport.loseConnection()

@@ -88,9 +88,9 @@ class MemorySpaces:
 
     def put(self, physical: Physical, space: MemorySpace | None = None) -> MemorySpace:
         """Have one there, as somebody else would make it; watchers are told."""
-        made = self.spaces[physical] = space or MemorySpace()
+        added = self.spaces[physical] = space or MemorySpace()
         self.tell(physical)
-        return made
+        return added
 
     def drop(self, physical: Physical) -> None:
         """Have one gone; watchers are told."""
@@ -128,7 +128,7 @@ class MemorySpaces:
             raise NotFound(
                 "spaces", str(physical), message=f"there is no space {str(physical)[:80]!r}"
             )
-        known = space.viewpoints if space.state == USABLE else ()
+        viewpoints = space.viewpoints if space.state == USABLE else ()
         return SpaceInfo(
             physical,
             space.state,
@@ -136,8 +136,8 @@ class MemorySpaces:
             space.message,
             space.owner,
             space.uid,
-            f"{space.uid}-{space.generation}-{space.state}-{len(known)}",
-            {each: Access(self.kubeconfig(physical, space)) for each in known},
+            f"{space.uid}-{space.generation}-{space.state}-{len(viewpoints)}",
+            {each: Access(self.kubeconfig(physical, space)) for each in viewpoints},
         )
 
     def kubeconfig(self, physical: Physical, space: MemorySpace) -> bytes:
@@ -166,9 +166,9 @@ class MemoryProvider:
         self._stops: list[Callable[[], None]] = []
         self.closed = False
 
-    def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
+    def create(self, physical: Physical, desired: Wanted) -> Deferred[None]:
         """See :meth:`ISpaceProvider.create`; the only parameter is ``size``."""
-        return self._called("create", physical, lambda: self._create(physical, wanted))
+        return self._called("create", physical, lambda: self._create(physical, desired))
 
     def delete(self, physical: Physical, owner: str) -> Deferred[None]:
         """See :meth:`ISpaceProvider.delete`."""
@@ -219,29 +219,29 @@ class MemoryProvider:
         except _Killed:
             return Deferred()
 
-    def _create(self, physical: Physical, wanted: Wanted) -> None:
+    def _create(self, physical: Physical, desired: Wanted) -> None:
         self._check(physical)
-        if unknown := set(wanted.parameters) - {"size"}:
+        if unknown := set(desired.parameters) - {"size"}:
             raise BadRequest(f"{physical}: there is no parameter {min(unknown)}; there is size")
-        known = self._spaces.spaces.get(physical)
-        if known is not None and known.owner != wanted.owner:
+        existing = self._spaces.spaces.get(physical)
+        if existing is not None and existing.owner != desired.owner:
             raise AlreadyExists("spaces", str(physical))
-        if known is None or known.state == BROKEN:
+        if existing is None or existing.state == BROKEN:
             self._step()
             state = BUILDING if self._spaces.held else USABLE
             self._spaces.put(
-                physical, MemorySpace(wanted.owner, state, parameters=wanted.parameters)
+                physical, MemorySpace(desired.owner, state, parameters=desired.parameters)
             )
 
     def _delete(self, physical: Physical, owner: str) -> None:
-        known = self._spaces.spaces.get(physical)
-        if known is None:
+        existing = self._spaces.spaces.get(physical)
+        if existing is None:
             return
-        if known.owner != owner:
+        if existing.owner != owner:
             raise Conflict(f"the space {physical} was not made for this Space: it is not deleted")
         self._step()
         if self._spaces.held:
-            known.state = GOING
+            existing.state = GOING
             self._spaces.tell(physical)
         else:
             self._spaces.drop(physical)

@@ -201,8 +201,8 @@ class ClientCredentials:
         clock: IReactorTime,
     ) -> None:
         if bool(certificate) != bool(key):
-            given, missing = ("certificate", "key") if certificate else ("key", "certificate")
-            raise TLSConfigError(f"a client {given} is given without its {missing}")
+            present, missing = ("certificate", "key") if certificate else ("key", "certificate")
+            raise TLSConfigError(f"a client {present} is given without its {missing}")
         self._ca, self._certificate, self._key = ca, certificate, key
         self._insecure = insecure_skip_verify
         paths = [path for path in (ca, certificate, key) if path]
@@ -338,8 +338,8 @@ def _names(certificate: x509.Certificate) -> str:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except (x509.ExtensionNotFound, ValueError):
         return "none (no subject alternative name)"
-    told = [repr(str(each.value)) for each in extension.value]
-    return ", ".join(told[:8]) + (" ..." if len(told) > 8 else "")
+    purposes = [repr(str(each.value)) for each in extension.value]
+    return ", ".join(purposes[:8]) + (" ..." if len(purposes) > 8 else "")
 
 
 _Codes = SSL.X509VerificationCodes

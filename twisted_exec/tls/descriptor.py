@@ -440,9 +440,9 @@ class _TLSConnector(TCPConnector):
     tls: ClientTLS
 
     def _makeTransport(self) -> TLSClient:
-        made = TLSClient(self.host, self.port, self.bindAddress, self, self.reactor)
-        made.tls = self.tls
-        return made
+        endpoint = TLSClient(self.host, self.port, self.bindAddress, self, self.reactor)
+        endpoint.tls = self.tls
+        return endpoint
 
 
 class TLSConnecting(Connecting):
@@ -464,8 +464,8 @@ def accept_tls(
     """Make a listening TCP port's *later* connections speak TLS."""
 
     def accepted(plug: socket.socket, *rest: Any) -> TLSServer:
-        made = TLSServer(plug, *rest)
-        made.begin(tls.server_engine(plug), clock, handshake_seconds)
-        return made
+        transport = TLSServer(plug, *rest)
+        transport.begin(tls.server_engine(plug), clock, handshake_seconds)
+        return transport
 
     port.transport = accepted  # type: ignore[attr-defined]

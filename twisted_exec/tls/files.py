@@ -126,10 +126,10 @@ class Reloading(Generic[T]):
         stamps = []
         for path in self.paths:
             try:
-                found = os.stat(path)
+                entry = os.stat(path)
             except (OSError, ValueError) as problem:
                 raise TLSConfigError(f"cannot read {path!r}: {_why(problem)}") from None
-            stamps.append((found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
+            stamps.append((entry.st_dev, entry.st_ino, entry.st_mtime_ns, entry.st_size))
         return tuple(stamps)
 
 
@@ -141,18 +141,18 @@ class Expiry:
     of the one that is good for longest.
 
     :param files: paths, by the names to tell them by.
-    :param told: likewise, PEM that lies elsewhere; empty for none.
+    :param readers: functions that return PEM data kept elsewhere, by name.
     """
 
     def __init__(
         self,
         files: Mapping[str, str],
-        told: Mapping[str, Callable[[], bytes]] | None = None,
+        readers: Mapping[str, Callable[[], bytes]] | None = None,
     ) -> None:
         self._ways: dict[str, Callable[[], bytes]] = {
             name: partial(read_file, path) for name, path in files.items()
         }
-        self._ways |= told or {}
+        self._ways |= readers or {}
 
     def ends(self) -> dict[str, float]:
         """
@@ -160,13 +160,13 @@ class Expiry:
 
         What cannot be read, or is not there, is left out.
         """
-        found = {}
+        ends = {}
         for name, read in self._ways.items():
             try:
-                found[name] = _end(read(), name)
+                ends[name] = _end(read(), name)
             except TLSConfigError:
                 continue  # whoever uses it complains
-        return found
+        return ends
 
 
 def _end(content: bytes, what: str) -> float:

@@ -75,8 +75,8 @@ class PeerCertificate:
         return self._subject(NameOID.ORGANIZATION_NAME)
 
     def _subject(self, kind: x509.ObjectIdentifier) -> tuple[str, ...]:
-        found = self.leaf.subject.get_attributes_for_oid(kind)
-        return tuple(each.value for each in found if isinstance(each.value, str))
+        attributes = self.leaf.subject.get_attributes_for_oid(kind)
+        return tuple(each.value for each in attributes if isinstance(each.value, str))
 
 
 def peer_certificate(transport: object) -> PeerCertificate | None:
@@ -134,10 +134,10 @@ def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) ->
         context = X509StoreContext(store, X509.from_cryptography(peer.leaf), chain)
         vouching = [each.to_cryptography() for each in context.get_verified_chain()[1:]]
     except X509StoreContextError as problem:
-        told = f"the client certificate is refused: {problem}"
+        message = f"the client certificate is refused: {problem}"
         # Only what a CA of ours has signed comes as far as that.
         kind = OutsideValidity if problem.errors[0] in _OF_TIME else VerificationError
-        raise kind(told) from None
+        raise kind(message) from None
     for authority in vouching:
         if not (_usages(authority) or _FOR_CLIENTS) & _FOR_CLIENTS:
             raise VerificationError("a CA of the client certificate is not meant for clients")

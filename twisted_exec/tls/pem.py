@@ -73,12 +73,12 @@ def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
     :raises TLSConfigError: there is none, one that cannot be read, or only a part of one.
     """
     try:
-        found = x509.load_pem_x509_certificates(pem)
+        certificates = x509.load_pem_x509_certificates(pem)
     except ValueError:
         raise TLSConfigError(f"{what} holds no PEM certificate that can be read") from None
     if _is_cut(pem):
         raise TLSConfigError(f"{what} ends in the middle of a certificate: is it being written?")
-    return found
+    return certificates
 
 
 def _is_cut(pem: bytes) -> bool:

@@ -309,16 +309,18 @@ class StreamTLS(TLSMemoryBIOProtocol):
     def _write_records(self, data: memoryview) -> int:
         """Encrypt and send as much as OpenSSL takes; returns how much that was."""
         records: list[bytes] = []
-        taken = 0
+        sent_bytes = 0
         try:
-            while taken < len(data):
-                taken += self._tlsConnection.send(data[taken : taken + _RECORD_BYTES])
+            while sent_bytes < len(data):
+                sent_bytes += self._tlsConnection.send(
+                    data[sent_bytes : sent_bytes + _RECORD_BYTES]
+                )
                 # Read out at once: the BIO would keep what it has once grown to.
                 records.append(self._tlsConnection.bio_read(2 * _RECORD_BYTES))
         except Error:
             pass
         cast(ITransport, self.transport).write(b"".join(records))
-        return taken
+        return sent_bytes
 
     def _checkHandshakeStatus(self) -> None:
         super()._checkHandshakeStatus()
@@ -361,7 +363,7 @@ class StreamTLSFactory(TLSMemoryBIOFactory):
 
 def socket_transport(transport: object) -> object:
     """The socket's transport below any wrappers such as TLS."""
-    seen = transport
-    while isinstance(seen, Protocol):
-        seen = seen.transport
-    return seen
+    lower = transport
+    while isinstance(lower, Protocol):
+        lower = lower.transport
+    return lower

@@ -24,17 +24,17 @@ LONGEST_SOCKET_PATH = 107
 _ROOM_FOR_NAMES = 48
 
 
-def uid_of(told: str) -> int:
+def uid_of(user: str) -> int:
     """
-    A user of this host.
+    Return the user id of a user of this host.
 
-    :param told: number or name.
+    :param user: number or name.
     :raises ValueError: there is none of that name; the message says so.
     """
     try:
-        return int(told) if told.isascii() and told.isdigit() else pwd.getpwnam(told).pw_uid
+        return int(user) if user.isascii() and user.isdigit() else pwd.getpwnam(user).pw_uid
     except KeyError:
-        raise ValueError(f"there is no user {told!r} on this host") from None
+        raise ValueError(f"there is no user {user!r} on this host") from None
 
 
 def peer_uid(transport: object) -> int:
@@ -92,10 +92,10 @@ def _check_private(path: str) -> None:
     # All checks on one descriptor, so that they are about one directory.
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        found = os.fstat(descriptor)
-        if found.st_uid != os.geteuid():
-            raise TLSConfigError(f"directory {path!r} belongs to user id {found.st_uid}, not to us")
-        mode = stat.S_IMODE(found.st_mode)
+        entry = os.fstat(descriptor)
+        if entry.st_uid != os.geteuid():
+            raise TLSConfigError(f"directory {path!r} belongs to user id {entry.st_uid}, not to us")
+        mode = stat.S_IMODE(entry.st_mode)
         if mode & 0o077:
             if os.listdir(descriptor):
                 raise TLSConfigError(
@@ -143,13 +143,13 @@ def _parents() -> list[str]:
 
 def _is_private(path: str) -> bool:
     try:
-        found = os.lstat(path)
+        entry = os.lstat(path)
     except OSError:
         return False
     return (
-        stat.S_ISDIR(found.st_mode)
-        and found.st_uid == os.geteuid()
-        and not stat.S_IMODE(found.st_mode) & 0o077
+        stat.S_ISDIR(entry.st_mode)
+        and entry.st_uid == os.geteuid()
+        and not stat.S_IMODE(entry.st_mode) & 0o077
     )
 
 

@@ -79,7 +79,7 @@ class ExecCase(RPCCase):
             machine_id,
             self.user,
             reactor,
-            asked=CONSOLE,
+            options=CONSOLE,
             login="Zoë",
             machine_uid="u-1",
             **more,

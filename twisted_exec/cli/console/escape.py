@@ -147,7 +147,7 @@ class Escapes:
         if self.menu is None:
             return []
         mark = str(self.menu)
-        lines = [f"  {mark + key:<4} {told}" for key, told in HELP]
+        lines = [f"  {mark + key:<4} {text}" for key, text in HELP]
         if self.leave is not None:
             lines[0] += f" ({self.leave} does so anywhere)"
         return [
@@ -199,8 +199,8 @@ class Menu:
 
     def _plain(self, data: bytes, typed: list[Typed]) -> bytes:
         """Pass on all up to the next mark; what is left begins with it."""
-        found = self._behind_line.search(data, 1)
-        end = found.start() if found else len(data)
+        match = self._behind_line.search(data, 1)
+        end = match.start() if match else len(data)
         typed.append(data[:end])
         self._state = _State.START if data[end - 1 : end] in b"\r\n" else _State.LINE
         return data[end:]
@@ -256,10 +256,10 @@ class EscapeKey:
             pressed; what was typed after it is dropped.
         """
         window = self._tail + data
-        told = len(self._tail)
+        size = len(self._tail)
         for match in self._pattern.finditer(window):
             if match["key"] is not None or _only_ctrl(int(match["kitty"] or match["xterm"])):
-                return window[told : max(told, match.start())], True
+                return window[size : max(size, match.start())], True
         self._tail = window[-_TAIL_BYTES:]
         return data, False
 

@@ -283,7 +283,7 @@ class Program:
         return str(self._options.name)
 
     def attempt(
-        self, user: ConsoleUser, reactor: Any, asked: StreamOptions
+        self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleClient]:
         """
         Open the console; fires with its stream.
@@ -356,8 +356,8 @@ class Program:
             Output(sink, session.output_lost, reactor),
             timeout_seconds=timeout,
         )
-        asked = replace(CONSOLE, read_only=options.read_only, force=options.force)
-        attempt = self.attempt(session, reactor, asked)
+        stream_options = replace(CONSOLE, read_only=options.read_only, force=options.force)
+        attempt = self.attempt(session, reactor, stream_options)
         session.connecting(attempt)
         attempt.addErrback(self._refused)
 
@@ -410,7 +410,7 @@ class _Console(Program):
         ).addErrback(self._refused)
 
     def attempt(
-        self, user: ConsoleUser, reactor: Any, asked: StreamOptions
+        self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleClient]:
         """See :meth:`Program.attempt`."""
         from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS, open_console
@@ -423,7 +423,7 @@ class _Console(Program):
                 user,
                 reactor,
                 timeout_seconds=self._options.request_timeout or TIMEOUT_SECONDS,
-                asked=asked,
+                asked=options,
                 among=self._options.among,
                 agent=agent,
             )
@@ -433,7 +433,7 @@ class _Console(Program):
         from twisted_exec.cli.space.console import visit
 
         visiting = visit(self._config, self._options, reactor)
-        return visiting.addCallback(lambda found: opened(found.config, found.agent))
+        return visiting.addCallback(lambda visit: opened(visit.config, visit.agent))
 
 
 def explain(error: BaseException) -> str:

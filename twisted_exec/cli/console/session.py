@@ -230,10 +230,10 @@ class ConsoleSession:
 
     def typed(self, data: bytes) -> None:
         """Input was read."""
-        for one in [data] if self._escapes is None else self._escapes.feed(data):
+        for piece in [data] if self._escapes is None else self._escapes.feed(data):
             if self._outcome is not None:
                 return
-            self._do(one)
+            self._do(piece)
 
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
@@ -286,8 +286,8 @@ class ConsoleSession:
         """The output is flushed and closed, or cannot be written."""
         self._sink = None
         if self._outcome is None:
-            told = f"cannot write output: {error.strerror}" if error is not None else ""
-            self._end(Outcome(1 if error is not None else 0, told))
+            message = f"cannot write output: {error.strerror}" if error is not None else ""
+            self._end(Outcome(1 if error is not None else 0, message))
         self._finish_if_done()
 
     def interrupted(self, number: int) -> None:
@@ -309,8 +309,8 @@ class ConsoleSession:
         """The stream takes input."""
         self._stuck = False
         waiting, self._type_ahead, self._ahead_bytes = self._type_ahead, [], 0
-        for one in waiting:
-            self._send(one)
+        for data in waiting:
+            self._send(data)
         if self._source is not None and self._outcome is None and not self._stuck:
             self._source.resumeProducing()
 

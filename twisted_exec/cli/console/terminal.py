@@ -87,10 +87,10 @@ class Terminal:
         if self._saved is None:
             return None
         try:
-            told = fcntl.ioctl(self.fd, termios.TIOCGWINSZ, bytes(8))
+            winsize = fcntl.ioctl(self.fd, termios.TIOCGWINSZ, bytes(8))
         except OSError:
             return None
-        rows, columns, _, _ = struct.unpack("HHHH", told)
+        rows, columns, _, _ = struct.unpack("HHHH", winsize)
         return TerminalSize(columns, rows) if columns and rows else None
 
 

@@ -63,8 +63,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     log.add_log_options(logged)
     exec.add_user_option(logged)
 
-    made = _output(_command(commands, "create", "make a machine", _create))
-    made.add_argument(
+    create = _output(_command(commands, "create", "make a machine", _create))
+    create.add_argument(
         "-f",
         "--filename",
         metavar="FILE",
@@ -75,14 +75,19 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     power.add_argument("power", metavar="on|off", choices=("on", "off"), help="what it is to be")
     power.add_argument("id", metavar="ID", help="the runtime's id of the machine")
 
-    gone = _command(commands, "delete", "end machines, and all that they have", _delete)
-    gone.add_argument("id", metavar="ID", nargs="+", help="the runtime's ids of the machines")
+    delete = _command(commands, "delete", "end machines, and all that they have", _delete)
+    delete.add_argument("id", metavar="ID", nargs="+", help="the runtime's ids of the machines")
 
 
 def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, told: str, ask: Ask
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    description: str,
+    ask: Ask,
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
+    parser = commands.add_parser(
+        name, help=description, description=f"{description[0].upper()}{description[1:]}."
+    )
     parser.set_defaults(run=lambda options: run(ask, options))
     add_runtime_options(parser)
     return parser
@@ -163,10 +168,10 @@ def explain(refusal: Any, client: IRIClient) -> str:
     """The one line for a refusal; it may name where the runtime is, since the user did."""
     if client.trouble:
         return f"{client.target}: {client.trouble}"
-    told = str(refusal.message).replace('machines "', 'machine "')
+    message = str(refusal.message).replace('machines "', 'machine "')
     if refusal.retry_after_seconds:
-        return f"{told}; try again in {refusal.retry_after_seconds} s"
-    return told
+        return f"{message}; try again in {refusal.retry_after_seconds} s"
+    return message
 
 
 def _fail(why: str) -> int:
@@ -184,29 +189,29 @@ async def _version(client: IRIClient, options: argparse.Namespace) -> str:
     from twisted_exec.cli.iri import output
     from twisted_exec.iri.protos import machine_pb2 as pb
 
-    found = await client.version(pb.VersionRequest())
-    return output.version(found) if _as_table(options) else _document(found, options)
+    version = await client.version(pb.VersionRequest())
+    return output.version(version) if _as_table(options) else _document(version, options)
 
 
 async def _status(client: IRIClient, options: argparse.Namespace) -> str:
     from twisted_exec.cli.iri import output
     from twisted_exec.iri.protos import machine_pb2 as pb
 
-    found = await client.status(pb.StatusRequest())
+    status = await client.status(pb.StatusRequest())
     if _as_table(options):
-        return output.status(found)
-    return _document(list(found.machine_class_status), options)
+        return output.status(status)
+    return _document(list(status.machine_class_status), options)
 
 
 async def _list(client: IRIClient, options: argparse.Namespace) -> str:
     from twisted_exec.cli.iri import output
     from twisted_exec.iri.protos import machine_pb2 as pb
 
-    wanted = pb.MachineFilter(label_selector=dict(options.selector))
-    found = list((await client.list_machines(pb.ListMachinesRequest(filter=wanted))).machines)
+    selector = pb.MachineFilter(label_selector=dict(options.selector))
+    machines = list((await client.list_machines(pb.ListMachinesRequest(filter=selector))).machines)
     if _as_table(options):
-        return output.machines(found, time.time())
-    return _document(found, options)
+        return output.machines(machines, time.time())
+    return _document(machines, options)
 
 
 async def _get(client: IRIClient, options: argparse.Namespace) -> str:
@@ -215,16 +220,16 @@ async def _get(client: IRIClient, options: argparse.Namespace) -> str:
     from twisted_exec.iri.protos import machine_pb2 as pb
 
     request = pb.ListMachinesRequest(filter=pb.MachineFilter(id=options.id))
-    found = [
-        one
-        for one in (await client.list_machines(request)).machines
-        if one.metadata.id == options.id  # whatever the runtime thinks of filters
+    matches = [
+        machine
+        for machine in (await client.list_machines(request)).machines
+        if machine.metadata.id == options.id  # whatever the runtime thinks of filters
     ]
-    if not found:
+    if not matches:
         raise NotFound("machines", options.id)
     if _as_table(options):
-        return output.machines(found[:1], time.time())
-    return _document(found[0], options)
+        return output.machines(matches[:1], time.time())
+    return _document(matches[0], options)
 
 
 async def _events(client: IRIClient, options: argparse.Namespace) -> str:
@@ -232,8 +237,8 @@ async def _events(client: IRIClient, options: argparse.Namespace) -> str:
     from twisted_exec.iri.protos import machine_pb2 as pb
 
     request = pb.ListEventsRequest(filter=pb.EventFilter(id=options.id))
-    found = list((await client.list_events(request)).events)
-    return output.events(found) if _as_table(options) else _document(found, options)
+    events = list((await client.list_events(request)).events)
+    return output.events(events) if _as_table(options) else _document(events, options)
 
 
 async def _create(client: IRIClient, options: argparse.Namespace) -> str:
@@ -241,10 +246,10 @@ async def _create(client: IRIClient, options: argparse.Namespace) -> str:
     from twisted_exec.iri.protos import machine_pb2 as pb
 
     request = pb.CreateMachineRequest(machine=_machine(options.filename))
-    made = (await client.create_machine(request)).machine
+    machine = (await client.create_machine(request)).machine
     if _as_table(options):
-        return output.machines([made], time.time())
-    return _document(made, options)
+        return output.machines([machine], time.time())
+    return _document(machine, options)
 
 
 def _machine(path: str) -> Any:
@@ -262,10 +267,10 @@ def _machine(path: str) -> Any:
                 text = file.read(_LARGEST_FILE_BYTES + 1)
         if len(text) > _LARGEST_FILE_BYTES:
             raise InputError(f"{path} is larger than {_LARGEST_FILE_BYTES} bytes")
-        told = yaml.safe_load(text)
-        if not isinstance(told, dict):
+        document = yaml.safe_load(text)
+        if not isinstance(document, dict):
             raise InputError(f"{path} holds no machine")
-        return ParseDict(told, pb.Machine())
+        return ParseDict(document, pb.Machine())
     except OSError as problem:
         raise InputError(f"cannot read {path}: {problem.strerror}") from None
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as problem:
@@ -277,8 +282,8 @@ def _machine(path: str) -> Any:
 async def _power(client: IRIClient, options: argparse.Namespace) -> str:
     from twisted_exec.iri.protos import machine_pb2 as pb
 
-    wanted = pb.POWER_ON if options.power == "on" else pb.POWER_OFF
-    request = pb.UpdateMachinePowerRequest(machine_id=options.id, power=wanted)
+    power = pb.POWER_ON if options.power == "on" else pb.POWER_OFF
+    request = pb.UpdateMachinePowerRequest(machine_id=options.id, power=power)
     await client.update_machine_power(request)
     return f"machine {options.id} is to be {options.power}\n"
 

@@ -42,8 +42,10 @@ _UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``exec`` to the commands of ``twisted-exec iri``."""
-    told = "open the console of a machine in this terminal"
-    parser = commands.add_parser("exec", help=told, description=f"{told[0].upper()}{told[1:]}.")
+    description = "open the console of a machine in this terminal"
+    parser = commands.add_parser(
+        "exec", help=description, description=f"{description[0].upper()}{description[1:]}."
+    )
     parser.add_argument("name", metavar="ID", help="the runtime's id of the machine")
     add_session_options(parser)
     add_user_option(parser)
@@ -83,16 +85,16 @@ class _Program(Program):
         self._client: IRIClient | None = None
 
     def attempt(
-        self, user: ConsoleUser, reactor: Any, asked: StreamOptions
+        self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleClient]:
         """See :meth:`Program.attempt`."""
         from twisted.internet.defer import Deferred
 
         # What cannot be used as given fails it like all else: the terminal is raw by now.
-        return Deferred.fromCoroutine(self._attempt(user, reactor, asked))
+        return Deferred.fromCoroutine(self._attempt(user, reactor, options))
 
     async def _attempt(
-        self, user: ConsoleUser, reactor: Any, asked: StreamOptions
+        self, user: ConsoleUser, reactor: Any, stream_options: StreamOptions
     ) -> ConsoleClient:
         from twisted_exec.cli.iri.commands import connect
         from twisted_exec.poollet.consoles.dialling import Dialler
@@ -111,7 +113,7 @@ class _Program(Program):
             options.name,
             user,
             reactor,
-            asked=asked,
+            options=stream_options,
             login=options.as_user or login(),
             machine_uid=options.machine_uid,
         )
@@ -150,7 +152,7 @@ async def open_console(
     user: ConsoleUser,
     reactor: Any,
     *,
-    asked: StreamOptions,
+    options: StreamOptions,
     login: str,
     machine_uid: str = "",
     protocols: Sequence[str] | None = None,
@@ -177,7 +179,7 @@ async def open_console(
         )
         target = dialler.target(answer.url)
         separator = b"&" if b"?" in target.path else b"?"
-        path = target.path + separator + asked.query()
+        path = target.path + separator + options.query()
         try:
             return await connect(
                 target.endpoint,

@@ -83,7 +83,7 @@ async def read_log(
     client: IRIClient,
     dialler: Dialler,
     machine_id: str,
-    asked: LogOptions,
+    log_options: LogOptions,
     take: Callable[[bytes], None],
     reactor: Any,
     *,
@@ -110,7 +110,7 @@ async def read_log(
 
     answer = await client.log(console_pb2.LogRequest(machine_id=machine_id), user=login)
     target = dialler.target(answer.url)
-    query = asked.query()
+    query = log_options.query()
     path = target.path + (b"?" + query if query else b"")
     _, connection = await connect_first(
         [(target.label, target.endpoint)],

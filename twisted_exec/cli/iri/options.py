@@ -82,9 +82,9 @@ def add_runtime_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _user(told: str) -> int:
+def _user(text: str) -> int:
     try:
-        return uid_of(told)
+        return uid_of(text)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
 

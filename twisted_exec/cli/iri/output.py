@@ -48,32 +48,32 @@ def document(message: Any, form: str) -> str:
     """
     from google.protobuf.json_format import MessageToDict
 
-    found = (
-        [MessageToDict(one) for one in message]
+    document = (
+        [MessageToDict(item) for item in message]
         if isinstance(message, list)
         else MessageToDict(message)
     )
-    _hide(found)
+    _hide(document)
     if form == "json":
-        return json.dumps(found, indent=2) + "\n"
+        return json.dumps(document, indent=2) + "\n"
     import yaml
 
-    text: str = yaml.safe_dump(found, sort_keys=False)
+    text: str = yaml.safe_dump(document, sort_keys=False)
     return text
 
 
-def _hide(found: Any) -> None:
+def _hide(document: Any) -> None:
     """Replace what is secret by its size, in place."""
-    if isinstance(found, list):
-        for one in found:
-            _hide(one)
-    if not isinstance(found, dict):
+    if isinstance(document, list):
+        for item in document:
+            _hide(item)
+    if not isinstance(document, dict):
         return
-    for key, value in found.items():
+    for key, value in document.items():
         if key in _SECRETS and isinstance(value, str):
-            found[key] = _sized(value)
+            document[key] = _sized(value)
         elif key in _SECRET_MAPS and isinstance(value, dict):
-            found[key] = {name: _sized(told) for name, told in value.items()}
+            document[key] = {name: _sized(secret) for name, secret in value.items()}
         else:
             _hide(value)
 
@@ -89,50 +89,50 @@ def version(answer: pb.VersionResponse) -> str:
 def status(answer: pb.StatusResponse) -> str:
     """The classes of a runtime."""
     rows = []
-    for one in answer.machine_class_status:
-        resources = dict(one.machine_class.capabilities.resources)
+    for status in answer.machine_class_status:
+        resources = dict(status.machine_class.capabilities.resources)
         cpu, memory = resources.pop("cpu", None), resources.pop("memory", None)
         rows.append(
             [
-                one.machine_class.name,
+                status.machine_class.name,
                 _NONE if cpu is None else str(cpu),
                 _NONE if memory is None else quantity.binary(memory),
                 ",".join(f"{name}={value}" for name, value in sorted(resources.items())),
-                str(one.quantity),
+                str(status.quantity),
             ]
         )
     return table(["CLASS", "CPU", "MEMORY", "OTHER", "QUANTITY"], rows)
 
 
-def machines(found: Iterable[pb.Machine], now: float) -> str:
+def machines(items: Iterable[pb.Machine], now: float) -> str:
     """
     :param now: seconds since the epoch.
     """
     rows = [
         [
-            one.metadata.id,
-            _label(one, "-namespace"),
-            _label(one, "-name"),
-            getattr(one.spec, "class"),
-            state(one.status.state),
-            "Off" if one.spec.power else "On",
-            _age(one.metadata.created_at, now),
+            machine.metadata.id,
+            _label(machine, "-namespace"),
+            _label(machine, "-name"),
+            getattr(machine.spec, "class"),
+            state(machine.status.state),
+            "Off" if machine.spec.power else "On",
+            _age(machine.metadata.created_at, now),
         ]
-        for one in found
+        for machine in items
     ]
     return table(["ID", "NAMESPACE", "NAME", "CLASS", "STATE", "POWER", "AGE"], rows)
 
 
-def events(found: Iterable[Event]) -> str:
+def events(items: Iterable[Event]) -> str:
     rows = [
         [
-            timestamp(one.spec.event_time / _NANOSECONDS) if one.spec.event_time > 0 else _NONE,
-            one.spec.type,
-            one.spec.reason,
-            one.spec.involved_object_meta.id,
-            one.spec.message,
+            timestamp(event.spec.event_time / _NANOSECONDS) if event.spec.event_time > 0 else _NONE,
+            event.spec.type,
+            event.spec.reason,
+            event.spec.involved_object_meta.id,
+            event.spec.message,
         ]
-        for one in found
+        for event in items
     ]
     return table(["TIME", "TYPE", "REASON", "MACHINE", "MESSAGE"], rows)
 

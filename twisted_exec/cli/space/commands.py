@@ -58,9 +58,9 @@ class Rotation:
     """
 
     def __init__(
-        self, client: IKubeClient, found: FoundSpace, clock: Any, limit_seconds: float | None
+        self, client: IKubeClient, location: FoundSpace, clock: Any, limit_seconds: float | None
     ) -> None:
-        self._client, self._found, self._clock = client, found, clock
+        self._client, self._found, self._clock = client, location, clock
         self._limit = limit_seconds
         self._before: dict[str, bytes] | None = {}
         self._answered: float | None = None
@@ -69,11 +69,11 @@ class Rotation:
         """What it has now is what it had."""
         self._before = await _digests(self._client, self._found.space)
 
-    async def wait(self, asked: str) -> str:
+    async def wait(self, requested_at: str) -> str:
         """
         Until it has others than were noted.
 
-        :param asked: what the annotation was set to.
+        :param requested_at: what the annotation was set to.
         :return: what to say.
         :raises InputError: it will not have others, or not in time.
         """
@@ -83,8 +83,8 @@ class Rotation:
         name = self._found.name
         while True:
             space = await self._client.get(SPACES, name.name, name.namespace)
-            if told := await self._look(space, asked):
-                return told
+            if message := await self._look(space, requested_at):
+                return message
             if self._clock.seconds() >= end:
                 why = _trouble(space) or (
                     "kubectl describe tells what its manager did, if there is one"
@@ -94,9 +94,9 @@ class Rotation:
                 )
             await deferLater(self._clock, LOOK_SECONDS)
 
-    async def _look(self, space: Object, asked: str) -> str:
+    async def _look(self, space: Object, requested_at: str) -> str:
         seconds = self._clock.seconds()
-        if self._answered is None and (space.get("status") or {}).get("rotated") == asked:
+        if self._answered is None and (space.get("status") or {}).get("rotated") == requested_at:
             self._answered = seconds
         now, before = await _digests(self._client, space), self._before
         if now is None or before is None:
@@ -138,11 +138,13 @@ async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | Non
     return digests
 
 
-async def _why(client: IKubeClient, found: FoundSpace) -> str:
+async def _why(client: IKubeClient, location: FoundSpace) -> str:
     """What the manager's Event says, for who may read it."""
-    selector = f"involvedObject.uid={found.space['metadata'].get('uid', '')}"
+    selector = f"involvedObject.uid={location.space['metadata'].get('uid', '')}"
     try:
-        listed = await client.list(EVENTS.resource, found.name.namespace, field_selector=selector)
+        listed = await client.list(
+            EVENTS.resource, location.name.namespace, field_selector=selector
+        )
     except APIError:
         listed = {"items": []}
     for each in listed["items"]:
@@ -159,23 +161,23 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Reach the API server of a Space, and have its credentials exchanged.",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    told = _command(commands, "kubeconfig", "a kubeconfig that leads to a Space", _kubeconfig)
-    add_viewpoint(told)
-    told.add_argument(
+    command = _command(commands, "kubeconfig", "a kubeconfig that leads to a Space", _kubeconfig)
+    add_viewpoint(command)
+    command.add_argument(
         "--static",
         action="store_true",
         help="with the credentials in it, which are then good as long as they are; without, they "
         "are asked for with twisted-exec space exec-credential whenever it is used",
     )
-    told.add_argument("--output", metavar="FILE", help="instead of standard output; mode 0600")
-    told.add_argument("--force", action="store_true", help="replace that file")
-    shown = _command(
+    command.add_argument("--output", metavar="FILE", help="instead of standard output; mode 0600")
+    command.add_argument("--force", action="store_true", help="replace that file")
+    exec_credential = _command(
         commands,
         "exec-credential",
         "the credentials of a Space, for kubectl and client-go to ask",
         credential.credential,
     )
-    add_viewpoint(shown)
+    add_viewpoint(exec_credential)
     rotated = _command(commands, "rotate", "have new credentials made for a Space", _rotate)
     rotated.add_argument("--wait", action="store_true", help="until its Secrets have them")
     rotated.add_argument(
@@ -188,9 +190,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, told: str, ask: Ask
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    description: str,
+    ask: Ask,
 ) -> argparse.ArgumentParser:
-    parser = server_command(commands, "space", name, told, ask)
+    parser = server_command(commands, "space", name, description, ask)
     parser.add_argument("name", metavar="NAME", help="the Space")
     add_provider(parser)
     return parser
@@ -203,25 +208,25 @@ async def _kubeconfig(client: KubeClient, options: argparse.Namespace) -> str:
     path = options.output
     if path and os.path.lexists(path) and not options.force:
         raise InputError(f"{path!r} exists already: give --force to replace it")
-    found = await find_space(client, options.name, options.provider)
-    config = await config_in(client, found.space, viewpoint_of(options))
-    content = kubeconfig.content(config, found.name, options)
+    location = await find_space(client, options.name, options.provider)
+    config = await config_in(client, location.space, viewpoint_of(options))
+    content = kubeconfig.content(config, location.name, options)
     if not path:
         return content.decode()
     write_private(path, content)
-    print(f"space {found.name}: wrote {path}", file=sys.stderr)
+    print(f"space {location.name}: wrote {path}", file=sys.stderr)
     return ""
 
 
 async def _rotate(client: KubeClient, options: argparse.Namespace) -> str:
     from twisted_exec.spaces.lookup import find_space
 
-    found = await find_space(client, options.name, options.provider)
-    rotation = Rotation(client, found, options.reactor, options.timeout)
+    location = await find_space(client, options.name, options.provider)
+    rotation = Rotation(client, location, options.reactor, options.timeout)
     if options.wait:
         await rotation.note()
-    asked = times.precise_timestamp(time.time())
-    patch = {"metadata": {"annotations": {ROTATE: asked}}}
-    await client.patch(SPACES, found.name.name, patch, found.name.namespace)
-    told = await rotation.wait(asked) if options.wait else "asked for new credentials"
-    return f"space {found.name}: {told}\n"
+    requested_at = times.precise_timestamp(time.time())
+    patch = {"metadata": {"annotations": {ROTATE: requested_at}}}
+    await client.patch(SPACES, location.name.name, patch, location.name.namespace)
+    message = await rotation.wait(requested_at) if options.wait else "asked for new credentials"
+    return f"space {location.name}: {message}\n"

@@ -61,15 +61,17 @@ async def _visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) 
     seconds = options.request_timeout or TIMEOUT_SECONDS
     hub = KubeClient(mine, reactor, timeout_seconds=seconds, agent=AGENT)
     try:
-        found = await find_space(hub, options.space, options.provider)
+        location = await find_space(hub, options.space, options.provider)
         viewpoint = viewpoint_of(options)
-        view = ready_view(found.space, viewpoint)
+        view = ready_view(location.space, viewpoint)
         if options.space_credentials:
-            config = await config_in(hub, found.space, viewpoint)
-            return Visit(_named(config, options), user_agent_of(found, await _who(hub)))
-        endpoint = endpoint_in(found.space, view, viewpoint)
-        shown = await settled(mine, reactor)
-        config = with_user_credentials(shown, endpoint, view.label, options.send_token_to or "")
+            config = await config_in(hub, location.space, viewpoint)
+            return Visit(_named(config, options), user_agent_of(location, await _who(hub)))
+        endpoint = endpoint_in(location.space, view, viewpoint)
+        settled_config = await settled(mine, reactor)
+        config = with_user_credentials(
+            settled_config, endpoint, view.label, options.send_token_to or ""
+        )
         if not config.proxy_url:
             config = replace(config, proxy_url=proxy_for(config.url, os.environ))
         return Visit(_named(config, options))
@@ -85,13 +87,13 @@ def _named(config: ClientConfig, options: argparse.Namespace) -> ClientConfig:
 async def _who(hub: IKubeClient) -> str:
     """Who the cluster that has the Space says we are; empty when it does not."""
     try:
-        told = await hub.create(SELFSUBJECTREVIEWS.resource, {})
+        review = await hub.create(SELFSUBJECTREVIEWS.resource, {})
     except APIError:
         return ""
-    return str((told.get("status") or {}).get("userInfo", {}).get("username", ""))
+    return str((review.get("status") or {}).get("userInfo", {}).get("username", ""))
 
 
-def user_agent_of(found: FoundSpace, user: str) -> str:
+def user_agent_of(location: FoundSpace, user: str) -> str:
     """What the Space's server is told of who comes as the Space's own user."""
     who = quote(user[:_LONGEST_NAME], safe="@:.-_+=") or "somebody unknown"
-    return f"{AGENT.removesuffix(')')}; credentials of space {found.name}, used by {who})"
+    return f"{AGENT.removesuffix(')')}; credentials of space {location.name}, used by {who})"

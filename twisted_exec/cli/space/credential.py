@@ -43,11 +43,13 @@ async def credential(client: KubeClient, options: argparse.Namespace) -> str:
     """
     from twisted_exec.spaces.lookup import config_in, find_space
 
-    asked = asked_for(os.environ)
-    found = await find_space(client, options.name, options.provider)
-    config = await config_in(client, found.space, viewpoint_of(options))
-    check_server(asked, config, str(found.name))
-    return json.dumps(answered(asked["apiVersion"], config, str(found.name), time.time())) + "\n"
+    request = asked_for(os.environ)
+    location = await find_space(client, options.name, options.provider)
+    config = await config_in(client, location.space, viewpoint_of(options))
+    check_server(request, config, str(location.name))
+    return (
+        json.dumps(answered(request["apiVersion"], config, str(location.name), time.time())) + "\n"
+    )
 
 
 def asked_for(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -60,23 +62,23 @@ def asked_for(environ: Mapping[str, str]) -> dict[str, Any]:
     if not text:
         return {"apiVersion": VERSIONS[0], "kind": KIND}
     try:
-        told = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict) or told.get("kind") != KIND:
+        document = None
+    if not isinstance(document, dict) or document.get("kind") != KIND:
         raise InputError(f"${INFO} is no {KIND}")
-    if told.get("apiVersion") not in VERSIONS:
+    if document.get("apiVersion") not in VERSIONS:
         raise InputError(f"${INFO} has none of the apiVersions {' and '.join(VERSIONS)}")
-    return told
+    return document
 
 
-def check_server(asked: Mapping[str, Any], config: ClientConfig, name: str) -> None:
+def check_server(request: Mapping[str, Any], config: ClientConfig, name: str) -> None:
     """
     Whoever asks says for which server: it must be the Space's.
 
     :raises InputError: it is another, who must not be shown these credentials.
     """
-    spec = asked.get("spec")
+    spec = request.get("spec")
     cluster = spec.get("cluster") if isinstance(spec, dict) else None
     server = cluster.get("server") if isinstance(cluster, dict) else None
     if server and str(server).rstrip("/") != config.server:

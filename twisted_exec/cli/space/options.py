@@ -72,8 +72,8 @@ def add_viewpoint(parser: argparse._ActionsContainer) -> None:
 
 def requires_space(options: argparse.Namespace) -> str:
     """An option that says nothing without ``--space`` and was given; or empty."""
-    given = [told for key, told in _WITH_SPACE.items() if getattr(options, key)]
-    return given[0] if given else ""
+    given_options = [option for key, option in _WITH_SPACE.items() if getattr(options, key)]
+    return given_options[0] if given_options else ""
 
 
 def viewpoint_of(options: argparse.Namespace) -> str:

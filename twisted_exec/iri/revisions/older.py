@@ -54,15 +54,15 @@ def split_image(volumes: Iterable[pb.Volume], lose: Lose) -> tuple[str, list[pb.
     """
     image, rest = "", []
     for volume in volumes:
-        told = volume.local_disk.image.image
-        if volume.name == IMAGE_DISK and told:
+        image_name = volume.local_disk.image.image
+        if volume.name == IMAGE_DISK and image_name:
             if volume.local_disk.size_bytes:
                 lose(f"a size of the disk {IMAGE_DISK!r}: it is as large as the image")
-            image = told
+            image = image_name
             continue
-        if told:
+        if image_name:
             lose(f"an image of the disk {volume.name!r}: only that of a disk {IMAGE_DISK!r}")
-            image = image or told
+            image = image or image_name
         rest.append(volume)
     return image, rest
 
@@ -73,12 +73,12 @@ def join_image(image: str, volumes: Iterable[pb.Volume]) -> list[pb.Volume]:
 
     :raises BadRequest: one of them has the name that stands for the image.
     """
-    found = list(volumes)
+    volumes_left = list(volumes)
     if not image:
-        return found
-    if any(volume.name == IMAGE_DISK for volume in found):
+        return volumes_left
+    if any(volume.name == IMAGE_DISK for volume in volumes_left):
         raise BadRequest(f"a disk is named {IMAGE_DISK!r}, which stands for the machine's image")
-    return [image_disk(image), *found]
+    return [image_disk(image), *volumes_left]
 
 
 SERVICE = "machine.v1alpha1.MachineRuntime"
@@ -105,101 +105,105 @@ class Older:
         self._there, self._states = there, states
 
     def machine_out(self, machine: pb.Machine, lose: Lose) -> Any:
-        made = self._there.Machine()
+        result = self._there.Machine()
         if machine.HasField("metadata"):
-            made.metadata.CopyFrom(machine.metadata)
+            result.metadata.CopyFrom(machine.metadata)
         if machine.HasField("spec"):
-            self._spec_out(machine.spec, made.spec, lose)
+            self._spec_out(machine.spec, result.spec, lose)
         if machine.HasField("status"):
-            self._status_out(machine.status, made.status)
-        return made
+            self._status_out(machine.status, result.status)
+        return result
 
     def machine_in(self, machine: Any) -> pb.Machine:
-        made = pb.Machine()
+        result = pb.Machine()
         if machine.HasField("metadata"):
-            made.metadata.CopyFrom(machine.metadata)
+            result.metadata.CopyFrom(machine.metadata)
         if machine.HasField("spec"):
-            self._spec_in(machine.spec, made.spec)
+            self._spec_in(machine.spec, result.spec)
         if machine.HasField("status"):
-            self._status_in(machine.status, made.status)
-        return made
+            self._status_in(machine.status, result.status)
+        return result
 
-    def _spec_out(self, spec: pb.MachineSpec, made: Any, lose: Lose) -> None:
-        made.SetInParent()
-        made.power = spec.power
-        setattr(made, "class", getattr(spec, "class"))
-        made.ignition_data = spec.ignition_data
-        made.network_interfaces.extend(spec.network_interfaces)
+    def _spec_out(self, spec: pb.MachineSpec, target: Any, lose: Lose) -> None:
+        target.SetInParent()
+        target.power = spec.power
+        setattr(target, "class", getattr(spec, "class"))
+        target.ignition_data = spec.ignition_data
+        target.network_interfaces.extend(spec.network_interfaces)
         image, disks = split_image(spec.volumes, lose)
         if image:
-            made.image.image = image
-        made.volumes.extend([self.volume_out(disk, lose) for disk in disks])
+            target.image.image = image
+        target.volumes.extend([self.volume_out(disk, lose) for disk in disks])
         if spec.guest_config.hostname:
             lose("a guest hostname")
 
-    def _spec_in(self, spec: Any, made: pb.MachineSpec) -> None:
-        made.SetInParent()
-        made.power = spec.power
-        setattr(made, "class", getattr(spec, "class"))
-        made.ignition_data = spec.ignition_data
-        made.network_interfaces.extend(spec.network_interfaces)
+    def _spec_in(self, spec: Any, target: pb.MachineSpec) -> None:
+        target.SetInParent()
+        target.power = spec.power
+        setattr(target, "class", getattr(spec, "class"))
+        target.ignition_data = spec.ignition_data
+        target.network_interfaces.extend(spec.network_interfaces)
         disks = [self.volume_in(disk) for disk in spec.volumes]
-        made.volumes.extend(join_image(spec.image.image, disks))
+        target.volumes.extend(join_image(spec.image.image, disks))
 
-    def _status_out(self, status: pb.MachineStatus, made: Any) -> None:
-        made.SetInParent()
-        made.observed_generation = status.observed_generation
-        made.state = self._states.get(status.state, status.state)
-        made.image_ref = status.image_ref
-        made.volumes.extend([one for one in status.volumes if one.name != IMAGE_DISK])
-        made.network_interfaces.extend(status.network_interfaces)
+    def _status_out(self, status: pb.MachineStatus, target: Any) -> None:
+        target.SetInParent()
+        target.observed_generation = status.observed_generation
+        target.state = self._states.get(status.state, status.state)
+        target.image_ref = status.image_ref
+        target.volumes.extend(
+            [connection for connection in status.volumes if connection.name != IMAGE_DISK]
+        )
+        target.network_interfaces.extend(status.network_interfaces)
 
-    def _status_in(self, status: Any, made: pb.MachineStatus) -> None:
-        made.SetInParent()
-        made.observed_generation = status.observed_generation
-        made.state = status.state
-        made.image_ref = status.image_ref
-        made.volumes.extend(status.volumes)
-        made.network_interfaces.extend(status.network_interfaces)
+    def _status_in(self, status: Any, target: pb.MachineStatus) -> None:
+        target.SetInParent()
+        target.observed_generation = status.observed_generation
+        target.state = status.state
+        target.image_ref = status.image_ref
+        target.volumes.extend(status.volumes)
+        target.network_interfaces.extend(status.network_interfaces)
 
     def volume_out(self, volume: pb.Volume, lose: Lose) -> Any:
-        made = self._there.Volume(name=volume.name, device=volume.device)
+        result = self._there.Volume(name=volume.name, device=volume.device)
         if volume.HasField("local_disk"):
-            made.empty_disk.SetInParent()
-            made.empty_disk.size_bytes = volume.local_disk.size_bytes
+            result.empty_disk.SetInParent()
+            result.empty_disk.size_bytes = volume.local_disk.size_bytes
         if volume.HasField("connection"):
-            self._connection_out(volume.connection, made.connection, lose)
-        return made
+            self._connection_out(volume.connection, result.connection, lose)
+        return result
 
     def volume_in(self, volume: Any) -> pb.Volume:
-        made = pb.Volume(name=volume.name, device=volume.device)
+        result = pb.Volume(name=volume.name, device=volume.device)
         if volume.HasField("empty_disk"):
-            made.local_disk.SetInParent()
-            made.local_disk.size_bytes = volume.empty_disk.size_bytes
+            result.local_disk.SetInParent()
+            result.local_disk.size_bytes = volume.empty_disk.size_bytes
         if volume.HasField("connection"):
-            made.connection.SetInParent()
+            result.connection.SetInParent()
             # The fields that it has are numbered as ours.
-            made.connection.MergeFromString(volume.connection.SerializeToString())
-        return made
+            result.connection.MergeFromString(volume.connection.SerializeToString())
+        return result
 
-    def _connection_out(self, connection: pb.VolumeConnection, made: Any, lose: Lose) -> None:
-        made.SetInParent()
-        if isinstance(made, pb.VolumeConnection):
-            made.CopyFrom(connection)
+    def _connection_out(self, connection: pb.VolumeConnection, target: Any, lose: Lose) -> None:
+        target.SetInParent()
+        if isinstance(target, pb.VolumeConnection):
+            target.CopyFrom(connection)
             return
         if connection.encryption_data:
             lose("how a volume is encrypted")
-        copy_connection(connection, made)
+        copy_connection(connection, target)
 
     # Requests and answers.
 
     def listed_out(self, answer: pb.ListMachinesResponse, lose: Lose) -> Message:
-        found = [self.machine_out(one, lose) for one in answer.machines]
-        made: Message = self._there.ListMachinesResponse(machines=found)
-        return made
+        machines = [self.machine_out(machine, lose) for machine in answer.machines]
+        response: Message = self._there.ListMachinesResponse(machines=machines)
+        return response
 
     def listed_in(self, answer: Any, lose: Lose) -> Message:
-        return pb.ListMachinesResponse(machines=[self.machine_in(one) for one in answer.machines])
+        return pb.ListMachinesResponse(
+            machines=[self.machine_in(machine) for machine in answer.machines]
+        )
 
     def one_out(self, to: type[Message], message: Any, lose: Lose) -> Message:
         """A request or an answer that is a machine."""
@@ -214,24 +218,24 @@ class Older:
 
     def disk_out(self, to: type[Message], request: Any, lose: Lose) -> Message:
         """A request about a volume of a machine."""
-        made: Any = to(machine_id=request.machine_id)
+        result: Any = to(machine_id=request.machine_id)
         if request.HasField("volume"):
             if request.volume.local_disk.image.image:
                 lose(f"an image of the disk {request.volume.name!r} of a machine that exists")
-            made.volume.CopyFrom(self.volume_out(request.volume, lose))
-        return cast(Message, made)
+            result.volume.CopyFrom(self.volume_out(request.volume, lose))
+        return cast(Message, result)
 
     def disk_in(self, to: type[Message], request: Any, lose: Lose) -> Message:
-        made: Any = to(machine_id=request.machine_id)
+        result: Any = to(machine_id=request.machine_id)
         if request.HasField("volume"):
-            made.volume.CopyFrom(self.volume_in(request.volume))
-        return cast(Message, made)
+            result.volume.CopyFrom(self.volume_in(request.volume))
+        return cast(Message, result)
 
     def translators(self) -> Translators:
         there = self._there
-        found: dict[Any, Any] = {}
-        found[pb.ListMachinesResponse, there.ListMachinesResponse] = self.listed_out
-        found[there.ListMachinesResponse, pb.ListMachinesResponse] = self.listed_in
+        translators: dict[Any, Any] = {}
+        translators[pb.ListMachinesResponse, there.ListMachinesResponse] = self.listed_out
+        translators[there.ListMachinesResponse, pb.ListMachinesResponse] = self.listed_in
         for name, outward, inward in (
             ("CreateMachineRequest", self.one_out, self.one_in),
             ("CreateMachineResponse", self.one_out, self.one_in),
@@ -240,61 +244,61 @@ class Older:
         ):
             ours, theirs = getattr(pb, name), getattr(there, name, None)
             if theirs is not None:
-                found[ours, theirs] = _to(outward, theirs)
-                found[theirs, ours] = _to(inward, ours)
-        return found
+                translators[ours, theirs] = _to(outward, theirs)
+                translators[theirs, ours] = _to(inward, ours)
+        return translators
 
 
-def copy_connection(connection: Any, made: Any) -> None:
+def copy_connection(connection: Any, target: Any) -> None:
     """The fields of a volume's connection that every revision has."""
-    made.SetInParent()
-    made.driver, made.handle = connection.driver, connection.handle
-    made.attributes.update(connection.attributes)
-    made.secret_data.update(connection.secret_data)
+    target.SetInParent()
+    target.driver, target.handle = connection.driver, connection.handle
+    target.attributes.update(connection.attributes)
+    target.secret_data.update(connection.secret_data)
 
 
 def _to(translate: Any, to: type[Message]) -> Any:
     return lambda message, lose: translate(to, message, lose)
 
 
-def class_out(one: pb.MachineClass, to: type[Any], lose: Lose) -> list[Any]:
+def class_out(machine_class: pb.MachineClass, to: type[Any], lose: Lose) -> list[Any]:
     """
     A class with CPUs in thousandths and bytes of memory.
 
     :return: one, of the type ``to``; none for a class that has more than that.
     """
-    resources = dict(one.capabilities.resources)
+    resources = dict(machine_class.capabilities.resources)
     cpu, memory = resources.pop("cpu", 0), resources.pop("memory", 0)
     if resources:
-        lose(f"all resources of the class {one.name!r}")
+        lose(f"all resources of the class {machine_class.name!r}")
         return []
-    told = to(name=one.name)
-    told.capabilities.cpu_millis = min(cpu, _MOST_CPUS) * _MILLIS
-    told.capabilities.memory_bytes = max(0, memory)
-    return [told]
+    result = to(name=machine_class.name)
+    result.capabilities.cpu_millis = min(cpu, _MOST_CPUS) * _MILLIS
+    result.capabilities.memory_bytes = max(0, memory)
+    return [result]
 
 
-def class_in(one: Any, made: pb.MachineClassStatus) -> None:
+def class_in(machine_class: Any, target: pb.MachineClassStatus) -> None:
     """A part of a CPU counts as one, as in the value of a Kubernetes quantity."""
-    made.machine_class.name = one.name
-    resources = made.machine_class.capabilities.resources
-    resources["cpu"] = -(-one.capabilities.cpu_millis // _MILLIS)
-    resources["memory"] = min(one.capabilities.memory_bytes, _MOST_BYTES)
+    target.machine_class.name = machine_class.name
+    resources = target.machine_class.capabilities.resources
+    resources["cpu"] = -(-machine_class.capabilities.cpu_millis // _MILLIS)
+    resources["memory"] = min(machine_class.capabilities.memory_bytes, _MOST_BYTES)
 
 
 def _status_out(answer: pb.StatusResponse, lose: Lose) -> Message:
-    made = onmetal_pb2.StatusResponse()
-    for one in answer.machine_class_status:
-        for told in class_out(one.machine_class, onmetal_pb2.MachineClass, lose):
-            made.machine_class_status.add(quantity=one.quantity, machine_class=told)
-    return made
+    response = onmetal_pb2.StatusResponse()
+    for item in answer.machine_class_status:
+        for translated in class_out(item.machine_class, onmetal_pb2.MachineClass, lose):
+            response.machine_class_status.add(quantity=item.quantity, machine_class=translated)
+    return response
 
 
 def _status_in(answer: Any, lose: Lose) -> Message:
-    made = pb.StatusResponse()
-    for one in answer.machine_class_status:
-        class_in(one.machine_class, made.machine_class_status.add(quantity=one.quantity))
-    return made
+    response = pb.StatusResponse()
+    for item in answer.machine_class_status:
+        class_in(item.machine_class, response.machine_class_status.add(quantity=item.quantity))
+    return response
 
 
 IRONCORE_02 = make_revision(

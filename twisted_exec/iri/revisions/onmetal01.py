@@ -51,70 +51,72 @@ _NOTHING = ("ListVolumes", "ListNetworkInterfaces")
 class _Onmetal01(Older):
     """Machines as of v0.1."""
 
-    def _spec_out(self, spec: pb.MachineSpec, made: Any, lose: Lose) -> None:
-        made.SetInParent()
-        made.power = spec.power
-        setattr(made, "class", getattr(spec, "class"))
+    def _spec_out(self, spec: pb.MachineSpec, target: Any, lose: Lose) -> None:
+        target.SetInParent()
+        target.power = spec.power
+        setattr(target, "class", getattr(spec, "class"))
         if spec.ignition_data:
-            made.ignition.data = spec.ignition_data
+            target.ignition.data = spec.ignition_data
         image, disks = split_image(spec.volumes, lose)
         if image:
-            made.image.image = image
-        made.volumes.extend([self.volume_out(disk, lose) for disk in disks])
-        made.network_interfaces.extend([_nic_out(nic, lose) for nic in spec.network_interfaces])
+            target.image.image = image
+        target.volumes.extend([self.volume_out(disk, lose) for disk in disks])
+        target.network_interfaces.extend([_nic_out(nic, lose) for nic in spec.network_interfaces])
         if spec.guest_config.hostname:
             lose("a guest hostname")
 
-    def _spec_in(self, spec: Any, made: pb.MachineSpec) -> None:
-        made.SetInParent()
-        made.power = spec.power
-        setattr(made, "class", getattr(spec, "class"))
-        made.ignition_data = spec.ignition.data
+    def _spec_in(self, spec: Any, target: pb.MachineSpec) -> None:
+        target.SetInParent()
+        target.power = spec.power
+        setattr(target, "class", getattr(spec, "class"))
+        target.ignition_data = spec.ignition.data
         disks = [self.volume_in(disk) for disk in spec.volumes]
-        made.volumes.extend(join_image(spec.image.image, disks))
-        made.network_interfaces.extend([_nic_in(nic) for nic in spec.network_interfaces])
+        target.volumes.extend(join_image(spec.image.image, disks))
+        target.network_interfaces.extend([_nic_in(nic) for nic in spec.network_interfaces])
 
     def volume_out(self, volume: pb.Volume, lose: Lose) -> Any:
-        made = there.VolumeAttachment(name=volume.name, device=volume.device)
+        result = there.VolumeAttachment(name=volume.name, device=volume.device)
         if volume.HasField("local_disk"):
-            made.empty_disk.SetInParent()
-            made.empty_disk.size_bytes = max(0, volume.local_disk.size_bytes)
+            result.empty_disk.SetInParent()
+            result.empty_disk.size_bytes = max(0, volume.local_disk.size_bytes)
         if volume.HasField("connection"):
-            made.volume_id = volume.connection.handle
+            result.volume_id = volume.connection.handle
             if volume.connection != pb.VolumeConnection(handle=volume.connection.handle):
                 lose(f"a connection of the volume {volume.name!r}: only the id of an object there")
-        return made
+        return result
 
     def volume_in(self, volume: Any) -> pb.Volume:
-        made = pb.Volume(name=volume.name, device=volume.device)
+        result = pb.Volume(name=volume.name, device=volume.device)
         if volume.HasField("empty_disk"):
-            made.local_disk.SetInParent()
-            made.local_disk.size_bytes = min(volume.empty_disk.size_bytes, (1 << 63) - 1)
+            result.local_disk.SetInParent()
+            result.local_disk.size_bytes = min(volume.empty_disk.size_bytes, (1 << 63) - 1)
         if volume.volume_id:
-            made.connection.handle = volume.volume_id
-        return made
+            result.connection.handle = volume.volume_id
+        return result
 
     def nic_out(self, request: Any, lose: Lose) -> Message:
         """A request about a network interface of a machine."""
-        made = there.CreateNetworkInterfaceAttachmentRequest(machine_id=request.machine_id)
+        result = there.CreateNetworkInterfaceAttachmentRequest(machine_id=request.machine_id)
         if request.HasField("network_interface"):
-            made.network_interface.CopyFrom(_nic_out(request.network_interface, lose))
-        return made
+            result.network_interface.CopyFrom(_nic_out(request.network_interface, lose))
+        return result
 
     def nic_in(self, request: Any, lose: Lose) -> Message:
-        made = pb.AttachNetworkInterfaceRequest(machine_id=request.machine_id)
+        result = pb.AttachNetworkInterfaceRequest(machine_id=request.machine_id)
         if request.HasField("network_interface"):
-            made.network_interface.CopyFrom(_nic_in(request.network_interface))
-        return made
+            result.network_interface.CopyFrom(_nic_in(request.network_interface))
+        return result
 
     def translators(self) -> Translators:
         volume = there.CreateVolumeAttachmentRequest
         nic = there.CreateNetworkInterfaceAttachmentRequest
         return {
             **super().translators(),
-            (pb.AttachVolumeRequest, volume): lambda one, lose: self.disk_out(volume, one, lose),
-            (volume, pb.AttachVolumeRequest): lambda one, lose: self.disk_in(
-                pb.AttachVolumeRequest, one, lose
+            (pb.AttachVolumeRequest, volume): lambda message, lose: self.disk_out(
+                volume, message, lose
+            ),
+            (volume, pb.AttachVolumeRequest): lambda message, lose: self.disk_in(
+                pb.AttachVolumeRequest, message, lose
             ),
             (pb.AttachNetworkInterfaceRequest, nic): self.nic_out,
             (nic, pb.AttachNetworkInterfaceRequest): self.nic_in,
@@ -124,32 +126,32 @@ class _Onmetal01(Older):
 
 
 def _nic_out(nic: pb.NetworkInterface, lose: Lose) -> there.NetworkInterfaceAttachment:
-    known = nic.attributes.get(ID_ATTRIBUTE, "")
-    made = there.NetworkInterfaceAttachment(name=nic.name, network_interface_id=known)
-    if nic != _nic_in(made):
+    nic_id = nic.attributes.get(ID_ATTRIBUTE, "")
+    result = there.NetworkInterfaceAttachment(name=nic.name, network_interface_id=nic_id)
+    if nic != _nic_in(result):
         lose(f"the network interface {nic.name!r}: only the id of an object there")
-    return made
+    return result
 
 
 def _nic_in(nic: Any) -> pb.NetworkInterface:
-    made = pb.NetworkInterface(name=nic.name)
+    result = pb.NetworkInterface(name=nic.name)
     if nic.network_interface_id:
-        made.attributes[ID_ATTRIBUTE] = nic.network_interface_id
-    return made
+        result.attributes[ID_ATTRIBUTE] = nic.network_interface_id
+    return result
 
 
 def _classes_out(answer: pb.StatusResponse, lose: Lose) -> Message:
-    made = there.ListMachineClassesResponse()
-    for one in answer.machine_class_status:
-        made.machine_classes.extend(class_out(one.machine_class, there.MachineClass, lose))
-    return made
+    response = there.ListMachineClassesResponse()
+    for item in answer.machine_class_status:
+        response.machine_classes.extend(class_out(item.machine_class, there.MachineClass, lose))
+    return response
 
 
 def _classes_in(answer: Any, lose: Lose) -> Message:
-    made = pb.StatusResponse()
-    for one in answer.machine_classes:
-        class_in(one, made.machine_class_status.add(quantity=UNCOUNTED))
-    return made
+    response = pb.StatusResponse()
+    for item in answer.machine_classes:
+        class_in(item, response.machine_class_status.add(quantity=UNCOUNTED))
+    return response
 
 
 ONMETAL_01 = make_revision(

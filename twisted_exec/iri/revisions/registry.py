@@ -39,7 +39,7 @@ __all__ = [
 IRONCORE = make_revision("ironcore", pb.DESCRIPTOR.services_by_name["MachineRuntime"])
 
 REVISIONS: Mapping[str, Revision] = {
-    one.name: one for one in (IRONCORE, IRONCORE_02, ONMETAL, ONMETAL_01, SPHERIC)
+    revision.name: revision for revision in (IRONCORE, IRONCORE_02, ONMETAL, ONMETAL_01, SPHERIC)
 }
 
 _CONSOLE = console_pb2.DESCRIPTOR.services_by_name["Console"]

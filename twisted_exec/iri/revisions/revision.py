@@ -161,29 +161,29 @@ def make_revision(
     for wire in declared.methods:
         if wire.name in nothing:
             continue
-        meant = inside.methods_by_name[(methods or {}).get(wire.name, wire.name)]
+        inner = inside.methods_by_name[(methods or {}).get(wire.name, wire.name)]
         request, response = _message(wire.input_type), _message(wire.output_type)
-        inner_request, inner_response = _message(meant.input_type), _message(meant.output_type)
-        attribute = attribute_of(meant.name)
-        found = translators or {}
+        inner_request, inner_response = _message(inner.input_type), _message(inner.output_type)
+        attribute = attribute_of(inner.name)
+        between = translators or {}
         calls[attribute] = Call(
             revision=name,
             path=f"/{service}/{wire.name}",
             attribute=attribute,
             request=request,
             response=response,
-            request_out=_between(inner_request, request, found),
-            request_in=_between(request, inner_request, found),
-            response_out=_between(inner_response, response, found),
-            response_in=_between(response, inner_response, found),
+            request_out=_between(inner_request, request, between),
+            request_in=_between(request, inner_request, between),
+            response_out=_between(inner_response, response, between),
+            response_in=_between(response, inner_response, between),
         )
     return Revision(name, service, calls, [f"/{service}/{method}" for method in nothing])
 
 
-def _between(here: type[Message], there: type[Message], found: Translators) -> Translator:
-    return same if here is there else found[here, there]
+def _between(here: type[Message], there: type[Message], translators: Translators) -> Translator:
+    return same if here is there else translators[here, there]
 
 
 def _message(descriptor: Any) -> type[Message]:
-    found: type[Message] = message_factory.GetMessageClass(descriptor)
-    return found
+    message_class: type[Message] = message_factory.GetMessageClass(descriptor)
+    return message_class

@@ -80,120 +80,120 @@ RENAMED: Mapping[str, str] = {
 
 
 def _instance_out(machine: pb.Machine, lose: Lose) -> there.Instance:
-    made = there.Instance()
+    result = there.Instance()
     if machine.HasField("metadata"):
-        made.metadata.CopyFrom(machine.metadata)
+        result.metadata.CopyFrom(machine.metadata)
     if machine.HasField("spec"):
-        _spec_out(machine.spec, made.spec, lose)
+        _spec_out(machine.spec, result.spec, lose)
     if machine.HasField("status"):
-        _status_out(machine.status, made.status)
-    return made
+        _status_out(machine.status, result.status)
+    return result
 
 
 def _instance_in(instance: there.Instance) -> pb.Machine:
-    made = pb.Machine()
+    result = pb.Machine()
     if instance.HasField("metadata"):
-        made.metadata.CopyFrom(instance.metadata)
+        result.metadata.CopyFrom(instance.metadata)
     if instance.HasField("spec"):
-        _spec_in(instance.spec, made.spec)
+        _spec_in(instance.spec, result.spec)
     if instance.HasField("status"):
-        _status_in(instance.status, made.status)
-    return made
+        _status_in(instance.status, result.status)
+    return result
 
 
-def _spec_out(spec: pb.MachineSpec, made: Any, lose: Lose) -> None:
-    made.SetInParent()
-    made.power = spec.power
-    made.type = getattr(spec, "class")
-    made.ignition_data = spec.ignition_data
+def _spec_out(spec: pb.MachineSpec, target: Any, lose: Lose) -> None:
+    target.SetInParent()
+    target.power = spec.power
+    target.type = getattr(spec, "class")
+    target.ignition_data = spec.ignition_data
     image, disks = split_image(spec.volumes, lose)
     if image:
-        made.image.image = image
-    made.disks.extend([_disk_out(disk, lose) for disk in disks])
-    made.network_interfaces.extend([_nic_out(one, lose) for one in spec.network_interfaces])
+        target.image.image = image
+    target.disks.extend([_disk_out(disk, lose) for disk in disks])
+    target.network_interfaces.extend([_nic_out(nic, lose) for nic in spec.network_interfaces])
     if spec.guest_config.hostname:
         lose("a guest hostname")
 
 
-def _spec_in(spec: Any, made: pb.MachineSpec) -> None:
-    made.SetInParent()
-    made.power = spec.power
-    setattr(made, "class", spec.type)
-    made.ignition_data = spec.ignition_data
-    made.volumes.extend(join_image(spec.image.image, [_disk_in(disk) for disk in spec.disks]))
-    made.network_interfaces.extend([_nic_in(one) for one in spec.network_interfaces])
+def _spec_in(spec: Any, target: pb.MachineSpec) -> None:
+    target.SetInParent()
+    target.power = spec.power
+    setattr(target, "class", spec.type)
+    target.ignition_data = spec.ignition_data
+    target.volumes.extend(join_image(spec.image.image, [_disk_in(disk) for disk in spec.disks]))
+    target.network_interfaces.extend([_nic_in(nic) for nic in spec.network_interfaces])
 
 
-def _status_out(status: pb.MachineStatus, made: Any) -> None:
-    made.SetInParent()
-    made.observed_generation = status.observed_generation
-    made.state = _STATES.get(status.state, status.state)
-    made.image_ref = status.image_ref
+def _status_out(status: pb.MachineStatus, target: Any) -> None:
+    target.SetInParent()
+    target.observed_generation = status.observed_generation
+    target.state = _STATES.get(status.state, status.state)
+    target.image_ref = status.image_ref
     for disk in status.volumes:
         if disk.name != IMAGE_DISK:
-            made.disks.add(name=disk.name, state=disk.state)
+            target.disks.add(name=disk.name, state=disk.state)
     for nic in status.network_interfaces:
-        made.network_interfaces.add(name=nic.name, handle=nic.handle, state=nic.state)
+        target.network_interfaces.add(name=nic.name, handle=nic.handle, state=nic.state)
 
 
-def _status_in(status: Any, made: pb.MachineStatus) -> None:
-    made.SetInParent()
-    made.observed_generation = status.observed_generation
-    made.state = status.state
-    made.image_ref = status.image_ref
+def _status_in(status: Any, target: pb.MachineStatus) -> None:
+    target.SetInParent()
+    target.observed_generation = status.observed_generation
+    target.state = status.state
+    target.image_ref = status.image_ref
     for disk in status.disks:
-        made.volumes.add(name=disk.name, state=disk.state)
+        target.volumes.add(name=disk.name, state=disk.state)
     for nic in status.network_interfaces:
-        made.network_interfaces.add(name=nic.name, handle=nic.handle, state=nic.state)
+        target.network_interfaces.add(name=nic.name, handle=nic.handle, state=nic.state)
 
 
 def _disk_out(volume: pb.Volume, lose: Lose) -> there.Disk:
-    made = there.Disk(name=volume.name, device=volume.device)
+    result = there.Disk(name=volume.name, device=volume.device)
     if volume.HasField("local_disk"):
-        made.empty_disk.SetInParent()
-        made.empty_disk.size_bytes = volume.local_disk.size_bytes
+        result.empty_disk.SetInParent()
+        result.empty_disk.size_bytes = volume.local_disk.size_bytes
     if volume.HasField("connection"):
         if volume.connection.encryption_data:
             lose("how a volume is encrypted")
-        copy_connection(volume.connection, made.connection)
-    return made
+        copy_connection(volume.connection, result.connection)
+    return result
 
 
 def _disk_in(disk: there.Disk) -> pb.Volume:
-    made = pb.Volume(name=disk.name, device=disk.device)
+    result = pb.Volume(name=disk.name, device=disk.device)
     if disk.HasField("empty_disk"):
-        made.local_disk.SetInParent()
-        made.local_disk.size_bytes = disk.empty_disk.size_bytes
+        result.local_disk.SetInParent()
+        result.local_disk.size_bytes = disk.empty_disk.size_bytes
     if disk.HasField("connection"):
-        copy_connection(disk.connection, made.connection)
-    return made
+        copy_connection(disk.connection, result.connection)
+    return result
 
 
 def _nic_out(nic: pb.NetworkInterface, lose: Lose) -> there.NetworkInterface:
-    made = there.NetworkInterface(name=nic.name, ips=nic.ips)
-    made.subnet_metadata.network_uid = nic.network_id
+    result = there.NetworkInterface(name=nic.name, ips=nic.ips)
+    result.subnet_metadata.network_uid = nic.network_id
     for attribute, value in nic.attributes.items():
         if attribute in SUBNET_ATTRIBUTES:
-            setattr(made.subnet_metadata, SUBNET_ATTRIBUTES[attribute], value)
+            setattr(result.subnet_metadata, SUBNET_ATTRIBUTES[attribute], value)
         elif attribute == CIDRS_ATTRIBUTE:
-            made.subnet_cidrs.extend(value.split(","))
+            result.subnet_cidrs.extend(value.split(","))
         else:
             lose(f"the attribute {attribute!r} of the network interface {nic.name!r}")
-    return made
+    return result
 
 
 def _nic_in(nic: there.NetworkInterface) -> pb.NetworkInterface:
     subnet = nic.subnet_metadata
-    made = pb.NetworkInterface(name=nic.name, ips=nic.ips, network_id=subnet.network_uid)
+    result = pb.NetworkInterface(name=nic.name, ips=nic.ips, network_id=subnet.network_uid)
     for attribute, field in SUBNET_ATTRIBUTES.items():
         value = getattr(subnet, field)
         if value:
-            made.attributes[attribute] = value
+            result.attributes[attribute] = value
     if nic.subnet_cidrs:
         if any("," in cidr for cidr in nic.subnet_cidrs):
             raise BadRequest(f"a prefix of the network interface {nic.name!r} has a comma")
-        made.attributes[CIDRS_ATTRIBUTE] = ",".join(nic.subnet_cidrs)
-    return made
+        result.attributes[CIDRS_ATTRIBUTE] = ",".join(nic.subnet_cidrs)
+    return result
 
 
 # Requests and answers.
@@ -201,12 +201,14 @@ def _nic_in(nic: there.NetworkInterface) -> pb.NetworkInterface:
 
 def _listed_out(answer: pb.ListMachinesResponse, lose: Lose) -> Message:
     return there.ListInstancesResponse(
-        instances=[_instance_out(one, lose) for one in answer.machines]
+        instances=[_instance_out(machine, lose) for machine in answer.machines]
     )
 
 
 def _listed_in(answer: there.ListInstancesResponse, lose: Lose) -> Message:
-    return pb.ListMachinesResponse(machines=[_instance_in(one) for one in answer.instances])
+    return pb.ListMachinesResponse(
+        machines=[_instance_in(instance) for instance in answer.instances]
+    )
 
 
 def _one_out(to: type[Message]) -> Any:
@@ -230,53 +232,53 @@ def _one_in(to: type[Message]) -> Any:
 
 
 def _attach_disk_out(request: pb.AttachVolumeRequest, lose: Lose) -> Message:
-    made = there.AttachDiskRequest(instance_id=request.machine_id)
+    result = there.AttachDiskRequest(instance_id=request.machine_id)
     if request.HasField("volume"):
         if request.volume.local_disk.image.image:
             lose(f"an image of the disk {request.volume.name!r} of a machine that exists")
-        made.disk.CopyFrom(_disk_out(request.volume, lose))
-    return made
+        result.disk.CopyFrom(_disk_out(request.volume, lose))
+    return result
 
 
 def _attach_disk_in(request: there.AttachDiskRequest, lose: Lose) -> Message:
-    made = pb.AttachVolumeRequest(machine_id=request.instance_id)
+    result = pb.AttachVolumeRequest(machine_id=request.instance_id)
     if request.HasField("disk"):
-        made.volume.CopyFrom(_disk_in(request.disk))
-    return made
+        result.volume.CopyFrom(_disk_in(request.disk))
+    return result
 
 
 def _attach_nic_out(request: pb.AttachNetworkInterfaceRequest, lose: Lose) -> Message:
-    made = there.AttachNetworkInterfaceRequest(instance_id=request.machine_id)
+    result = there.AttachNetworkInterfaceRequest(instance_id=request.machine_id)
     if request.HasField("network_interface"):
-        made.network_interface.CopyFrom(_nic_out(request.network_interface, lose))
-    return made
+        result.network_interface.CopyFrom(_nic_out(request.network_interface, lose))
+    return result
 
 
 def _attach_nic_in(request: there.AttachNetworkInterfaceRequest, lose: Lose) -> Message:
-    made = pb.AttachNetworkInterfaceRequest(machine_id=request.instance_id)
+    result = pb.AttachNetworkInterfaceRequest(machine_id=request.instance_id)
     if request.HasField("network_interface"):
-        made.network_interface.CopyFrom(_nic_in(request.network_interface))
-    return made
+        result.network_interface.CopyFrom(_nic_in(request.network_interface))
+    return result
 
 
 def _quantities_out(answer: pb.StatusResponse, lose: Lose) -> Message:
-    made = there.StatusResponse()
-    for resources in (made.capacity, made.allocatable):
+    response = there.StatusResponse()
+    for resources in (response.capacity, response.allocatable):
         resources.SetInParent()
-        for one in answer.machine_class_status:
-            resources.instance_quantities[one.machine_class.name] = one.quantity
-    return made
+        for item in answer.machine_class_status:
+            resources.instance_quantities[item.machine_class.name] = item.quantity
+    return response
 
 
 def _quantities_in(answer: there.StatusResponse, lose: Lose) -> Message:
-    made = pb.StatusResponse()
+    response = pb.StatusResponse()
     for name, quantity in sorted(answer.capacity.instance_quantities.items()):
-        made.machine_class_status.add(quantity=quantity).machine_class.name = name
-    return made
+        response.machine_class_status.add(quantity=quantity).machine_class.name = name
+    return response
 
 
 def _translators() -> Translators:
-    found: dict[tuple[type[Message], type[Message]], Any] = {
+    translators: dict[tuple[type[Message], type[Message]], Any] = {
         (pb.ListMachinesResponse, there.ListInstancesResponse): _listed_out,
         (there.ListInstancesResponse, pb.ListMachinesResponse): _listed_in,
         (pb.AttachVolumeRequest, there.AttachDiskRequest): _attach_disk_out,
@@ -288,11 +290,11 @@ def _translators() -> Translators:
     }
     for kind in ("Request", "Response"):
         ours, theirs = getattr(pb, f"CreateMachine{kind}"), getattr(there, f"CreateInstance{kind}")
-        found[ours, theirs], found[theirs, ours] = _one_out(theirs), _one_in(ours)
+        translators[ours, theirs], translators[theirs, ours] = _one_out(theirs), _one_in(ours)
     for name, inside in RENAMED.items():
         ours, theirs = getattr(pb, inside), getattr(there, name)
-        found[ours, theirs], found[theirs, ours] = renamed(theirs), renamed(ours)
-    return found
+        translators[ours, theirs], translators[theirs, ours] = renamed(theirs), renamed(ours)
+    return translators
 
 
 SPHERIC = make_revision(

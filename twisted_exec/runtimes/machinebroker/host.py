@@ -88,7 +88,7 @@ class BrokerHost(Starting):
     :raises TargetError: the IRI target cannot be used as given.
     """
 
-    told = "machine broker"
+    label = "machine broker"
     _log = Logger()
 
     def __init__(

@@ -193,7 +193,7 @@ class EtcdClient:
         metadata = self.metadata(method)
         if self._callers.free:
             begin = partial(_made, method, stub, raw, share, metadata)
-            return self._callers.call(link, begin, lambda told: told)
+            return self._callers.call(link, begin, lambda answer: answer)
         future = stub.future(raw, timeout=share, metadata=metadata)
         return grpc_calls.call(link, self._reactor, future, partial(_read, method), _outcome)
 
@@ -211,22 +211,22 @@ class EtcdClient:
         """
         if self._is_closed:  # or who asks again would open another one, that nobody closes
             raise EtcdError(grpc.StatusCode.CANCELLED, "the client is closed")
-        shown = self._files.get() if self._files is not None else None
-        if shown is not self._shown:
-            links, self._links, self._shown = self._links, {}, shown
+        files = self._files.get() if self._files is not None else None
+        if files is not self._shown:
+            links, self._links, self._shown = self._links, {}, files
             for link in links.values():
                 link.retire()
-        found = self._links.get(endpoint)
-        if found is None:
-            found = self._links[endpoint] = Link(self._channel(endpoint, shown))
-            self._open.add(found)
-        return found
+        current = self._links.get(endpoint)
+        if current is None:
+            current = self._links[endpoint] = Link(self._channel(endpoint, files))
+            self._open.add(current)
+        return current
 
-    def _channel(self, endpoint: Endpoint, shown: Any) -> Any:
+    def _channel(self, endpoint: Endpoint, files: Any) -> Any:
         address = f"dns:///{endpoint}"
-        if shown is None:
+        if files is None:
             return grpc.insecure_channel(address, options=_OPTIONS)
-        ca, certificate, key = shown
+        ca, certificate, key = files
         credentials = grpc.ssl_channel_credentials(ca, key or None, certificate or None)
         return grpc.secure_channel(address, credentials, options=_OPTIONS)
 
@@ -257,8 +257,8 @@ class EtcdClient:
         await waiting
 
     def _logged_in(self, outcome: Any) -> None:
-        told, self._logging_in = self._logging_in, []
-        for waiting in told:
+        waiting_calls, self._logging_in = self._logging_in, []
+        for waiting in waiting_calls:
             if not waiting.called:
                 waiting.callback(outcome)
 

@@ -28,14 +28,14 @@ class EtcdError(Exception):
     A call failed.
 
     :param code: gRPC's.
-    :param told: by etcd or grpcio, on one line.
+    :param message: from etcd or grpcio, on one line.
     :ivar undone: it has certainly not been done.
     """
 
-    def __init__(self, code: grpc.StatusCode, told: str) -> None:
-        super().__init__(f"{told or code.name}")
-        self.code, self.told = code, told
-        self.undone = code not in _UNKNOWN or told.startswith(_NOT_SENT)
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(f"{message or code.name}")
+        self.code, self.message = code, message
+        self.undone = code not in _UNKNOWN or message.startswith(_NOT_SENT)
 
     @property
     def elsewhere(self) -> bool:
@@ -45,31 +45,31 @@ class EtcdError(Exception):
     @property
     def is_full(self) -> bool:
         """Its quota is used up: nothing is written before an operator has made room."""
-        return "database space exceeded" in self.told
+        return "database space exceeded" in self.message
 
     @property
     def is_token(self) -> bool:
         """The token is none any more, or is of before the last change of users."""
         return (
             self.code is grpc.StatusCode.UNAUTHENTICATED
-            or "revision of auth store is old" in self.told
-            or "user name is empty" in self.told
+            or "revision of auth store is old" in self.message
+            or "user name is empty" in self.message
         )
 
     @property
     def is_compacted(self) -> bool:
         """The revision asked for has been forgotten."""
-        return self.code is grpc.StatusCode.OUT_OF_RANGE and "compacted" in self.told
+        return self.code is grpc.StatusCode.OUT_OF_RANGE and "compacted" in self.message
 
     @property
     def is_too_large(self) -> bool:
         """A question is larger than etcd takes, or an answer larger than we do."""
-        return self.code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in self.told
+        return self.code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in self.message
 
     @property
     def is_refusal(self) -> bool:
         """Trying again never helps before somebody has changed something."""
-        return self.code in _REFUSED or any(words in self.told for words in _REFUSALS)
+        return self.code in _REFUSED or any(words in self.message for words in _REFUSALS)
 
 
 _REFUSED = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
@@ -102,13 +102,13 @@ def error_of(call: Any) -> EtcdError:
 
 def refused(error: EtcdError, target: EtcdTarget) -> str:
     """Why a store can never be had like this, and what would help."""
-    told = f"etcd at {target}: {error}"
+    message = f"etcd at {target}: {error}"
     if error.code is grpc.StatusCode.PERMISSION_DENIED:
         who = ascii(target.user) if target.user else "the common name of cert="
-        told += f": grant {who} readwrite on what begins with {target.prefix}/"
-    elif "user name is empty" in error.told:
-        told += ": give user= and password-file=, or cert= and key="
-    return told
+        message += f": grant {who} readwrite on what begins with {target.prefix}/"
+    elif "user name is empty" in error.message:
+        message += ": give user= and password-file=, or cert= and key="
+    return message
 
 
 def hint(why: str, target: EtcdTarget) -> str:
@@ -139,7 +139,7 @@ def write_refusal(error: EtcdError) -> APIError:
             retry_after_seconds=_RETRY_SECONDS,
         )
     # etcd's words; and, for what is much larger, grpc's.
-    if "request is too large" in error.told or error.is_too_large:
+    if "request is too large" in error.message or error.is_too_large:
         return RequestEntityTooLarge(
             "the object is larger than the store takes (etcd's --max-request-bytes)"
         )
@@ -155,6 +155,6 @@ def _words(error: EtcdError) -> str:
             "etcd is full (alarm NOSPACE): compact and defragment it, then disarm the alarm, or "
             "raise its quota"
         )
-    if error.told.startswith("etcdserver: "):
-        return error.told
+    if error.message.startswith("etcdserver: "):
+        return error.message
     return "etcd cannot be reached"

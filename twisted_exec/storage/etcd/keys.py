@@ -117,12 +117,12 @@ def value_of(obj: Object) -> str:
     """What is kept of an object: its JSON without a resourceVersion, with its names first."""
     head: Object = {key: obj[key] for key in ("apiVersion", "kind") if key in obj}
     head["metadata"] = without_version(obj)["metadata"]
-    return json_text(head | {key: told for key, told in obj.items() if key not in head})
+    return json_text(head | {key: value for key, value in obj.items() if key not in head})
 
 
 def without_version(obj: Object) -> Object:
     """An object less its resourceVersion."""
-    metadata = {key: told for key, told in obj["metadata"].items() if key != "resourceVersion"}
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
     return {**obj, "metadata": metadata}
 
 
@@ -163,8 +163,8 @@ def read_marker(key: bytes, value: bytes) -> str:
     :raises StorageError: it is not ours, or is of a newer program.
     """
     try:
-        told: Any = json.loads(value)
-        program, form, write = told["program"], told["format"], told["write"]
+        document: Any = json.loads(value)
+        program, form, write = document["program"], document["format"], document["write"]
     except (ValueError, KeyError, TypeError, RecursionError):
         program, form, write = "", 0, ""
     if program != PROGRAM or type(form) is not int or not isinstance(write, str):
@@ -180,9 +180,9 @@ def read_marker(key: bytes, value: bytes) -> str:
     return write
 
 
-def is_marker_of(write: str, found: pb.KeyValue) -> bool:
+def is_marker_of(write: str, pair: pb.KeyValue) -> bool:
     """Whether the marker is that of a write."""
     try:
-        return read_marker(found.key, found.value) == write
+        return read_marker(pair.key, pair.value) == write
     except StorageError:
         return False

@@ -43,13 +43,13 @@ async def claim(client: EtcdClient, keys: Keys, value: bytes) -> Marker:
     :raises EtcdError: etcd does not answer.
     """
     for _ in range(2):
-        found = await _marker(client, keys)
+        marker = await _marker(client, keys)
         # Whoever makes it writes nothing before: so what is there already is not ours.
-        foreign = None if found is not None else await _any_key(client, keys)
+        foreign = None if marker is not None else await _any_key(client, keys)
         if foreign is not None:
-            found = await _marker(client, keys)
-        if found is not None:
-            return found
+            marker = await _marker(client, keys)
+        if marker is not None:
+            return marker
         if foreign is not None:
             raise ForeignKey(
                 f"etcd's keys below {shown(keys.prefix.encode())} are another program's (such as "
@@ -66,16 +66,16 @@ async def _marker(client: EtcdClient, keys: Keys) -> Marker | None:
     answer = await client.read(RANGE, pb.RangeRequest(key=keys.marker))
     if not answer.kvs:
         return None
-    (found,) = answer.kvs
-    write = read_marker(keys.marker, found.value)
-    return Marker(answer.header.revision, found.mod_revision, found.create_revision, write)
+    (pair,) = answer.kvs
+    write = read_marker(keys.marker, pair.value)
+    return Marker(answer.header.revision, pair.mod_revision, pair.create_revision, write)
 
 
 async def _any_key(client: EtcdClient, keys: Keys) -> bytes | None:
     # The store's own two are none: a turn of compaction may outlive all the rest.
     request = pb.RangeRequest(key=keys.first, range_end=keys.end, limit=3, keys_only=True)
     answer = await client.read(RANGE, request)
-    return next((bytes(found.key) for found in answer.kvs if not keys.is_own(found.key)), None)
+    return next((bytes(pair.key) for pair in answer.kvs if not keys.is_own(pair.key)), None)
 
 
 async def _check_outside(client: EtcdClient, keys: Keys) -> None:
@@ -84,12 +84,12 @@ async def _check_outside(client: EtcdClient, keys: Keys) -> None:
     while outer:
         marker = Keys(outer).marker
         try:
-            found = await client.read(RANGE, pb.RangeRequest(key=marker, keys_only=True))
+            answer = await client.read(RANGE, pb.RangeRequest(key=marker, keys_only=True))
         except EtcdError as error:
             if not error.is_refusal:
                 raise
             return  # whose keys these are is nothing that this user may know
-        if found.kvs:
+        if answer.kvs:
             raise ForeignKey(
                 f"prefix={keys.prefix} is within {outer}, which is a store already: choose "
                 "another prefix="
@@ -121,18 +121,18 @@ async def list_all(
                 raise
             limit = max(1, limit // 4)
             continue
-        for found in page.kvs:
-            if keys.is_own(found.key):
+        for pair in page.kvs:
+            if keys.is_own(pair.key):
                 continue
             try:
-                place, obj = keys.read(found.key, found.value, found.mod_revision)
+                place, obj = keys.read(pair.key, pair.value, pair.mod_revision)
             except ForeignKey as problem:
                 if complain is None:
                     raise
                 complain(problem)
                 continue
             objects.append((place.table, obj))
-            latest = max(latest, found.mod_revision)
+            latest = max(latest, pair.mod_revision)
         if not page.more or not page.kvs:
             return objects, latest
         start = page.kvs[-1].key + b"\0"

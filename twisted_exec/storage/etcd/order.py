@@ -92,12 +92,12 @@ class Order:
         self._count = count()
         self._complained = ""
 
-    def begin(self, seen: int, marker: str) -> None:
+    def begin(self, shown_revision: int, marker: str) -> None:
         """The history is now as it was then; what waits is told if that is enough."""
         self.forget()
-        self.seen, self.marker = seen, marker
+        self.seen, self.marker = shown_revision, marker
         for after, (write, revision) in list(self._early.items()):
-            if revision <= seen:
+            if revision <= shown_revision:
                 del self._early[after]
                 self._settle(write, self.as_shown(write, revision))
         self._wake()
@@ -168,20 +168,22 @@ class Order:
         return waiting
 
     def _show_some(self) -> None:
-        self._turn, told = None, 0
+        self._turn, count = None, 0
         while self._revisions:
             revision = self._revisions.popleft()
-            told += self._show_revision(revision)
+            count += self._show_revision(revision)
             if revision.dealt_with is not None:
                 revision.dealt_with()
             self._show_early()
-            if told >= _TURN_TELLS and self._revisions:
+            if count >= _TURN_TELLS and self._revisions:
                 self._turn = self._clock.callLater(0, self._show_some)
                 return
 
     def _show_revision(self, revision: _Revision) -> int:
-        marker = next((one for one in revision.events if one.kv.key == self._keys.marker), None)
-        others = [one for one in revision.events if not self._keys.is_own(one.kv.key)]
+        marker = next(
+            (event for event in revision.events if event.kv.key == self._keys.marker), None
+        )
+        others = [event for event in revision.events if not self._keys.is_own(event.kv.key)]
         if marker is None:
             return self._show_foreign(revision.number, others) if others else 0
         if revision.number <= self.seen:
@@ -197,9 +199,9 @@ class Order:
         write = self._writes.get(name)
         if write is not None:
             return self._show_own(write, revision.number)
-        told = self._show_others(others, revision.number)
+        count = self._show_others(others, revision.number)
         self._advance(revision.number, name)
-        return told
+        return count
 
     def _show_foreign(self, revision: int, events: Sequence[pb.Event]) -> int:
         """Somebody changed our keys by other means."""
@@ -209,10 +211,10 @@ class Order:
         return self._show_others(events, revision)
 
     def _show_others(self, events: Sequence[pb.Event], revision: int) -> int:
-        told = 0
+        count = 0
         for place, event in self._read(events, revision):
-            told += self._history.apply(place.table, event)
-        return told
+            count += self._history.apply(place.table, event)
+        return count
 
     def _read(self, events: Sequence[pb.Event], revision: int) -> Iterator[tuple[Place, Event]]:
         for event in events:
@@ -238,8 +240,8 @@ class Order:
             self._log.error("the store leaves this out: {problem}", problem=problem)
 
     def _show_early(self) -> None:
-        while (found := self._early.pop(self.seen, None)) is not None:
-            write, revision = found
+        while (early := self._early.pop(self.seen, None)) is not None:
+            write, revision = early
             if not write.done.called:
                 self._show_own(write, revision)
 
@@ -247,10 +249,10 @@ class Order:
         obj = self.as_shown(write, revision)
         previous = self._history.at(write.place.table, write.place.key)
         event = Event(write.change, obj, previous, revision)
-        told = self._history.apply(write.place.table, event)
+        changes = self._history.apply(write.place.table, event)
         self._advance(revision, write.write)
         self._settle(write, obj)
-        return told
+        return changes
 
     def as_shown(self, write: Write, revision: int) -> Object:
         """The object of a write that was made."""

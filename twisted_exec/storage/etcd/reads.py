@@ -76,13 +76,13 @@ class Reads:
     async def _reach(self, reads: _Reads) -> None:
         """One question for all of these; the next one may be asked while they wait to be shown."""
         order = self._following.order
-        shown = order.seen
+        revision = order.seen
         answer = await self._client.read(RANGE, pb.RangeRequest(key=self._marker))
         marker = answer.kvs[0] if answer.kvs else pb.KeyValue()
         latest = marker.mod_revision
         # The same revision may be another write's, of servers that wrote after etcd was put back.
         another = latest == order.seen and not is_marker_of(order.marker, marker)
-        if latest < shown or another:
+        if latest < revision or another:
             self._following.doubt("etcd was put back to an earlier state")
             raise EtcdError(UNAVAILABLE, "etcdserver: was put back to an earlier state")
         reached = order.reached(latest)

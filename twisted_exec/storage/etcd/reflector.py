@@ -136,17 +136,17 @@ class Following:
     async def _keep_up(self) -> None:
         self._client.load()
         retry_seconds = _FIRST_RETRY_SECONDS
-        known = False
+        is_known = False
         while True:
             began = self._reactor.seconds()
             try:
-                if not known or not await self._goes_on():
-                    known = False
+                if not is_known or not await self._goes_on():
+                    is_known = False
                     await self._list()
-                    known = True
+                    is_known = True
                 await self._follow()
             except (Compacted, _Doubt) as problem:
-                known = False
+                is_known = False
                 if str(problem):
                     self._log.warn("the store is listed again: {problem}", problem=problem)
             except EtcdError as error:
@@ -165,21 +165,21 @@ class Following:
 
     async def _goes_on(self) -> bool:
         """Whether etcd still has the history that is known here, and where that ends."""
-        seen, marker, key = self.order.seen, self.order.marker, self._keys.marker
+        revision, marker, key = self.order.seen, self.order.marker, self._keys.marker
         now = await self._client.read(RANGE, pb.RangeRequest(key=key))
-        if not now.kvs or now.kvs[0].mod_revision < seen:
+        if not now.kvs or now.kvs[0].mod_revision < revision:
             self._log.error("etcd was put back to an earlier state: the store is listed again")
             return False
-        if now.kvs[0].mod_revision > seen:
+        if now.kvs[0].mod_revision > revision:
             try:
-                now = await self._client.read(RANGE, pb.RangeRequest(key=key, revision=seen))
+                now = await self._client.read(RANGE, pb.RangeRequest(key=key, revision=revision))
             except EtcdError as error:
                 if error.is_compacted:
                     return False
                 raise
         then = now.kvs[0] if now.kvs else pb.KeyValue()
-        if then.mod_revision == seen and read_marker(key, then.value) == marker:
-            self._followed_from = seen + 1
+        if then.mod_revision == revision and read_marker(key, then.value) == marker:
+            self._followed_from = revision + 1
             return True
         self._log.error("etcd has another history than before: the store is listed again")
         return False

@@ -67,10 +67,10 @@ class EtcdStorage(HistoryStorage):
 
     def _begin_anew(self) -> None:
         self._history = History(*self._remembered)
-        told = (self._history, self._reactor)
-        self._following = Following(self._client, self._keys, *told)
-        self._reads = Reads(self._client, self._keys.marker, self._following, *told)
-        self._writes = Writes(self._client, self._keys, self._following, self._reads, *told)
+        sources = (self._history, self._reactor)
+        self._following = Following(self._client, self._keys, *sources)
+        self._reads = Reads(self._client, self._keys.marker, self._following, *sources)
+        self._writes = Writes(self._client, self._keys, self._following, self._reads, *sources)
 
     @property
     def trouble(self) -> str:

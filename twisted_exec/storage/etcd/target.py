@@ -74,44 +74,44 @@ def parse_target(text: str) -> EtcdTarget:
     :raises ValueError: with one line that says what is wrong, and shows no secret.
     """
     urls, _, query = text.partition("?")
-    told = _told(query)
+    parameters = _told(query)
     secure, endpoints = _endpoints(urls)
-    compaction = told.get("compaction", "on")
+    compaction = parameters.get("compaction", "on")
     if compaction not in ("on", "off"):
         raise ValueError("compaction= is on, or off when another program sees to it")
     target = EtcdTarget(
         endpoints,
         secure,
-        told.get("prefix", PREFIX),
-        ca=_path(told, "ca"),
-        certificate=_path(told, "cert"),
-        key=_path(told, "key"),
-        user=told.get("user", ""),
-        password_file=_path(told, "password-file"),
+        parameters.get("prefix", PREFIX),
+        ca=_path(parameters, "ca"),
+        certificate=_path(parameters, "cert"),
+        key=_path(parameters, "key"),
+        user=parameters.get("user", ""),
+        password_file=_path(parameters, "password-file"),
         compaction_seconds=COMPACTION_SECONDS if compaction == "on" else 0.0,
     )
-    _check(target, told.get("insecure", "false"))
+    _check(target, parameters.get("insecure", "false"))
     return target
 
 
-def _path(told: dict[str, str], name: str) -> str:
+def _path(parameters: dict[str, str], name: str) -> str:
     # Absolute: a daemon's working directory is another one.
-    return os.path.abspath(told[name]) if name in told else ""
+    return os.path.abspath(parameters[name]) if name in parameters else ""
 
 
 def _told(query: str) -> dict[str, str]:
     pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=50)
-    told = dict(pairs)
+    parameters = dict(pairs)
     for name, value in pairs:
         if name not in _KNOWN:
-            known = ", ".join(f"{one}=" for one in _KNOWN)
-            raise ValueError(f"{_shown(name)}= is nothing that etcd: knows: {known}")
+            known_names = ", ".join(f"{name}=" for name in _KNOWN)
+            raise ValueError(f"{_shown(name)}= is nothing that etcd: knows: {known_names}")
         if not value:
             raise ValueError(f"{name}= has no value")
-    if len(told) != len(pairs):
-        twice = next(name for name in told if [one for one, _ in pairs].count(name) > 1)
+    if len(parameters) != len(pairs):
+        twice = next(name for name in parameters if [key for key, _ in pairs].count(name) > 1)
         raise ValueError(f"{twice}= is given twice")
-    return told
+    return parameters
 
 
 def _endpoints(urls: str) -> tuple[bool, tuple[Endpoint, ...]]:
@@ -122,14 +122,14 @@ def _endpoints(urls: str) -> tuple[bool, tuple[Endpoint, ...]]:
         raise ValueError(f"these are more than {_MOST_ENDPOINTS} endpoints")
     # A scheme that is left out is the one before.
     scheme = "https"
-    found: list[Endpoint] = []
+    endpoints: list[Endpoint] = []
     for part in parts:
         url = _split(part if "://" in part else f"{scheme}://{part}")
-        if found and url.scheme != scheme:
+        if endpoints and url.scheme != scheme:
             raise ValueError("endpoints are all https, or all http")
         scheme = url.scheme
-        found.append(Endpoint(url.hostname or "", url.port or _PORT))
-    return scheme == "https", tuple(found)
+        endpoints.append(Endpoint(url.hostname or "", url.port or _PORT))
+    return scheme == "https", tuple(endpoints)
 
 
 def _split(text: str) -> SplitResult:
@@ -138,10 +138,10 @@ def _split(text: str) -> SplitResult:
     """
     try:
         url = urlsplit(text)
-        known = url.scheme in ("https", "http") and url.hostname and url.port != 0
+        is_valid = url.scheme in ("https", "http") and url.hostname and url.port != 0
     except ValueError:
-        known = False
-    if not known:
+        is_valid = False
+    if not is_valid:
         raise ValueError("an endpoint of etcd is https://HOST:PORT")
     if "@" in url.netloc:
         raise ValueError("etcd's user and password are given as user= and password-file=")
@@ -159,18 +159,18 @@ def _check(target: EtcdTarget, insecure: str) -> None:
             "and ._~- between its slashes"
         )
     if bool(target.certificate) != bool(target.key):
-        missing, given = ("key", "cert") if target.certificate else ("cert", "key")
-        raise ValueError(f"{missing}= is missing: it belongs to {given}=")
+        missing, present = ("key", "cert") if target.certificate else ("cert", "key")
+        raise ValueError(f"{missing}= is missing: it belongs to {present}=")
     if bool(target.user) != bool(target.password_file):
-        missing, given = ("password-file", "user") if target.user else ("user", "password-file")
-        raise ValueError(f"{missing}= is missing: it belongs to {given}=")
+        missing, present = ("password-file", "user") if target.user else ("user", "password-file")
+        raise ValueError(f"{missing}= is missing: it belongs to {present}=")
     if target.secure:
         if not target.ca:
             raise ValueError("ca= is missing: the authority that signed etcd's certificate (PEM)")
         return
     if target.ca or target.certificate:
         raise ValueError("ca=, cert= and key= are for https endpoints")
-    open_hosts = [one.host for one in target.endpoints if not _is_loopback(one.host)]
+    open_hosts = [endpoint.host for endpoint in target.endpoints if not _is_loopback(endpoint.host)]
     if open_hosts and insecure != "true":
         raise ValueError(
             f"http to {_shown(open_hosts[0])} would be open for all to read and change: use https, "

@@ -41,11 +41,11 @@ class Writes:
         keys: Keys,
         following: Following,
         reads: Reads,
-        shown: History,
+        history: History,
         reactor: Any,
     ) -> None:
         self._client, self._keys, self._reactor = client, keys, reactor
-        self._following, self._reads, self._history = following, reads, shown
+        self._following, self._reads, self._history = following, reads, history
         self._order = following.order
         self._busy: set[Deferred[Any]] = set()
 
@@ -71,8 +71,8 @@ class Writes:
             return
         # What is waited for must not be timed out itself.
         waiting: Deferred[None] = Deferred()
-        made = defer.DeferredList(list(self._busy))
-        made.addCallback(lambda _: waiting.callback(None) if not waiting.called else None)
+        all_done = defer.DeferredList(list(self._busy))
+        all_done.addCallback(lambda _: waiting.callback(None) if not waiting.called else None)
         waiting.addTimeout(_STOP_SECONDS, self._reactor)
         await waiting.addErrback(_if_too_late)
 
@@ -97,15 +97,15 @@ class Writes:
         if doing.called:
             return doing
         self._busy.add(doing)
-        told: Deferred[Any] = Deferred(lambda _: doing.cancel())
+        outcome_deferred: Deferred[Any] = Deferred(lambda _: doing.cancel())
 
         def done(outcome: Any) -> None:
             self._busy.discard(doing)
-            if not told.called:
-                told.callback(outcome)
+            if not outcome_deferred.called:
+                outcome_deferred.callback(outcome)
 
         doing.addBoth(done)
-        return told
+        return outcome_deferred
 
     async def _write(self, change: str, resource: Resource, obj: Object) -> Object:
         await self._following.until_following()
@@ -177,8 +177,8 @@ class Writes:
         self._order.confirmed(write, answer.header.revision, after)
         if not write.done.called:
             # It is made; only who watches here has to wait.
-            made = self._order.as_shown(write, answer.header.revision)
-            write.done.addTimeout(CATCH_UP_SECONDS, self._reactor, lambda *_: made)
+            obj = self._order.as_shown(write, answer.header.revision)
+            write.done.addTimeout(CATCH_UP_SECONDS, self._reactor, lambda *_: obj)
 
     def _dismiss(self, write: Write, refusal: APIError) -> None:
         """It failed; but the watch may have told that it was made."""
@@ -192,15 +192,15 @@ class Writes:
 
         :raises APIError: says which.
         """
-        markers, found = (each.response_range.kvs for each in answer.responses)
+        markers, pairs = (each.response_range.kvs for each in answer.responses)
         if not markers or markers[0].create_revision != self._following.created:
             self._following.doubt("etcd's keys were replaced")
             raise ServiceUnavailable("the store was replaced just now", retry_after_seconds=1)
         if write.change == ADDED:
-            history.check_absent(resource, write.obj, found)
+            history.check_absent(resource, write.obj, pairs)
             raise InternalError("etcd refused to make what is not there")
         history.check_current(
-            resource, write.obj, write.obj["metadata"]["uid"] if found else None, ""
+            resource, write.obj, write.obj["metadata"]["uid"] if pairs else None, ""
         )
         raise AssertionError("no version is empty")
 

@@ -103,8 +103,8 @@ class _Stream:
     transport: ConsoleServer
     full = False
 
-    def __init__(self, asked: StreamOptions, over: Callable[[Any], None]) -> None:
-        self._asked, self._over = asked, over
+    def __init__(self, options: StreamOptions, over: Callable[[Any], None]) -> None:
+        self._asked, self._over = options, over
         self._is_up = False
 
     def attached(self, transport: IAttachmentTransport) -> None:
@@ -189,12 +189,12 @@ class ExecStream(_Stream):
         reactor: Any,
         container: Container,
         command: Sequence[str],
-        asked: StreamOptions,
+        options: StreamOptions,
         over: Callable[[Any], None],
     ) -> None:
-        super().__init__(asked, over)
+        super().__init__(options, over)
         self._reactor, self._container, self._command = reactor, container, command
-        self.process = LocalProcess(self, tty=asked.tty)
+        self.process = LocalProcess(self, tty=options.tty)
 
     def begin(self) -> None:
         takes = self._asked.takes_input
@@ -219,9 +219,9 @@ class AttachStream(_Stream):
     """The container's own command; it goes on when the client leaves."""
 
     def __init__(
-        self, main: MainProcess, asked: StreamOptions, over: Callable[[Any], None]
+        self, main: MainProcess, options: StreamOptions, over: Callable[[Any], None]
     ) -> None:
-        super().__init__(asked, over)
+        super().__init__(options, over)
         self._main, self.process = main, main.process
 
     def begin(self) -> None:

@@ -68,12 +68,14 @@ class LocalProcess(ProcessProtocol):
         """
         program = shutil.which(command[0]) if command and command[0] else None
         if program is None:
-            told = f"exec: {command[0]!r}: executable file not found" if command else "no command"
-            self._end(Ending(INTERNAL, f"error executing command in container: {told}"))
+            message = (
+                f"exec: {command[0]!r}: executable file not found" if command else "no command"
+            )
+            self._end(Ending(INTERNAL, f"error executing command in container: {message}"))
             return
         surroundings = {**os.environ, "TERM": "xterm", **environment}
         # A group of its own, to be ended whole; a terminal's process has one by itself.
-        leading = [] if self._tty else [found for found in [shutil.which("setsid")] if found]
+        leading = [] if self._tty else [path for path in [shutil.which("setsid")] if path]
         words = [*leading, program, *command[1:]]
         reactor.spawnProcess(
             self, words[0], words, env=surroundings, path=directory, usePTY=self._tty

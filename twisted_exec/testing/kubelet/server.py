@@ -196,8 +196,8 @@ class _Resource(Dispatcher):
     async def dispatch(self, request: Request) -> None:
         """Answer; errors are plain text, as a kubelet's are."""
         headers = header_pairs(request.requestHeaders)
-        told = tuple((name.decode(), value.decode("latin-1")) for name, value in headers)
-        self._kubelet.seen.append(Seen(request.method.decode(), request.uri.decode(), told))
+        pairs = tuple((name.decode(), value.decode("latin-1")) for name, value in headers)
+        self._kubelet.seen.append(Seen(request.method.decode(), request.uri.decode(), pairs))
         try:
             self._authenticate(request)
             await self._routes.dispatch(request)
@@ -220,36 +220,36 @@ class _Resource(Dispatcher):
 
     # What is asked for.
 
-    def _pod(self, names: Mapping[str, str], told: str) -> dict[str, Container]:
-        found = self._kubelet.pods.get((names["namespace"], names["pod"]))
-        if found is None:
-            raise _missing(told)
-        return found
+    def _pod(self, names: Mapping[str, str], message: str) -> dict[str, Container]:
+        pod = self._kubelet.pods.get((names["namespace"], names["pod"]))
+        if pod is None:
+            raise _missing(message)
+        return pod
 
     def _container(self, names: Mapping[str, str]) -> Container:
-        found = self._pod(names, "pod does not exist").get(names["container"])
-        if found is None:
+        container = self._pod(names, "pod does not exist").get(names["container"])
+        if container is None:
             raise _missing(f"container not found ({names['container']!r})")
-        return found
+        return container
 
     async def _healthz(self, request: Request, names: Mapping[str, str]) -> None:
         respond_text(request, 200, "ok")
 
     async def _exec(self, request: Request, names: Mapping[str, str]) -> None:
-        asked = _asked(request)
+        options = _asked(request)
         container = self._container(names)
         command = [word.decode("utf-8", "surrogateescape") for word in _all(request, b"command")]
         over = self._kubelet.streams.discard
-        stream = ExecStream(self._kubelet.reactor, container, command, asked, over)
+        stream = ExecStream(self._kubelet.reactor, container, command, options, over)
         self._serve(request, stream)
         self._kubelet.remember(stream.process)
 
     async def _attach(self, request: Request, names: Mapping[str, str]) -> None:
-        asked = _asked(request)
+        options = _asked(request)
         container = self._container(names)
         if container.main is None:
             raise InternalError(f"container {names['container']!r} runs nothing to attach to")
-        self._serve(request, AttachStream(container.main, asked, self._kubelet.streams.discard))
+        self._serve(request, AttachStream(container.main, options, self._kubelet.streams.discard))
 
     def _serve(self, request: Request, stream: ExecStream | AttachStream) -> None:
         self._kubelet.streams.add(stream)
@@ -276,8 +276,8 @@ class _Resource(Dispatcher):
         if ending.ok:
             respond(request, 200, output, "application/json")  # whatever it printed, as there
             return
-        told = ending.message or f"command {command[0]!r} exited with {ending.exit_code}"
-        raise InternalError(f"{told}: {output.decode('utf-8', 'replace')}")
+        message = ending.message or f"command {command[0]!r} exited with {ending.exit_code}"
+        raise InternalError(f"{message}: {output.decode('utf-8', 'replace')}")
 
     # Logs.
 

@@ -74,10 +74,10 @@ class _Pair:
     def _refused(self, failure: Failure) -> None:
         if self.way is None or self.way.left:
             return
-        told = f"failed to connect to localhost:{self.port}: {failure.getErrorMessage()}"
+        message = f"failed to connect to localhost:{self.port}: {failure.getErrorMessage()}"
         forwards = self.forwards
         forwards.fail(
-            self, f"error forwarding port {self.port} to pod {forwards.pod}, uid : {told}"
+            self, f"error forwarding port {self.port} to pod {forwards.pod}, uid : {message}"
         )
 
     def target_said(self, data: bytes) -> None:
@@ -159,8 +159,8 @@ class PortForwards:
 
     def _new_pair(self, request: str) -> _Pair:
         pair = self._pairs[request] = _Pair(self, request)
-        told = f"(request={request}) timed out waiting for streams"
-        pair.timer = self.reactor.callLater(_PAIR_SECONDS, self.fail, pair, told)
+        message = f"(request={request}) timed out waiting for streams"
+        pair.timer = self.reactor.callLater(_PAIR_SECONDS, self.fail, pair, message)
         return pair
 
     def _of_stream(self, event: DataReceived | StreamEnded | StreamReset) -> None:
@@ -243,9 +243,9 @@ class PortForwards:
 
 
 def _request(stream_id: int, kind: bytes, headers: Headers) -> str:
-    told = b"".join(values(headers, b"requestid")[:1])
-    if told:
-        return told.decode("ascii", "replace")
+    request_id = b"".join(values(headers, b"requestid")[:1])
+    if request_id:
+        return request_id.decode("ascii", "replace")
     return str(stream_id if kind == b"error" else stream_id - 2)  # as older clients have it
 
 

@@ -123,8 +123,8 @@ class Way:
             self.connecting.cancel()
 
 
-def port_of(told: bytes) -> int | None:
+def port_of(digits: bytes) -> int | None:
     """A port by its digits; ``None`` for what is none."""
-    if not told.isdigit() or len(told) > 5:
+    if not digits.isdigit() or len(digits) > 5:
         return None
-    return int(told) if 1 <= int(told) <= 0xFFFF else None
+    return int(digits) if 1 <= int(digits) <= 0xFFFF else None

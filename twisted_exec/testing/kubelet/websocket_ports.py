@@ -23,17 +23,17 @@ TUNNEL = "SPDY/3.1+portforward.k8s.io"
 OLD_PROTOCOLS = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io")
 
 
-def read_ports(told: Sequence[bytes]) -> list[int]:
+def read_ports(values: Sequence[bytes]) -> list[int]:
     """
     The ports of a WebSocket's query.
 
     :raises ValueError: there is none, or one is none.
     """
-    ports = [port_of(each) for one in told for each in one.split(b",")]
-    found = [port for port in ports if port is not None]
-    if not ports or len(found) != len(ports) or len(ports) > 100:
+    ports = [port_of(each) for value in values for each in value.split(b",")]
+    numbers = [port for port in ports if port is not None]
+    if not ports or len(numbers) != len(ports) or len(ports) > 100:
         raise ValueError('query parameter "port" must have one port or several')
-    return found
+    return numbers
 
 
 class _SocketPorts:
@@ -112,8 +112,8 @@ class _OldPort:
     def _refused(self, failure: Failure) -> None:
         if self.way.left:
             return
-        told = f"error forwarding port {self.port} to pod {self._ports.pod}, uid : "
-        self._ports.say(self._channel + 1, (told + failure.getErrorMessage()).encode())
+        prefix = f"error forwarding port {self.port} to pod {self._ports.pod}, uid : "
+        self._ports.say(self._channel + 1, (prefix + failure.getErrorMessage()).encode())
         self.target_lost()
 
     def target_said(self, data: bytes) -> None:
@@ -188,7 +188,7 @@ class OldPorts(_SocketPorts):
 
     def target_over(self) -> None:
         """The connection ends with the last of its ports."""
-        if len(self._ports) == len(self._numbers) and all(one.is_over for one in self._ports):
+        if len(self._ports) == len(self._numbers) and all(port.is_over for port in self._ports):
             self.close()
 
     def lost(self, reason: str) -> None:

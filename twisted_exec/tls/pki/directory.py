@@ -199,9 +199,9 @@ class PKI:
 
     def _write_all(self, *named: tuple[str, Issued], replace: bool) -> tuple[Pair, ...]:
         pairs = tuple(self.pair(name) for name, _issued in named)
-        taken = [pair.certificate for pair in pairs if pair.exists]
-        if taken and not replace:
-            raise TLSConfigError(f"{taken[0]!r} exists already: give --force to replace it")
+        existing = [pair.certificate for pair in pairs if pair.exists]
+        if existing and not replace:
+            raise TLSConfigError(f"{existing[0]!r} exists already: give --force to replace it")
         for pair, (_name, issued) in zip(pairs, named, strict=True):
             issued.write(pair.certificate, pair.key, replace=True)
         return pairs
@@ -215,7 +215,7 @@ def create_pki(directory: str, *, replace: bool = False, now: datetime | None = 
         false, or it cannot be private.
     """
     pki = PKI(private_directory(directory))
-    named = [(name, Authority.create(told, now=now)) for name, told in AUTHORITIES.items()]
+    named = [(name, Authority.create(title, now=now)) for name, title in AUTHORITIES.items()]
     issued = [(name, Issued(each.certificate_pem, each.key_pem)) for name, each in named]
     pki._write_all(*issued, replace=replace)
     pki.make_account_key()

@@ -36,9 +36,9 @@ def renew_authority(pki: PKI, name: str, now: datetime) -> None:
     """
     pair = pki.pair(name)
     before = [each for each in _bundle(pair) if each.not_valid_after_utc > now]
-    made = Authority.create(AUTHORITIES[name], now=now)
-    write_private(pair.key, made.key_pem)
-    write_private(pair.certificate, made.certificate_pem + pem.pem_of(before))
+    renewed = Authority.create(AUTHORITIES[name], now=now)
+    write_private(pair.key, renewed.key_pem)
+    write_private(pair.certificate, renewed.certificate_pem + pem.pem_of(before))
 
 
 def retire_authority(pki: PKI, name: str) -> bool:
@@ -102,8 +102,8 @@ def _again(
 
 
 def _names(certificate: x509.Certificate) -> list[str]:
-    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    return [str(each.value) for each in found.value]
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    return [str(each.value) for each in names.value]
 
 
 def _usages(certificate: x509.Certificate) -> list[x509.ObjectIdentifier]:
