@@ -1,59 +1,59 @@
 """
-All doors of twisted-exec, for applications that embed it.
+The interfaces of twisted-exec, for applications that embed it.
 
-Import from here what you implement or hold: the interfaces, and the facts that pass
-through them.  Nothing inside imports this module.  What implements each is in the
-room that is named.
+Import from here what you implement or hold: the interfaces and the values that their methods take.
+No other module of the project imports this one.
 
-========================  ======================================================
-door                      what is behind it
-========================  ======================================================
-:class:`IAPIServer`       ``apiserver.service.APIServer``
-:class:`IAdmission`       rules on single writes to the API server
-:class:`IMutatingAdmission`  the same, and changes what is written
-:class:`IOpeningAdmission`   rules on the streams of the API server
-:class:`IStorage`         ``storage.sqlite``, ``storage.etcd``, ``storage.memory``
-:class:`IPoollet`         ``poollet.service.Poollet``
-:class:`IMachineRuntime`  ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient``
-:class:`IMachineLogs`     what consoles printed; the same two provide it
-:class:`IDriverMaker`     reads a class of the configuration: ``runtimes.drivers``
-:class:`IMachineDriver`   a class of machines: ``runtimes.pty``, ``runtimes.qemu``
-:class:`IHardware`        besides it: machines with disks and cards: ``runtimes.qemu``
-:class:`IRestarting`      besides it: whether a machine is started again: ``runtimes.pty``
-:class:`IKeeping`         besides it: machines that outlive the runtime: ``runtimes.qemu``
-:class:`IConsole`         a machine's console line
-:class:`ILineTransport`   what a session calls on the line: ``console.session``
-:class:`IBreakable`       a console line that can send BREAK
-:class:`IRun`             a machine under power, and its line
-:class:`IShutdown`        besides it: a machine that can be asked to end itself
-:class:`IHotPlug`         besides it: whose disks can be changed while it is on
-:class:`IKept`            besides it: that can be left running
-:class:`IAttachment`      one user's end of a console
-:class:`IOperable`        the same with BREAK and roles: ``console.session.Viewer``
+=============================  ======================================================================
+interface                      implementation or purpose
+=============================  ======================================================================
+:class:`IAPIServer`            ``apiserver.service.APIServer``
+:class:`IAdmission`            validates single writes to the API server
+:class:`IMutatingAdmission`    changes or validates single writes
+:class:`IOpeningAdmission`     validates the streams of the API server
+:class:`IStorage`              ``storage.sqlite``, ``storage.etcd``, ``storage.memory``
+:class:`IPoollet`              ``poollet.service.Poollet``
+:class:`IMachineRuntime`       ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient``
+:class:`IMachineLogs`          console output, stored by the same two
+:class:`IDriverMaker`          reads one machine class of the configuration: ``runtimes.drivers``
+:class:`IMachineDriver`        runs the machines of one class: ``runtimes.pty``, ``runtimes.qemu``
+:class:`IHardware`             a driver whose machines have disks and network interfaces: ``runtimes.qemu``
+:class:`IRestarting`           a driver that may restart machines: ``runtimes.pty``
+:class:`IKeeping`              a driver whose machines outlive the runtime: ``runtimes.qemu``
+:class:`IConsole`              a machine's console line
+:class:`ILineTransport`        the transport of a line, as ``console.session`` uses it
+:class:`IBreakable`            a console line that can send BREAK
+:class:`IRun`                  a machine that is powered on, and its line
+:class:`IShutdown`             a run that can ask its machine to shut down
+:class:`IHotPlug`              a run whose disks can be changed while it is on
+:class:`IKept`                 a run that can be left to itself when the runtime stops
+:class:`IAttachment`           one user's end of a console
+:class:`IOperable`             an attachment with BREAK and roles: ``console.viewer.Viewer``
 :class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
-:class:`IStreamLocator`   where a proxy's stream goes next
-:class:`ISessionReviewer`  decides again about open sessions, for ``streaming.sessions.guard``
-:class:`IKubeClient`      ``kube.client.KubeClient``, ``testing.cluster``
-:class:`ILeaves`          the leaf clusters of a node server: ``nodeserver.leaves``
-:class:`ILeaf`            one of them: ``nodeserver.leaf``
-:class:`IRootPods`        the Pods of the root on their Nodes: ``nodeserver.root_pods``
-:class:`ISpaceProvider`   makes control planes, and lists them: ``spacemanager.providers``
-:class:`IRotates`         besides it: that can give new credentials
-:class:`IKeptHere`        besides it: whose physical spaces are on the manager's host
-:class:`IProviders`       the providers of a space manager: ``spacemanager.providers_kept``
-:class:`IProviderView`    one of them, and what it told last: ``spacemanager.provider_view``
-:class:`ISpaces`          the Spaces that a manager keeps
-:class:`ISpaceClient`     API servers by the names of Spaces: ``spaces.client``
-:class:`ISpaceConnection`  one of them, for as long as it is there
-:class:`ISpaceListener`   who wants to know which there are
-:class:`ILeases`          one Lease: ``kube.election.ClientLeases``, ``apiserver.leading``
-:class:`ILeader`          acts while it leads: ``kube.leading.Leading``
-:class:`IAuthenticator`   who asks: ``auth.x509``, ``auth.tokens`` ...
-:class:`IAuthorizer`      may they: ``auth.rbac``, ``auth.delegated``
-:class:`IRulesAuthorizer`  the same by rules that it can tell: ``auth.rbac``
-:class:`IRuleSource`      where RBAC's rules come from
-:class:`IAuditSink`       ``observe.audit.JSONLinesAudit``
-========================  ======================================================
+:class:`IStreamLocator`        finds the next hop of a proxied stream
+:class:`ISessionReviewer`      decides again about open sessions, for ``streaming.sessions.guard``
+:class:`IKubeClient`           ``kube.client.KubeClient``, ``testing.cluster``
+:class:`ILeaves`               the leaf clusters of a node server: ``nodeserver.leaves``
+:class:`ILeaf`                 one leaf cluster: ``nodeserver.leaves.leaf``
+:class:`IRootPods`             the Pods that the root cluster bound to its Nodes: ``nodeserver.root_pods``
+:class:`ISpaceProvider`        creates and lists control planes: ``spacemanager.providers``
+:class:`IRotates`              a provider that can rotate credentials
+:class:`IKeptHere`             a provider whose physical spaces run on the manager's host
+:class:`IProviders`            the providers of a space manager: ``spacemanager.provider_views.registry``
+:class:`IProviderView`         one provider and its last report: ``spacemanager.provider_views.view``
+:class:`ISpaces`               the Spaces of a manager: ``spacemanager.spaces.loop``
+:class:`ISpaceClient`          API servers by the names of Spaces: ``spaces.client``
+:class:`ISpaceConnection`      one such server, as long as its Space exists
+:class:`ISpaceListener`        receives the Spaces that appear and disappear
+:class:`ILeases`               one Lease: ``kube.leader_election``, ``apiserver.controllers.leader_election``
+:class:`ILeader`               work of the elected replica: ``kube.leader_election.controllers``
+:class:`IAuthenticator`        finds the user of a request: ``auth.x509``, ``auth.tokens`` ...
+:class:`IAuthorizer`           decides about a request: ``auth.rbac``, ``auth.delegated``
+:class:`IRulesAuthorizer`      an authorizer that can list its rules: ``auth.rbac``
+:class:`IVisibility`           the objects of a list that a user may see
+:class:`IRuleSource`           the objects that RBAC's rules come from
+:class:`IAuditSink`            ``observe.audit.JSONLinesAudit``
+=============================  ======================================================================
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ from twisted_exec.auth.interfaces import (
     IAuthenticator,
     IAuthorizer,
     IRulesAuthorizer,
+    IVisibility,
     User,
 )
 from twisted_exec.auth.rbac.authorizer import IRuleSource
@@ -211,6 +212,7 @@ __all__ = [
     "ISpaces",
     "IStorage",
     "IStreamLocator",
+    "IVisibility",
     "IWatch",
     "LeafNode",
     "LeafPod",

@@ -20,7 +20,7 @@ from twisted_exec.api.times import timestamp
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.testing.kubelet.server import Container, Kubelet
+from twisted_exec.testing.kubelet import Container, Kubelet
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.server import ServerTLS
 
