@@ -81,7 +81,7 @@ class MachinesCase(TestCase):
 
     def pids(self) -> list[int]:
         mark = self.mark()
-        return [pid for pid, (_, found) in self.table.look_now().items() if found.startswith(mark)]
+        return [pid for pid, (_, found) in self.table.scan_now().items() if found.startswith(mark)]
 
     async def start(self, *options: str) -> tuple[Program, IRIClient]:
         program = twistd(

@@ -509,7 +509,7 @@ class RuntimeTests(CommonRows, ProgramCase):
                 {listen: "tcp:0"},
                 "tcp:0: without a certificate consoles are served on loopback only",
             ),
-            ({listen: "tcp:0", **tls}, "tcp:0: which address others reach must be told"),
+            ({listen: "tcp:0", **tls}, "tcp:0: a server on all addresses needs a base URL"),
             ({listen: ANY_PORT, **tls, "tls-private-key-file": None}, "--tls-cert-file and --tls-"),
             (
                 {listen: ANY_PORT, **tls, "tls-cert-file": NOWHERE},

@@ -88,7 +88,7 @@ class RuntimeCase(TestCase):
 
     def alive(self) -> list[int]:
         """Processes that any machine of this test started."""
-        found = self.table.look_now()
+        found = self.table.scan_now()
         return [pid for pid, (_, mark) in found.items() if mark.startswith(f"{self.mark}/")]
 
     def started_at(self, pid: int) -> int:

@@ -56,7 +56,7 @@ class ParseTests(SynchronousTestCase):
     def test_example(self) -> None:
         """The example in the documentation is a valid file."""
         text = config.__doc__ or ""
-        example = text.partition("::\n")[2].partition("\nThe keys")[0]
+        example = text.partition("::\n")[2].partition("\nEach driver")[0]
         self.assertEqual([one.name for one in parse(yaml.safe_load(example))], ["shell", "vm"])
 
     def test_pty(self) -> None:
@@ -103,7 +103,7 @@ class ParseTests(SynchronousTestCase):
     def test_refusals(self) -> None:
         """What cannot be meant is refused, with its place."""
         for changes, said in (
-            ({"name": "No Name"}, "no name for a class"),
+            ({"name": "No Name"}, "not a valid name of a class"),
             ({"driver": "xen"}, "there is no driver 'xen'; there are: "),
             ({"command": "sh -i"}, "command must be a list"),
             ({"command": []}, "command must be a list of strings"),
@@ -115,8 +115,8 @@ class ParseTests(SynchronousTestCase):
             ({"environment": {"A B": "c"}}, "environment: 'A B'"),
             ({"environment": {"A": 1}}, "environment: 'A'"),
             ({"capabilities": {"cpu": 1}}, "capabilities.memory is missing"),
-            ({"capabilities": {"cpu": "500m", "memory": "1Gi"}}, "no positive whole number"),
-            ({"capabilities": {"cpu": 1, "memory": "much"}}, "'much' is no quantity"),
+            ({"capabilities": {"cpu": "500m", "memory": "1Gi"}}, "not a positive whole number"),
+            ({"capabilities": {"cpu": 1, "memory": "much"}}, "'much' is not a quantity"),
             ({"user": "a\0b"}, "user holds a NUL"),
         ):
             self.assertIn(said, self.refusal(**changes))

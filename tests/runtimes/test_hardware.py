@@ -128,7 +128,7 @@ class CreateTests(HardwareCase):
         runtime = await self.start(network="none")
         for spec, kind, said in (
             ({"volumes": [disk("a"), disk("a")]}, BadRequest, "more than once"),
-            ({"volumes": [disk("No Name")]}, BadRequest, "no name for a volume"),
+            ({"volumes": [disk("No Name")]}, BadRequest, "not a valid name of a volume"),
             ({"volumes": [disk(f"v{n}") for n in range(30)]}, BadRequest, "at most 24"),
             ({"volumes": [disk("a", 1, "../x.raw")]}, BadRequest, "directory of images"),
             (
@@ -218,7 +218,7 @@ class ChangeTests(HardwareCase):
         )
         for volume, said in (
             (disk("a", 1 << 20), "cannot become smaller"),
-            (disk("a", 2 << 20, "x.raw"), "another image"),
+            (disk("a", 2 << 20, "x.raw"), "the image of volume"),
         ):
             update = pb.UpdateVolumeRequest(machine_id=id, volume=volume)
             self.assertIn(said, await self.refusal(BadRequest, runtime.update_volume(update)))

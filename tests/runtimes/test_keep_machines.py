@@ -196,7 +196,7 @@ class KeptTests(KeptCase):
         changing.addErrback(lambda failure: None)
         await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
         await changing
-        runtime._note(record)
+        runtime._save(record)
         self.assertEqual(os.listdir(os.path.join(self.directory, "state", "machines")), [])
 
 

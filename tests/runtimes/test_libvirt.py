@@ -71,9 +71,9 @@ class ConfigureTests(SynchronousTestCase):
         """What cannot be meant is refused."""
         for keys, said in (
             ({}, "domains is missing"),
-            ({"domains": {"a": {"domain": "-c"}}}, "domains[a]: domain '-c' is no name"),
-            ({"domains": {"a": None, "b": {"domain": "a"}}}, "domain 'a' is there more than once"),
-            ({"domains": {"a": None}, "uri": "--help"}, "uri '--help' is none such as"),
+            ({"domains": {"a": {"domain": "-c"}}}, "domains[a]: domain '-c' is not a valid name"),
+            ({"domains": {"a": None, "b": {"domain": "a"}}}, "domain 'a' occurs more than once"),
+            ({"domains": {"a": None}, "uri": "--help"}, "uri '--help' is not of the form"),
             ({"domains": {"a": {"name": "b"}}}, "unknown key 'name'"),
         ):
             with self.assertRaises(ConfigError) as caught:

@@ -106,7 +106,7 @@ class EndTests(FamilyCase):
         self.shells[0].kill()
         self.shells[0].wait()
         self.assertEqual(await self.family(found).end(), [])
-        table = self.table.look_now()
+        table = self.table.scan_now()
         self.assertNotIn(found.session, [process.session for process, _ in table.values()])
 
     async def test_others_live(self) -> None:
@@ -163,7 +163,7 @@ class ReadTests(FamilyCase):
         clock = Clock()
         table = ProcessTable(clock, MARK)
         with capturedLogs() as events:
-            looking = table.look()
+            looking = table.scan()
             with no_descriptors():
                 clock.pump([1.0] * 3)
                 with self.assertRaises(OSError):
@@ -173,7 +173,7 @@ class ReadTests(FamilyCase):
             clock.advance(1)
             self.assertIn(os.getpid(), self.successResultOf(looking))
         told = [formatEvent(event) for event in events]
-        self.assertEqual(told, ["cannot look at processes: Too many open files"])
+        self.assertEqual(told, ["cannot scan processes: Too many open files"])
 
     def test_nobody(self) -> None:
         """No process, no leader."""

@@ -96,7 +96,7 @@ class TapTests(SynchronousTestCase):
             (["--config=", "--iri-listen=unix:///x"], "--config is missing"),
             ([self.least[0]], "--iri-listen is missing"),
             ([*self.least, "--tls-cert-file=/c"], "--tls-cert-file and --tls-private-key-file go"),
-            ([*self.least, "--base-url=host"], "is no URL"),
+            ([*self.least, "--base-url=host"], "is not a URL"),
             ([*self.least, "--iri-revision=v2"], "there are ironcore, ironcore-0.2, onmetal"),
             ([*self.least, "--drain-seconds=-1"], "--drain-seconds: '-1' is no number of seconds"),
             ([*self.least, "--drain-seconds=x"], "'x'"),

@@ -1,5 +1,5 @@
 """
-The configuration file of ``exec-runtime``: which classes this host offers.
+The configuration file of ``exec-runtime``: the machine classes of this host.
 
 ::
 
@@ -16,8 +16,8 @@ The configuration file of ``exec-runtime``: which classes this host offers.
       capabilities: {cpu: "1", memory: 128Mi}
       quantity: 10
 
-The keys of a driver are the driver's own (:mod:`.drivers`).  Everything is checked when it is
-read; whether the host *has* what a class needs is found out when the runtime starts.
+Each driver reads its own keys (:mod:`.drivers`).  Reading checks the whole file; whether the host *has*
+everything that a class needs is checked when the runtime starts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["ClassConfig", "ConfigError", "load", "parse"]
 
 @dataclass(frozen=True)
 class ClassConfig:
-    """One class; :meth:`build` makes it real."""
+    """The configuration of one class."""
 
     name: str
     resources: Mapping[str, int]
@@ -57,7 +57,7 @@ def load(path: str) -> list[ClassConfig]:
     """
     Read a file.
 
-    :raises ConfigError: it cannot be read, is not YAML, or says what cannot be meant.
+    :raises ConfigError: the file cannot be read, is not YAML, or has a wrong value.
     """
     return parse(read_yaml(path), path)
 
@@ -66,8 +66,8 @@ def parse(document: object, source: str = "configuration") -> list[ClassConfig]:
     """
     Read a document.
 
-    :param source: named in messages.
-    :raises ConfigError: it says what cannot be meant.
+    :param source: its name in messages.
+    :raises ConfigError: a value is wrong.
     """
     reader = Reader(document, source)
     entries = reader.take("classes", list)
@@ -75,10 +75,10 @@ def parse(document: object, source: str = "configuration") -> list[ClassConfig]:
     if not entries:
         raise ConfigError(f"{source}: classes is empty; a runtime needs one class or more")
     classes = [_class(entry, f"{source}: classes[{at}]") for at, entry in enumerate(entries)]
-    names = [one.name for one in classes]
+    names = [each.name for each in classes]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"{source}: class {name!r} is there more than once")
+            raise ConfigError(f"{source}: class {name!r} occurs more than once")
     return classes
 
 
@@ -86,7 +86,7 @@ def _class(entry: object, where: str) -> ClassConfig:
     reader = Reader(entry, where)
     name = reader.take("name", str)
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{where}: {name!r} is no name for a class (such as small-vm)")
+        raise ConfigError(f"{where}: {name!r} is not a valid name of a class, such as small-vm")
     reader.where, reader.name = f"{where} ({name})", name
     resources = _resources(reader)
     kind = reader.take("driver", str)
@@ -102,19 +102,19 @@ def _class(entry: object, where: str) -> ClassConfig:
 
 
 def _resources(reader: Reader) -> dict[str, int]:
-    """Capabilities in the units of the interface, which has whole numbers only."""
-    found = {}
+    """Read the capabilities, which are whole numbers in the runtime interface."""
+    resources = {}
     for name, text in reader.take("capabilities", dict, {}).items():
         try:
             exact = quantity.parse(text)
         except ValueError:
             raise reader.error(
-                f"capabilities.{name}: {text!r} is no quantity such as 1 or 512Mi"
+                f"capabilities.{name}: {text!r} is not a quantity such as 1 or 512Mi"
             ) from None
         if exact <= 0 or exact != int(exact) or exact >= 1 << 63:
-            raise reader.error(f"capabilities.{name}: {text!r} is no positive whole number")
-        found[str(name)] = int(exact)
+            raise reader.error(f"capabilities.{name}: {text!r} is not a positive whole number")
+        resources[str(name)] = int(exact)
     for name in ("cpu", "memory"):
-        if name not in found:
+        if name not in resources:
             raise reader.error(f"capabilities.{name} is missing: machine classes are matched by it")
-    return found
+    return resources

@@ -1,8 +1,8 @@
 """
-Volumes and network interfaces of machines, as the interface asks for them.
+Changes of volumes and network interfaces of machines.
 
-What a machine has is in its spec, and is made when the machine starts; a machine that is on is
-changed where its run can do that.  Whether a class can have any is the driver's to say.
+A change goes into the machine's spec, which takes effect at the next start; a machine that is on is changed
+immediately if its run supports that.  The driver decides which volumes and interfaces its classes support.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VOLUMES, _INTERFACES = "volumes", "network interfaces"
 
 
 class _Class(Protocol):
-    """What is asked of a class."""
+    """The part of a class that :class:`Hardware` needs."""
 
     @property
     def driver(self) -> IMachineDriver: ...
@@ -41,11 +41,11 @@ class _Class(Protocol):
 
 class Hardware:
     """
-    Checks and changes what machines have.
+    Checks and changes volumes and network interfaces.
 
-    :param offered: the classes by name; may change.
-    :param keepers: of the machines, by id; likewise.
-    :param changed: called with a machine whose spec is another now.
+    :param offered: the classes by name; the mapping may change.
+    :param keepers: the machines' supervisors by id; the mapping may change.
+    :param changed: called with a machine after a change of its spec.
     """
 
     def __init__(
@@ -59,22 +59,24 @@ class Hardware:
         self._changed = changed
         self._busy: set[str] = set()
 
-    def check(self, wanted: pb.Machine) -> None:
+    def check(self, machine: pb.Machine) -> None:
         """
-        :raises APIError: the machine has parts that its class cannot have.
+        Check the volumes and interfaces of a new machine.
+
+        :raises APIError: the class does not support one of them.
         """
-        name = str(getattr(wanted.spec, "class"))
+        name = str(getattr(machine.spec, "class"))
         if name not in self._offered:
-            return  # which is refused with what there is
-        _check_names("volume", wanted.spec.volumes)
-        _check_names("network interface", wanted.spec.network_interfaces)
-        for volume in wanted.spec.volumes:
+            return  # Machines.create refuses the unknown class
+        _check_names("volume", machine.spec.volumes)
+        _check_names("network interface", machine.spec.network_interfaces)
+        for volume in machine.spec.volumes:
             self._driver(name, _VOLUMES).check_volume(volume)
-        for interface in wanted.spec.network_interfaces:
+        for interface in machine.spec.network_interfaces:
             self._driver(name, _INTERFACES).check_network_interface(interface)
 
     def attach_volume(self, record: Record, volume: pb.Volume) -> Deferred[None]:
-        """Fires when the machine has it, or will have it at its next start."""
+        """:return: fires when the machine has the volume, or will have it at its next start."""
         self._driver(record.class_name, _VOLUMES).check_volume(volume)
         _check_new(record, "volume", record.spec.volumes, volume)
         done = self._plug(record, "attach_volume", volume)
@@ -83,25 +85,29 @@ class Hardware:
         )
 
     def detach_volume(self, record: Record, name: str) -> Deferred[None]:
-        """Fires when the machine has it no more, nor what was on it."""
-        known = _find(record, "volume", record.spec.volumes, name)
+        """:return: fires when the volume is detached and its data is deleted."""
+        volume = _find(record, "volume", record.spec.volumes, name)
         done = self._plug(record, "detach_volume", name)
-        return done.addCallback(lambda _: record.spec.volumes.remove(known)).addCallback(
+        return done.addCallback(lambda _: record.spec.volumes.remove(volume)).addCallback(
             lambda _: self._changed(record)
         )
 
     def update_volume(self, record: Record, volume: pb.Volume) -> Deferred[None]:
-        """Fires when it has its new size, or will have it at the machine's next start."""
-        known = _find(record, "volume", record.spec.volumes, volume.name)
+        """:return: fires when the volume has its new size, or will have it at the next start."""
+        current = _find(record, "volume", record.spec.volumes, volume.name)
         self._driver(record.class_name, _VOLUMES).check_volume(volume)
-        _check_growth(known, volume)
+        _check_growth(current, volume)
         done = self._plug(record, "resize_volume", volume)
-        return done.addCallback(lambda _: known.CopyFrom(volume)).addCallback(
+        return done.addCallback(lambda _: current.CopyFrom(volume)).addCallback(
             lambda _: self._changed(record)
         )
 
     def attach_interface(self, record: Record, interface: pb.NetworkInterface) -> None:
-        """The machine has it at its next start; :raises Conflict: it is on."""
+        """
+        Add an interface for the next start.
+
+        :raises Conflict: the machine is on.
+        """
         self._driver(record.class_name, _INTERFACES).check_network_interface(interface)
         _check_new(record, "network interface", record.spec.network_interfaces, interface)
         self._must_be_off(record, _INTERFACES)
@@ -109,28 +115,32 @@ class Hardware:
         self._changed(record)
 
     def detach_interface(self, record: Record, name: str) -> None:
-        """As :meth:`attach_interface`, the other way round."""
+        """
+        Remove an interface.
+
+        :raises Conflict: the machine is on.
+        """
         parts = record.spec.network_interfaces
-        known = _find(record, "network interface", parts, name)
+        interface = _find(record, "network interface", parts, name)
         self._must_be_off(record, _INTERFACES)
-        parts.remove(known)
+        parts.remove(interface)
         self._changed(record)
 
     def _driver(self, class_name: str, what: str) -> Any:
-        """:raises NotImplementedByBackend: machines of the class have none."""
+        """:raises NotImplementedByBackend: the class does not support volumes and interfaces."""
         driver = self._offered[class_name].driver
         if not IHardware.providedBy(driver):
             raise NotImplementedByBackend(f"machines of class {class_name!r} have no {what}")
         return driver
 
     def _plug(self, record: Record, change: str, what: Any) -> Deferred[None]:
-        """Change a machine that is on; one that is off has the change at its next start."""
+        """Change a machine that is on; a machine that is off changes at its next start."""
         if record.id in self._busy:
-            raise Conflict(f'the volumes of machine "{record.label}" are just being changed')
+            raise Conflict(f'the volumes of machine "{record.label}" are being changed: try again')
         keeper = self._keepers[record.id]
         run: Any = keeper.run
         if keeper.is_starting:
-            raise Conflict(f'machine "{record.label}" is just starting: try again')
+            raise Conflict(f'machine "{record.label}" is starting: try again')
         if run is None:
             return succeed(None)
         if not IHotPlug.providedBy(run):
@@ -157,13 +167,13 @@ def _check_names(kind: str, parts: Sequence[Any]) -> None:
         raise BadRequest(f"a machine has at most {_MAX_PARTS} {kind}s")
     for name in names:
         if not _NAME.fullmatch(name):
-            raise BadRequest(f"{name[:300]!r} is no name for a {kind}")
+            raise BadRequest(f"{name[:300]!r} is not a valid name of a {kind}")
         if names.count(name) > 1:
-            raise BadRequest(f"{kind} {name!r} is there more than once")
+            raise BadRequest(f"{kind} {name!r} occurs more than once")
 
 
 def _check_new(record: Record, kind: str, parts: Sequence[Any], part: Any) -> None:
-    if any(one.name == part.name for one in parts):
+    if any(each.name == part.name for each in parts):
         raise APIError(
             f'machine "{record.label}" has {kind} {part.name!r} already',
             code=409,
@@ -172,12 +182,12 @@ def _check_new(record: Record, kind: str, parts: Sequence[Any], part: Any) -> No
     _check_names(kind, [*parts, part])
 
 
-def _check_growth(known: pb.Volume, wanted: pb.Volume) -> None:
-    """A disk has its image for life, and never becomes smaller: its end may be in use."""
-    if wanted.local_disk.image != known.local_disk.image:
-        raise BadRequest(f"volume {known.name!r} is of another image, which cannot be changed")
-    if wanted.local_disk.size_bytes < known.local_disk.size_bytes:
-        raise BadRequest(f"volume {known.name!r} cannot become smaller")
+def _check_growth(current: pb.Volume, desired: pb.Volume) -> None:
+    """Refuse another image, and a smaller size: the guest may use the end of the disk."""
+    if desired.local_disk.image != current.local_disk.image:
+        raise BadRequest(f"the image of volume {current.name!r} cannot be changed")
+    if desired.local_disk.size_bytes < current.local_disk.size_bytes:
+        raise BadRequest(f"volume {current.name!r} cannot become smaller")
 
 
 def _find(record: Record, kind: str, parts: Sequence[Any], name: str) -> Any:

@@ -1,9 +1,8 @@
 """
-A whole runtime: machines, their consoles, and the interface that asks for them.
+A complete runtime: machines, stream server and runtime interface.
 
-The order of starting is the order of trust: first what an earlier runtime left is
-ended, then consoles can be opened, and last somebody may ask for machines.  Stopping goes the
-other way.
+The start ends leftovers of an earlier runtime first, then opens the stream server, and the runtime interface
+last, so no request meets an unprepared runtime.  The stop has the opposite order.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ STREAM_SOCKET = "stream.sock"
 @dataclass(frozen=True)
 class Settings:
     """
-    What a runtime is told.
+    Settings of a runtime.
 
     :param iri_target: where to serve the machine runtime interface.
-    :param streaming: where to serve consoles; an empty address is a UNIX
-        socket in a private directory.
+    :param streaming: where to serve consoles; an empty address means a UNIX socket in a private
+        directory.
     :param iri_tls: for a TCP target.
-    :param iri_revision: what ``machine.v1alpha1`` is to be, see
-        :mod:`twisted_exec.iri.revisions.registry`; spheric's service is beside it always.
-    :param allowed_uids: users besides root and our own that may use the UNIX sockets.
-    :param keep_machines: whether machines whose driver can do it outlive the runtime.
+    :param iri_revision: the revision of ``machine.v1alpha1``, see :mod:`twisted_exec.iri.revisions.registry`;
+        spheric's service is always served, too.
+    :param allowed_uids: users besides root and the runtime's own that may use the UNIX sockets.
+    :param keep_machines: let machines outlive the runtime if their driver supports it.
     """
 
     classes: Sequence[ClassConfig]
@@ -61,7 +60,7 @@ class Settings:
     keep_machines: bool = False
 
 
-# Its methods are those of ``runtime``, but for who starts and stops it.
+# Forwards all methods to ``runtime``; start and stop are those of Starting.
 _Runtime: Any = proxyForInterface(IMachineRuntime, "runtime")
 
 
@@ -71,11 +70,11 @@ class RuntimeHost(_Runtime, Starting):  # type: ignore[misc]
     Runs a runtime, and provides its :class:`~twisted_exec.iri.interfaces.IMachineRuntime`
     and :class:`~twisted_exec.iri.interfaces.IMachineLogs`.
 
-    :param checks: called when starting; what one raises keeps the runtime from it.
+    :param checks: called at the start, which fails if one raises.
     :ivar runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
     :ivar streams: serves the consoles.
-    :ivar iri: serves the interface; its ``target`` is where, once it is ready.
-    :raises TargetError: the IRI target cannot be used as given.
+    :ivar iri: serves the runtime interface; ``iri.target`` is its address, once it is ready.
+    :raises TargetError: the IRI target is not valid.
     """
 
     label = "machine runtime"
@@ -94,7 +93,7 @@ class RuntimeHost(_Runtime, Starting):  # type: ignore[misc]
         table = ProcessTable(reactor, MARK)
         cache = RequestCache(reactor)
         self.runtime = MachineRuntime(
-            [one.build(reactor, table) for one in settings.classes],
+            [each.build(reactor, table) for each in settings.classes],
             table,
             reactor,
             state_directory=settings.state_directory,
@@ -125,7 +124,7 @@ class RuntimeHost(_Runtime, Starting):  # type: ignore[misc]
         self.streams.health.add("iri", self._probe_iri)
 
     def log(self, request: console_pb2.LogRequest, **facts: str) -> Deferred[Any]:
-        """As :meth:`IMachineLogs.log`."""
+        """See :meth:`IMachineLogs.log`."""
         return self.runtime.log(request, **facts)
 
     async def start(self) -> None:
@@ -156,7 +155,7 @@ class RuntimeHost(_Runtime, Starting):  # type: ignore[misc]
     # Probes.
 
     def _probe_state(self) -> None:
-        """Without a place to write, machines that are left after a crash are not found."""
+        """Write a file: without records on disk, a crash would leave machines running."""
         path = os.path.join(self.settings.state_directory, "probe")
         with open(path, "w") as file:
             file.write("x")
@@ -164,7 +163,9 @@ class RuntimeHost(_Runtime, Starting):  # type: ignore[misc]
 
     def _probe_classes(self) -> None:
         if not self.runtime.offered:
-            raise ServiceUnavailable("no machine class can be offered")
+            raise ServiceUnavailable(
+                "no machine class is offered; the log says what each one lacks"
+            )
 
     def _probe_iri(self) -> Deferred[object]:
         return Deferred.fromCoroutine(probe_iri(self.iri.target, self._reactor))

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.streaming.interfaces import Ending, IConsole
 
@@ -29,6 +30,7 @@ __all__ = [
     "IMachineDriver",
     "IRestarting",
     "IRun",
+    "ISharedLineTransport",
     "IShutdown",
     "MachineFacts",
 ]
@@ -169,6 +171,18 @@ class IShutdown(Interface):
 
         :return: fires when the machine is off or the driver's time limit has passed.
         """
+
+
+class ISharedLineTransport(ILineTransport):
+    """
+    The transport of one connection of a line that is reopened after a loss.
+
+    It may also have ``window_changed(size)``, and must have ``send_break(milliseconds)`` if the line is
+    ``breakable``.  ``pauseProducing`` must work for every line, because the rate of reading is limited.
+    """
+
+    def abortConnection() -> None:
+        """Close immediately and discard pending input; called if ``loseConnection`` takes too long."""
 
 
 class IHotPlug(Interface):

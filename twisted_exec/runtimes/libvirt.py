@@ -1,5 +1,5 @@
 """
-Machines that are domains of a libvirt which is there already.
+The driver ``libvirt``: consoles and power of existing libvirt domains.
 
 ::
 
@@ -11,13 +11,13 @@ Machines that are domains of a libvirt which is there already.
         web-2: {domain: old-web-2}
       capabilities: {cpu: "1", memory: 1Gi}
 
-A Machine takes the domain that is listed under its name, as with other lines that exist already
-(:mod:`.lines`); libvirt says where its console is: a terminal or a UNIX socket of this host.  Power on
-starts a domain that is off.  Power off asks it to shut down, and destroys it (libvirt's word for
-switching off) when its time is over.  A Machine that is deleted leaves its domain as it is.
+A Machine gets the domain that is listed under its name (:mod:`.lines`).  libvirt reports where the console is:
+a terminal or a UNIX socket of this host.  Power on starts the domain if it is off.  Power off requests a shutdown,
+and destroys the domain (libvirt's word for switching off) after a time limit.  Deleting a Machine leaves its domain
+as it is.
 
-libvirt is asked by virsh, one process for each question: its Python bindings must be
-those of the very library, and block.
+The driver runs virsh for each request, because libvirt's Python bindings must match the library's version, and
+block.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Domain:
     """
     One domain.
 
-    :param domain: its name or UUID.
-    :param uri: of the libvirt that has it.
-    :param shutdown_seconds: how long it may take to shut down.
+    :param domain: name or UUID.
+    :param uri: libvirt's connection URI.
+    :param shutdown_seconds: time for a shutdown before the domain is destroyed.
     """
 
     domain: str
@@ -71,20 +71,20 @@ class Domain:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
     uri = reader.take("uri", str, "qemu:///system")
     seconds = reader.number("shutdown_seconds", 0, 3600, Domain.shutdown_seconds)
     domains: dict[str, Domain] = {}
-    for name, one in reader.mappings("domains").items():
-        domain = one.take("domain", str, name.rpartition("/")[2])
+    for name, domain_reader in reader.mappings("domains").items():
+        domain = domain_reader.take("domain", str, name.rpartition("/")[2])
         if not _PLAIN.fullmatch(domain):
-            raise one.error(f"domain {domain!r} is no name of a domain")
+            raise domain_reader.error(f"domain {domain!r} is not a valid name of a domain")
         if any(other.domain == domain for other in domains.values()):
-            raise one.error(f"domain {domain!r} is there more than once")
+            raise domain_reader.error(f"domain {domain!r} occurs more than once")
         domains[name] = Domain(domain, uri, seconds)
-        one.done()
+        domain_reader.done()
     if not _PLAIN.fullmatch(uri):
-        raise reader.error(f"uri {uri!r} is none such as qemu:///system")
+        raise reader.error(f"uri {uri!r} is not of the form qemu:///system")
     reader.quantity = len(domains)
     return lambda reactor, table: LibvirtDriver(domains, reactor, table)
 
@@ -121,25 +121,30 @@ class LibvirtDriver:
 
     async def ask(self, facts: MachineFacts, domain: Domain, command: str, *words: str) -> str:
         """
-        One command of virsh's about a domain; what it printed.
+        Run one command of virsh for a domain.
 
+        :return: its output.
         :raises ServiceUnavailable: it failed; the message is virsh's.
         """
-        asked = [PROGRAM, "-q", "-c", domain.uri, command, *words, "--domain", domain.domain]
+        argv = [PROGRAM, "-q", "-c", domain.uri, command, *words, "--domain", domain.domain]
         printed = await run_program(
-            self.reactor, asked, path=_PATH, marker=facts.marker, seconds=_ASK_SECONDS
+            self.reactor, argv, path=_PATH, marker=facts.marker, seconds=_ASK_SECONDS
         )
         return printed.decode("utf-8", "replace").strip()
 
 
 class DomainPower:
-    """The switch of one domain, as :class:`~.held.Power` asks."""
+    """The power of one domain; see :class:`~.held.Power`."""
 
     def __init__(self, driver: LibvirtDriver, facts: MachineFacts, domain: Domain) -> None:
         self._driver, self._facts, self._domain = driver, facts, domain
 
     async def on(self) -> None:
-        """:raises CannotStart: libvirt, or the domain, does not."""
+        """
+        Start or resume the domain.
+
+        :raises CannotStart: libvirt failed to do so.
+        """
         try:
             state = await self._ask("domstate")
             if state in _OFF:
@@ -151,12 +156,13 @@ class DomainPower:
             raise CannotStart("PowerFailed", problem.message) from None
 
     async def off(self) -> None:
-        """Ask it to shut down; destroy what is not off in time."""
+        """Shut the domain down; destroy it if that takes too long."""
         try:
             if not await self._shut_down():
                 await self._ask("destroy")
-                told = f"the domain did not shut down in {self._domain.shutdown_seconds:g} s"
-                self._facts.event("Warning", "SwitchedOff", f"{told}: it was destroyed")
+                seconds = self._domain.shutdown_seconds
+                message = f"the domain did not shut down in {seconds:g} s: it was destroyed"
+                self._facts.event("Warning", "SwitchedOff", message)
         except ServiceUnavailable as problem:
             self._facts.event("Warning", "PowerFailed", problem.message)
 
@@ -178,7 +184,7 @@ class DomainPower:
 
 @implementer(IStreamClientEndpoint)
 class DomainConsoleEndpoint:
-    """Opens the console of a domain, wherever libvirt put it this time."""
+    """Opens the console of a domain; libvirt assigns its terminal anew at each start."""
 
     def __init__(self, driver: LibvirtDriver, facts: MachineFacts, domain: Domain) -> None:
         self._driver, self._facts, self._domain = driver, facts, domain
@@ -196,18 +202,18 @@ class DomainConsoleEndpoint:
 
     def _endpoint(self, kind: str, path: str) -> IStreamClientEndpoint:
         if kind == "unix":
-            found: IStreamClientEndpoint = unix_client_endpoint(self._driver.reactor, path)
-            return found
+            endpoint: IStreamClientEndpoint = unix_client_endpoint(self._driver.reactor, path)
+            return endpoint
         return SerialEndpoint(self._driver.reactor, path, LineSettings(baud=115200), hangup=False)
 
 
 def console_source(text: str) -> tuple[str, str]:
     """
-    Where a domain's console is.
+    Find the console of a domain.
 
-    :param text: the domain's XML, while it runs.
+    :param text: the XML of the running domain.
     :return: ``pty`` or ``unix``, and a path.
-    :raises ServiceUnavailable: nowhere that can be reached.
+    :raises ServiceUnavailable: there is no console of these types.
     """
     try:
         devices = ElementTree.fromstring(text).find("devices")
@@ -219,5 +225,5 @@ def console_source(text: str) -> tuple[str, str]:
         if kind in ("pty", "unix") and path.startswith("/"):
             return kind, path
     raise ServiceUnavailable(
-        "the domain has no console that can be reached: give it <console type='pty'/>"
+        "the domain has no console of type pty or unix: add <console type='pty'/>"
     )

@@ -1,9 +1,8 @@
 """
-What the runtime knows of its machines: records, without processes or I/O.
+The records of a runtime's machines, sans I/O.
 
-Machines are known by an id that is chosen here, and made at most once for the UID of the
-API object that asks for them.  What labels and annotations mean to the poollet is its own
-business; they are kept and given back.  The exception is the label with the UID.
+The runtime chooses the ids of machines, and creates at most one machine per UID of an API object.  It stores
+labels and annotations without interpreting them, except the labels that name the API object.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ _MAX_MACHINES = 10_000
 @dataclass
 class Record:
     """
-    One machine.  ``spec`` is what is wanted, ``state`` what is.
+    One machine: desired ``spec`` and observed ``state``.
 
-    :param ignition_data: a secret; not in ``spec``, which is told to whoever asks.
+    :param ignition_data: secret; not in ``spec``, because every client can read that.
     """
 
     metadata: meta_pb2.ObjectMetadata
@@ -41,9 +40,9 @@ class Record:
         self, state: int, reason: str = "", message: str = "", now_nanoseconds: int = 0
     ) -> None:
         """
-        What is from now on.
+        Set the observed state.
 
-        :param reason: in one word, why it does not run although it was switched on; or empty.
+        :param reason: why the machine does not run although it should, in one word; empty otherwise.
         """
         self.state = state
         self.conditions = []
@@ -72,26 +71,26 @@ class Record:
 
     @property
     def uid(self) -> str:
-        """Of the API object, or empty when a poollet told none."""
+        """UID of the API object; empty if the poollet does not pass it on."""
         return self._owner.uid
 
     @property
     def namespace(self) -> str:
-        """Of the API object, or empty."""
+        """Namespace of the API object, or empty."""
         return self._owner.namespace
 
     @property
     def name(self) -> str:
-        """Of the API object, or empty."""
+        """Name of the API object, or empty."""
         return self._owner.name
 
     @property
     def label(self) -> str:
-        """``NAMESPACE/NAME``, or the id when nobody told a name."""
+        """``NAMESPACE/NAME``, or the id if the name is unknown."""
         return f"{self.namespace}/{self.name}" if self.name else self.id
 
     def subject(self) -> Subject:
-        """The machine's part of a session's facts."""
+        """Return the facts of the machine for audit and metrics of a session."""
         return Subject(
             session="",
             namespace=self.namespace,
@@ -101,7 +100,7 @@ class Record:
         )
 
     def to_machine(self) -> pb.Machine:
-        """A copy, as the interface tells it.  What the machine has, it has while it is on."""
+        """Return a copy for the runtime interface.  Volumes and interfaces are attached while it is on."""
         is_on = self.state in (pb.MACHINE_RUNNING, pb.MACHINE_SUSPENDED)
         volume_state = pb.VOLUME_ATTACHED if is_on else pb.VOLUME_PENDING
         interface_state = pb.NETWORK_INTERFACE_ATTACHED if is_on else pb.NETWORK_INTERFACE_PENDING
@@ -110,20 +109,20 @@ class Record:
             state=self.state,  # type: ignore[arg-type]
             machine_conditions=self.conditions,
             volumes=[
-                pb.VolumeStatus(name=one.name, handle=self._handle(one.name), state=volume_state)
-                for one in self.spec.volumes
+                pb.VolumeStatus(name=each.name, handle=self._handle(each.name), state=volume_state)
+                for each in self.spec.volumes
             ],
             network_interfaces=[
                 pb.NetworkInterfaceStatus(
-                    name=one.name, handle=self._handle(one.name), state=interface_state
+                    name=each.name, handle=self._handle(each.name), state=interface_state
                 )
-                for one in self.spec.network_interfaces
+                for each in self.spec.network_interfaces
             ],
         )
         return pb.Machine(metadata=self.metadata, spec=self.spec, status=status)
 
     def _handle(self, name: str) -> str:
-        """The runtime's own word for a part of the machine."""
+        """Return the runtime's id of a volume or interface."""
         return f"{self.id}/{name}"
 
 
@@ -132,7 +131,7 @@ class Machines:
     """
     All machines of a runtime.
 
-    :param quantities: how many machines of each class may exist.
+    :param quantities: the maximal number of machines of each class.
     """
 
     quantities: Mapping[str, int]
@@ -145,31 +144,31 @@ class Machines:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def create(self, wanted: pb.Machine, now_nanoseconds: int) -> tuple[Record, bool]:
+    def create(self, template: pb.Machine, now_nanoseconds: int) -> tuple[Record, bool]:
         """
-        A machine as wanted; the one that exists already when its UID does.
+        Create a machine, unless there is one for the same UID.
 
-        :return: the machine, and whether it is new.
-        :raises BadRequest: no such class.
-        :raises TooManyRequests: there are as many machines of the class as may be.
+        :return: the machine, and true if it is new.
+        :raises BadRequest: there is no such class.
+        :raises TooManyRequests: the class has its maximal number of machines.
         """
-        uid = owner_of(wanted.metadata.labels).uid
+        uid = owner_of(template.metadata.labels).uid
         for record in self._by_id.values():
             if uid and record.uid == uid:
                 return record, False
-        self._check_room(str(getattr(wanted.spec, "class")))
+        self._check_quantity(str(getattr(template.spec, "class")))
         metadata = meta_pb2.ObjectMetadata(
             id=uuid.uuid4().hex,
-            annotations=wanted.metadata.annotations,
-            labels=wanted.metadata.labels,
+            annotations=template.metadata.annotations,
+            labels=template.metadata.labels,
             generation=1,
             created_at=now_nanoseconds,
         )
-        record = self.add(pb.Machine(metadata=metadata, spec=wanted.spec))
+        record = self.add(pb.Machine(metadata=metadata, spec=template.spec))
         return record, True
 
     def add(self, machine: pb.Machine) -> Record:
-        """A machine whose metadata and spec are known, such as one that was kept."""
+        """Add a machine with its metadata, for example one from an earlier runtime."""
         spec = pb.MachineSpec()
         spec.CopyFrom(machine.spec)
         record = Record(machine.metadata, spec, ignition_data=spec.ignition_data)
@@ -177,7 +176,7 @@ class Machines:
         self._by_id[record.id] = record
         return record
 
-    def _check_room(self, class_name: str) -> None:
+    def _check_quantity(self, class_name: str) -> None:
         if class_name not in self.quantities:
             offered = ", ".join(sorted(self.quantities)) or "none"
             raise BadRequest(
@@ -192,14 +191,14 @@ class Machines:
             )
 
     def get(self, machine_id: str) -> Record:
-        """:raises NotFound: nobody has this id."""
+        """:raises NotFound: there is no machine with this id."""
         record = self._by_id.get(machine_id)
         if record is None:
             raise NotFound("machines", machine_id)
         return record
 
     def find(self, filter: pb.MachineFilter) -> list[Record]:
-        """Machines with this id and all of these labels; an empty filter means all."""
+        """Return the machines with this id and all of these labels; an empty filter matches all."""
         return [
             record
             for record in self._by_id.values()
@@ -210,7 +209,11 @@ class Machines:
         self._by_id.pop(machine_id, None)
 
     def set_power(self, record: Record, power: int) -> bool:
-        """Change what is wanted; :return: whether it was something else before."""
+        """
+        Set the desired power.
+
+        :return: true if it was different.
+        """
         if record.spec.power == power:
             return False
         record.spec.power = power  # type: ignore[assignment]
@@ -220,7 +223,7 @@ class Machines:
     def add_event(
         self, record: Record, type: str, reason: str, message: str, now_nanoseconds: int
     ) -> None:
-        """Remember what happened; the oldest of very many are forgotten."""
+        """Store an Event; beyond 1000 the oldest are dropped."""
         self.events.append(
             event_pb2.Event(
                 spec=event_pb2.EventSpec(
@@ -235,7 +238,7 @@ class Machines:
         )
 
     def find_events(self, filter: pb.EventFilter) -> list[event_pb2.Event]:
-        """Events of the filter's machines and time, oldest first; 0 is no limit."""
+        """Return Events by machine and time, oldest first; a time of 0 is no limit."""
         first, last = filter.events_from_time, filter.events_to_time
         return [
             event

@@ -1,15 +1,14 @@
 """
-Families of processes: everything that one machine started, found and ended.
+All processes of one machine: how to find and end them.
 
-A machine's process leads a session (``setsid``).  What it starts mostly stays in that session;
-what leaves it still carries a mark in its environment.  So a family is whoever is in one
-of the leaders' sessions, or bears the mark.  A process id alone names nobody, ids are used again:
-a process is a process id *and* its start time.
+The first process of a machine leads a session (``setsid``).  Most descendants stay in that session; the others
+still carry a mark in their environment.  So the machine's processes are those in a session of a leader and those
+with the mark.  Process ids are reused; a process is identified by its id *and* its start time.
 
-A leader is written to disk as soon as it is known.  When the runtime itself was
-killed, the next one reads who was running and ends them before it serves.
+Leaders are recorded on disk immediately.  After a crash of the runtime the next one reads the records and ends
+these processes before it serves.
 
-All of it is read from ``/proc``: see proc(5), proc_pid_stat(5).
+Everything is read from ``/proc``: see proc(5) and proc_pid_stat(5).
 """
 
 from __future__ import annotations
@@ -27,28 +26,28 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-# What is asked of a family, and for how long it may take; the last cannot be refused.
+# Signals and the seconds to wait after each; SIGKILL cannot be ignored.
 _STEPS = ((signal.SIGHUP, 0.5), (signal.SIGTERM, 1.0), (signal.SIGKILL, 2.0))
-_LOOK_SECONDS = 0.02
-_LOOK_AGAIN_SECONDS = 0.5
+_SCAN_SECONDS = 0.02
+_RETRY_SECONDS = 0.5
 
-# What says nothing about the process that one wanted to look at.
-_WANT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+# Errors for want of resources of our own, which say nothing about the process.
+_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 _log = Logger()
 
 
 @dataclass(frozen=True)
 class Process:
-    """One running process, as ``/proc`` told it."""
+    """One running process, from ``/proc``."""
 
     pid: int
     start: int
-    """Clock ticks after boot: with the id it names a process for ever."""
+    """Start time in clock ticks after boot."""
     session: int
     parent: int
     terminal: int
-    """Device number of the terminal that controls it, 0 for none."""
+    """Device number of the controlling terminal, 0 for none."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +64,17 @@ class Leader:
 
 def read_process(pid: int) -> Process | None:
     """
-    The process, or ``None`` when there is none, or only its remains (a zombie).
+    Read one process.
 
-    :raises OSError: it cannot be looked at for want of descriptors or memory.
+    :return: ``None`` if there is no such process or it is a zombie.
+    :raises OSError: out of file descriptors or memory.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The command's name may hold spaces and parentheses; fields count after the last.
+            # The command name may contain spaces and parentheses: split after the last one.
             fields = file.read().rpartition(b")")[2].split()
     except OSError as error:
-        if error.errno in _WANT:
+        if error.errno in _OUT_OF_RESOURCES:
             raise
         return None
     if len(fields) < 20 or fields[0] in (b"Z", b"X"):
@@ -89,42 +89,42 @@ def read_process(pid: int) -> Process | None:
 
 
 def leader(pid: int) -> Leader | None:
-    """The process as leader of its session, or ``None`` when it has ended already."""
-    found = read_process(pid)
-    return None if found is None else Leader(pid, found.start)
+    """Identify a process that leads a session; ``None`` if it has ended already."""
+    process = read_process(pid)
+    return None if process is None else Leader(pid, process.start)
 
 
 def boot_id() -> str:
-    """Differs after each boot: process ids of another boot mean nothing."""
+    """Return the id of this boot; process ids of another boot mean nothing."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
 
 
 class ProcessTable:
     """
-    Looks at all processes, once for everybody who asks at about the same time.
+    Scans all processes, once for all callers within 20 ms.
 
-    :param variable: of the environment that marks families; its value tells which one.
+    :param variable: the environment variable whose value is the mark of a machine.
     """
 
     def __init__(self, clock: IReactorTime, variable: str) -> None:
         self.clock = clock
         self._prefix = variable.encode() + b"="
         self._marks: dict[tuple[int, int], str] = {}
-        self._asking: list[Deferred[dict[int, tuple[Process, str]]]] = []
+        self._waiting: list[Deferred[dict[int, tuple[Process, str]]]] = []
         self._problem = ""
 
-    def look(self) -> Deferred[dict[int, tuple[Process, str]]]:
-        """Fires soon, with every process and its mark (or nothing) at that time, by id."""
-        asking: Deferred[dict[int, tuple[Process, str]]] = Deferred()
-        if not self._asking:
-            self.clock.callLater(_LOOK_SECONDS, self._answer)
-        self._asking.append(asking)
-        return asking
+    def scan(self) -> Deferred[dict[int, tuple[Process, str]]]:
+        """:return: fires soon with all processes and their marks (or empty), by process id."""
+        waiter: Deferred[dict[int, tuple[Process, str]]] = Deferred()
+        if not self._waiting:
+            self.clock.callLater(_SCAN_SECONDS, self._answer)
+        self._waiting.append(waiter)
+        return waiter
 
-    def look_now(self) -> dict[int, tuple[Process, str]]:
-        """The same at once, at the price of reading ``/proc`` for one caller."""
-        found = {}
+    def scan_now(self) -> dict[int, tuple[Process, str]]:
+        """Scan synchronously, which reads all of ``/proc`` for one caller."""
+        processes = {}
         marks = {}
         ours = os.getpid()
         for name in os.listdir("/proc"):
@@ -134,42 +134,42 @@ class ProcessTable:
             if process is None:
                 continue
             key = process.pid, process.start
-            # Read once: marks are inherited, so who was born without one never has one.
-            # Except for our own children, who get theirs by exec.
+            # Read once: a process that was forked without a mark never gets one.  The
+            # exception is a child of our own, which gets its mark by exec.
             mark = self._marks.get(key)
             if mark is None:
                 mark = self._read_mark(process.pid)
             if mark or (mark is not None and process.parent != ours):
                 marks[key] = mark
-            found[process.pid] = process, mark or ""
+            processes[process.pid] = process, mark or ""
         self._marks = marks
-        return found
+        return processes
 
     def _answer(self) -> None:
         try:
-            found = self.look_now()
+            processes = self.scan_now()
         except OSError as error:
-            self._look_again(error.strerror or str(error))
+            self._retry(error.strerror or str(error))
             return
         self._problem = ""
-        asking, self._asking = self._asking, []
-        for one in asking:
-            one.callback(found)
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.callback(processes)
 
-    def _look_again(self, problem: str) -> None:
-        """Who asks wants to end processes: better late than believing that there are none."""
+    def _retry(self, problem: str) -> None:
+        """Scan again later: an empty answer would leave processes running."""
         if problem != self._problem:
             self._problem = problem
-            _log.error("cannot look at processes: {problem}", problem=problem)
-        self.clock.callLater(_LOOK_AGAIN_SECONDS, self._answer)
+            _log.error("cannot scan processes: {problem}", problem=problem)
+        self.clock.callLater(_RETRY_SECONDS, self._answer)
 
     def _read_mark(self, pid: int) -> str | None:
-        """``None`` when there is no environment: in the kernel, or in the middle of an exec."""
+        """Return ``None`` if there is no environment: for kernel threads and during exec."""
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 environment = file.read()
         except OSError:
-            return ""  # gone, or of a user whom we could not end either
+            return ""  # ended, or of a user whose processes we cannot signal anyway
         if not environment:
             return None
         for setting in environment.split(b"\0"):
@@ -182,8 +182,8 @@ class ProcessFamily:
     """
     The processes of one machine.
 
-    :param belongs: whether a mark's value is this family's.
-    :param leaders: whose sessions are this family's.
+    :param belongs: returns true for marks of the machine.
+    :param leaders: processes whose sessions belong to the machine.
     """
 
     def __init__(
@@ -202,10 +202,9 @@ class ProcessFamily:
 
     def end(self) -> Deferred[list[Process]]:
         """
-        Ask politely, then less so, until nobody is left.  Who asks meanwhile joins in.
+        End all processes: by SIGHUP, SIGTERM, and at last SIGKILL.  Concurrent calls share the work.
 
-        :return: fires with those that could not be ended in time: nobody,
-            unless the kernel itself holds a process.
+        :return: fires with the processes that are left: none, unless one is stuck in the kernel.
         """
         waiter: Deferred[list[Process]] = Deferred()
         self._waiting.append(waiter)
@@ -219,30 +218,30 @@ class ProcessFamily:
             waiter.callback(outcome)  # a Failure fails it
 
     async def _end(self, steps: Iterable[tuple[int, float]] = _STEPS) -> list[Process]:
-        members = self._members(await self._table.look())
+        members = self._members(await self._table.scan())
         for number, seconds in steps:
             deadline = self._table.clock.seconds() + seconds
-            told: set[Process] = set()
+            signalled: set[Process] = set()
             while members:
                 for member in members:
-                    if member not in told and _signal(member, number):
-                        told.add(member)
+                    if member not in signalled and _signal(member, number):
+                        signalled.add(member)
                 if self._table.clock.seconds() >= deadline:
                     break
-                members = self._members(await self._table.look())
+                members = self._members(await self._table.scan())
         return members
 
-    def _members(self, found: dict[int, tuple[Process, str]]) -> list[Process]:
+    def _members(self, processes: dict[int, tuple[Process, str]]) -> list[Process]:
         sessions = set()
-        for one in self._leaders:
-            alive = found.get(one.pid)
-            # A session outlives its leader, and keeps the id from being used again.
-            if alive is None or alive[0].start == one.start:
-                sessions.add(one.session)
+        for leader in self._leaders:
+            alive = processes.get(leader.pid)
+            # A session outlives its leader, and its id is not reused while it has members.
+            if alive is None or alive[0].start == leader.start:
+                sessions.add(leader.session)
         return [
             process
-            for process, mark in found.values()
-            # A leader that was just forked does not lead yet.
+            for process, mark in processes.values()
+            # A child between fork and setsid does not lead its session yet.
             if process.session in sessions
             or process.pid in sessions
             or (mark and self._belongs(mark))
@@ -251,20 +250,20 @@ class ProcessFamily:
 
 def _signal(process: Process, number: int) -> bool:
     """
-    Signal exactly this process, not one that was given its id meanwhile.
+    Signal exactly this process, not a later one with the same id.
 
-    :return: whether that needs no repetition.
+    :return: false if it must be tried again.
     """
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError as error:
-        return error.errno not in _WANT
+        return error.errno not in _OUT_OF_RESOURCES
     try:
-        found = read_process(process.pid)
-        if found is not None and found.start == process.start:
+        current = read_process(process.pid)
+        if current is not None and current.start == process.start:
             signal.pidfd_send_signal(descriptor, number)
             if number != signal.SIGKILL:
-                # A stopped process could not act on what it was told.
+                # A stopped process handles the signal only after SIGCONT.
                 signal.pidfd_send_signal(descriptor, signal.SIGCONT)
     except ProcessLookupError:
         pass
@@ -279,16 +278,20 @@ def _signal(process: Process, number: int) -> bool:
 
 class RunRecords:
     """
-    Who is running, on disk: one file per machine, for the runtime after a crash.
+    The leaders of running machines on disk, one file per machine, for the runtime after a crash.
 
-    :param directory: private; made when it is missing.
+    :param directory: private; created if missing.
     """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
     def open(self) -> dict[str, list[Leader]]:
-        """Make the directory; :return: the leaders that an earlier runtime left, by machine id."""
+        """
+        Create the directory if needed.
+
+        :return: the leaders that an earlier runtime recorded, by machine id.
+        """
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         boot = boot_id()
         return {
@@ -296,14 +299,14 @@ class RunRecords:
             for name in os.listdir(self._directory)
         }
 
-    def clear(self, kept: Collection[str] = ()) -> None:
-        """The earlier runtime's machines are ended, but for those that are kept."""
+    def clear(self, retained: Collection[str] = ()) -> None:
+        """Delete the records of all machines except ``retained``."""
         for name in os.listdir(self._directory):
-            if name not in kept:
+            if name not in retained:
                 os.unlink(os.path.join(self._directory, name))
 
     def write(self, machine_id: str, leaders: Collection[Leader]) -> None:
-        """Keep a machine's leaders; none removes its file."""
+        """Record a machine's leaders; without any, delete its file."""
         path = os.path.join(self._directory, machine_id)
         if not leaders:
             try:
@@ -311,15 +314,15 @@ class RunRecords:
             except FileNotFoundError:
                 pass
             return
-        record = {"boot": boot_id(), "leaders": [[one.pid, one.start] for one in leaders]}
+        record = {"boot": boot_id(), "leaders": [[each.pid, each.start] for each in leaders]}
         with open(f"{path}.new", "w") as file:
             json.dump(record, file)
-        # Not synced: after a power failure nobody is left to be found.
+        # No fsync: after a power failure no process is left.
         os.replace(f"{path}.new", path)
 
 
 def _read_record(path: str, boot: str) -> list[Leader]:
-    """The leaders in one file; none from another boot or from a torn file."""
+    """Read one file; return no leaders if it is of another boot or damaged."""
     try:
         with open(path) as file:
             record: Any = json.load(file)

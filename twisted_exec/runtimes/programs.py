@@ -1,5 +1,5 @@
 """
-Programs that are asked one thing: bounded in time and in what they say.
+Short-lived programs, with limits on time and output.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def run_program(
     """
     Run a program without input.
 
-    :param path: directories in which it is looked for.
-    :param marker: for its environment, by which a later runtime finds it.
-    :param seconds: after which it is killed.
-    :return: fires with what it printed; fails with :class:`ServiceUnavailable`, and
-        its last words, when it did not end well.
+    :param path: search path for the program.
+    :param marker: environment variable by which a later runtime finds it.
+    :param seconds: time after which it is killed.
+    :return: fires with its output; fails with :class:`ServiceUnavailable` and its last line if it
+        did not end with exit code 0.
     """
     program = _Program(words[0])
     executable = shutil.which(words[0], path=path) or words[0]

@@ -1,11 +1,10 @@
 """
 The machine runtime: machines of several classes on this host.
 
-It joins the records (:mod:`.machines`) to what keeps each machine as it is wanted
-(:mod:`.keeper`).  Machines live as long as the runtime.  A runtime that was killed leaves processes
-behind; the next one ends them before it does anything else, and the poollet asks for the machines again.
-Where machines are to be kept it is otherwise, for drivers that can: they go on, whatever
-becomes of the runtime, and the next one adopts them (:mod:`.storage` says what they are).
+It connects the records (:mod:`.machines`) with the supervisors of the machines (:mod:`.keeper`).  By default
+machines end with the runtime.  After a crash the next runtime first ends the processes of the last one, and the
+poollet creates the machines again.  With ``--keep-machines``, machines of drivers with ``IKeeping`` outlive the
+runtime: the next one reads them from disk (:mod:`.storage`) and adopts them.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ from .storage import MachineStorage
 
 NAME = "twisted-exec"
 MARK = "TWISTED_EXEC_MACHINE"
-"""The variable in the environment of every process of a machine."""
+"""Environment variable that marks every process of a machine."""
 
 _MAX_METADATA_BYTES = 256 << 10
 _MAX_IGNITION_BYTES = 2 << 20
@@ -69,11 +68,11 @@ _Answer = TypeVar("_Answer")
 @dataclass(frozen=True)
 class RuntimeClass:
     """
-    One machine class that this host offers.
+    One machine class of this host.
 
-    :param resources: capabilities as the interface tells them: ``memory`` in
-        bytes, ``cpu`` in whole units, others in theirs.
-    :param quantity: how many machines of the class may exist.
+    :param resources: capabilities: ``memory`` in bytes, ``cpu`` in whole units, others in units of
+        their own.
+    :param quantity: maximal number of machines.
     """
 
     name: str
@@ -82,8 +81,8 @@ class RuntimeClass:
     quantity: int = 100
 
 
-def _answered(method: Callable[_P, Deferred[_Answer]]) -> Callable[_P, Deferred[_Answer]]:
-    """What the method raises is what its Deferred fails with, for callers in this process too."""
+def _as_deferred(method: Callable[_P, Deferred[_Answer]]) -> Callable[_P, Deferred[_Answer]]:
+    """Turn exceptions of a method into failures of its Deferred, for callers in this process."""
 
     @wraps(method)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> Deferred[_Answer]:
@@ -97,14 +96,14 @@ class MachineRuntime(Service):
     """
     Runs machines on this host.
 
-    :param classes: those that can be offered; which are is found out at the start.
-    :param table: the drivers' own; marks are under :data:`MARK`.
-    :param state_directory: private, made when it is missing; whoever starts
-        the runtime sees to it that only one uses it.
-    :param cache: where Exec puts its tokens.
-    :param exec_url: the URL for a token; an empty one when there is no console.
-    :param log_url: likewise, of the console's log.
-    :param keep_machines: whether machines whose driver can do it outlive the runtime.
+    :param classes: configured classes; at the start those are offered whose drivers miss nothing.
+    :param table: the table of the drivers, with marks under :data:`MARK`.
+    :param state_directory: private; created if missing, and locked.
+    :param cache: stores the tokens of ``exec`` and ``log``.
+    :param exec_url: returns the URL of a console for a token; empty if there are no consoles.
+    :param log_url: returns the URL of a log for a token.
+    :param keep_machines: let machines outlive the runtime if their driver supports it.
+    :ivar directory: private directory with a short path, for sockets; empty before :meth:`prepare`.
     """
 
     _log = Logger()
@@ -125,7 +124,6 @@ class MachineRuntime(Service):
     ) -> None:
         self.classes = list(classes)
         self.directory = ""
-        """Private, with a short path: for sockets.  Empty before the start."""
         self._table = table
         self._reactor = reactor
         self._state_directory = state_directory
@@ -136,7 +134,7 @@ class MachineRuntime(Service):
         self._offered: dict[str, RuntimeClass] = {}
         self._machines = Machines({})
         self._keepers: dict[str, Keeper] = {}
-        self._hardware = Hardware(self._offered, self._keepers, self._note)
+        self._hardware = Hardware(self._offered, self._keepers, self._save)
         self._deleting: dict[str, list[Deferred[None]]] = {}
         self._records: RunRecords | None = None
         self._storage = MachineStorage(
@@ -147,18 +145,18 @@ class MachineRuntime(Service):
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """Names of the classes that can be offered; none before :meth:`prepare`."""
+        """Names of the offered classes; none before :meth:`prepare`."""
         return tuple(self._offered)
 
-    # Life.
+    # Start and stop.
 
     async def prepare(self) -> None:
         """
-        Find out what can be offered, and end what an earlier runtime left; before anything else.
+        Check the classes, and end or adopt the machines of an earlier runtime; call this first.
 
-        :raises StateInUse: another runtime has the state directory.
-        :raises RetainedMachinesError: machines are to be kept, and this runtime keeps none.
-        :raises TLSConfigError: a directory cannot be used.
+        :raises StateInUse: another runtime uses the state directory.
+        :raises RetainedMachinesError: there are machines of a runtime with ``keep_machines``, and this one is without.
+        :raises TLSConfigError: a directory is not private or cannot be created.
         """
         private_directory(self._state_directory)
         self._lock = lock(os.path.join(self._state_directory, "runtime.lock"))
@@ -166,70 +164,72 @@ class MachineRuntime(Service):
         self._id = identity(os.path.join(self._state_directory, "runtime-id"))
         self._records = RunRecords(os.path.join(self._state_directory, "runs"))
         self._offer()
-        kept = [machine for machine in self._storage.open() if self._is_kept(machine)]
+        retained = [machine for machine in self._storage.open() if self._can_adopt(machine)]
         leaders = self._records.open()
-        await self._end_leftovers(leaders, {machine.metadata.id for machine in kept})
-        for machine in kept:
+        await self._end_leftovers(leaders, {machine.metadata.id for machine in retained})
+        for machine in retained:
             record = self._machines.add(machine)
-            alive = [one for one in leaders.get(record.id, ()) if _is_alive(one)]
-            self._keep(record, alive)
+            alive = [leader for leader in leaders.get(record.id, ()) if _is_alive(leader)]
+            self._supervise(record, alive)
 
-    def _is_kept(self, machine: pb.Machine) -> bool:
+    def _can_adopt(self, machine: pb.Machine) -> bool:
         name = getattr(machine.spec, "class")
-        found = self._offered.get(name)
-        if found is None or not IKeeping.providedBy(found.driver):
+        machine_class = self._offered.get(name)
+        if machine_class is None or not IKeeping.providedBy(machine_class.driver):
             self._log.error(
-                "kept machine {id} is of class {name}, which is not offered: it waits on the disk",
+                "machine {id} of an earlier runtime is of class {name}, which is not offered; it stays on disk",
                 id=machine.metadata.id,
                 name=name,
             )
             return False
         return True
 
-    async def _end_leftovers(self, leaders: Mapping[str, list[Leader]], kept: set[str]) -> None:
+    async def _end_leftovers(self, leaders: Mapping[str, list[Leader]], retained: set[str]) -> None:
         assert self._records is not None
         prefix = f"{self._id}/"
-        ended = [one for id, found in leaders.items() if id not in kept for one in found]
+        stale = [leader for id, group in leaders.items() if id not in retained for leader in group]
 
         def belongs(mark: str) -> bool:
-            return mark.startswith(prefix) and mark.removeprefix(prefix) not in kept
+            return mark.startswith(prefix) and mark.removeprefix(prefix) not in retained
 
-        left = await ProcessFamily(self._table, belongs, ended).end()
-        if ended:
-            self._log.info("ended {count} machines that an earlier runtime left", count=len(ended))
+        left = await ProcessFamily(self._table, belongs, stale).end()
+        if stale:
+            self._log.info("ended {count} machines that an earlier runtime left", count=len(stale))
         for process in left:
             self._log.error("process {pid} of an earlier runtime cannot be ended", pid=process.pid)
-        self._records.clear(kept)
+        self._records.clear(retained)
         for name in os.listdir(self.directory):
-            if ID.fullmatch(name) and name not in kept:
+            if ID.fullmatch(name) and name not in retained:
                 shutil.rmtree(os.path.join(self.directory, name), ignore_errors=True)
 
     def _offer(self) -> None:
-        for one in self.classes:
-            missing = one.driver.missing()
+        for each in self.classes:
+            missing = each.driver.missing()
             if missing:
                 self._log.warn(
-                    "machine class {name} is not offered: {missing}", name=one.name, missing=missing
+                    "machine class {name} is not offered: {missing}",
+                    name=each.name,
+                    missing=missing,
                 )
             else:
-                self._offered[one.name] = one
-        self._machines.quantities = {one.name: one.quantity for one in self._offered.values()}
+                self._offered[each.name] = each
+        self._machines.quantities = {each.name: each.quantity for each in self._offered.values()}
 
     def stopService(self) -> Deferred[None]:
-        """End every session, saying why, and every machine that is not kept."""
+        """End every session with the reason, and every machine that cannot outlive the runtime."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
         ending = Ending(SHUTTING_DOWN, "the machine runtime is shutting down")
-        await gatherResults([self._part_with(record, ending) for record in self._machines])
+        await gatherResults([self._stop_or_release(record, ending) for record in self._machines])
         if self._lock is not None:
             with contextlib.suppress(OSError):
-                os.rmdir(self.directory)  # another's socket may still be in it
+                os.rmdir(self.directory)  # may still contain a socket
             os.close(self._lock)
             self._lock = None
 
-    def _part_with(self, record: Record, ending: Ending) -> Deferred[None]:
+    def _stop_or_release(self, record: Record, ending: Ending) -> Deferred[None]:
         keeper = self._keepers[record.id]
         if not self._can_keep(record):
             return keeper.power_off(ending).addCallback(lambda _: self._forget(record))
@@ -239,14 +239,15 @@ class MachineRuntime(Service):
         driver = self._offered[record.class_name].driver
         return self._storage.keep and IKeeping.providedBy(driver)
 
-    # What the stream server asks.
+    # Called by the stream server.
 
     def attach(self, grant: Grant) -> tuple[Subject, IAttachment]:
         """
-        What a token leads to: the machine's names, and one more viewer of its session.
+        Create a viewer for a token.
 
-        :raises NotFound: the machine is gone, or another one.
-        :raises Conflict: it is off.
+        :return: the names of the machine, and the viewer.
+        :raises NotFound: the machine was deleted, or is another one of the same name.
+        :raises Conflict: the machine is off.
         """
         record = self._machines.get(grant.machine_id)
         session = self._session(record, grant.machine_uid)
@@ -254,9 +255,10 @@ class MachineRuntime(Service):
 
     def read_log(self, grant: Grant) -> tuple[Subject, Journal]:
         """
-        What a token for a log leads to: the machine's names, and what it printed.
+        Find the journal for a token of a log.
 
-        :raises NotFound: the machine is gone, or another one.
+        :return: the names of the machine, and its journal.
+        :raises NotFound: the machine was deleted, or is another one of the same name.
         """
         record = self._machines.get(grant.machine_id)
         return record.subject(), self._keeper(record, grant.machine_uid).journal
@@ -284,39 +286,39 @@ class MachineRuntime(Service):
         )
 
     def status(self, request: pb.StatusRequest) -> Deferred[pb.StatusResponse]:
-        found = [
+        classes = [
             pb.MachineClassStatus(
                 machine_class=pb.MachineClass(
-                    name=one.name,
-                    capabilities=pb.MachineClassCapabilities(resources=dict(one.resources)),
+                    name=each.name,
+                    capabilities=pb.MachineClassCapabilities(resources=dict(each.resources)),
                 ),
-                quantity=one.quantity,
+                quantity=each.quantity,
             )
-            for one in self._offered.values()
+            for each in self._offered.values()
         ]
-        return succeed(pb.StatusResponse(machine_class_status=found))
+        return succeed(pb.StatusResponse(machine_class_status=classes))
 
     def list_events(self, request: pb.ListEventsRequest) -> Deferred[pb.ListEventsResponse]:
-        found = self._machines.find_events(request.filter)
-        return succeed(pb.ListEventsResponse(events=found))
+        events = self._machines.find_events(request.filter)
+        return succeed(pb.ListEventsResponse(events=events))
 
     def list_machines(self, request: pb.ListMachinesRequest) -> Deferred[pb.ListMachinesResponse]:
-        found = [record.to_machine() for record in self._machines.find(request.filter)]
-        return succeed(pb.ListMachinesResponse(machines=found))
+        machines = [record.to_machine() for record in self._machines.find(request.filter)]
+        return succeed(pb.ListMachinesResponse(machines=machines))
 
-    @_answered
+    @_as_deferred
     def create_machine(
         self, request: pb.CreateMachineRequest
     ) -> Deferred[pb.CreateMachineResponse]:
-        wanted = request.machine
-        _check(wanted)
-        self._hardware.check(wanted)
-        record, is_new = self._machines.create(wanted, self._now_nanoseconds())
+        machine = request.machine
+        _check(machine)
+        self._hardware.check(machine)
+        record, is_new = self._machines.create(machine, self._now_nanoseconds())
         if is_new:
             self._add(record)
         return succeed(pb.CreateMachineResponse(machine=record.to_machine()))
 
-    @_answered
+    @_as_deferred
     def delete_machine(
         self, request: pb.DeleteMachineRequest
     ) -> Deferred[pb.DeleteMachineResponse]:
@@ -328,7 +330,7 @@ class MachineRuntime(Service):
             self._delete(record)
         return done.addCallback(lambda _: pb.DeleteMachineResponse())
 
-    @_answered
+    @_as_deferred
     def update_machine_annotations(
         self, request: pb.UpdateMachineAnnotationsRequest
     ) -> Deferred[pb.UpdateMachineAnnotationsResponse]:
@@ -336,16 +338,16 @@ class MachineRuntime(Service):
         _check_size(request.annotations)
         record.metadata.annotations.clear()
         record.metadata.annotations.update(request.annotations)
-        self._note(record)
+        self._save(record)
         return succeed(pb.UpdateMachineAnnotationsResponse())
 
-    @_answered
+    @_as_deferred
     def update_machine_power(
         self, request: pb.UpdateMachinePowerRequest
     ) -> Deferred[pb.UpdateMachinePowerResponse]:
         record = self._changeable(request)
         if self._machines.set_power(record, request.power):
-            self._note(record)
+            self._save(record)
         keeper = self._keepers[record.id]
         if request.power == pb.POWER_ON:
             keeper.power_on()
@@ -354,36 +356,36 @@ class MachineRuntime(Service):
             keeper.power_off(ending, gently=True)
         return succeed(pb.UpdateMachinePowerResponse())
 
-    @_answered
+    @_as_deferred
     def attach_volume(self, request: pb.AttachVolumeRequest) -> Deferred[pb.AttachVolumeResponse]:
         done = self._hardware.attach_volume(self._changeable(request), request.volume)
         return done.addCallback(lambda _: pb.AttachVolumeResponse())
 
-    @_answered
+    @_as_deferred
     def detach_volume(self, request: pb.DetachVolumeRequest) -> Deferred[pb.DetachVolumeResponse]:
         done = self._hardware.detach_volume(self._changeable(request), request.name)
         return done.addCallback(lambda _: pb.DetachVolumeResponse())
 
-    @_answered
+    @_as_deferred
     def update_volume(self, request: pb.UpdateVolumeRequest) -> Deferred[pb.UpdateVolumeResponse]:
         done = self._hardware.update_volume(self._changeable(request), request.volume)
         return done.addCallback(lambda _: pb.UpdateVolumeResponse())
 
-    @_answered
+    @_as_deferred
     def attach_network_interface(
         self, request: pb.AttachNetworkInterfaceRequest
     ) -> Deferred[pb.AttachNetworkInterfaceResponse]:
         self._hardware.attach_interface(self._changeable(request), request.network_interface)
         return succeed(pb.AttachNetworkInterfaceResponse())
 
-    @_answered
+    @_as_deferred
     def detach_network_interface(
         self, request: pb.DetachNetworkInterfaceRequest
     ) -> Deferred[pb.DetachNetworkInterfaceResponse]:
         self._hardware.detach_interface(self._changeable(request), request.name)
         return succeed(pb.DetachNetworkInterfaceResponse())
 
-    @_answered
+    @_as_deferred
     def exec(
         self, request: pb.ExecRequest, *, user: str = "", machine_uid: str = "", session: str = ""
     ) -> Deferred[pb.ExecResponse]:
@@ -391,7 +393,7 @@ class MachineRuntime(Service):
         self._session(self._machines.get(grant.machine_id), machine_uid)
         return succeed(pb.ExecResponse(url=self._exec_url(self._cache.insert(grant))))
 
-    @_answered
+    @_as_deferred
     def log(
         self,
         request: console_pb2.LogRequest,
@@ -408,7 +410,9 @@ class MachineRuntime(Service):
 
     def _changeable(self, request: Any) -> Record:
         """
-        :raises NotFound: nobody has this id.
+        Return the record that a request changes.
+
+        :raises NotFound: there is no machine with this id.
         :raises Conflict: the machine is being deleted.
         """
         record = self._machines.get(request.machine_id)
@@ -417,32 +421,36 @@ class MachineRuntime(Service):
         return record
 
     def _add(self, record: Record) -> None:
-        """:raises ServiceUnavailable: there is no place for it."""
+        """:raises ServiceUnavailable: the machine cannot be written to disk."""
         if not IHardware.providedBy(self._offered[record.class_name].driver):
-            # Nobody reads it, and a secret that is not kept is not lost.
+            # No such driver reads it; a secret that is not stored cannot leak.
             record.ignition_data = b""
         try:
-            self._note(record)
-            self._keep(record)
+            self._save(record)
+            self._supervise(record)
         except ServiceUnavailable:
             self._storage.remove(record.id)
             self._machines.remove(record.id)
             raise
 
-    def _note(self, record: Record) -> None:
-        """:raises ServiceUnavailable: the machine is to be kept, and there is no room."""
-        is_ours = self._machines.find(pb.MachineFilter(id=record.id))  # not deleted meanwhile
-        if is_ours and self._can_keep(record):
+    def _save(self, record: Record) -> None:
+        """
+        Write a machine that can outlive the runtime to disk.
+
+        :raises ServiceUnavailable: the disk is full.
+        """
+        exists = self._machines.find(pb.MachineFilter(id=record.id))  # not deleted meanwhile
+        if exists and self._can_keep(record):
             self._storage.write(record)
 
-    def _keep(self, record: Record, adopted: Sequence[Leader] = ()) -> None:
+    def _supervise(self, record: Record, adopted: Sequence[Leader] = ()) -> None:
         directory = os.path.join(self.directory, record.id)
         try:
-            with contextlib.suppress(FileExistsError):  # of a machine that is kept
+            with contextlib.suppress(FileExistsError):  # of an adopted machine
                 os.mkdir(directory, mode=0o700)
         except OSError as error:
             raise ServiceUnavailable(
-                f"there is no place for the machine's sockets: {error.strerror}"
+                f"the directory for the machine's sockets cannot be created: {error.strerror}"
             ) from None
         facts = MachineFacts(
             id=record.id,
@@ -451,8 +459,8 @@ class MachineRuntime(Service):
             directory=directory,
             marker=(MARK, f"{self._id}/{record.id}"),
             started=lambda leader: self._record(record.id, [leader]),
-            event=lambda *told: self._event(record, *told),
-            changed=lambda *told: self._keepers[record.id].noticed(*told),
+            event=lambda *event: self._event(record, *event),
+            changed=lambda *change: self._keepers[record.id].noticed(*change),
             namespace=record.namespace,
             name=record.name,
             uid=record.uid,
@@ -467,7 +475,7 @@ class MachineRuntime(Service):
             driver,
             facts,
             self._reactor,
-            lambda *told: self._state_changed(record, *told),
+            lambda *change: self._state_changed(record, *change),
             limits=self._limits,
             now_nanoseconds=self._now_nanoseconds,
             adopted=adopted,
@@ -484,7 +492,7 @@ class MachineRuntime(Service):
         stopping = keeper.power_off(
             Ending(MACHINE_DELETED, f'machine "{record.label}" was deleted')
         )
-        # The line is let go of: what its processes still say reaches nobody.
+        # Readers of the log end now; later output of the dying processes is dropped.
         keeper.journal.close()
         record.set_state(pb.MACHINE_TERMINATING)
 
@@ -509,7 +517,7 @@ class MachineRuntime(Service):
             try:
                 self._record(record.id, [])
             except ServiceUnavailable as problem:
-                # It names processes that are no more, which a later start finds out.
+                # A stale record names ended processes, which the next start ignores.
                 self._log.warn("{label}: {why}", label=record.label, why=problem.message)
 
     def _record(self, machine_id: str, leaders: Sequence[Leader]) -> None:
@@ -528,11 +536,11 @@ class MachineRuntime(Service):
         self._machines.add_event(record, type, reason, message, self._now_nanoseconds())
 
 
-def _check(wanted: pb.Machine) -> None:
-    """:raises BadRequest: the machine is too large to be kept."""
-    _check_size(wanted.metadata.annotations)
-    _check_size(wanted.metadata.labels)
-    if len(wanted.spec.ignition_data) > _MAX_IGNITION_BYTES:
+def _check(machine: pb.Machine) -> None:
+    """:raises BadRequest: metadata or ignition data are too large."""
+    _check_size(machine.metadata.annotations)
+    _check_size(machine.metadata.labels)
+    if len(machine.spec.ignition_data) > _MAX_IGNITION_BYTES:
         raise BadRequest(f"ignition data has at most {_MAX_IGNITION_BYTES} bytes")
 
 
@@ -542,5 +550,5 @@ def _check_size(texts: Mapping[str, str]) -> None:
 
 
 def _is_alive(leader: Leader) -> bool:
-    found = read_process(leader.pid)
-    return found is not None and found.start == leader.start
+    process = read_process(leader.pid)
+    return process is not None and process.start == leader.start

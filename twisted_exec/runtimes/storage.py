@@ -1,12 +1,12 @@
 """
-What machines have on disk: a directory each, and in it, where machines are kept, what they are.
+The directories of machines on disk.
 
-Without ``--keep-machines`` a machine ends with its runtime, and its directory is removed: the next
-runtime makes the machine anew, with new disks.  With it the machine's metadata, spec and
-ignition are in the file ``machine`` (a ``machine.v1alpha1.Machine`` as protobuf writes it), and the
-next runtime goes on with the machine, whether it still runs or not.
+Without ``--keep-machines`` a machine ends with its runtime, which removes its directory; the next runtime
+creates the machine again with new disks.  With it, the file ``machine`` in the directory contains metadata, spec
+and ignition (a ``machine.v1alpha1.Machine``, in protobuf's encoding), from which the next runtime continues,
+whether the machine still runs or not.
 
-What a runtime keeps in its state directory for itself: that it is the only one, and who it is.
+The lock and the identity of a runtime's state directory.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from twisted_exec.tls.unix import private_directory
 from .machines import Record
 
 ID = re.compile(r"[0-9a-f]{32}")
-"""What :func:`identity` makes, and what machines are called here."""
+"""The form of :func:`identity` and of the ids of machines."""
 
 
 class StateInUse(Exception):
-    """Another runtime has the state directory; it would end the other's machines."""
+    """Another runtime uses the state directory; this one would end its machines."""
 
 
 def lock(path: str) -> int:
     """
-    A descriptor to keep; the lock goes with the process, however it ends.
+    Lock the state directory.
 
-    :raises StateInUse: another runtime has it.
+    :return: a descriptor to keep open; the kernel releases the lock with the process.
+    :raises StateInUse: another runtime has the lock.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -56,19 +57,19 @@ def lock(path: str) -> int:
 
 
 def identity(path: str) -> str:
-    """This state directory's own word, made once; it marks processes as ours."""
+    """Read or create the id of this state directory, which marks the processes of its machines."""
     try:
         with open(path) as file:
-            found = file.read().strip()
-        if ID.fullmatch(found):
-            return found
+            text = file.read().strip()
+        if ID.fullmatch(text):
+            return text
     except FileNotFoundError:
         pass
-    made = uuid.uuid4().hex
+    new = uuid.uuid4().hex
     with open(f"{path}.new", "w") as file:
-        file.write(made)
+        file.write(new)
     os.replace(f"{path}.new", path)
-    return made
+    return new
 
 
 _FILE = "machine"
@@ -76,15 +77,15 @@ _MAX_FILE_BYTES = 32 << 20
 
 
 class RetainedMachinesError(Exception):
-    """An earlier runtime was told to keep its machines, and this one was not."""
+    """There are machines of a runtime with ``--keep-machines``, and this one runs without."""
 
 
 class MachineStorage:
     """
     The directories of a runtime's machines.
 
-    :param path: private; made when it is missing.
-    :param keep: whether machines outlive the runtime.
+    :param path: private directory; created if missing.
+    :param keep: machines outlive the runtime.
     """
 
     _log = Logger()
@@ -94,27 +95,27 @@ class MachineStorage:
         self.keep = keep
 
     def directory(self, machine_id: str) -> str:
-        """The machine's own; whoever needs it makes it."""
+        """Return the path of a machine's directory; drivers create it on demand."""
         return os.path.join(self._path, machine_id)
 
     def open(self) -> list[pb.Machine]:
         """
-        Make the directory, and remove what belongs to no machine that is kept.
+        Create the directory, and remove leftovers of other machines than the retained ones.
 
-        :return: the machines that are kept.
-        :raises RetainedMachinesError: there are some, and this runtime keeps none.
+        :return: the retained machines.
+        :raises RetainedMachinesError: there are retained machines, but ``keep`` is false.
         """
         private_directory(self._path)
-        kept = [name for name in os.listdir(self._path) if os.path.lexists(self._file(name))]
-        if kept and not self.keep:
+        retained = [name for name in os.listdir(self._path) if os.path.lexists(self._file(name))]
+        if retained and not self.keep:
             raise RetainedMachinesError(
-                f"{self._path} has {len(kept)} machines that are kept, with their disks: start with "
-                "--keep-machines, or remove that directory"
+                f"{self._path} has {len(retained)} machines that are kept, with their disks: "
+                "start with --keep-machines, or remove that directory"
             )
         for name in os.listdir(self._path):
-            if name not in kept and ID.fullmatch(name):
+            if name not in retained and ID.fullmatch(name):
                 self.remove(name)
-        return list(self._read(kept))
+        return list(self._read(retained))
 
     def _file(self, machine_id: str) -> str:
         return os.path.join(self._path, machine_id, _FILE)
@@ -125,7 +126,7 @@ class MachineStorage:
                 with open(self._file(name), "rb") as file:
                     machine = pb.Machine.FromString(file.read(_MAX_FILE_BYTES))
             except (OSError, DecodeError) as error:
-                # Its disks may be all that somebody has: they stay until somebody looks.
+                # Its disks may hold the only copy of data: leave them to an operator.
                 self._log.error(
                     "kept machine {name} cannot be read and is left alone: {error}",
                     name=name,
@@ -137,9 +138,9 @@ class MachineStorage:
 
     def write(self, record: Record) -> None:
         """
-        Keep what the machine is; nothing where machines are not kept.
+        Write a machine to disk, if machines outlive the runtime.
 
-        :raises ServiceUnavailable: there is no room.
+        :raises ServiceUnavailable: the disk is full, or the directory not writable.
         """
         if not self.keep:
             return
@@ -154,5 +155,5 @@ class MachineStorage:
             raise ServiceUnavailable(f"the machine cannot be kept: {error}") from None
 
     def remove(self, machine_id: str) -> None:
-        """The machine is no more, and neither is what it had on disk."""
+        """Delete a machine's directory with its disks."""
         shutil.rmtree(self.directory(machine_id), ignore_errors=True)

@@ -1,5 +1,5 @@
 """
-``twistd exec-runtime``: machines of this host as a program.
+``twistd exec-runtime``: the machine runtime of this host.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class Options(ServingOptions):
     longdesc = "Runs shells and virtual machines on this host, and serves their consoles."
 
     optParameters = [
-        ["config", None, None, "YAML: the machine classes that this host offers (required)."],
-        ["state-dir", None, "exec-runtime-state", "What a later start must know; private."],
+        ["config", None, None, "YAML file with the machine classes of this host (required)."],
+        ["state-dir", None, "exec-runtime-state", "Private directory for state across restarts."],
     ]
     optFlags = [
-        ["keep-machines", None, "Machines that can outlive this program do, and are found again."]
+        ["keep-machines", None, "Let machines outlive this program, if their driver supports it."]
     ]
 
 
 def makeService(options: Options) -> IService:
-    """The runtime that the command line describes; nothing is opened yet."""
-    wrong = (ConfigError, TargetError, TLSConfigError)
-    return make_service(PROGRAM, lambda reactor: _host(options, reactor), wrong)
+    """Create the service for a command line, without opening anything."""
+    errors = (ConfigError, TargetError, TLSConfigError)
+    return make_service(PROGRAM, lambda reactor: _host(options, reactor), errors)
 
 
 def _host(options: Options, reactor: Any) -> RuntimeHost:
@@ -55,10 +55,10 @@ def _host(options: Options, reactor: Any) -> RuntimeHost:
 
 def settings(options: Options) -> Settings:
     """
-    The command line as the service wants it.
+    Translate the command line.
 
-    :raises ConfigError: the file cannot be used.
-    :raises TargetError: an address cannot be used.
+    :raises ConfigError: the configuration file is wrong.
+    :raises TargetError: an address is wrong.
     """
     return Settings(
         streaming=options.listening(),

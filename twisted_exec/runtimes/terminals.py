@@ -1,7 +1,5 @@
 """
-Pseudo-terminals as the kernel has them: their size, their owner, and what is left in them.
-
-See ioctl_tty(2) and pty(7).
+Size, owner and remaining output of pseudo-terminals: see ioctl_tty(2) and pty(7).
 """
 
 from __future__ import annotations
@@ -17,17 +15,17 @@ from collections.abc import Iterator
 from twisted_exec.streaming.interfaces import TerminalSize
 
 _READ_BYTES = 64 << 10
-_MOST_LEFT_BYTES = 1 << 20
+_MAX_REST_BYTES = 1 << 20
 
 
 def set_size(descriptor: int, size: TerminalSize) -> None:
-    """Tell a terminal its size; its processes get SIGWINCH when it is another."""
+    """Set the size of a terminal; its processes get SIGWINCH if it changed."""
     cells = struct.pack("4H", size.rows, size.columns, 0, 0)
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, cells)
 
 
 def give(descriptor: int, uid: int) -> None:
-    """Make a terminal its user's, as login does, so that it can be opened by name."""
+    """Change the owner of a terminal, as login(1) does, so that the user can open it by name."""
     try:
         tty_group = grp.getgrnam("tty").gr_gid
     except KeyError:
@@ -38,12 +36,12 @@ def give(descriptor: int, uid: int) -> None:
 
 def read_rest(descriptor: int) -> Iterator[bytes]:
     """
-    What is in a terminal whose processes have ended.
+    Read the output that is left in a terminal after its processes have ended, at most 1 MiB.
 
-    :param descriptor: the master's, which does not block.
+    :param descriptor: the master, in non-blocking mode.
     """
-    left = _MOST_LEFT_BYTES
-    while left > 0:
+    remaining = _MAX_REST_BYTES
+    while remaining > 0:
         try:
             data = os.read(descriptor, _READ_BYTES)
         except OSError as error:
@@ -52,5 +50,5 @@ def read_rest(descriptor: int) -> Iterator[bytes]:
             return
         if not data:
             return
-        left -= len(data)
+        remaining -= len(data)
         yield data

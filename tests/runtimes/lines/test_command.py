@@ -122,7 +122,7 @@ class DriverTests(CommandCase):
         _, line = await self.opened_line("/bin/sh", "-c", script)
         await line.until(b"up")
         line.transport.write(b"x\r")
-        await line.until(b"was lost: /bin/sh ended with exit code 3: busy; what")
+        await line.until(b"was lost: /bin/sh ended with exit code 3: busy; input")
         await line.until(b"line is back")
         line.transport.write(b"again\r")
         await line.until(b"again\r\n")
@@ -134,7 +134,7 @@ class DriverTests(CommandCase):
         _, line = await self.opened_line("/bin/sh", "-c", "echo canary; read x; exit 3")
         await line.until(b"canary")
         line.transport.write(b"x\r")
-        await line.until(b"was lost: /bin/sh ended with exit code 3; what")
+        await line.until(b"was lost: /bin/sh ended with exit code 3; input")
         self.assertNotIn("canary", str(self.events) + str(self.changes))
 
     async def test_ended_well(self) -> None:

@@ -79,7 +79,7 @@ class ConfigTests(IPMICase):
             ({"user": ""}, "lines[m]: user is missing"),
             ({"password_file": "secret"}, "password_file must be the absolute path"),
             ({"cipher_suite": 99}, "cipher_suite must be between 0 and 17"),
-            ({"lines": {"m": {"host": "-x"}}}, "host '-x' is no host"),
+            ({"lines": {"m": {"host": "-x"}}}, "host '-x' is not a valid host"),
         ):
             with self.assertRaises(ConfigError) as caught:
                 self.driver(**keys)
@@ -166,7 +166,7 @@ class LineTests(MachineDriverContract, ConsoleContract, BreakableContract, Simul
         _, first = await self.opened_line()
         refusal = await self.refusal("other")
         self.assertEqual(refusal.condition, "LineFailed")
-        self.assertIn("somebody else has the SOL session; force: true", refusal.message)
+        self.assertIn("another client has the SOL session; force: true", refusal.message)
         self.assertEqual(first.lost, [])
 
     async def test_forced(self) -> None:
@@ -257,7 +257,7 @@ class PowerTests(SimulatedCase):
         """A machine that was switched on runs, though its line cannot be opened yet."""
         _, first = await self.opened_line()
         _, second = await self.opened_line("other", power=True)
-        await second.until(b"somebody else has the SOL session")
+        await second.until(b"another client has the SOL session")
         await first.transport.stop()
         await second.until(b"line is back")
 

@@ -286,7 +286,7 @@ class LostTests(HeldCase):
     async def test_reason_is_bounded(self) -> None:
         """What another program says of the end is one short line of text."""
         error = ServiceUnavailable("\x1b[2J" + "x" * 1000 + "\n")
-        told = shared_line._words(Failure(error))
+        told = shared_line._describe(Failure(error))
         self.assertEqual(told, "[2J" + "x" * 297)
 
 

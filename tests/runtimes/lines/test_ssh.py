@@ -76,10 +76,10 @@ class ConfigTests(SSHCase):
         """Each is told; what would be an option of ssh is no host."""
         for keys, why in (
             ({"known_hosts": ""}, "lines[m]: known_hosts is missing"),
-            ({"identity_file": "id"}, "identity_file 'id' is no absolute path"),
-            ({"user": "-oX"}, "user '-oX' is no user"),
-            ({"lines": {"m": {"host": "-oProxyCommand=x"}}}, "is no host"),
-            ({"lines": {"m": {"host": "a b"}}}, "host 'a b' is no host"),
+            ({"identity_file": "id"}, "identity_file 'id' is not an absolute path"),
+            ({"user": "-oX"}, "user '-oX' is not a valid user"),
+            ({"lines": {"m": {"host": "-oProxyCommand=x"}}}, "is not a valid host"),
+            ({"lines": {"m": {"host": "a b"}}}, "host 'a b' is not a valid host"),
             ({"lines": {"m": {"host": "a", "port": 0}}}, "port must be between 1 and 65535"),
         ):
             with self.assertRaises(ConfigError) as caught:

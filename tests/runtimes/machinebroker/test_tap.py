@@ -100,7 +100,7 @@ class TapTests(SynchronousTestCase):
             ((*LEAST, "--machine-pool-selector==x"), "--machine-pool-selector"),
             ((*LEAST, "--machine-pool-name=p", "--machine-pool-selector=a=b"), "exclude"),
             ((*LEAST, "--base-url=http://10.0.0.1:1"), "on loopback only"),
-            ((*LEAST, "--base-url=host"), "is no URL"),
+            ((*LEAST, "--base-url=host"), "is not a URL"),
             ((*LEAST, "--kubeconfig=/nonexistent"), "/nonexistent"),
         ):
             self.assertIn(word, self.refusal(*arguments))

@@ -409,7 +409,7 @@ class ListeningTests(StreamCase):
         )
         with self.assertRaises(TargetError) as caught:
             await server.listen()
-        self.assertIn("which address others reach must be told", str(caught.exception))
+        self.assertIn("a server on all addresses needs a base URL", str(caught.exception))
         await server.stopService()
 
     async def test_base_url(self) -> None:

@@ -1,9 +1,8 @@
 """
-Lines that are reached by a command: a program in a pseudo-terminal is the connection.
+An endpoint whose connections are commands in pseudo-terminals, such as ssh(1).
 
-It is a :class:`~.pty.PtyRun` as those machines are whose whole life a command is; here its
-end is no more than a lost line.  A program that needs some time to reach the machine, and may fail to, is
-waited for; what it said of its failure goes into the message.
+Each connection is a :class:`~.pty.PtyRun`; its end is a lost line.  The endpoint waits until the program has
+reached the machine.  If it fails, its last message becomes the reason.
 
 Escape characters of ssh(1) and ipmitool(1), sans I/O.
 
@@ -80,22 +79,22 @@ _EARLY_END_SECONDS = 5.0
 
 
 class Typing:
-    """How a program is typed for: as it is, and BREAK by keys of its own, where it has some."""
+    """Encodes input for a program without escape character; BREAK is a sequence of keys, or not available."""
 
     def __init__(self, break_keys: bytes = b"") -> None:
         self._break_keys = break_keys
 
     def encode(self, data: bytes) -> bytes:
-        """What is to be typed so that ``data`` arrives."""
+        """Encode input so that ``data`` reaches the machine."""
         return data
 
     def send_break(self) -> bytes:
-        """What is to be typed for BREAK; nothing where there is none."""
+        """Return the input that makes the program send BREAK; empty if it cannot."""
         return self._break_keys
 
 
 class EscapedInput(Typing):
-    """For a program with an escape character, whose ``B`` is BREAK."""
+    """Encodes input for a program with an escape character and the command ``B`` for BREAK."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,19 +112,18 @@ class CommandEndpoint:
     """
     Runs a command for each connection.
 
-    :param name: what it is called in messages.
-    :param make_run: one run of the command.
-    :param typing: makes the way to type for it.
-    :param complaint: told all that it has printed so far (the newest 64 KiB), gives what it said of its
-        end.  By default the last line of a command that ended soon: later ones are the
-        machine's, and nobody's business but its viewers'.
+    :param name: the program's name in messages.
+    :param make_run: creates one run of the command.
+    :param typing: creates the encoder of input.
     :param prepare: run before each connection.
-    :param leave: run after one that had reached the machine and was closed by us.
-    :param begins: told the same as ``complaint``; when the machine is reached, where in it
-        the machine's own words begin.  Asked whenever more was printed, and, with
-        ``look_seconds``, so often.
-    :param settle_seconds: for a command that does not say when the machine is reached: one that
-        ends sooner never reached it.
+    :param leave: run after a connection that had reached the machine and was closed by this side.
+    :param begins: takes the output so far (the newest 64 KiB); returns the offset at which the
+        machine's output begins, or ``None`` if the machine is not reached yet.  Called after each output,
+        and every ``look_seconds`` if that is not 0.
+    :param complaint: takes the same output; returns the program's message about its end.  By default the
+        last line, if the command ended within 5 s; later output is the machine's and only for its viewers.
+    :param settle_seconds: for a command that does not report when it has reached the machine: it has if
+        it still runs after this time.
     """
 
     def __init__(
@@ -167,7 +165,7 @@ class CommandEndpoint:
 
 
 def last_line(printed: bytes) -> str:
-    """The last line that says anything, without control characters."""
+    """Return the last line with printable text, without control characters."""
     for line in reversed(printed.decode("utf-8", "replace").splitlines()):
         words = "".join(char for char in line if char.isprintable()).strip()
         if words:
@@ -178,9 +176,9 @@ def last_line(printed: bytes) -> str:
 @implementer(ILineTransport)
 class CommandLine(Protocol):
     """
-    One run of the command: the protocol of its terminal, and the transport of the protocol above.
+    One run of the command: the protocol of its terminal, and the transport of the upper protocol.
 
-    :ivar up: fires with that when the machine is reached.
+    :ivar up: fires with the upper protocol when the machine is reached.
     """
 
     transport: Any
@@ -196,7 +194,7 @@ class CommandLine(Protocol):
         self._ended = self._closing = False
         self.up: Deferred[Any] = Deferred(lambda _: None)
 
-    # Below: a terminal.
+    # Protocol of the terminal.
 
     def connectionMade(self) -> None:
         self._look()
@@ -215,7 +213,7 @@ class CommandLine(Protocol):
             del self._printed[:-_MAX_EARLY_BYTES]
 
     def _look(self) -> None:
-        """Is the machine reached?"""
+        """Connect the upper protocol if the machine is reached."""
         if self._looking is not None and self._looking.active():
             self._looking.cancel()
         if self._upper is not None or self._ended or self.up.called:
@@ -253,12 +251,12 @@ class CommandLine(Protocol):
 
     def _why(self, reason: Failure) -> Exception:
         name = self._endpoint.name
-        said = self._complaint()
-        told = f": {said}" if said else ""
+        complaint = self._complaint()
+        detail = f": {complaint}" if complaint else ""
         if reason.check(ProcessDone, ProcessTerminated):
             ended = ending_of(reason).message.removeprefix("the process ")
-            return ServiceUnavailable(f"{name} {ended}{told}")
-        return ServiceUnavailable(f"{name} has gone{told}")
+            return ServiceUnavailable(f"{name} {ended}{detail}")
+        return ServiceUnavailable(f"{name} has gone{detail}")
 
     def _complaint(self) -> str:
         printed = bytes(self._printed)
@@ -267,14 +265,14 @@ class CommandLine(Protocol):
         lasted = self._endpoint.clock.seconds() - self._began
         return last_line(printed) if lasted < _EARLY_END_SECONDS else ""
 
-    # Above: a transport.
+    # ILineTransport of the upper protocol.
 
     def write(self, data: bytes) -> None:
         if data:
             self.transport.write(self._typing.encode(data))
 
     def send_break(self, milliseconds: int) -> None:
-        """As long as the program thinks right."""
+        """Send BREAK; the program decides on its length."""
         keys = self._typing.send_break()
         if keys:
             self.transport.write(keys)

@@ -1,5 +1,5 @@
 """
-Servers whose consoles are Serial over LAN of their management controllers (BMC), by ipmitool(1).
+The driver ``ipmi``: consoles by Serial over LAN (SOL) of management controllers (BMCs), with ipmitool(1).
 
 ::
 
@@ -13,13 +13,12 @@ Servers whose consoles are Serial over LAN of their management controllers (BMC)
         web-2: {host: 10.0.1.12, cipher_suite: 17, force: true}
       capabilities: {cpu: "16", memory: 64Gi}
 
-With ``power: true`` the machine's power is the chassis's: on is switched on, and off is asked to shut down and
-switched off when it does not.  Otherwise, and whenever the machine is deleted or the runtime stops, only
-the line is closed.
+With ``power: true``, power on and power off switch the chassis; power off first requests a shutdown.  Without
+it, and whenever the machine is deleted or the runtime stops, only the line is closed.
 
-A BMC has one SOL session.  One that somebody else has is left to them, unless ``force`` is set.
+A BMC has one SOL session.  The driver ends a session of another client only if ``force`` is true.
 
-The password is in a file, and ipmitool reads it there; it is on no command line and in no environment.
+ipmitool reads the password from a file; it is never on a command line or in an environment.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 PROGRAM = "ipmitool"
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PATIENCE = ("-N", "2", "-R", "3")  # seconds for an answer, and how often
+_PATIENCE = ("-N", "2", "-R", "3")  # seconds per attempt, attempts
 _ASK_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 _LEAVE_SECONDS = 5.0
@@ -67,11 +66,11 @@ class IPMILine:
     """
     One server's BMC.
 
-    :param password_file: its first line is the password.
-    :param cipher_suite: 0 leaves it to ipmitool, which asks the BMC.
-    :param power: whether the machine's power is the chassis's.
-    :param force: whether the SOL session of somebody else is ended.
-    :param shutdown_seconds: how long a machine may take to shut down.
+    :param password_file: a file with the password in its first line.
+    :param cipher_suite: 0 lets ipmitool negotiate with the BMC.
+    :param power: power on and power off switch the chassis.
+    :param force: end a SOL session of another client.
+    :param shutdown_seconds: time for a shutdown before the chassis is switched off.
     """
 
     host: str
@@ -85,18 +84,18 @@ class IPMILine:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
     common = _shared(reader, IPMILine(""))
     lines = {}
-    for name, one in reader.mappings("lines").items():
-        lines[name] = _line(one, common)
-        one.done()
+    for name, line_reader in reader.mappings("lines").items():
+        lines[name] = _line(line_reader, common)
+        line_reader.done()
     reader.quantity = len(lines)
     return lambda reactor, table: IPMIDriver(lines, reactor, table)
 
 
 def _shared(reader: Reader, default: IPMILine) -> IPMILine:
-    """What may be said of the class, and of each line."""
+    """Read the keys that are valid for the class and for each line."""
     return IPMILine(
         host="",
         user=reader.take("user", str, default.user),
@@ -111,17 +110,18 @@ def _shared(reader: Reader, default: IPMILine) -> IPMILine:
 def _line(reader: Reader, common: IPMILine) -> IPMILine:
     host = reader.take("host", str)
     port = int(reader.number("port", 1, 65535, 623))
-    told = _shared(reader, common)
-    for what, word in (("host", host), ("user", told.user)):
+    options = _shared(reader, common)
+    for what, word in (("host", host), ("user", options.user)):
         if not _PLAIN.fullmatch(word):
-            raise reader.error(f"{what} {word!r} is no {what}" if word else f"{what} is missing")
-    if not told.password_file.startswith("/"):
+            problem = f"{what} {word!r} is not a valid {what}" if word else f"{what} is missing"
+            raise reader.error(problem)
+    if not options.password_file.startswith("/"):
         raise reader.error("password_file must be the absolute path of a file with the password")
-    return IPMILine(**{**told.__dict__, "host": host, "port": port})
+    return IPMILine(**{**options.__dict__, "host": host, "port": port})
 
 
 def arguments(line: IPMILine, *words: str) -> Sequence[str]:
-    """ipmitool's command line."""
+    """Return ipmitool's command line."""
     common = [PROGRAM, "-I", "lanplus", "-H", line.host, "-p", str(line.port)]
     common += ["-U", line.user, "-f", line.password_file, *_PATIENCE]
     if line.cipher_suite:
@@ -162,7 +162,7 @@ class IPMIDriver:
         """
         Run one command of ipmitool.
 
-        :return: fires with what it printed; fails with ``ServiceUnavailable`` and its last words.
+        :return: fires with its output; fails with ``ServiceUnavailable`` and its last line.
         """
         return run_program(
             self.reactor,
@@ -189,7 +189,7 @@ class IPMIDriver:
             complaint=_complaint,
             begins=_begins,
             prepare=(lambda: self._deactivate(facts, line)) if line.force else None,
-            # A BMC believes in a session that nobody has any more for a minute.
+            # Without deactivation a BMC refuses new sessions for about a minute.
             leave=lambda: self._leave(facts, line),
         )
         return name, endpoint
@@ -197,7 +197,7 @@ class IPMIDriver:
     async def _deactivate(
         self, facts: MachineFacts, line: IPMILine, seconds: float | None = None
     ) -> None:
-        """End the session of whoever has it; that nobody has it is no failure."""
+        """End the BMC's SOL session, if there is one."""
         try:
             await self.ask(facts, line, "sol", "deactivate", seconds=seconds)
         except ServiceUnavailable as problem:
@@ -205,28 +205,28 @@ class IPMIDriver:
                 raise
 
     async def _leave(self, facts: MachineFacts, line: IPMILine) -> None:
-        """End our own session, if the BMC can be reached."""
+        """End the driver's own session, if the BMC is reachable."""
         with contextlib.suppress(ServiceUnavailable):
             await self._deactivate(facts, line, _LEAVE_SECONDS)
 
 
 def _begins(printed: bytes) -> int | None:
-    """Behind the line that says that SOL works."""
+    """Return the offset after ipmitool's line that SOL is operational."""
     up = _UP.search(printed)
     return None if up is None else up.end()
 
 
 def _complaint(printed: bytes) -> str:
-    """Before the machine is reached ipmitool alone speaks; afterwards its words must be known."""
+    """Return ipmitool's error: its last line before SOL is up, later only messages known to be its own."""
     if _begins(printed) is not None:
         return last_line(b"\n".join(_WORDS.findall(printed)))
     if _TAKEN in printed:
-        return "somebody else has the SOL session; force: true would end theirs"
+        return "another client has the SOL session; force: true would end it"
     return last_line(printed)
 
 
 class Chassis:
-    """The switch of one server, as :class:`~.held.Power` asks."""
+    """The power of one server; see :class:`~.held.Power`."""
 
     def __init__(self, driver: IPMIDriver, facts: MachineFacts, line: IPMILine) -> None:
         self._driver, self._facts, self._line = driver, facts, line
@@ -245,19 +245,24 @@ class Chassis:
                 return
             if not await self._shut_down():
                 await self._ask("off")
-                told = f"the machine did not shut down in {self._line.shutdown_seconds:g} s"
-                self._facts.event("Warning", "SwitchedOff", f"{told}: it was switched off")
+                seconds = self._line.shutdown_seconds
+                message = f"the machine did not shut down in {seconds:g} s: it was switched off"
+                self._facts.event("Warning", "SwitchedOff", message)
         except ServiceUnavailable as problem:
             self._facts.event("Warning", "PowerFailed", problem.message)
 
     async def _shut_down(self) -> bool:
-        """Ask the system to; :return: whether it did."""
+        """
+        Request a shutdown.
+
+        :return: true if the chassis is off in time.
+        """
         clock = self._driver.reactor
         until = clock.seconds() + self._line.shutdown_seconds
         try:
             await self._ask("soft")
         except ServiceUnavailable:
-            return False  # not every BMC can
+            return False  # not every BMC supports it
         while await self._is_on():
             if clock.seconds() >= until:
                 return False

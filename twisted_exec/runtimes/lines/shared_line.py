@@ -1,12 +1,12 @@
 """
-A machine that exists without us: power on is opening its line, and keeping it open.
+Lines to machines that exist without the runtime: power on opens the line and keeps it open.
 
-Here a lost line is no end of the session.  It is opened again, more and more slowly; the viewers stay,
-and read that it was lost and that it is back.  What they type meanwhile goes nowhere: keys that
-arrive minutes later, at another prompt, do harm.
+A lost line does not end the session.  It is reopened with exponential back-off; viewers stay, and get notices
+that the line is lost and that it is back.  Input in between is discarded: keys that arrive minutes later, at
+another prompt, do harm.
 
-Such a line is not paced: a machine must not wait for whoever looks on.  But no serial line prints megabytes a
-second, so one that does is read no faster than that; its other end has to wait.
+Such a line is not paced, because a machine must not wait for viewers.  But no serial line prints megabytes per
+second; a peer that does is read at a limited rate.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from twisted_exec.runtimes.interfaces import CannotStart, IRun, IShutdown, Machi
 from twisted_exec.streaming.interfaces import IBreakable, TerminalSize
 
 BYTES_PER_SECOND = 4 << 20
-"""Ten times what the fastest serial line carries."""
+"""Maximal average rate of reading: ten times that of the fastest serial line."""
 
 _BURST_BYTES = 1 << 20
 _FIRST_DELAY_SECONDS = 0.5
@@ -49,9 +49,10 @@ _MAX_REASON = 300
 
 class ReadRateLimit:
     """
-    Keeps a line to :data:`BYTES_PER_SECOND`: pauses whoever reads too much, for as long as it is too much.
+    Limits a line to :data:`BYTES_PER_SECOND` by a token bucket of 1 MiB.
 
-    :param pause: called before a rest; ``resume`` after it.
+    :param pause: called when the bucket is empty.
+    :param resume: called when it is half full again.
     """
 
     def __init__(
@@ -64,11 +65,11 @@ class ReadRateLimit:
 
     @property
     def resting(self) -> bool:
-        """Between ``pause`` and ``resume``."""
+        """True between ``pause`` and ``resume``."""
         return self._timer is not None
 
     def charge(self, amount: int) -> None:
-        """So many bytes, or what costs as much, were read."""
+        """Count bytes that were read, or work that costs as much."""
         now = self._clock.seconds()
         self._owed = max(0.0, self._owed - (now - self._at) * BYTES_PER_SECOND) + amount
         self._at = now
@@ -78,7 +79,7 @@ class ReadRateLimit:
             self._pause()
 
     def stop(self) -> None:
-        """The line is gone."""
+        """Cancel the timer; the line has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -90,21 +91,25 @@ class ReadRateLimit:
 
 class Power(Protocol):
     """
-    The machine's own switch, where its line's driver has one.
+    The power switch of a machine, for drivers that have one.
 
-    It is used when somebody says that the machine shall be on or off, and only then: a machine that
-    exists without us goes on when it is deleted here, or when the runtime stops.
+    It is used only when the Machine's power is set.  When the Machine is deleted or the runtime stops, the
+    machine itself keeps running.
     """
 
     async def on(self) -> None:
-        """:raises APIError: it cannot be switched on."""
+        """
+        Switch the machine on.
+
+        :raises APIError: that failed.
+        """
 
     async def off(self) -> None:
-        """Switch it off, as well as may be and within a bounded time; what fails is an event."""
+        """Switch the machine off within a bounded time; report failures as Events."""
 
 
 class _Link(TwistedProtocol):
-    """One connection of the line."""
+    """The protocol of one connection of a line."""
 
     transport: Any
 
@@ -115,7 +120,7 @@ class _Link(TwistedProtocol):
 
     def dataReceived(self, data: bytes) -> None:
         self._governor.charge(len(data))
-        self._run.heard(data)
+        self._run.received(data)
 
     def pause(self, paused: bool) -> None:
         self._paused = paused
@@ -135,13 +140,15 @@ class _Link(TwistedProtocol):
 @implementer(IRun, ILineTransport)
 class SharedLine:
     """
-    One line from power on to power off.  It is its own protocol's transport.
+    One line from power on to power off, and the transport of its protocol.
 
-    :param claim: gives the line's name and how it is opened, or raises an ``APIError``; ``release``
-        gives it back.  Protocols that the endpoint makes have a transport with, where the
-        line can, ``send_break(milliseconds)`` and ``window_changed(size)``.
-    :param breakable: whether it can send BREAK.
-    :param power: the machine's own switch, or ``None``.
+    The transports of the endpoint must provide
+    :class:`~twisted_exec.runtimes.interfaces.ISharedLineTransport`.
+
+    :param claim: returns the line's name and endpoint, or raises an ``APIError``.
+    :param release: called after power off.
+    :param breakable: the endpoint's transports have ``send_break``.
+    :param power: the machine's switch, or ``None``.
     """
 
     paced = False
@@ -170,8 +177,8 @@ class SharedLine:
         self._paused = self._closing = False
         self._opened_at = self._delay_seconds = 0.0
         self._opening: Deferred[Any] | None = None
-        self._trying: list[Deferred[None]] | None = None  # who waits for the end of a try
-        self._gone: list[Deferred[None]] = []
+        self._attempt_waiters: list[Deferred[None]] | None = None  # a list during an attempt
+        self._end_waiters: list[Deferred[None]] = []
         if breakable:
             alsoProvides(self, IBreakable)
         if power is not None:
@@ -191,9 +198,9 @@ class SharedLine:
             link = await self._open()
         except Exception as error:
             failed = Failure(error)
-            # Of a machine that we have switched on it is known that it is on, and it can be switched off.
+            # After a successful power on the machine counts as running, even if its line fails.
             if self._power is None or failed.check(CancelledError):
-                why = f'line "{self._name}": {_words(failed)}'
+                why = f'line "{self._name}": {_describe(failed)}'
                 raise CannotStart("LineFailed", why) from None
         inner: Any = factory.buildProtocol(None)  # type: ignore[arg-type]
         self._inner = inner
@@ -208,35 +215,35 @@ class SharedLine:
         return inner
 
     def _never_opened(self, failure: Failure) -> None:
-        """Told when the machine is known to run, not before."""
+        """Report the failed line, after ``connect`` has reported that the machine runs."""
         if not self._closing:
-            self._begin_again(failure)
+            self._reconnect(failure)
 
     async def _open(self) -> Any:
-        """One more connection, a :class:`_Link`."""
+        """Open one connection; return its :class:`_Link`."""
         factory = Factory.forProtocol(lambda: _Link(self, self._clock))
         factory.noisy = False
         assert self._endpoint is not None
-        self._trying = []
+        self._attempt_waiters = []
         try:
             opening: Deferred[Any] = self._endpoint.connect(factory)
             return await opening.addTimeout(_OPEN_SECONDS, self._clock)
         finally:
-            waiting, self._trying = self._trying, None
+            waiting, self._attempt_waiters = self._attempt_waiters, None
             for waiter in waiting:
                 waiter.callback(None)
 
     def window_changed(self, size: TerminalSize) -> None:
         self._size = size
-        self._tell_size()
+        self._send_size()
 
     def send_break(self, milliseconds: int) -> None:
-        """As :meth:`IBreakable.send_break`."""
+        """See :meth:`.IBreakable.send_break`."""
         if self._link is not None:
             self._link.transport.send_break(milliseconds)
 
     def shut_down(self) -> Deferred[None]:
-        """As :meth:`IShutdown.shut_down`; the line stays open, so that one sees it happen."""
+        """See :meth:`.IShutdown.shut_down`.  The line stays open, so viewers see the shutdown."""
         assert self._power is not None
         return Deferred.fromCoroutine(self._power.off())
 
@@ -245,30 +252,30 @@ class SharedLine:
 
     async def _stop(self) -> None:
         self.loseConnection()
-        if self._trying is not None:
-            # What is given up may take some time to be gone, such as a process.
-            tried: Deferred[None] = Deferred()
-            self._trying.append(tried)
-            await tried
+        if self._attempt_waiters is not None:
+            # A cancelled attempt may take a while, for example to end a process.
+            attempt_ended: Deferred[None] = Deferred()
+            self._attempt_waiters.append(attempt_ended)
+            await attempt_ended
         if self._link is not None:
-            gone: Deferred[None] = Deferred()
-            self._gone.append(gone)
-            # What is still to be sent may find nobody who takes it.
+            ended: Deferred[None] = Deferred()
+            self._end_waiters.append(ended)
+            # loseConnection first sends pending input, which a dead peer never accepts.
             abort = self._link.transport.abortConnection
             patience = self._clock.callLater(_CLOSE_SECONDS, abort)
-            await gone
+            await ended
             if patience.active():
                 patience.cancel()
         self._release()
 
-    # The transport of the line's protocol, while connections come and go.
+    # ILineTransport, across connections.
 
     def write(self, data: bytes) -> None:
         if self._link is not None:
             self._link.transport.write(data)
 
     def loseConnection(self) -> None:
-        """Close the line for good.  Repeated calls do nothing."""
+        """Close the line and do not reopen it.  Repeated calls do nothing."""
         if self._closing:
             return
         self._closing = True
@@ -302,24 +309,24 @@ class SharedLine:
     def stopProducing(self) -> None:
         self.loseConnection()
 
-    # What a connection tells.
+    # Called by connections.
 
-    def heard(self, data: bytes) -> None:
-        """The machine printed."""
+    def received(self, data: bytes) -> None:
+        """Pass output on; before the protocol is connected, keep it."""
         if self._inner is None:
             self._early += data
         else:
             self._inner.dataReceived(data)
 
     def link_lost(self, reason: Failure) -> None:
-        """A connection has ended, by itself or because it was to."""
+        """Handle the end of a connection, which this side or the peer closed."""
         if self._link is None:
-            return  # it never was the line's
+            return  # it failed before it was the line's
         self._link = None
         if self._closing:
             self._over(reason)
         else:
-            self._begin_again(reason)
+            self._reconnect(reason)
 
     def _join(self, link: _Link) -> None:
         self._link, self._opened_at = link, self._clock.seconds()
@@ -327,30 +334,30 @@ class SharedLine:
             link.transport.registerProducer(self._producer, True)
         if self._paused:
             link.pause(True)
-        self._tell_size()
+        self._send_size()
 
-    def _tell_size(self) -> None:
-        tell = getattr(self._link and self._link.transport, "window_changed", None)
-        if tell is not None and self._size is not None:
-            tell(self._size)
+    def _send_size(self) -> None:
+        resize = getattr(self._link and self._link.transport, "window_changed", None)
+        if resize is not None and self._size is not None:
+            resize(self._size)
 
     def _over(self, reason: Failure) -> None:
         inner, self._inner = self._inner, None
         if inner is not None:
             inner.connectionLost(reason)
-        gone, self._gone = self._gone, []
-        for waiter in gone:
+        waiting, self._end_waiters = self._end_waiters, []
+        for waiter in waiting:
             waiter.callback(None)
 
-    # A lost line.
+    # Reconnection.
 
-    def _begin_again(self, reason: Failure) -> None:
-        why = _words(reason)
+    def _reconnect(self, reason: Failure) -> None:
+        why = _describe(reason)
         self._facts.event("Warning", "LineLost", f'line "{self._name}" was lost: {why}')
         self._changed("LineLost", f'line "{self._name}" was lost: {why}; trying again')
-        self._say(f"the console line was lost: {why}; what is typed goes nowhere until it is back")
+        self._notify(f"the console line was lost: {why}; input is discarded until it is back")
         if self._producer is not None:
-            self._producer.resumeProducing()  # the old connection may have paused it
+            self._producer.resumeProducing()  # the lost connection may have paused it
         if self._clock.seconds() - self._opened_at >= _LONG_RUN_SECONDS:
             self._delay_seconds = 0.0
         opening = Deferred.fromCoroutine(self._try_again(why))
@@ -367,31 +374,31 @@ class SharedLine:
             try:
                 link = await self._open()
             except Exception as error:
-                if not self._closing and (now := _words(Failure(error))) != why:
-                    why = now
+                if not self._closing and (problem := _describe(Failure(error))) != why:
+                    why = problem
                     self._changed("LineLost", f'line "{self._name}": {why}; trying again')
             else:
-                self._back(link)
+                self._reconnected(link)
                 return
 
-    def _back(self, link: _Link) -> None:
+    def _reconnected(self, link: _Link) -> None:
         self._opening = None
         self._join(link)
         self._facts.event("Normal", "LineBack", f'line "{self._name}" is back')
         self._changed("", "")
-        self._say("the console line is back")
+        self._notify("the console line is back")
 
     def _changed(self, reason: str, message: str) -> None:
-        """As far as anybody knows the machine runs on."""
+        """Report a problem of the line; the machine itself counts as running."""
         self._facts.changed(pb.MACHINE_RUNNING, reason, message)
 
-    def _say(self, words: str) -> None:
+    def _notify(self, text: str) -> None:
         if self._inner is not None:
-            self._inner.dataReceived(b"\r\n[twisted-exec: %s]\r\n" % words.encode())
+            self._inner.dataReceived(b"\r\n[twisted-exec: %s]\r\n" % text.encode())
 
 
-def _words(failure: Failure) -> str:
-    """What went wrong, in one bounded line without control characters."""
+def _describe(failure: Failure) -> str:
+    """Describe an error in one bounded line without control characters."""
     error = failure.value
     if isinstance(error, APIError):
         text = error.message

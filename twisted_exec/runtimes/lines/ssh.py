@@ -1,5 +1,5 @@
 """
-Machines whose consoles are reached by ssh: through a console server, or on a hypervisor.
+The driver ``ssh``: consoles behind ssh(1), on console servers and hypervisors.
 
 ::
 
@@ -13,12 +13,12 @@ Machines whose consoles are reached by ssh: through a console server, or on a hy
         web-2: {host: digi.lab, port: 3002}
       capabilities: {cpu: "1", memory: 1Gi}
 
-It is OpenSSH's client in a terminal, for what operators have around it: jump hosts, certificates, tokens, a file
-of options.  ``twisted.conch`` would be a second one to keep configured.  Nobody is asked anything: host keys
-are known or refused, and who must type a password is refused, too.
+The driver runs OpenSSH's client in a terminal, so operators' jump hosts, certificates, hardware tokens and
+configuration files work; ``twisted.conch`` would need a configuration of its own.  The client never prompts:
+unknown host keys and password logins are refused.
 
-What ssh itself has to say goes into a file, and so not into the console; from there it is known when the
-machine is reached, and why not.
+The client's own messages go to a log file instead of the console.  From this file the driver knows when the
+machine is reached, or why not.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class SSHLine:
     """
     One line.
 
-    :param command: for the far end's shell; empty for whatever the user gets there.
-    :param identity_file: of the private key; empty for what ssh finds by itself.
-    :param known_hosts: the file with the far end's key.
-    :param config: a file of ssh_config(5); empty for none at all.
+    :param command: for the remote shell; empty for the user's login shell.
+    :param identity_file: private key; empty for ssh's defaults.
+    :param known_hosts: file with the host's key.
+    :param config: file in the form of ssh_config(5); empty for none, not even the system's.
     """
 
     host: str
@@ -75,12 +75,12 @@ class SSHLine:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
     common = {key: reader.take(key, str, "") for key in _SHARED}
     lines = {}
-    for name, one in reader.mappings("lines").items():
-        lines[name] = _line(one, common)
-        one.done()
+    for name, line_reader in reader.mappings("lines").items():
+        lines[name] = _line(line_reader, common)
+        line_reader.done()
     reader.quantity = len(lines)
     return lambda reactor, table: SSHDriver(lines, reactor, table)
 
@@ -89,25 +89,25 @@ _SHARED = ("user", "identity_file", "known_hosts", "config")
 
 
 def _line(reader: Reader, common: Mapping[str, str]) -> SSHLine:
-    told = {key: reader.take(key, str, common[key]) for key in _SHARED}
+    options = {key: reader.take(key, str, common[key]) for key in _SHARED}
     host = reader.take("host", str)
-    for what, word in (("host", host), ("user", told["user"])):
+    for what, word in (("host", host), ("user", options["user"])):
         if word and not _PLAIN.fullmatch(word):
-            raise reader.error(f"{what} {word!r} is no {what}")
+            raise reader.error(f"{what} {word!r} is not a valid {what}")
     for key in ("identity_file", "known_hosts", "config"):
-        if told[key] and not told[key].startswith("/"):
-            raise reader.error(f"{key} {told[key]!r} is no absolute path")
-    if not told["known_hosts"]:
+        if options[key] and not options[key].startswith("/"):
+            raise reader.error(f"{key} {options[key]!r} is not an absolute path")
+    if not options["known_hosts"]:
         raise reader.error("known_hosts is missing: the file with the host's key (ssh-keyscan)")
     port = int(reader.number("port", 1, 65535, 22))
-    return SSHLine(host, port, command=reader.take("command", str, ""), **told)
+    return SSHLine(host, port, command=reader.take("command", str, ""), **options)
 
 
 def arguments(line: SSHLine, log: str) -> Sequence[str]:
-    """ssh's command line; what is given here no file can change."""
+    """Return ssh's command line; options there take precedence over those in files."""
     words = [PROGRAM, "-tt", "-F", line.config or "none", "-E", log]
     options = {
-        "IgnoreUnknown": "EnableEscapeCommandline",  # older than OpenSSH 9.2 do not know it
+        "IgnoreUnknown": "EnableEscapeCommandline",  # unknown before OpenSSH 9.2
         "LogLevel": "VERBOSE",
         "BatchMode": "yes",
         "StrictHostKeyChecking": "yes",
@@ -136,13 +136,13 @@ def arguments(line: SSHLine, log: str) -> Sequence[str]:
 
 
 def _quoted(path: str) -> str:
-    """Several files may stand here, so that a blank needs quotes."""
+    """Quote a path: the option is a list of files, separated by blanks."""
     return f'"{path}"'
 
 
 @implementer(IMachineDriver)
 class SSHDriver:
-    """Runs a class of machines that are reached by ssh."""
+    """Runs a class of machines behind ssh."""
 
     name = "ssh"
 
@@ -189,7 +189,7 @@ class SSHDriver:
 
 
 def _read(path: str) -> bytes:
-    """The newest of a file; nothing where there is none yet."""
+    """Read the end of a file; empty if it does not exist yet."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _MAX_LOG_BYTES))

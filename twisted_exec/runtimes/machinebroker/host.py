@@ -293,7 +293,7 @@ class BrokerStreamServer(TokenServer):
             audit,
             reactor,
             hop=HOP,
-            told="the machine broker",
+            name="the machine broker",
             drain_seconds=drain_seconds,
         )
 

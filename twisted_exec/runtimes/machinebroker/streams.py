@@ -32,7 +32,7 @@ from twisted_exec.runtimes.machinebroker.machine_cache import Copy
 from twisted_exec.runtimes.machinebroker.objects import Held
 from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.runtimes.machinebroker.tokens import Claim, Tokens
-from twisted_exec.runtimes.serving.routes import UID_HEADER, USER_HEADER, ServerRoutes, told
+from twisted_exec.runtimes.serving.routes import UID_HEADER, USER_HEADER, ServerRoutes, header_text
 from twisted_exec.streaming.http.routes import split_path
 from twisted_exec.streaming.http.site import Request, respond_json
 from twisted_exec.streaming.http.upgrade_client import (
@@ -135,7 +135,7 @@ class BrokerLocator:
 
     async def _locate(self, request: Request) -> Location:
         session = forwarded_session_id(request) or request.subject.session
-        user, uid = told(request, USER_HEADER), told(request, UID_HEADER)
+        user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)
         request.subject = replace(
             request.subject, session=session, user=user, uid=uid, subresource=self.purpose
         )
@@ -228,7 +228,7 @@ class BrokerRoutes(ServerRoutes):
 
     async def _end(self, request: Request, names: Mapping[str, str]) -> None:
         session, ending = parse_ending(request.args)
-        user, uid = told(request, USER_HEADER), told(request, UID_HEADER)
+        user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)
         grant = self._tokens.read(names["token"], user=user, machine_uid=uid)
         if grant.session != session:
             raise NotFound("sessions", session, group="")

@@ -10,7 +10,7 @@ The second leads a session, too (``setsid``), but prints into a file, so that no
 end is told by a descriptor of the process (pidfd_open(2)), whether we started it or an
 earlier runtime did.
 
-Whether the kernel runs virtual machines, and for us: see the kernel's ``virt/kvm/api.rst``.
+Detection of KVM: see the kernel's ``virt/kvm/api.rst``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _GET_API_VERSION, _API_VERSION = 0xAE00, 12
 
 
 def has_kvm(device: str = DEVICE) -> bool:
-    """Whether it answers.  That it can run a certain guest shows only when it does."""
+    """Return true if KVM responds; it may still fail to run a certain guest."""
     try:
         descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
     except OSError:

@@ -1,5 +1,5 @@
 """
-The options of programs that are a runtime in front: where it is served, and to whom.
+Options of programs that serve a machine runtime: ``exec-runtime`` and ``exec-broker``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ FILES = (
 
 class ServingOptions(BrowserOptions):
     """
-    :cvar required: options that must be given.
+    Addresses, certificates and clients of the runtime interface and of the stream server.
+
+    :cvar required: options without a default.
     """
 
     required: tuple[str, ...] = ("iri-listen",)
@@ -37,39 +39,46 @@ class ServingOptions(BrowserOptions):
             "iri-revision",
             None,
             IRONCORE.name,
-            f"What machine.v1alpha1 is to be there: {', '.join(REVISIONS)}.",
+            f"Revision of machine.v1alpha1 to serve: {', '.join(REVISIONS)}.",
         ],
-        ["streaming-listen", None, "", "Consoles: unix:PATH or a TCP endpoint; default: private."],
-        ["base-url", None, "", "How poollets reach the consoles; default: as it listens."],
+        [
+            "streaming-listen",
+            None,
+            "",
+            "Address of consoles: unix:PATH or a TCP endpoint; default: a private UNIX socket.",
+        ],
+        ["base-url", None, "", "URL of consoles for poollets; default: from the address."],
         ["tls-cert-file", None, "", "Serving certificate of the consoles, for TCP."],
         ["tls-private-key-file", None, "", "Its private key."],
-        ["iri-ca-file", None, "", "The CA of poollets, for a TCP --iri-listen."],
-        ["iri-cert-file", None, "", "Our certificate for a TCP --iri-listen."],
+        ["iri-ca-file", None, "", "CA of the poollets' certificates, for a TCP --iri-listen."],
+        ["iri-cert-file", None, "", "Serving certificate for a TCP --iri-listen."],
         ["iri-private-key-file", None, "", "Its private key."],
         [
             "iri-client-names",
             None,
             "",
-            "Common names of poollets that may ask over TCP, with commas.",
+            "Common names of permitted poollets over TCP, separated by commas.",
         ],
-        ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", seconds],
-        ["audit-log", None, "-", "Where session records go: a file, or - for standard output."],
+        ["drain-seconds", None, 5.0, "Seconds that sessions may take to end at shutdown.", seconds],
+        ["audit-log", None, "-", "File for session records, or - for standard output."],
     ]
 
     def __init__(self) -> None:
         super().__init__()
         self["allow-uid"] = []
 
-    def opt_allow_uid(self, told: str) -> None:
-        """A user, by number or name, that may use the UNIX sockets besides root and our own; may be repeated."""
+    def opt_allow_uid(self, user: str) -> None:
+        """User (id or name) that may use the UNIX sockets, besides root and this program's own; repeatable."""
         try:
-            self["allow-uid"].append(uid_of(told))
+            self["allow-uid"].append(uid_of(user))
         except ValueError as problem:
             raise UsageError(f"--allow-uid: {problem}") from None
 
     def postOptions(self) -> None:
         """
-        :raises UsageError: something is missing or cannot be meant.
+        Check the options.
+
+        :raises UsageError: an option is missing or wrong.
         """
         for name in self.required:
             if not self[name]:
@@ -81,13 +90,15 @@ class ServingOptions(BrowserOptions):
         if bool(self["tls-cert-file"]) != bool(self["tls-private-key-file"]):
             raise UsageError("--tls-cert-file and --tls-private-key-file go together")
         if self["base-url"] and "://" not in self["base-url"]:
-            raise UsageError(f"--base-url {self['base-url']!r} is no URL such as https://HOST:PORT")
+            raise UsageError(
+                f"--base-url {self['base-url']!r} is not a URL such as https://HOST:PORT"
+            )
 
     def listening(self) -> Listening:
         """
-        Where consoles are served.
+        Return the address of the stream server.
 
-        :raises TargetError: it cannot be used, or not by everyone who was named.
+        :raises TargetError: the options contradict each other, or the path is not valid.
         """
         address = self["streaming-listen"]
         if address.startswith("unix:"):
@@ -109,27 +120,29 @@ class ServingOptions(BrowserOptions):
 
     def iri_tls(self) -> MutualTLS | None:
         """
-        The files of a TCP target, or none.
+        Return the certificates of a TCP target, or ``None``.
 
-        :raises TargetError: one is missing, or none is needed.
+        :raises TargetError: a file is missing, or the target is a UNIX socket.
         """
-        given = [self[f"iri-{name}"] for name in ("ca-file", "cert-file", "private-key-file")]
+        files = [self[f"iri-{name}"] for name in ("ca-file", "cert-file", "private-key-file")]
         names = self["iri-client-names"]
-        if not any(given):
+        if not any(files):
             if names:
-                raise TargetError("--iri-client-names needs --iri-ca-file: names are certificates'")
+                raise TargetError(
+                    "--iri-client-names needs --iri-ca-file: the names are those of certificates"
+                )
             return None
-        if not all(given):
+        if not all(files):
             raise TargetError(
                 "--iri-ca-file, --iri-cert-file and --iri-private-key-file go together"
             )
         allowed = frozenset(name.strip() for name in names.split(",") if name.strip())
         if not allowed:
-            # The CA of poollets is that of users; without names all of them could command machines.
+            # The same CA signs users' certificates: without names every user could control machines.
             raise TargetError(
-                "--iri-client-names is missing: the common names of the poollets that may ask"
+                "--iri-client-names is missing: the common names of the permitted poollets"
             )
         if self["iri-listen"].startswith("unix:"):
             raise TargetError("--iri-ca-file is for a TCP --iri-listen")
-        ca, certificate, key = given
+        ca, certificate, key = files
         return MutualTLS(ca, certificate, key, client_names=allowed)

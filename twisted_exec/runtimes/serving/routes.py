@@ -1,11 +1,11 @@
 """
-What a runtime's stream server answers: ``/exec/TOKEN``, one stream for one token, and ``/log/TOKEN``.
+The routes of a runtime's stream server: ``/exec/TOKEN`` and ``/log/TOKEN``.
 
-The token is all that is needed to open a console here, so it is looked at last: a request that is
-no complete handshake (a probe, a link preview, a client with other protocols) is answered without it.
-Whoever opened a console may have it ended with a reason, by ``DELETE`` of the same path; that
-is how a reason travels from an API server to the user.  A log is a plain GET, with the query of
-:mod:`twisted_exec.api.logs`; into a text every hop can write its reason by itself.
+A token opens one console once, without further credentials.  So a request is validated before its token is
+used: an incomplete handshake (a probe, a link preview, a client with other protocols) does not consume it.
+``DELETE`` of the same path ends the console with a reason; in this way reasons travel from an API server to
+the user.  A log is a plain GET with the query of :mod:`twisted_exec.api.logs`; it needs no ``DELETE``,
+because every hop can append a reason to a text.
 """
 
 from __future__ import annotations
@@ -62,18 +62,16 @@ UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
 
 Attach = Callable[[Grant], "tuple[Subject, IAttachment]"]
 """
-What a token leads to: what is known of the machine (namespace, machine, uid) and a fresh
-attachment.  Raises :class:`~twisted_exec.api.status.APIError` when there is none.
+Returns the names of the machine of a grant (namespace, machine, uid) and a new attachment, or raises
+:class:`~twisted_exec.api.status.APIError`.
 """
 
 ReadLog = Callable[[Grant], "tuple[Subject, Journal]"]
-"""The same for the token of a log: the machine, and what it printed."""
+"""Returns the names of the machine of a grant and its journal, or raises."""
 
 
 class ServerRoutes(Dispatcher):
-    """
-    What every server of tokens answers: who may come here at all, probes and figures.
-    """
+    """The routes of every stream server: peer check, probes and metrics."""
 
     def __init__(self, server: TokenServer) -> None:
         super().__init__()
@@ -92,7 +90,9 @@ class ServerRoutes(Dispatcher):
 
     def _check_peer(self, request: Request) -> None:
         """
-        :raises Forbidden: the other end of a UNIX socket is a user that may not come here.
+        Check the user at the other end of a UNIX socket.
+
+        :raises Forbidden: this user may not use the socket.
         """
         transport = request.channel.transport
         plug = getattr(transport, "getHandle", lambda: None)()
@@ -113,7 +113,7 @@ class ServerRoutes(Dispatcher):
 
 
 class StreamRoutes(ServerRoutes):
-    """The resource of a stream server whose machines are here."""
+    """The routes of a runtime with machines of its own."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class StreamRoutes(ServerRoutes):
             self._routes.add(["GET"], "/log/{token}", partial(self._read, read_log))
 
     async def _exec(self, request: Request, names: Mapping[str, str]) -> None:
-        with self._refusals_on_record(request):
+        with self._audit_refusals(request):
             choose_protocol(request)
             origins = self._server.listening.allowed_origins
             refuse_other_sites(request, origins)
@@ -140,7 +140,7 @@ class StreamRoutes(ServerRoutes):
 
     async def _read(self, read_log: ReadLog, request: Request, names: Mapping[str, str]) -> None:
         request.subject = replace(request.subject, subresource=LOG)
-        with self._refusals_on_record(request):
+        with self._audit_refusals(request):
             if request.method != b"GET":
                 raise MethodNotAllowed("a log is read with GET")
             reservation = self._reserve(request, names["token"], LOG)
@@ -163,8 +163,8 @@ class StreamRoutes(ServerRoutes):
             reservation.ended()
 
     @contextmanager
-    def _refusals_on_record(self, request: Request) -> Iterator[None]:
-        """Until there is a session: a refusal is recorded with what is known of it."""
+    def _audit_refusals(self, request: Request) -> Iterator[None]:
+        """Audit a refusal before there is a session, with the facts known so far."""
         session = forwarded_session_id(request) or request.subject.session
         request.subject = replace(request.subject, session=session)
         try:
@@ -175,14 +175,16 @@ class StreamRoutes(ServerRoutes):
 
     def _reserve(self, request: Request, token: str, purpose: str) -> Reservation:
         """
-        :raises NotFound: the token is not good for that.
+        Reserve the request's token.
+
+        :raises NotFound: the token is not valid for this user, machine and purpose.
         """
-        user, uid = told(request, USER_HEADER), told(request, UID_HEADER)
+        user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)
         request.subject = replace(request.subject, user=user, uid=uid)
         return self._cache.reserve(token, user=user, machine_uid=uid, purpose=purpose)
 
     def _open(self, request: Request, reservation: Reservation) -> None:
-        """Serve the console; the token is given back when that is not possible."""
+        """Serve the console; release the token if that fails."""
         try:
             machine, attachment = self._attach(reservation.grant)
         except APIError as error:
@@ -195,7 +197,7 @@ class StreamRoutes(ServerRoutes):
         except APIError:
             reservation.release()
             raise
-        self._serve(request, reservation, _watched(attachment, reservation.ended), live)
+        self._serve(request, reservation, _notifying(attachment, reservation.ended), live)
 
     def _serve(
         self,
@@ -204,7 +206,7 @@ class StreamRoutes(ServerRoutes):
         attachment: IAttachment,
         live: LiveSession,
     ) -> None:
-        # First: what is attached may be gone again before serve returns.
+        # Before serve: the attachment may end before serve returns.
         reservation.commit(live.end)
         try:
             serve(
@@ -229,17 +231,17 @@ class StreamRoutes(ServerRoutes):
             names["token"],
             ending,
             session=session,
-            user=told(request, USER_HEADER),
-            machine_uid=told(request, UID_HEADER),
+            user=header_text(request, USER_HEADER),
+            machine_uid=header_text(request, UID_HEADER),
         )
         respond_json(request, 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
 
 
-def told(request: Request, header: bytes) -> str:
+def header_text(request: Request, header: bytes) -> str:
     """
-    A percent-encoded header's text, or nothing.
+    Decode a percent-encoded header; return an empty text if it is missing.
 
-    :raises NotFound: it is sent twice or is no text: no token was made for that.
+    :raises NotFound: the header occurs twice or is not ASCII; no token matches it.
     """
     values: Sequence[bytes] = request.requestHeaders.getRawHeaders(header, [])
     if not values:
@@ -251,12 +253,12 @@ def told(request: Request, header: bytes) -> str:
         raise NotFound("exec", "", message=f"header {header.decode()} cannot be read") from None
 
 
-def _subject(told: Subject, grant: Grant, machine: Subject) -> Subject:
-    """Who reaches what: what the token was made for goes before what the request says."""
+def _subject(claimed: Subject, grant: Grant, machine: Subject) -> Subject:
+    """Combine the facts of a session; those of the grant override those of the request."""
     return replace(
-        told,
-        session=grant.session or told.session,
-        user=grant.user or told.user,
+        claimed,
+        session=grant.session or claimed.session,
+        user=grant.user or claimed.user,
         namespace=machine.namespace,
         machine=machine.machine,
         uid=machine.uid,
@@ -265,8 +267,8 @@ def _subject(told: Subject, grant: Grant, machine: Subject) -> Subject:
 
 
 @implementer(IAttachment)
-class _Watched:
-    """An attachment whose end somebody else wants to know as well."""
+class _NotifyingAttachment:
+    """Wraps an attachment and reports its end to ``ended``."""
 
     def __init__(self, inner: IAttachment, ended: Callable[[], None]) -> None:
         self._inner, self._ended = inner, ended
@@ -289,8 +291,8 @@ class _Watched:
 
 
 @implementer(IOperable)
-class _WatchedOperable(_Watched):
-    """The same of one whose user can ask for more."""
+class _NotifyingOperable(_NotifyingAttachment):
+    """Wraps an attachment with BREAK and roles."""
 
     _inner: Any
 
@@ -298,6 +300,6 @@ class _WatchedOperable(_Watched):
         self._inner.wished(wish)
 
 
-def _watched(attachment: IAttachment, ended: Callable[[], None]) -> _Watched:
-    made = _WatchedOperable if IOperable.providedBy(attachment) else _Watched
-    return made(attachment, ended)
+def _notifying(attachment: IAttachment, ended: Callable[[], None]) -> _NotifyingAttachment:
+    wrapper = _NotifyingOperable if IOperable.providedBy(attachment) else _NotifyingAttachment
+    return wrapper(attachment, ended)

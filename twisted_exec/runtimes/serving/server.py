@@ -1,9 +1,8 @@
 """
-The server of a runtime's consoles: where it listens, and how it stops.
+The stream server of a runtime: its address, start and stop.
 
-:class:`StreamServer` serves any attachment for a token, and what consoles printed; a runtime of one's
-own needs no more than that and :class:`~twisted_exec.iri.server.IRIServer`.  What it answers is in
-:mod:`.stream_routes`.
+:class:`StreamServer` serves consoles and logs for tokens.  With :class:`~twisted_exec.iri.server.IRIServer` it
+is all that a runtime of another project needs.  The routes are in :mod:`.stream_routes`.
 
 The readiness probe of the address of the machine runtime interface.
 """
@@ -67,14 +66,14 @@ _MAX_BODY_BYTES = 64 << 10
 @dataclass(frozen=True)
 class Listening:
     """
-    Where a stream server listens.
+    The address of a stream server.
 
     :param address: ``unix:PATH``, or a Twisted endpoint string for TCP.
-    :param base_url: how others reach it, for exec URLs; empty means as it listens.
-    :param certificate: PEM file; TCP needs one, but for a loopback address.
+    :param base_url: URL for clients, as a prefix of exec URLs; by default from ``address``.
+    :param certificate: PEM file; required for TCP, except on loopback addresses.
     :param key: its private key.
-    :param allowed_uids: users besides root and our own that may use a UNIX socket.
-    :param allowed_origins: sites besides the one asked whose pages may open a console.
+    :param allowed_uids: users besides root and the server's own that may use a UNIX socket.
+    :param allowed_origins: origins of web pages besides the server's own that may open a console.
     """
 
     address: str
@@ -87,13 +86,13 @@ class Listening:
 
 class TokenServer(Service):
     """
-    Serves whatever a token leads to.
+    A server with tokens in its URLs; subclasses add the routes.
 
-    :param hop: who this is, in audit records.
-    :param told: likewise, in what users read when it stops.
-    :param drain_seconds: how long sessions may take to end when it stops.
-    :ivar sessions: those that are live.
-    :ivar health: ``/readyz`` asks it; probes are its user's business.
+    :param hop: name of this hop in audit records.
+    :param name: name of this hop in messages to users.
+    :param drain_seconds: how long sessions may take to end at a stop.
+    :ivar sessions: the live sessions.
+    :ivar health: the probes of ``/readyz``; the owner adds them.
     """
 
     def __init__(
@@ -103,20 +102,20 @@ class TokenServer(Service):
         reactor: Any,
         *,
         hop: str,
-        told: str,
+        name: str,
         drain_seconds: float = 5.0,
     ) -> None:
         self.listening = listening
         self.health = Health(reactor)
         self.registry = new_registry()
         self.sessions = Sessions(Trail(audit, hop, reactor), SessionMetrics(self.registry))
-        self._reactor, self._drain_seconds, self._told = reactor, drain_seconds, told
+        self._reactor, self._drain_seconds, self._name = reactor, drain_seconds, name
         self._site = Site(self.make_routes(), reactor, max_body_bytes=_MAX_BODY_BYTES)
         self._port: IListeningPort | None = None
         self._base_url = ""
 
     def make_routes(self) -> ServerRoutes:
-        """What is answered; called once, when all else is there."""
+        """Create the routes; called once, at the end of the construction."""
         return ServerRoutes(self)
 
     @property
@@ -124,20 +123,20 @@ class TokenServer(Service):
         return self._reactor
 
     def exec_url(self, token: str) -> str:
-        """The URL of a console, once the server listens."""
+        """Return the URL of a console; valid once the server listens."""
         return f"{self._base_url.rstrip('/')}/exec/{token}"
 
     def log_url(self, token: str) -> str:
-        """The URL of a console's log, once the server listens."""
+        """Return the URL of a console's log; valid once the server listens."""
         return f"{self._base_url.rstrip('/')}/log/{token}"
 
     async def listen(self) -> None:
         """
-        Begin to serve.
+        Start to serve.
 
-        :raises TargetError: the address cannot be used as given.
-        :raises TLSConfigError: it is none, or its certificate cannot be loaded.
-        :raises CannotListenError: it cannot be had.
+        :raises TargetError: the address needs a certificate or a base URL.
+        :raises TLSConfigError: the address is not valid, or its certificate cannot be loaded.
+        :raises CannotListenError: the address is in use or not of this host.
         """
         listening = self.listening
         if listening.address.startswith("unix:"):
@@ -175,20 +174,21 @@ class TokenServer(Service):
 
     async def _own_url(self, port: Any) -> str:
         """
-        :raises TargetError: it listens on all addresses, so none is *the* address.  It
-            listens no more then.
+        Derive the base URL from the port.
+
+        :raises TargetError: the server listened on all addresses; it is closed.
         """
         host, number = port.getHost().host, port.getHost().port
         if ipaddress.ip_address(host).is_unspecified:
             await maybeDeferred(port.stopListening)
             raise TargetError(
-                f"{self.listening.address}: which address others reach must be told (the base URL)"
+                f"{self.listening.address}: a server on all addresses needs a base URL for its clients"
             )
         scheme = "https" if self.listening.certificate else "http"
         return f"{scheme}://[{host}]:{number}" if ":" in host else f"{scheme}://{host}:{number}"
 
     def stopService(self) -> Deferred[None]:
-        """End the sessions, saying so; fires when nothing is left."""
+        """:return: fires when all sessions have ended with the reason."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
@@ -199,7 +199,7 @@ class TokenServer(Service):
         elif port is not None:
             await maybeDeferred(port.stopListening)
         self._site.drain()
-        ending = Ending(SHUTTING_DOWN, f"{self._told} is shutting down")
+        ending = Ending(SHUTTING_DOWN, f"{self._name} is shutting down")
         await self.sessions.drain(self._reactor, self._drain_seconds, ending)
 
 
@@ -208,9 +208,8 @@ class StreamServer(TokenServer):
     Serves consoles for tokens.
 
     :param attach: see :data:`~twisted_exec.runtimes.serving.routes.Attach`.
-    :param cache: the tokens; whoever answers Exec puts them there.
-    :param read_log: see :data:`~twisted_exec.runtimes.serving.routes.ReadLog`; ``None``
-        serves no logs.
+    :param cache: the tokens that ``Exec`` and ``Log`` of the runtime created.
+    :param read_log: see :data:`~twisted_exec.runtimes.serving.routes.ReadLog`; ``None`` disables logs.
     """
 
     def __init__(
@@ -230,7 +229,7 @@ class StreamServer(TokenServer):
             audit,
             reactor,
             hop="runtime",
-            told="the machine runtime",
+            name="the machine runtime",
             drain_seconds=drain_seconds,
         )
 
@@ -241,9 +240,9 @@ class StreamServer(TokenServer):
 
 def unix_path(address: str) -> str:
     """
-    The path in ``unix:PATH``, where a colon in the path may be escaped.
+    Return the path of ``unix:PATH``; colons in the path may be escaped.
 
-    :raises TargetError: it holds options, or is no path for a socket.
+    :raises TargetError: there are options, or the path is not valid for a socket.
     """
     path = address.removeprefix("unix:").replace("\\:", "\0")
     if ":" in path:
