@@ -1,5 +1,5 @@
 """
-What every user of the session guard keeps: the same rules for API server, poollet and node server.
+Contract of the session guard: the same rules for API server, poollet and node server.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from twisted_exec.streaming.interfaces import (
     ISessionReviewer,
     Subject,
 )
+from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import HINT_SECONDS, REVIEW_SECONDS, SessionGuard
-from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Session, Sessions
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 
 if TYPE_CHECKING:
     from twisted.trial.unittest import SynchronousTestCase
@@ -67,7 +68,11 @@ class Tokens:
 
 @implementer(IAuthorizer)
 class Permissions:
-    """Allows everything to everyone but those who have lost it; remembers what was asked."""
+    """
+    Allows everything, except to the users in ``refused``.
+
+    :ivar questions: that were asked, in order.
+    """
 
     def __init__(self) -> None:
         self.refused: set[str] = set()
@@ -91,9 +96,9 @@ class _NoAudit:
 
 class SessionGuardContract(SynchronousTestCase):
     """
-    Run by a test case for each hop, which says how its gate lets a request in.
+    Contract suite; the test case of each hop runs its own gate as reviewer.
 
-    :cvar resource: of what has sessions.
+    :cvar resource: of the objects that have sessions.
     """
 
     resource: str
@@ -117,11 +122,11 @@ class SessionGuardContract(SynchronousTestCase):
         """Let a request in as the hop's own gate does; return its evidence."""
 
     def sources(self) -> Sequence[Tokens | Permissions]:
-        """What a review asks."""
+        """The sources that a review asks."""
         return [self.tokens, self.permissions]
 
     def open(self, user: str, subresource: str = "exec", pool: str = POOL) -> Session:
-        """A session of a machine that is called as its user."""
+        """A session of a machine that has the name of its user."""
         self.tokens.users[f"t-{user}"] = user
         request = FakeRequest({"Authorization": [f"Bearer t-{user}"]}, None)
         subject = Subject(
@@ -145,15 +150,15 @@ class SessionGuardContract(SynchronousTestCase):
         return session
 
     def reasons(self) -> dict[str, str]:
-        """Why sessions have ended so far, by user."""
+        """Reasons of the sessions that have ended so far, by user."""
         return {user: ending.reason for user, ending in self.endings.items()}
 
     def test_interface(self) -> None:
-        """The reviewer is what it says that it is."""
+        """The reviewer provides its interface."""
         verifyObject(ISessionReviewer, self.reviewer)
 
     def test_goes_on(self) -> None:
-        """Whoever still has the permission keeps the session; the same questions are asked again."""
+        """A user with an unchanged permission keeps the session; the review repeats the questions."""
         self.open("ann")
         before = list(self.permissions.questions)
         self.permissions.questions.clear()
@@ -180,7 +185,7 @@ class SessionGuardContract(SynchronousTestCase):
         self.assertEqual(self.reasons(), {"ann": REVOKED})
 
     def test_token_of_another(self) -> None:
-        """A token that is another user's by now does not keep the first user's session."""
+        """A token that now belongs to another user ends the first user's session."""
         self.open("ann")
         self.tokens.users["t-ann"] = "eve"
         self.clock.advance(REVIEW_SECONDS)
@@ -218,7 +223,7 @@ class SessionGuardContract(SynchronousTestCase):
         self.assertEqual(self.permissions.questions, [])
 
     def test_object_deleted(self) -> None:
-        """An object that is gone ends its own sessions, with the message that is given."""
+        """The key of a deleted object ends its own sessions, with the given message."""
         self.open("ann")
         self.open("bob")
         ending = Ending(MACHINE_DELETED, "gone")
@@ -235,7 +240,7 @@ class SessionGuardContract(SynchronousTestCase):
         self.assertEqual(self.sessions.live(), [log])
 
     def test_pool_deleted(self) -> None:
-        """A pool or Node that is gone ends the sessions there, and not those of another resource."""
+        """The key of a deleted pool or Node ends the sessions there, but not those of another resource."""
         self.open("ann")
         self.open("bob", pool="pool-b")
         self.guard.end(PoolKey(POOL, "others.example.com"), Ending(POOL_DELETED))

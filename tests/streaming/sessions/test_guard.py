@@ -20,7 +20,7 @@ from twisted_exec.streaming.sessions.guard import (
     REVIEW_SECONDS,
     SessionGuard,
 )
-from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Session, Sessions
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 
 AWAY = ServiceUnavailable("away")
 
@@ -81,7 +81,7 @@ class GuardCase(SynchronousTestCase):
 
 
 class DecisionTests(GuardCase):
-    """What a review's outcome means."""
+    """The consequence of each outcome of a review."""
 
     def test_within_half_a_minute(self) -> None:
         """A revoked permission ends the session in less than 30 seconds, cached answers included."""
@@ -120,7 +120,7 @@ class DecisionTests(GuardCase):
         self.assertEqual(list(self.endings), ["b"])
 
     def test_cancelled_review(self) -> None:
-        """A review that somebody else cancels ends neither the session nor the guard."""
+        """A review that fails with CancelledError ends neither the session nor the guard."""
         self.open("a")
         self.reviewer.problems["a"] = CancelledError()
         self.clock.advance(REVIEW_SECONDS)
@@ -139,12 +139,12 @@ class DecisionTests(GuardCase):
         self.assertEqual(self.next_round(), ["a"])
 
     def test_no_evidence(self) -> None:
-        """A session without evidence is not reviewed: a one-time token opened it."""
+        """A session without evidence, such as one of a one-time token, is not reviewed."""
         self.open_with("a", None)
         self.assertEqual(self.next_round(), [])
 
     def test_ending_already(self) -> None:
-        """A session that was asked to end is not reviewed while it takes its time."""
+        """A session that is already ending is not reviewed again."""
         self.open("a", "b")
         self.sessions.end(lambda subject: subject.session == "a", Ending("Completed"))
         self.assertEqual(self.next_round(), ["b"])
@@ -160,7 +160,7 @@ class DecisionTests(GuardCase):
 
 
 class SpacingTests(GuardCase):
-    """When reviews happen, and how many at a time."""
+    """Spacing of rounds, and the number of concurrent reviews."""
 
     def test_hint(self) -> None:
         """A burst of hints is one round, soon; the next one comes by the timer."""
@@ -259,16 +259,7 @@ class SpacingTests(GuardCase):
         self.assertEqual((self.endings, self.clock.getDelayedCalls()), ({}, []))
 
     def test_not_started(self) -> None:
-        """One that never started can be stopped."""
+        """A guard that never started can be stopped."""
         guard = SessionGuard(self.sessions, self.reviewer, self.clock)
         guard.review_soon()
         self.successResultOf(guard.stopService())
-
-
-class KeyTests(SynchronousTestCase):
-    """Which sessions an object's key covers."""
-
-    def test_empty(self) -> None:
-        """An empty key covers no session, not even one whose object is not known yet."""
-        for key in (MachineKey(""), PoolKey(""), PoolKey("", "machines")):
-            self.assertFalse(key.covers(Subject("s"), Ending("MachineDeleted")))

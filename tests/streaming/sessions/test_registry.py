@@ -51,15 +51,15 @@ class Records:
     def check_pairs(self) -> None:
         """Every session has exactly one start and one end."""
         for name in ("start", "end"):
-            told = [event["session"] for event in self.all if event["event"] == name]
-            assert len(told) == len(set(told)), f"a session with two {name}s"
+            ids = [event["session"] for event in self.all if event["event"] == name]
+            assert len(ids) == len(set(ids)), f"a session with two {name}s"
         starts = {event["session"] for event in self.all if event["event"] == "start"}
         ends = {event["session"] for event in self.all if event["event"] == "end"}
         assert starts == ends, f"starts {starts}, ends {ends}"
 
 
 class Carried:
-    """What carries a session, recording."""
+    """A stream that records its endings and cuts."""
 
     def __init__(self, session: Session) -> None:
         self.endings: list[Ending] = []
@@ -71,42 +71,42 @@ class Carried:
 
 
 class Watching:
-    """A watcher that remembers."""
+    """A watcher that records its calls."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, tuple[int, int]]] = []
+        self.calls: list[tuple[str, str, tuple[int, int]]] = []
 
     def began(self, session: Session) -> None:
-        self.told.append(("began", session.subject.session, session.counts()))
+        self.calls.append(("began", session.subject.session, session.counts()))
 
     def ended(self, session: Session) -> None:
-        self.told.append(("ended", session.subject.session, session.counts()))
+        self.calls.append(("ended", session.subject.session, session.counts()))
 
 
 class WatcherTests(SynchronousTestCase):
-    """Who is told of streams as they come and go."""
+    """Tests for the watcher of sessions."""
 
     def setUp(self) -> None:
         self.sessions = Sessions(Trail(Records(), "apiserver", Clock()))
         self.watcher = self.sessions.watcher = Watching()
 
-    def test_told(self) -> None:
-        """Once when the stream is up, once when it is gone; what has passed can be asked for."""
+    def test_calls(self) -> None:
+        """It is called when a stream is up and when it is gone, and can read the byte counts."""
         session = self.sessions.open(Subject("s-1"))
-        self.assertEqual(self.watcher.told, [])
+        self.assertEqual(self.watcher.calls, [])
         session.carry(lambda _: None, lambda: None, lambda: (3, 4))
         session.over("client closed")
         session.over("again")
-        self.assertEqual(self.watcher.told, [("began", "s-1", (3, 4)), ("ended", "s-1", (3, 4))])
+        self.assertEqual(self.watcher.calls, [("began", "s-1", (3, 4)), ("ended", "s-1", (3, 4))])
         self.assertEqual(session.counts(), (0, 0))
 
     def test_no_stream(self) -> None:
-        """What never had one is none of its business."""
+        """Sessions without a stream do not concern it."""
         self.sessions.open(Subject("s-1")).over("refused", code=502)
         late = self.sessions.open(Subject("s-2"))
         late.over("client closed")
         late.carry(lambda _: None, lambda: None)
-        self.assertEqual(self.watcher.told, [])
+        self.assertEqual(self.watcher.calls, [])
 
 
 class SessionsTests(SynchronousTestCase):
@@ -130,10 +130,10 @@ class SessionsTests(SynchronousTestCase):
         return 0.0
 
     def test_life(self) -> None:
-        """A session is counted and on record, once at each end."""
+        """A session has one audit start and one audit end, and counts once."""
         session = self.sessions.open(Subject("s1", user="ann", machine="vm"))
         self.assertEqual(len(self.sessions), 1)
-        self.assertEqual([one.session for one in self.sessions.subjects()], ["s1"])
+        self.assertEqual([each.session for each in self.sessions.subjects()], ["s1"])
         Carried(session)
         self.assertEqual(self.metric("sessions_active"), 1)
         session.over("client closed", bytes_to_machine=3, bytes_to_user=5)
@@ -149,21 +149,21 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual(self.metric('bytes_total{direction="to_user"}'), 5)
 
     def test_never_carried(self) -> None:
-        """One that got no stream is a refusal, not a session that ended."""
+        """A session that never got a stream counts as a refusal."""
         self.sessions.open(Subject("s1")).over("connection refused", code=502)
         self.assertEqual(self.records.ends(), [("connection refused", 502)])
         self.assertEqual(self.metric('sessions_refused_total{code="502"}'), 1)
         self.assertEqual(self.metric("sessions_opened_total"), 0)
 
     def test_refused(self) -> None:
-        """So is one that was never opened."""
+        """So does a request that opened no session."""
         self.sessions.refused(Subject("s1", user="ann"), 403, "forbidden")
         self.assertEqual(self.records.ends(), [("forbidden", 403)])
         self.assertEqual(len(self.records.all), 2)
         self.assertEqual(self.metric('sessions_refused_total{code="403"}'), 1)
 
     def test_34_limits(self) -> None:
-        """There is a limit for each user, and one for all; a session that ends makes room."""
+        """Sessions are limited per user and in total; a session that ends frees its place."""
         first = self.sessions.open(Subject("1", user="ann"))
         self.sessions.open(Subject("2", user="ann"))
         with self.assertRaises(TooManyRequests) as caught:
@@ -179,7 +179,7 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual([code for _, code in self.records.ends()], [429, 429, None])
 
     def test_closed(self) -> None:
-        """A hop that is about to stop lets nobody in, on record; who is in stays."""
+        """A hop that is about to stop refuses new sessions, on record; open ones continue."""
         open_before = self.sessions.open(Subject("1", user="ann"))
         self.sessions.close("it is shutting down")
         with self.assertRaises(ServiceUnavailable) as caught:
@@ -191,18 +191,18 @@ class SessionsTests(SynchronousTestCase):
         open_before.over("client closed")
 
     def test_end(self) -> None:
-        """Chosen sessions are told to end, once; audit gets the word."""
+        """The selected sessions end; only the first ending counts."""
         carried = {}
         for name, user in (("1", "ann"), ("2", "ann"), ("3", "bob")):
             carried[name] = Carried(self.sessions.open(Subject(name, user=user)))
         ending = Ending(REVOKED, "role removed")
-        self.assertEqual(self.sessions.end(lambda one: one.user == "ann", ending), 2)
-        self.sessions.end(lambda one: True, Ending(SHUTTING_DOWN))
+        self.assertEqual(self.sessions.end(lambda subject: subject.user == "ann", ending), 2)
+        self.sessions.end(lambda subject: True, Ending(SHUTTING_DOWN))
         self.assertEqual(carried["1"].endings, [ending])
         self.assertEqual(carried["3"].endings, [Ending(SHUTTING_DOWN)])
 
     def test_end_is_the_reason(self) -> None:
-        """A session that was told to end ended for that reason."""
+        """The reason from this side is the reason on record."""
         session = self.sessions.open(Subject("1"))
         Carried(session)
         session.end(Ending(MACHINE_DELETED))
@@ -212,14 +212,14 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual(self.records.ends(), [(MACHINE_DELETED, None)])
 
     def test_end_before_it_is_carried(self) -> None:
-        """A session that has no stream yet is ended as soon as it has."""
+        """A session without a stream yet ends as soon as it has one."""
         session = self.sessions.open(Subject("1"))
         session.end(Ending(MACHINE_DELETED))
         session.cut()
         self.assertEqual(Carried(session).endings, [Ending(MACHINE_DELETED)])
 
     def test_over_before_it_is_carried(self) -> None:
-        """A stream that is lost while it is joined counts as none."""
+        """A stream that is lost during its set-up does not count."""
         session = self.sessions.open(Subject("1"))
         session.over("backend lost")
         carried = Carried(session)
@@ -253,7 +253,7 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual(carried.cuts, 1)
 
     def test_drain_by_cutting(self) -> None:
-        """A cut that ends the session at once is no trouble."""
+        """A cut may end the session in the same call."""
         session = self.sessions.open(Subject("1"))
         session.carry(lambda _: None, lambda: session.over("cut"))
         drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
@@ -263,19 +263,19 @@ class SessionsTests(SynchronousTestCase):
 
 
 class EndingQueryTests(SynchronousTestCase):
-    """How an ending travels to the next hop."""
+    """The query that passes an ending to the next hop."""
 
     def parsed(self, query: bytes) -> tuple[str, Ending]:
         return parse_ending(parse_qs(query, True))
 
     def test_there_and_back(self) -> None:
-        """What was said is what is read."""
+        """Reading a query gives the session and the ending that were written."""
         for message in ("", 'machine "é" was deleted & gone=1', "%2F?#"):
             ending = Ending(MACHINE_DELETED, message)
             self.assertEqual(self.parsed(ending_query("a-1", ending)), ("a-1", ending))
 
     def test_unknown_reason(self) -> None:
-        """A word nobody defined, or one that is no failure, is an internal error."""
+        """An unknown reason, or one that is no failure, becomes an internal error."""
         for reason in ("Whatever", COMPLETED, ""):
             _, ending = self.parsed(b"session=a&reason=" + reason.encode())
             self.assertEqual(ending.reason, INTERNAL)
@@ -286,7 +286,7 @@ class EndingQueryTests(SynchronousTestCase):
         self.assertEqual(ending.message, "x" * 256)
 
     def test_no_session(self) -> None:
-        """Which session must be said, in an id's letters."""
+        """A query without a valid session id is refused."""
         for query in (b"", b"session=", b"session=a%20b", b"session=" + b"a" * 65, b"session=%ff"):
             with self.assertRaises(BadRequest):
                 self.parsed(query)
@@ -296,19 +296,19 @@ class ForwardedIdTests(SynchronousTestCase):
     """Tests for :func:`forwarded_session_id`."""
 
     def test_id(self) -> None:
-        """An id is a short word; anything else is as good as none."""
+        """An id is a short word; anything else counts as missing."""
 
-        class Asking:
+        class FakeRequest:
             requestHeaders = Headers()
 
-        for value, told in (
+        for value, session in (
             (b"2cf2b7cb-2f30-4c80-8d0f-7b055b22fb23", "2cf2b7cb-2f30-4c80-8d0f-7b055b22fb23"),
             (b"a\tb", None),
             (b"\xc3\xa9", None),
             (b"a" * 65, None),
             (b"", None),
         ):
-            Asking.requestHeaders.setRawHeaders(b"audit-id", [value])
-            self.assertEqual(forwarded_session_id(Asking()), told)
-        Asking.requestHeaders.removeHeader(b"audit-id")
-        self.assertIsNone(forwarded_session_id(Asking()))
+            FakeRequest.requestHeaders.setRawHeaders(b"audit-id", [value])
+            self.assertEqual(forwarded_session_id(FakeRequest()), session)
+        FakeRequest.requestHeaders.removeHeader(b"audit-id")
+        self.assertIsNone(forwarded_session_id(FakeRequest()))

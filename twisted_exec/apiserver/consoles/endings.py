@@ -17,14 +17,14 @@ from twisted_exec.api.kinds import NODE_PODS, NODES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
 from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.streaming.sessions.guard import SessionGuard
-from twisted_exec.streaming.sessions.registry import (
+from twisted_exec.streaming.sessions.endings import (
     MachineKey,
     PoolKey,
     machine_deleted,
     machine_powered_off,
     pool_deleted,
 )
+from twisted_exec.streaming.sessions.guard import SessionGuard
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Workload:
 
     :param machines: the first, such as Machines or Pods.
     :param pools: the second, such as MachinePools or Nodes.
-    :param noun: what users call one of the first.
+    :param noun: the users' word for one of the first.
     :param pool_noun: likewise of the second.
     :param ends_gracefully: an object that is being deleted runs until it is gone, as a Pod does,
         and so do its sessions.

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods
 from twisted_exec.streaming.interfaces import POOL_DELETED, Ending
+from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey, machine_deleted
 from twisted_exec.streaming.sessions.guard import SessionGuard
-from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, machine_deleted
 
 
 def pod_ending(before: Object | None, after: Object | None) -> Ending | None:

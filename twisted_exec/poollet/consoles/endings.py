@@ -1,5 +1,5 @@
 """
-What ends sessions from this side: changes of Machines and pools.
+Endings of the poollet's sessions: changes of Machines and of the pool.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.poollet.machines.config import wants_power
 from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.streaming.sessions.registry import (
+from twisted_exec.streaming.sessions.endings import (
     machine_deleted,
     machine_powered_off,
     pool_deleted,
@@ -17,7 +17,7 @@ from twisted_exec.streaming.sessions.registry import (
 
 def machine_ending(before: Object | None, after: Object | None, dialect: Dialect) -> Ending | None:
     """
-    Why the sessions of a Machine end with this change, or ``None``.
+    Return why the sessions of a Machine end with this change, or ``None``.
 
     :param after: ``None`` when it is gone, or no longer bound to this pool.
     """
@@ -32,7 +32,7 @@ def machine_ending(before: Object | None, after: Object | None, dialect: Dialect
 
 
 def pool_ending(before: Object | None, after: Object | None, dialect: Dialect) -> Ending | None:
-    """Why all sessions end with this change of the pool, or ``None``."""
+    """Return why all sessions end with this change of the pool, or ``None``."""
     if before is None:
         return None
     if after is None or after["metadata"].get("deletionTimestamp"):

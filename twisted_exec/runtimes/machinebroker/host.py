@@ -37,7 +37,7 @@ from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.runtimes.serving.routes import ServerRoutes
 from twisted_exec.runtimes.serving.server import Listening, TokenServer, probe_iri
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending
-from twisted_exec.streaming.sessions.registry import MachineKey
+from twisted_exec.streaming.sessions.endings import MachineKey
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.unix import private_directory, runtime_directory
 

@@ -1,5 +1,5 @@
 """
-The session guard: who may hold a session, and for how long.
+The session guard: it decides how long a session may last.
 
 A hop decides once whether to open a session, and the session may then last for days.  Meanwhile a
 token expires, a role binding is deleted, or the machine goes away.  The guard ends such sessions:
@@ -24,7 +24,8 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.streaming.interfaces import REVOKED, Ending, ISessionReviewer
-from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Session, Sessions
+from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 
 REVIEW_SECONDS = 15.0
 """Delegated decisions are cached for 10 s, so a revoked permission counts for at most 25 s."""
@@ -124,8 +125,8 @@ class SessionGuard(Service):
         """
         Review all sessions now.
 
-        A round stops when nobody answers for a whole batch: then every further review would only wait
-        for the same time-out.  The next round begins with the sessions that this one did not reach.
+        A round stops when a whole batch gets no answer: every further review would only wait for the
+        same time-out.  The next round begins with the sessions that this one did not reach.
         """
         self._hinted = False
         due, problem = self._due(), ""
@@ -142,7 +143,7 @@ class SessionGuard(Service):
         self._problem = problem
 
     def _due(self) -> list[Session]:
-        """Sessions that somebody allowed and nobody has ended, in the order of this round."""
+        """Sessions with evidence that are not ending yet, in the order of this round."""
         due = [
             session
             for session in self._sessions.live()

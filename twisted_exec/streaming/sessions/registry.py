@@ -1,14 +1,13 @@
 """
-The live sessions of one hop: how many, on record, and how they are ended.
+Registry of the live sessions of one hop: limits, audit records, metrics, and endings.
 
-Whoever carries a session opens it here and says here that it is over; the audit
-start and end, and the figures, follow from that: exactly one of each.
+A proxy, relay or stream server opens its session here and reports here that it is over.  Each session
+therefore has exactly one audit start and one audit end, and counts once in the metrics.
 
-A session that ends from this side ends with a reason.  Only the hop where bytes
-are decoded can put that reason into the stream, so hops in the middle hand the
-:class:`~twisted_exec.streaming.interfaces.Ending` on to the next one *beside*
-the stream: ``DELETE`` of the very path that opened it, with the ending as its
-query (:func:`ending_query`, :func:`parse_ending`).
+A session that this side ends has a reason.  Only the hop that decodes the stream can write the reason
+into it, so a hop in the middle passes the :class:`~twisted_exec.streaming.interfaces.Ending` to the
+next one *beside* the stream: as the query of a ``DELETE`` of the path that opened the stream
+(:func:`ending_query`, :func:`parse_ending`).
 """
 
 from __future__ import annotations
@@ -40,9 +39,10 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     Subject,
 )
+from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.wire.stream_options import StreamOptions
 
-_WORDS = frozenset(
+_REASONS = frozenset(
     {
         MACHINE_DELETED,
         POOL_DELETED,
@@ -62,12 +62,12 @@ _MAX_MESSAGE = 512
 @dataclass(frozen=True)
 class Visit:
     """
-    How a user comes: what is known of a stream besides who reaches what.
+    The user's client, and the request that opened the stream.
 
     :param address: the host that the connection is from.
-    :param protocol: how the user's client speaks.
-    :param agent: what it calls itself.
-    :param via: what was asked for, as ``RESOURCE/SUBRESOURCE``.
+    :param protocol: the upgrade and the subprotocol of the stream.
+    :param agent: the client's ``User-Agent``; unverified.
+    :param via: the requested subresource, as ``RESOURCE/SUBRESOURCE``.
     """
 
     address: str = ""
@@ -78,26 +78,27 @@ class Visit:
 
 
 class Watcher(Typing):
-    """Whom :class:`Sessions` tells of streams as they come and go."""
+    """Observer of the streams of :class:`Sessions`."""
 
     def began(self, session: Session) -> None:
-        """A session has its stream."""
+        """The stream of a session is up."""
 
     def ended(self, session: Session) -> None:
-        """A session that had one is over."""
+        """A session that had a stream is over."""
 
 
-def _nothing_counted() -> tuple[int, int]:
+def _no_bytes() -> tuple[int, int]:
     return 0, 0
 
 
 class Session:
     """
-    One session; :meth:`Sessions.open` makes it.
+    One session; :meth:`Sessions.open` creates it.
 
-    :ivar ending: why it was asked to end from this side, if it was.
-    :ivar evidence: what allowed it, for as long as it lives; ``None`` where nobody reviews it.
-    :ivar visit: what its carrier knows of the user's stream, if it tells.
+    :ivar ending: the reason that this side gave for ending the session, if it did.
+    :ivar evidence: the credentials and the decision that allowed the session, for as long as it
+        lives; ``None`` when the session is not reviewed.
+    :ivar visit: the user's client; empty unless there is a :attr:`Sessions.watcher`.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Session:
         self.subject, self.evidence = subject, evidence
         self.ending: Ending | None = None
         self.visit = Visit()
-        self.counts: Callable[[], tuple[int, int]] = _nothing_counted
+        self.counts: Callable[[], tuple[int, int]] = _no_bytes
         """Bytes to the machine and to the user so far."""
         self._sessions, self._audit = sessions, audit
         self._waits: Callable[[Ending], None] | None = None
@@ -116,9 +117,9 @@ class Session:
 
     def wait(self, end: Callable[[Ending], None]) -> None:
         """
-        There is no stream yet, and it may be long until there is one.
+        Wait for a stream, possibly for hours.
 
-        :param end: called when it is to end before; not once there is a stream.
+        :param end: called when the session must end before it has a stream.
         """
         self._waits = end
         if self.ending is not None and not self._over:
@@ -128,17 +129,17 @@ class Session:
         self,
         end: Callable[[Ending], None],
         cut: Callable[[], None],
-        counts: Callable[[], tuple[int, int]] = _nothing_counted,
+        counts: Callable[[], tuple[int, int]] = _no_bytes,
     ) -> None:
         """
-        The stream is up.
+        Take note that the stream is up.
 
-        :param end: ends it in the protocol's order, saying why; bounded in time.
-        :param cut: ends it now.
-        :param counts: tells bytes to the machine and to the user so far.
+        :param end: ends the stream in the protocol's order, with the reason; bounded in time.
+        :param cut: ends the stream now.
+        :param counts: returns the bytes to the machine and to the user so far.
         """
         if self._over:
-            return  # it was lost while it was joined
+            return  # a connection was lost while the stream was being set up
         self._waits = None
         self._end, self._cut, self.counts = end, cut, counts
         self._sessions.metrics.opened()
@@ -148,16 +149,16 @@ class Session:
             end(self.ending)
 
     def end(self, ending: Ending) -> None:
-        """End the session, as soon as it has a stream to say so in.  The first ending counts."""
+        """End the session as soon as it has a stream that can carry the reason; the first call counts."""
         if self.ending is not None or self._over:
             return
         self.ending = ending
-        tell = self._end or self._waits
-        if tell is not None:
-            tell(ending)
+        end = self._end or self._waits
+        if end is not None:
+            end(ending)
 
     def cut(self) -> None:
-        """End the session without a word."""
+        """End the session now, without a reason for the user."""
         if self._cut is not None and not self._over:
             self._cut()
 
@@ -170,17 +171,18 @@ class Session:
         bytes_to_user: int = 0,
     ) -> None:
         """
-        Whoever carries the session says that it is gone.  Repeated calls do nothing.
+        Take note that the session is over.  Repeated calls do nothing.
 
-        :param reason: for audit; an :attr:`ending` from this side goes before it.
-        :param code: the HTTP status, when there never was a stream.
+        :param reason: for the audit record, unless this side has given an :attr:`ending`.
+        :param code: the HTTP status of a session that never had a stream.
         """
         if self._over:
             return
         self._over = True
-        told = reason if self.ending is None else self.ending.reason
+        if self.ending is not None:
+            reason = self.ending.reason
         counts = {"bytes_to_machine": bytes_to_machine, "bytes_to_user": bytes_to_user}
-        self._audit.end(told, code=code, **counts)
+        self._audit.end(reason, code=code, **counts)
         if self._end is not None:
             self._sessions.metrics.ended(**counts)
             if self._sessions.watcher is not None:
@@ -189,7 +191,7 @@ class Session:
             self._sessions.metrics.refused(code)
         self._end = self._cut = self._waits = None
         self.evidence = None  # credentials hold the memory of the connection that they came by
-        self.counts = _nothing_counted
+        self.counts = _no_bytes
         self._sessions.forget(self)
 
 
@@ -197,10 +199,10 @@ class Sessions:
     """
     The sessions of one hop.
 
-    :ivar watcher: told of streams that begin and end.
-    :param metrics: ``None`` counts for nobody.
-    :param limit: at once.
-    :param limit_per_user: at once, by user name.
+    :ivar watcher: is called when streams begin and end.
+    :param metrics: ``None`` for metrics that no registry publishes.
+    :param limit: of concurrent sessions.
+    :param limit_per_user: of concurrent sessions with the same user name.
     """
 
     def __init__(
@@ -225,12 +227,13 @@ class Sessions:
 
     def open(self, subject: Subject, evidence: object = None) -> Session:
         """
-        Let a session in.  It counts from now on, until it is :meth:`~Session.over`.
+        Open a session.  It counts towards the limits until it is :meth:`~Session.over`.
 
-        :param evidence: what allowed it, usually ``request.evidence``, for
-            :class:`~twisted_exec.streaming.sessions.guard.SessionGuard`; ``None``: it is not reviewed.
-        :raises TooManyRequests: there are too many, in all or of this user.
-        :raises ServiceUnavailable: this hop takes no more; another one may.
+        :param evidence: the session's ``request.evidence``, for
+            :class:`~twisted_exec.streaming.sessions.guard.SessionGuard`; without it the session is
+            not reviewed.
+        :raises TooManyRequests: the limit of all sessions, or of this user's, is reached.
+        :raises ServiceUnavailable: this hop is stopping.
         """
         if self._closing:
             self.refused(subject, ServiceUnavailable.code, self._closing)
@@ -253,45 +256,45 @@ class Sessions:
 
     def refused(self, subject: Subject, code: int, reason: str) -> None:
         """
-        A session was asked for and never became one: on record and counted.
+        Record and count a request for a session that was refused.
 
-        :param code: the HTTP status that is answered.
+        :param code: the HTTP status of the answer.
         """
         self.trail.refused(vars(subject), code, reason)
         self.metrics.refused(code)
 
     def close(self, why: str) -> None:
-        """Let no more in; those that are open go on."""
+        """Refuse new sessions; open ones continue."""
         self._closing = why
 
     def forget(self, session: Session) -> None:
-        """Called by the session when it is over."""
+        """Remove a session; the session itself calls this when it is over."""
         self._live.pop(session, None)
         self._per_user[session.subject.user] -= 1
         if self._per_user[session.subject.user] <= 0:
             del self._per_user[session.subject.user]
         if not self._live:
             waiting, self._empty = self._empty, []
-            for one in waiting:
-                one.callback(None)
+            for each in waiting:
+                each.callback(None)
 
     def has(self, session: str) -> bool:
-        """A session of this id is live here."""
-        return any(one.subject.session == session for one in self._live)
+        """Return whether a session with this id is live here."""
+        return any(each.subject.session == session for each in self._live)
 
     def live(self) -> list[Session]:
-        """Those that there are now."""
+        """Return the live sessions."""
         return list(self._live)
 
     def subjects(self) -> list[Subject]:
-        """Who reaches what, now."""
+        """Return the subjects of the live sessions."""
         return [session.subject for session in self._live]
 
     def end(self, where: Callable[[Subject], bool], ending: Ending) -> int:
         """
-        End the sessions that ``where`` chooses.
+        End the sessions that ``where`` selects.
 
-        :return: how many there were.
+        :return: their number.
         """
         chosen = [session for session in self._live if where(session.subject)]
         for session in chosen:
@@ -302,7 +305,7 @@ class Sessions:
         """
         End the sessions that depend on an object.
 
-        :return: how many there were.
+        :return: their number.
         """
         return self.end(lambda subject: key.covers(subject, ending), ending)
 
@@ -310,8 +313,8 @@ class Sessions:
         """
         End all sessions.
 
-        :param seconds: after which those that are left are cut.
-        :return: fires when none is left, or with the cut; never fails.
+        :param seconds: after which the remaining sessions are cut.
+        :return: fires when no session is left, at the latest with the cut; never fails.
         """
         self.end(lambda _: True, ending)
         if not self._live:
@@ -336,85 +339,28 @@ class Sessions:
             waiting.callback(None)
 
 
-@dataclass(frozen=True)
-class MachineKey:
-    """
-    The sessions of one machine or Pod.
-
-    :param uid: of the object.  The name is not enough: a new object may have it by now.
-    """
-
-    uid: str
-
-    def covers(self, subject: Subject, ending: Ending) -> bool:
-        """
-        Whether the ending concerns a session.
-
-        A machine that is off still has its log, and followers of the log wait for the next boot.
-        """
-        keeps = ending.reason == POWERED_OFF and subject.subresource == "log"
-        return bool(self.uid) and subject.uid == self.uid and not keeps
-
-
-@dataclass(frozen=True)
-class PoolKey:
-    """
-    The sessions of all machines of one pool, or of all Pods of one Node.
-
-    :param resource: of these machines, such as ``machines.compute.ironcore.dev``: pools of two
-        dialects may have the same name.  Empty matches any.
-    """
-
-    name: str
-    resource: str = ""
-
-    def covers(self, subject: Subject, ending: Ending) -> bool:
-        """Whether the ending concerns a session."""
-        same_resource = not self.resource or subject.resource == self.resource
-        return bool(self.name) and subject.pool == self.name and same_resource
-
-
-def machine_deleted(noun: str, name: str) -> Ending:
-    """
-    The ending of sessions whose machine or Pod is gone.
-
-    :param noun: what users call such an object.
-    """
-    return Ending(MACHINE_DELETED, f'{noun} "{name}" was deleted')
-
-
-def machine_powered_off(noun: str, name: str) -> Ending:
-    """The ending of sessions whose machine has lost power."""
-    return Ending(POWERED_OFF, f'{noun} "{name}" was powered off')
-
-
-def pool_deleted(noun: str, name: str) -> Ending:
-    """The ending of sessions whose pool or Node is gone."""
-    return Ending(POOL_DELETED, f'{noun} "{name}" was deleted')
-
-
 def forwarded_session_id(request: IRequest) -> str | None:
     """
-    The session's id as the previous hop gave it (``Audit-Id``).
+    Return the session's id from the previous hop (``Audit-Id``).
 
-    To be believed only of a caller that may forward identities.
+    Only a caller that may forward identities may choose it.
     """
     return _session_id(request.requestHeaders.getRawHeaders(b"audit-id", [b""])[-1])
 
 
 def session_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The id under which the next hop keeps a session, by the headers of its answer."""
-    told = [value for name, value in headers if name.lower() == b"audit-id"]
-    return _session_id(told[-1]) if told else None
+    """Return the id of a session at the next hop, from the headers of its answer."""
+    ids = [value for name, value in headers if name.lower() == b"audit-id"]
+    return _session_id(ids[-1]) if ids else None
 
 
 def _session_id(value: bytes) -> str | None:
-    told = value.decode("ascii", "replace")
-    return told if _SESSION_ID.match(told) else None
+    text = value.decode("ascii", "replace")
+    return text if _SESSION_ID.match(text) else None
 
 
 def ending_query(session: str, ending: Ending) -> bytes:
-    """The query of the ``DELETE`` that ends a session at the next hop."""
+    """Return the query of the ``DELETE`` that ends a session at the next hop."""
     message = ending.message[:_MAX_MESSAGE]
     fields = {"session": session, "reason": ending.reason, "message": message}
     return urlencode(fields).encode("ascii")
@@ -422,18 +368,18 @@ def ending_query(session: str, ending: Ending) -> bytes:
 
 def parse_ending(args: Mapping[bytes, list[bytes]]) -> tuple[str, Ending]:
     """
-    Read that query.
+    Read the query of a ``DELETE`` that ends a session.
 
     :param args: as ``request.args``.
     :return: the session's id and the ending; an unknown reason becomes ``INTERNAL``.
-    :raises BadRequest: it names no session.
+    :raises BadRequest: the query names no session.
     """
-    told = {
+    fields = {
         name: args.get(name.encode(), [b""])[0].decode("utf-8", "replace")
         for name in ("session", "reason", "message")
     }
-    if not _SESSION_ID.match(told["session"]):
+    if not _SESSION_ID.match(fields["session"]):
         raise BadRequest("which session is to end? the query has no valid session=")
-    reason = told["reason"] if told["reason"] in _WORDS else INTERNAL
-    message = "".join(char for char in told["message"][:_MAX_MESSAGE] if char.isprintable())
-    return told["session"], Ending(reason, message)
+    reason = fields["reason"] if fields["reason"] in _REASONS else INTERNAL
+    message = "".join(char for char in fields["message"][:_MAX_MESSAGE] if char.isprintable())
+    return fields["session"], Ending(reason, message)
