@@ -39,7 +39,7 @@ class ProtocolTests(TestCase):
     ) -> tuple[ConsoleClient, RecordingUser]:
         config, user = load(self.deployment.admin), RecordingUser()
         client = await open_console(
-            config, config.namespace, "sh", user, reactor, protocols=(protocol,), asked=asked
+            config, config.namespace, "sh", user, reactor, protocols=(protocol,), options=asked
         )
         return client, user
 

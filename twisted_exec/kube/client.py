@@ -98,8 +98,8 @@ class KubeClient:
 
         :raises APIError: that cannot be asked.
         """
-        told = await self._ask("GET", "/apis", repeatable=True)
-        return [str(each.get("name")) for each in told.get("groups") or ()]
+        answer = await self._ask("GET", "/apis", repeatable=True)
+        return [str(each.get("name")) for each in answer.get("groups") or ()]
 
     async def resources(self, group: str, version: str) -> list[str]:
         """
@@ -107,8 +107,8 @@ class KubeClient:
 
         :raises APIError: that cannot be asked; 404 when there is no such version.
         """
-        told = await self._ask("GET", f"/apis/{group}/{version}", repeatable=True)
-        return [str(each.get("name")) for each in told.get("resources") or ()]
+        answer = await self._ask("GET", f"/apis/{group}/{version}", repeatable=True)
+        return [str(each.get("name")) for each in answer.get("resources") or ()]
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
         """See :meth:`IKubeClient.get`."""
@@ -217,12 +217,12 @@ class KubeClient:
         return Deferred.fromCoroutine(self._asked(request))
 
     async def _asked(
-        self, request: Request, taken: Callable[[int], None] = lambda _: None
+        self, request: Request, connected: Callable[[int], None] = lambda _: None
     ) -> Object:
         code, headers, body = await self._http.collect(
             request, timeout_seconds=self._timeout_seconds, limit_bytes=MAX_BODY_BYTES
         )
-        taken(len(body))
+        connected(len(body))
         try:
             return _object(code, headers, body)
         except APIError as refused:
@@ -261,10 +261,10 @@ class KubeClient:
         path: str,
         query: dict[str, str],
         trim: Callable[[Object], Object] | None,
-        taken: Callable[[int], None],
+        connected: Callable[[int], None],
     ) -> Object:
         target = f"{path}?{urlencode(query)}" if query else path
-        page = await self._asked(Request("GET", target, repeatable=True), taken)
+        page = await self._asked(Request("GET", target, repeatable=True), connected)
         items, metadata = page.get("items"), page.get("metadata")
         if items is None:
             page["items"] = []
@@ -311,17 +311,17 @@ def _object(code: int, headers: Mapping[str, str], body: bytes) -> Object:
     :raises APIError: for any other code, made of the Status in the body when there is one.
     """
     try:
-        told = limits.loads(body)
+        document = limits.loads(body)
     except ValueError:
-        told = None
+        document = None
     if 200 <= code < 300:
-        if not isinstance(told, dict):
+        if not isinstance(document, dict):
             raise BadGateway(f"the API server answered {code} with something other than an object")
-        return told
+        return document
     if 300 <= code < 400:
         raise BadGateway(f"the API server answered {code}; redirects are not followed")
-    if isinstance(told, dict) and told.get("kind") == "Status":
-        failed = from_status(told, code)
+    if isinstance(document, dict) and document.get("kind") == "Status":
+        failed = from_status(document, code)
     else:
         text = body[:200].decode("utf-8", "replace").strip() or f"the server answered {code}"
         failed = from_code(code, " ".join(text.split()))

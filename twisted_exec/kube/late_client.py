@@ -239,8 +239,8 @@ class LateClient:
     def _renew(self) -> ClientConfig:
         config = self._current()
         if config.server != self._server:
-            had, self._server = self._server, config.server
-            if had:
+            previous, self._server = self._server, config.server
+            if previous:
                 self._moved()
         return config
 
@@ -262,8 +262,8 @@ def describe_refusal(refused: APIError, label: str, config: ClientConfig) -> str
     """What to say of a server that refuses us: whose credentials these are, and what is to be done."""
     if refused.code == Forbidden.code:
         remedy = "grant that there to who the kubeconfig is of"
-        told = "does not let us"
+        problem = "does not let us"
     else:
         remedy = "put credentials there that it takes"
-        told = "does not take our credentials"
-    return f"{label} {told} ({config.source}): {refused.message}; {remedy}"
+        problem = "does not take our credentials"
+    return f"{label} {problem} ({config.source}): {refused.message}; {remedy}"

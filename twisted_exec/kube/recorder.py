@@ -133,14 +133,18 @@ class Recorder:
         key: _Key = (uid, type, reason, message)
         if self._is_too_varied(uid, type, reason, message):
             key, message = (uid, type, reason, None), _COMBINED + message
-        told = self._told.get(key)
-        if told is None:
+        record = self._told.get(key)
+        if record is None:
             body = self._body(about, key, at)
-            told = _Told(body, body["metadata"]["namespace"], 0, at)
-            _keep(self._told, key, told)
+            record = _Told(body, body["metadata"]["namespace"], 0, at)
+            _keep(self._told, key, record)
         self._told.move_to_end(key)
-        told.count += 1
-        told.body |= {"message": _cut(message), "count": told.count, "lastTimestamp": timestamp(at)}
+        record.count += 1
+        record.body |= {
+            "message": _cut(message),
+            "count": record.count,
+            "lastTimestamp": timestamp(at),
+        }
         self._waiting[key] = None
         if self._writing is None:
             self._writing = Deferred.fromCoroutine(self._write())
@@ -219,49 +223,49 @@ class Recorder:
         while self._waiting:
             key = next(iter(self._waiting))
             del self._waiting[key]
-            told = self._told.get(key)
-            if told is None:
+            record = self._told.get(key)
+            if record is None:
                 continue
             try:
-                await self._put(told)
+                await self._put(record)
                 self._tell_operator("")
-                told.failures = 0
+                record.failures = 0
                 backoff.reset()
             except APIError as error:
-                self._refused(key, told, error)
+                self._refused(key, record, error)
                 if key in self._waiting:
                     await deferLater(self._clock, backoff.pause())
 
-    def _refused(self, key: _Key, told: _Told, error: APIError) -> None:
+    def _refused(self, key: _Key, record: _Told, error: APIError) -> None:
         """Try again what may pass; forget what never will, such as of an object that is gone."""
-        told.failures += 1
-        if error.code in (429, *range(500, 600)) and told.failures < _ATTEMPTS:
+        record.failures += 1
+        if error.code in (429, *range(500, 600)) and record.failures < _ATTEMPTS:
             self._waiting[key] = None
         else:
             self._told.pop(key, None)
         if error.code not in (NotFound.code, 403):
             self._tell_operator(error.message)
 
-    async def _put(self, told: _Told) -> None:
-        if told.exists:
+    async def _put(self, record: _Told) -> None:
+        if record.exists:
             try:
-                await self._patch(told)
+                await self._patch(record)
                 return
             except APIError as error:
                 if error.code != NotFound.code:
                     raise
         try:
-            await self._client.create(EVENTS.resource, told.body, told.namespace)
+            await self._client.create(EVENTS.resource, record.body, record.namespace)
         except APIError as error:
             if error.reason != AlreadyExists.reason:
                 raise
-            await self._patch(told)
-        told.exists = True
+            await self._patch(record)
+        record.exists = True
 
-    async def _patch(self, told: _Told) -> None:
-        patch = {key: told.body[key] for key in ("count", "lastTimestamp", "message")}
-        name = told.body["metadata"]["name"]
-        await self._client.patch(EVENTS.resource, name, patch, told.namespace)
+    async def _patch(self, record: _Told) -> None:
+        patch = {key: record.body[key] for key in ("count", "lastTimestamp", "message")}
+        name = record.body["metadata"]["name"]
+        await self._client.patch(EVENTS.resource, name, patch, record.namespace)
 
     def _tell_operator(self, problem: str) -> None:
         if problem and problem != self._problem:
@@ -279,11 +283,11 @@ class Recorder:
 _Value = TypeVar("_Value")
 
 
-def _keep(kept: OrderedDict[Any, _Value], key: object, value: _Value) -> _Value:
+def _keep(records: OrderedDict[Any, _Value], key: object, value: _Value) -> _Value:
     """Remember one more, and forget the one that was longest not used."""
-    kept[key] = value
-    if len(kept) > MAX_KEPT:
-        kept.popitem(last=False)
+    records[key] = value
+    if len(records) > MAX_KEPT:
+        records.popitem(last=False)
     return value
 
 

@@ -423,7 +423,7 @@ class _Console(Program):
                 user,
                 reactor,
                 timeout_seconds=self._options.request_timeout or TIMEOUT_SECONDS,
-                asked=options,
+                options=options,
                 among=self._options.among,
                 agent=agent,
             )

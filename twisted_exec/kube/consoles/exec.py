@@ -67,18 +67,18 @@ async def served_dialects(client: KubeClient, among: Iterable[Dialect]) -> Seque
     :return: those of them whose consoles the server has, in the server's order of groups.
     :raises APIError: it cannot be asked.
     """
-    wanted = list(among)
-    found = []
+    expected = list(among)
+    matches = []
     for group in await client.groups():
-        here = [dialect for dialect in wanted if dialect.group == group]
+        here = [dialect for dialect in expected if dialect.group == group]
         for version in dict.fromkeys(dialect.version for dialect in here):
             names = await _resources(client, group, version)
-            found += [
+            matches += [
                 dialect
                 for dialect in here
                 if dialect.version == version and f"{dialect.workload.plural}/exec" in names
             ]
-    return found
+    return matches
 
 
 async def _resources(client: KubeClient, group: str, version: str) -> Sequence[str]:
@@ -106,7 +106,7 @@ def open_console(
     timeout_seconds: float = TIMEOUT_SECONDS,
     server: IStreamClientEndpoint | None = None,
     protocols: Sequence[str] = ATTEMPTS,
-    asked: StreamOptions = CONSOLE,
+    options: StreamOptions = CONSOLE,
     among: Sequence[Dialect] = DIALECTS,
     agent: str = AGENT,
 ) -> Deferred[ConsoleClient]:
@@ -117,7 +117,7 @@ def open_console(
     :param server: the endpoint, instead of the one that ``config`` names.
     :param protocols: tried in this order, see
         :func:`~twisted_exec.streaming.remotecommand.client.connect`.
-    :param asked: what the request asks for; with ``read_only`` nothing that is written
+    :param options: the options of the stream; with ``read_only`` nothing that is written
         reaches the machine.
     :param among: what the machine may be.  The first is tried at once; when the server refuses
         it or has it not, those that the server speaks are tried, in its order.
@@ -129,11 +129,11 @@ def open_console(
         credentials cannot be had.  Cancelling closes the connection.
     """
 
-    async def opened(shown: ClientConfig, dialect: Dialect) -> ConsoleClient:
-        head = _head(shown, dialect.workload.path(namespace, name, "exec"), asked, agent)
+    async def opened(shown_config: ClientConfig, dialect: Dialect) -> ConsoleClient:
+        head = _head(shown_config, dialect.workload.path(namespace, name, "exec"), options, agent)
         try:
             return await connect(
-                server or endpoint(shown, reactor, timeout_seconds=timeout_seconds),
+                server or endpoint(shown_config, reactor, timeout_seconds=timeout_seconds),
                 head,
                 user,
                 clock=reactor,
@@ -145,11 +145,11 @@ def open_console(
             raise type(error)(f"cannot reach {config.server}: {error.message}") from None
 
     async def shown_again(dialect: Dialect) -> ConsoleClient:
-        shown = await settled(config, reactor)
+        settled_config = await settled(config, reactor)
         try:
-            return await opened(shown, dialect)
+            return await opened(settled_config, dialect)
         except APIError as refused:
-            other = await renewed(config, reactor, shown) if refused.code == 401 else None
+            other = await renewed(config, reactor, settled_config) if refused.code == 401 else None
             if other is None:
                 raise
         return await opened(other, dialect)
@@ -181,10 +181,10 @@ def open_console(
     return Deferred.fromCoroutine(found())
 
 
-def _no_such_kind(server: str, wanted: Dialect, served: Sequence[Dialect]) -> APIError:
+def _no_such_kind(server: str, expected: Dialect, served: Sequence[Dialect]) -> APIError:
     there = ", ".join(dialect.workload.qualified for dialect in served)
     hint = f"it has {there}" if there else "is it the right cluster?"
-    message = f"{server} has no {wanted.workload.qualified}; {hint}"
+    message = f"{server} has no {expected.workload.qualified}; {hint}"
     return APIError(message, code=NotFound.code, reason=NotFound.reason)
 
 
@@ -208,10 +208,10 @@ async def _served(
         await client.close()
 
 
-def _head(config: ClientConfig, where: str, asked: StreamOptions, agent: str) -> UpgradeRequest:
+def _head(config: ClientConfig, where: str, options: StreamOptions, agent: str) -> UpgradeRequest:
     path = config.url.path + where
     headers = [(b"User-Agent", agent.encode("ascii")), *identity_headers(config)]
-    target = path.encode("ascii") + b"?" + asked.query()
+    target = path.encode("ascii") + b"?" + options.query()
     return UpgradeRequest(b"GET", target, host_header(config), headers)
 
 

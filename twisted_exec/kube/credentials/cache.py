@@ -35,8 +35,8 @@ def settled(
     """
     if not config.needs_plugin:
         return succeed(config)
-    told = _plugins.of(config, reactor).credential(interactive=interactive)
-    return told.addCallback(lambda credential: _with(config, credential))
+    fresh = _plugins.of(config, reactor).credential(interactive=interactive)
+    return fresh.addCallback(lambda credential: _with(config, credential))
 
 
 def renewed(
@@ -55,8 +55,8 @@ def renewed(
     )
 
     def other(credential: Credential) -> ClientConfig | None:
-        found = _with(config, credential)
-        return None if found == refused else found
+        renewed = _with(config, credential)
+        return None if renewed == refused else renewed
 
     return asking.addCallback(other)
 
@@ -143,15 +143,15 @@ class _Plugins:
 
     def of(self, config: ClientConfig, reactor: Any) -> PluginCredentials:
         # Whom to act as, and where, is nothing that a plugin is told.
-        asked = replace(config, namespace="", impersonate=Impersonation(), source="")
-        key = (asked, id(reactor))
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = PluginCredentials(asked, reactor)
+        key_config = replace(config, namespace="", impersonate=Impersonation(), source="")
+        key = (key_config, id(reactor))
+        credentials = self._known.get(key)
+        if credentials is None:
+            credentials = self._known[key] = PluginCredentials(key_config, reactor)
             if len(self._known) > _KEPT:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
-        return found
+        return credentials
 
 
 _plugins = _Plugins()

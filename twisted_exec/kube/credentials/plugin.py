@@ -197,21 +197,21 @@ def parse_credential(plugin: ExecPlugin, output: bytes) -> Credential:
     :raises KubeConfigError: it is no credential; the message shows nothing of it.
     """
     try:
-        told = json.loads(output)
+        document = json.loads(output)
     except (ValueError, RecursionError):
         raise _failed(plugin, "did not print JSON") from None
-    if not isinstance(told, dict) or told.get("kind") != _KIND:
+    if not isinstance(document, dict) or document.get("kind") != _KIND:
         raise _failed(plugin, f"did not print an {_KIND}")
-    if told.get("apiVersion") != plugin.api_version:
+    if document.get("apiVersion") != plugin.api_version:
         raise _failed(plugin, f"did not answer in the apiVersion {plugin.api_version}")
-    status = told.get("status")
+    status = document.get("status")
     if not isinstance(status, dict):
         raise _failed(plugin, "answered without a status")
     keys = ("token", "clientCertificateData", "clientKeyData", "expirationTimestamp")
-    found = {key: status.get(key) or "" for key in keys}
-    if not all(isinstance(value, str) for value in found.values()):
+    values = {key: status.get(key) or "" for key in keys}
+    if not all(isinstance(value, str) for value in values.values()):
         raise _failed(plugin, "answered with something other than strings")
-    token, certificate, key, expires = (found[key] for key in keys)
+    token, certificate, key, expires = (values[key] for key in keys)
     if bool(certificate) != bool(key):
         raise _failed(plugin, "answered only one of clientCertificateData and clientKeyData")
     if not token and not certificate:

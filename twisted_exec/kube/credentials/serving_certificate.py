@@ -102,14 +102,16 @@ class ServingCertificate(SignedCertificate):
         """As :meth:`SignedCertificate.asking`: as the program itself."""
         return self._client
 
-    def shortcoming(self, found: x509.Certificate) -> str:
+    def shortcoming(self, certificate: x509.Certificate) -> str:
         """As :meth:`SignedCertificate.shortcoming`: the names that it has not."""
-        return ", ".join(self._missing(found))
+        return ", ".join(self._missing(certificate))
 
-    def _missing(self, found: x509.Certificate) -> list[str]:
+    def _missing(self, certificate: x509.Certificate) -> list[str]:
         """The names that a certificate has not."""
         try:
-            alternatives = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+            alternatives = certificate.extensions.get_extension_for_class(
+                x509.SubjectAlternativeName
+            )
         except (x509.ExtensionNotFound, ValueError):
             return list(self._names)
         names = alternatives.value

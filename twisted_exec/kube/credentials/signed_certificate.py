@@ -95,7 +95,7 @@ class SignedCertificate(Running, ABC):
         """A new key, and a request (PKCS #10) in place of a certificate."""
 
     @abstractmethod
-    def shortcoming(self, found: x509.Certificate) -> str:
+    def shortcoming(self, certificate: x509.Certificate) -> str:
         """What a certificate lacks that one needs; empty for nothing."""
 
     @abstractmethod
@@ -142,30 +142,33 @@ class SignedCertificate(Running, ABC):
     def found(self) -> x509.Certificate | None:
         """The certificate that is there, if it is of use and the key beside it is its own."""
         try:
-            found = pem.certificates(read_file(self.certificate), self.certificate)[0]
+            certificate = pem.certificates(read_file(self.certificate), self.certificate)[0]
             key = pem.private_key(read_file(self.key), self.key)
         except TLSConfigError:
             return None
-        if key.public_key() != found.public_key() or found.issuer == found.subject:
+        if (
+            key.public_key() != certificate.public_key()
+            or certificate.issuer == certificate.subject
+        ):
             return None
-        return None if self.shortcoming(found) else found
+        return None if self.shortcoming(certificate) else certificate
 
     def _good_for(self) -> float:
         """For how many seconds the certificate need not be renewed."""
-        found = self.found()
-        if found is None:
+        certificate = self.found()
+        if certificate is None:
             return 0.0
-        begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         due = begin + (end - begin) * self._part
         return due.timestamp() - self._now()
 
     async def _renew(self) -> None:
-        made = self.request()
-        digest = hashlib.sha256(made.certificate_pem).hexdigest()[:12]
+        issued = self.request()
+        digest = hashlib.sha256(issued.certificate_pem).hexdigest()[:12]
         request: Object = {
             "metadata": {"name": f"{self._label[:200]}-{self.purpose}-{digest}"},
             "spec": {
-                "request": base64.b64encode(made.certificate_pem).decode("ascii"),
+                "request": base64.b64encode(issued.certificate_pem).decode("ascii"),
                 "signerName": self._signer,
                 "usages": [DIGITAL_SIGNATURE, self.usage],
             },
@@ -175,7 +178,7 @@ class SignedCertificate(Running, ABC):
         name = request["metadata"]["name"]
         self._log.info("asked {signer} for a certificate: {csr}", signer=self._signer, csr=name)
         certificate = await self._signed(client, name)
-        self.install(self._fitting(certificate, made))
+        self.install(self._fitting(certificate, issued))
         self._log.info("certificate of {csr} installed", csr=name)
         self.problem = ""
 
@@ -190,15 +193,15 @@ class SignedCertificate(Running, ABC):
         resource = CERTIFICATESIGNINGREQUESTS.resource
         while True:
             try:
-                found = await client.get(resource, name)
+                existing = await client.get(resource, name)
             except APIError as error:
                 if error.code == NotFound.code:
                     raise
                 self._tell(error.message)
             else:
-                if certificate := certificate_of(found):
+                if certificate := certificate_of(existing):
                     return base64.b64decode(certificate)
-                self._decided(found, name)
+                self._decided(existing, name)
             await deferLater(self._clock, backoff.pause())
 
     def _decided(self, request: Object, name: str) -> None:
@@ -211,20 +214,20 @@ class SignedCertificate(Running, ABC):
             f"certificate signing request {name} waits for approval (kubectl certificate approve)"
         )
 
-    def _fitting(self, certificate: bytes, made: Issued) -> Issued:
+    def _fitting(self, certificate: bytes, issued: Issued) -> Issued:
         """
         Certificate and key together.
 
         :raises TLSConfigError: what was signed is not what was asked for.
         """
-        found = pem.certificates(certificate, "the signed certificate")[0]
-        if found.public_key() != pem.private_key(made.key_pem, "our key").public_key():
+        leaf = pem.certificates(certificate, "the signed certificate")[0]
+        if leaf.public_key() != pem.private_key(issued.key_pem, "our key").public_key():
             raise TLSConfigError("the signed certificate is another key's")
-        if lacks := self.shortcoming(found):
+        if lacks := self.shortcoming(leaf):
             raise TLSConfigError(f"the signed certificate does not name {lacks}")
-        if found.not_valid_after_utc <= datetime.fromtimestamp(self._now(), UTC):
+        if leaf.not_valid_after_utc <= datetime.fromtimestamp(self._now(), UTC):
             raise TLSConfigError("the signed certificate has ended already")
-        return Issued(certificate, made.key_pem)
+        return Issued(certificate, issued.key_pem)
 
     def install(self, issued: Issued) -> None:
         """

@@ -38,12 +38,12 @@ class Followers:
         """Tell nobody any more."""
         self._each.clear()
 
-    def tell(self, *told: Any) -> None:
+    def tell(self, *arguments: Any) -> None:
         """Tell everybody who is still there."""
         for token, changed in list(self._each.items()):
             if token not in self._each:
                 continue
             try:
-                changed(*told)
+                changed(*arguments)
             except Exception:
                 self._log.failure("who follows {what} failed", what=self._what)

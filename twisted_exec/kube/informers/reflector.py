@@ -226,8 +226,8 @@ class Reflector:
     async def _list(self) -> None:
         # Whoever answers lists need not know of trimming, unless it is asked for.
         keep = {} if self._trim is None else {"trim": self._trim}
-        asked: dict[str, Any] = {**self._selectors, **keep}
-        listed = await self._client.list(self.resource, self._namespace, **asked)
+        options: dict[str, Any] = {**self._selectors, **keep}
+        listed = await self._client.list(self.resource, self._namespace, **options)
         self._replace({key_of(obj): obj for obj in listed["items"]})
         self._version = str(listed["metadata"].get("resourceVersion") or "0")
         self._listed = self._clock.seconds()
@@ -247,8 +247,8 @@ class Reflector:
         listed = await self._client.list(self.resource, self._namespace, **selectors)
         version = str(listed["metadata"].get("resourceVersion") or "")
         if _is_older(version, self._version):
-            told = "{what}: the API server has gone back from version {before} to {now}"
-            self._log.warn(told, what=self._what, before=self._version, now=version)
+            message = "{what}: the API server has gone back from version {before} to {now}"
+            self._log.warn(message, what=self._what, before=self._version, now=version)
             self._version = ""
 
     async def _watch_once(self) -> None:

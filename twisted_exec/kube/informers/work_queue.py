@@ -49,7 +49,7 @@ class WorkQueue(Generic[K]):
     Keys to be looked at.
 
     :param work: looks at one; what it fails with, it is asked again for.
-    :param told: called with each failure and how many there were for that key in a row.
+    :param refused: called with the key, the error, and how many times in a row this key has failed.
     """
 
     _log = Logger()
@@ -58,9 +58,9 @@ class WorkQueue(Generic[K]):
         self,
         work: Callable[[K], Awaitable[None]],
         clock: IReactorTime,
-        told: Callable[[K, APIError, int], None] = lambda *_: None,
+        refused: Callable[[K, APIError, int], None] = lambda *_: None,
     ) -> None:
-        self._do, self._clock, self._told = work, clock, told
+        self._do, self._clock, self._told = work, clock, refused
         self._work: dict[K, _Work] = {}
         self._waiting: deque[tuple[K, _Work]] = deque()
         self._at_work = 0

@@ -59,10 +59,10 @@ class Material:
         if self.data or not self.path:
             return (0, 0, 0)
         try:
-            told = os.stat(self.path)
+            stats = os.stat(self.path)
         except OSError:
             return (0, 0, 0)
-        return (told.st_ino, told.st_mtime_ns, told.st_size)
+        return (stats.st_ino, stats.st_mtime_ns, stats.st_size)
 
 
 @dataclass(frozen=True)

@@ -53,17 +53,17 @@ def own(content: bytes) -> Any:
 
     :raises ValueError: and ``yaml.YAMLError``, ``RecursionError``, ``OverflowError``: it is none.
     """
-    found = _json(content)
-    return yaml.safe_load(content) if found is None else found
+    document = _json(content)
+    return yaml.safe_load(content) if document is None else document
 
 
 def others(content: bytes) -> Any:
     """
     The document of what somebody else wrote, with bounds; raises as :func:`own`.
     """
-    found = _json(content)
-    if found is not None:
-        return found
+    document = _json(content)
+    if document is not None:
+        return document
     _check(content)
     return yaml.load(content, _Loader)
 
@@ -114,13 +114,13 @@ def file_names(path: str | None, environ: Mapping[str, str]) -> list[str]:
     if not listed:
         home = environ.get("HOME") or os.path.expanduser("~")
         listed = [os.path.join(home, ".kube", "config")]
-    found = [os.path.abspath(name) for name in dict.fromkeys(listed) if os.path.exists(name)]
-    if not found:
+    paths = [os.path.abspath(name) for name in dict.fromkeys(listed) if os.path.exists(name)]
+    if not paths:
         raise NoKubeConfig(
             f"no kubeconfig: {os.pathsep.join(listed)} does not exist; "
             "set KUBECONFIG or give --kubeconfig"
         )
-    return found
+    return paths
 
 
 @dataclass(frozen=True)
@@ -228,8 +228,8 @@ class ConfigFile:
             raise KubeConfigError(f"{name}: not a kubeconfig: a mapping is expected")
         kind = document.get("kind", "Config")
         if kind != "Config":
-            told = kind[:64] if isinstance(kind, str) else "no text"
-            raise KubeConfigError(f"{name}: not a kubeconfig: its kind is {told}")
+            kind_text = kind[:64] if isinstance(kind, str) else "no text"
+            raise KubeConfigError(f"{name}: not a kubeconfig: its kind is {kind_text}")
         return cls(name, document)
 
     def entries(self, section: str, noun: str) -> list[Entry]:
@@ -271,9 +271,9 @@ class ConfigFiles:
         :param needed: without one nothing can be reached.
         """
         for file in self._files:
-            told = file.document.get("current-context")
-            if isinstance(told, str):
-                name = name or told
+            context = file.document.get("current-context")
+            if isinstance(context, str):
+                name = name or context
         if name:
             return self.find("contexts", "context", name)
         if needed:

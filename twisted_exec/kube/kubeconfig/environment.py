@@ -66,27 +66,27 @@ def proxy_for(url: SplitResult, environ: Mapping[str, str]) -> str:
     :raises KubeConfigError: what they say is no URL of a proxy.
     """
     name = f"{url.scheme}_proxy"
-    told = (environ.get(name.upper()) or environ.get(name) or "").strip()
-    if not told or is_loopback(url) or _is_excepted(url, environ):
+    proxy = (environ.get(name.upper()) or environ.get(name) or "").strip()
+    if not proxy or is_loopback(url) or _is_excepted(url, environ):
         return ""
     return checked_proxy(
-        told if "://" in told else f"http://{told}",
+        proxy if "://" in proxy else f"http://{proxy}",
         lambda problem: KubeConfigError(f"{name.upper()} in the environment {problem}"),
     )
 
 
-def checked_proxy(told: str, fail: Callable[[str], Exception]) -> str:
+def checked_proxy(text: str, fail: Callable[[str], Exception]) -> str:
     """
     A proxy's URL as it was told, or ``fail(problem)`` raised; the problem does not show it.
     """
     try:
-        url = urlsplit(told)
+        url = urlsplit(text)
         usable = url.scheme in _PROXY_SCHEMES and bool(url.hostname) and url.port != 0
     except ValueError:
         usable = False
-    if not (usable and told.isascii() and told.isprintable() and " " not in told):
+    if not (usable and text.isascii() and text.isprintable() and " " not in text):
         raise fail("is not an http://, https:// or socks5:// URL of a host")
-    return told
+    return text
 
 
 def _is_excepted(url: SplitResult, environ: Mapping[str, str]) -> bool:

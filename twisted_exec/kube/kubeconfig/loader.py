@@ -151,9 +151,9 @@ def _changed(entry: Entry, value: dict[str, Any]) -> Entry:
     return replace(entry, value=value, where="with the options given: ")
 
 
-def _put(value: dict[str, Any], key: str, told: Any) -> None:
-    if told:
-        value[key] = told
+def _put(value: dict[str, Any], key: str, content: Any) -> None:
+    if content:
+        value[key] = content
 
 
 def _absolute(path: str | None) -> str | None:
@@ -316,10 +316,10 @@ def _with_cluster(cluster: Entry, context: Entry) -> ClientConfig:
 
 
 def _proxy(cluster: Entry) -> str:
-    told = cluster.text("proxy-url")
-    if not told:
+    proxy = cluster.text("proxy-url")
+    if not proxy:
         return ""
-    return checked_proxy(told, lambda problem: cluster.fail(f"proxy-url {problem}"))
+    return checked_proxy(proxy, lambda problem: cluster.fail(f"proxy-url {problem}"))
 
 
 def _with_user(config: ClientConfig, user: Entry, cluster: Entry) -> ClientConfig:
@@ -357,49 +357,49 @@ def _refuse_provider(user: Entry) -> None:
 
 
 def _impersonation(user: Entry) -> Impersonation:
-    told = user.inner("as-user-extra", user.value.get("as-user-extra") or {})
-    found = Impersonation(
+    extra = user.inner("as-user-extra", user.value.get("as-user-extra") or {})
+    impersonation = Impersonation(
         user.text("as"),
         user.text("as-uid"),
         user.texts("as-groups"),
-        tuple((key, told.texts(key)) for key in sorted(told.value, key=str)),
+        tuple((key, extra.texts(key)) for key in sorted(extra.value, key=str)),
     )
-    if not found and (found.uid or found.groups or found.extra):
+    if not impersonation and (impersonation.uid or impersonation.groups or impersonation.extra):
         raise user.fail("as is missing: as-uid, as-groups and as-user-extra go with it")
-    if not all(isinstance(key, str) and key and key.isprintable() for key in told.value):
-        raise told.fail("a key is not a printable string")
-    return found
+    if not all(isinstance(key, str) and key and key.isprintable() for key in extra.value):
+        raise extra.fail("a key is not a printable string")
+    return impersonation
 
 
 def _plugin(user: Entry, cluster: Entry) -> ExecPlugin | None:
     if user.value.get("exec") is None:
         return None
-    told = user.inner("exec", user.value["exec"])
-    command, version = told.text("command"), told.text("apiVersion")
+    plugin = user.inner("exec", user.value["exec"])
+    command, version = plugin.text("command"), plugin.text("apiVersion")
     if not command:
-        raise told.fail("command is missing")
+        raise plugin.fail("command is missing")
     if version not in (EXEC_V1, EXEC_V1BETA1):
-        raise told.fail(f'apiVersion "{version}" is neither {EXEC_V1} nor {EXEC_V1BETA1}')
-    mode = told.text("interactiveMode") or (IF_AVAILABLE if version == EXEC_V1BETA1 else "")
+        raise plugin.fail(f'apiVersion "{version}" is neither {EXEC_V1} nor {EXEC_V1BETA1}')
+    mode = plugin.text("interactiveMode") or (IF_AVAILABLE if version == EXEC_V1BETA1 else "")
     if mode not in (NEVER, IF_AVAILABLE, ALWAYS):
-        raise told.fail(f"interactiveMode must be {NEVER}, {IF_AVAILABLE} or {ALWAYS}")
+        raise plugin.fail(f"interactiveMode must be {NEVER}, {IF_AVAILABLE} or {ALWAYS}")
     return ExecPlugin(
         # Only a name alone is looked for in PATH.
-        command=told.path("command") if os.sep in command else command,
+        command=plugin.path("command") if os.sep in command else command,
         api_version=version,
-        args=told.texts("args"),
-        env=_environment(told),
+        args=plugin.texts("args"),
+        env=_environment(plugin),
         interactive_mode=mode,
-        provide_cluster_info=told.get("provideClusterInfo", bool, False),
+        provide_cluster_info=plugin.get("provideClusterInfo", bool, False),
         cluster_config=_plugin_config(cluster),
-        install_hint=told.get("installHint", str, ""),
+        install_hint=plugin.get("installHint", str, ""),
     )
 
 
-def _environment(told: Entry) -> tuple[tuple[str, str], ...]:
+def _environment(plugin: Entry) -> tuple[tuple[str, str], ...]:
     pairs = []
-    for number, item in enumerate(told.get("env", list, [])):
-        entry = told.inner(f"env[{number}]", item)
+    for number, item in enumerate(plugin.get("env", list, [])):
+        entry = plugin.inner(f"env[{number}]", item)
         name, value = entry.text("name"), entry.get("value", str, "")
         if not name or "=" in name or "\0" in value:
             raise entry.fail("is no variable of an environment")

@@ -59,14 +59,14 @@ def _read(config: ClientConfig) -> ClientConfig:
     ca, certificate, key = (
         Material(data=each.read()) for each in (config.ca, config.certificate, config.key)
     )
-    found = replace(config, ca=ca, certificate=certificate, key=key)
-    if found.url.scheme == "https":
-        tls(found)
+    current = replace(config, ca=ca, certificate=certificate, key=key)
+    if current.url.scheme == "https":
+        tls(current)
     if config.token_file:
-        told = auth_headers(replace(config, token=""))
+        headers = auth_headers(replace(config, token=""))
         # The file still goes before it: a token is read each time, and this one while it cannot be.
-        found = replace(found, token=told[0][1].removeprefix(b"Bearer ").decode("ascii"))
-    return found
+        current = replace(current, token=headers[0][1].removeprefix(b"Bearer ").decode("ascii"))
+    return current
 
 
 class ReloadingConfig:
@@ -110,8 +110,8 @@ class ReloadingConfig:
         stamps = []
         try:
             for name in file_names(self._path, self._environ):
-                told = os.stat(name)
-                stamps.append((name, told.st_ino, told.st_mtime_ns, told.st_size))
+                stats = os.stat(name)
+                stamps.append((name, stats.st_ino, stats.st_mtime_ns, stats.st_size))
         except (OSError, KubeConfigError):
             pass  # loading says it better
         return stamps

@@ -53,8 +53,8 @@ def _cluster(config: ClientConfig) -> dict[str, Any]:
         "proxy-url": config.proxy_url,
     }
     if config.plugin is not None and config.plugin.cluster_config:
-        told = {"name": EXEC_EXTENSION, "extension": json.loads(config.plugin.cluster_config)}
-        cluster["extensions"] = [told]
+        extension = {"name": EXEC_EXTENSION, "extension": json.loads(config.plugin.cluster_config)}
+        cluster["extensions"] = [extension]
     return _without_empty(cluster)
 
 
@@ -73,17 +73,17 @@ def _user(config: ClientConfig) -> dict[str, Any]:
     return _without_empty(user)
 
 
-def _acting(told: Impersonation) -> dict[str, Any]:
+def _acting(impersonation: Impersonation) -> dict[str, Any]:
     return {
-        "as": told.user,
-        "as-uid": told.uid,
-        "as-groups": list(told.groups),
-        "as-user-extra": {key: list(values) for key, values in told.extra},
+        "as": impersonation.user,
+        "as-uid": impersonation.uid,
+        "as-groups": list(impersonation.groups),
+        "as-user-extra": {key: list(values) for key, values in impersonation.extra},
     }
 
 
 def _exec(plugin: ExecPlugin) -> dict[str, Any]:
-    told = {
+    spec = {
         "apiVersion": plugin.api_version,
         "command": plugin.command,
         "args": list(plugin.args),
@@ -92,12 +92,12 @@ def _exec(plugin: ExecPlugin) -> dict[str, Any]:
         "provideClusterInfo": plugin.provide_cluster_info,
         "installHint": plugin.install_hint,
     }
-    return _without_empty(told)
+    return _without_empty(spec)
 
 
 def _data(material: Material) -> str:
     return base64.b64encode(material.read()).decode("ascii")
 
 
-def _without_empty(told: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in told.items() if value}
+def _without_empty(mapping: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in mapping.items() if value}

@@ -96,19 +96,19 @@ def claimed(lease: Object | None, identity: str, terms: Terms, moment: float) ->
 
     :param moment: seconds since the epoch, for people.
     """
-    told = precise_timestamp(moment)
+    time_text = precise_timestamp(moment)
     spec: Object = {
         "holderIdentity": identity,
         "leaseDurationSeconds": terms.lease_seconds,
-        "acquireTime": told,
-        "renewTime": told,
+        "acquireTime": time_text,
+        "renewTime": time_text,
         "leaseTransitions": 0,
     }
     if lease is not None:
         before = lease.get("spec", {})
         spec["leaseTransitions"] = before.get("leaseTransitions") or 0
         if before.get("holderIdentity") == identity:
-            spec["acquireTime"] = before.get("acquireTime") or told
+            spec["acquireTime"] = before.get("acquireTime") or time_text
         else:
             spec["leaseTransitions"] += 1
     return spec
@@ -116,12 +116,12 @@ def claimed(lease: Object | None, identity: str, terms: Terms, moment: float) ->
 
 def released(lease: Object, moment: float) -> Object:
     """The spec with which a leader lets it go: anyone may have it at once."""
-    told = precise_timestamp(moment)
+    time_text = precise_timestamp(moment)
     return {
         "holderIdentity": "",
         "leaseDurationSeconds": 1,
-        "acquireTime": told,
-        "renewTime": told,
+        "acquireTime": time_text,
+        "renewTime": time_text,
         "leaseTransitions": lease.get("spec", {}).get("leaseTransitions") or 0,
     }
 
@@ -270,12 +270,12 @@ class Election(Service):
         if failure.check(defer.CancelledError) or _code(failure) == Conflict.code:
             return  # it stops; or another was faster
         late = failure.check(defer.TimeoutError)
-        told = "no answer in time" if late else failure.getErrorMessage()
+        reason = "no answer in time" if late else failure.getErrorMessage()
         if not late and not failure.check(APIError):
             self._log.failure("asking for the lease failed", failure)
-        elif told != self._told:
-            self._log.warn("the lease cannot be had: {why}", why=told)
-        self._told = told
+        elif reason != self._told:
+            self._log.warn("the lease cannot be had: {why}", why=reason)
+        self._told = reason
 
     def _asked(self, _: object) -> None:
         self._asking = None

@@ -129,24 +129,24 @@ def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
     take the server for down, and try again.
     """
 
-    def cancel(told: Deferred[IProtocol]) -> None:
-        told.errback(CancelledError())
+    def cancel(attempt: Deferred[IProtocol]) -> None:
+        attempt.errback(CancelledError())
         connecting.cancel()
 
-    told: Deferred[IProtocol] = Deferred(cancel)
+    outcome: Deferred[IProtocol] = Deferred(cancel)
 
     def connected(protocol: Any) -> None:
-        if told.called:
+        if outcome.called:
             protocol.transport.abortConnection()
         else:
-            told.callback(protocol)
+            outcome.callback(protocol)
 
     def failed(failure: Failure) -> None:
-        if not told.called:
-            told.errback(failure)
+        if not outcome.called:
+            outcome.errback(failure)
 
     connecting.addCallbacks(connected, failed)
-    return told
+    return outcome
 
 
 def tls(config: ClientConfig, offered: Sequence[bytes] = (b"http/1.1",)) -> ClientTLS:
@@ -227,15 +227,15 @@ def identity_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
     return [*auth_headers(config), *impersonation_headers(config.impersonate)]
 
 
-def impersonation_headers(asked: Impersonation) -> list[tuple[bytes, bytes]]:
+def impersonation_headers(impersonation: Impersonation) -> list[tuple[bytes, bytes]]:
     """The ``Impersonate-`` headers; none when we act as ourselves."""
-    if not asked:
+    if not impersonation:
         return []
-    headers = [(b"Impersonate-User", asked.user.encode())]
-    headers += [(b"Impersonate-Group", group.encode()) for group in asked.groups]
-    if asked.uid:
-        headers.append((b"Impersonate-Uid", asked.uid.encode()))
-    for key, values in asked.extra:
+    headers = [(b"Impersonate-User", impersonation.user.encode())]
+    headers += [(b"Impersonate-Group", group.encode()) for group in impersonation.groups]
+    if impersonation.uid:
+        headers.append((b"Impersonate-Uid", impersonation.uid.encode()))
+    for key, values in impersonation.extra:
         name = b"Impersonate-Extra-" + quote(key.lower(), safe="").encode("ascii")
         headers += [(name, value.encode()) for value in values]
     return headers

@@ -174,12 +174,12 @@ class HTTPTransport:
 
     async def _shown_again(self, exchange: Callable[[], Deferred[Answer]]) -> Answer:
         config = self._current()
-        shown = await settled(config, self._reactor)
-        self._follow(shown)
+        settled_config = await settled(config, self._reactor)
+        self._follow(settled_config)
         answer = await exchange()
         if answer[0] != 401:
             return answer
-        other = await renewed(config, self._reactor, shown)
+        other = await renewed(config, self._reactor, settled_config)
         if other is None:
             return answer
         self._follow(other)
@@ -257,10 +257,10 @@ class HTTPTransport:
             self.config = self._renew()
         return self.config
 
-    def _follow(self, shown: ClientConfig) -> None:
+    def _follow(self, settled_config: ClientConfig) -> None:
         """Connections of an old configuration or identity serve no new request."""
-        self._shown = shown
-        stamp = connection_stamp(shown)
+        self._shown = settled_config
+        stamp = connection_stamp(settled_config)
         if stamp == self._stamp:
             return
         self._stamp = stamp

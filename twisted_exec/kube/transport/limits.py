@@ -45,10 +45,10 @@ class Head:
     def received(self, data: bytes) -> None:
         """Takes the place of the protocol's ``dataReceived``."""
         while data and not self.is_complete and not self._refused:
-            found = _END.search(data)
-            part = data[: found.end()] if found else data
+            match = _END.search(data)
+            part = data[: match.end()] if match else data
             data = data[len(part) :]
-            self._count(part, found is not None)
+            self._count(part, match is not None)
             if not self._refused:
                 self._parse(part)
         if data and not self._refused:

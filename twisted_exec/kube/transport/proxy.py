@@ -52,13 +52,13 @@ class Proxy:
     @classmethod
     def parse(cls, url: str) -> Proxy:
         """From a ``proxy-url`` that was checked."""
-        told = urlsplit(url)
+        parts = urlsplit(url)
         return cls(
-            told.scheme,
-            told.hostname or "",
-            told.port or _PORTS[told.scheme],
-            unquote(told.username or ""),
-            unquote(told.password or ""),
+            parts.scheme,
+            parts.hostname or "",
+            parts.port or _PORTS[parts.scheme],
+            unquote(parts.username or ""),
+            unquote(parts.password or ""),
         )
 
     def __str__(self) -> str:
