@@ -83,7 +83,7 @@ class TapTests(SynchronousTestCase):
         for wrong, told in (
             (("--spaces=a.b",), "--spaces 'a.b': a lowercase RFC 1123 label"),
             (("--spaces=a,",), "--spaces ''"),
-            (("--space-selector=a=b",), "--space-selector chooses of --spaces"),
+            (("--space-selector=a=b",), "--space-selector needs --spaces"),
             (("--spaces=*", "--space-selector=a in"), "--space-selector: "),
             (("--space-viewpoint=Both",), "'Both' is none of InCluster, External"),
             (("--space-pods=mine",), "'mine' is none of owned, same-name, machines"),
@@ -114,7 +114,7 @@ class TapTests(SynchronousTestCase):
         self.assertEqual(self.options().face(10250).port, 10250)
         for wrong in ("0", "65536", "http", "-1", "\N{SUPERSCRIPT TWO}"):
             told = self.refusal(f"--node-port={wrong}")
-            self.assertIn(f"--node-port: {wrong!r} is no port from 1 to 65535", told)
+            self.assertIn(f"--node-port: {wrong!r} is not a port from 1 to 65535", told)
 
     def test_no_root(self) -> None:
         """A kubeconfig that is none is told."""

@@ -1,6 +1,6 @@
 """
-Program: the node server, a kubelet's face for Pods that run in other clusters.
+Program: the node server, which answers as the kubelet of Pods that run in other clusters.
 """
 
 PROGRAM = "exec-nodeserver"
-"""As which it is started, writes to API servers, and is told of in Events."""
+"""Name of the program, of its field manager and of the component in its Events."""

@@ -1,8 +1,8 @@
 """
-Doors of the node server: which leaf cluster holds a Pod of the root, and how it is reached.
+Interfaces of the node server: leaf clusters, the Pods in them, and the Pods of the root.
 
-The *root* is the cluster whose kube-apiserver dials us as if we were a kubelet; a *leaf* is a cluster
-that runs the Pods.  A Node of the root stands for a leaf or for a part of it.
+The *root* is the cluster whose kube-apiserver connects to the node server as to a kubelet.  A
+*leaf* is a cluster that runs the Pods.  A Node of the root stands for a leaf or for a part of it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class LeafNode:
 
     :param name: of the Node in the root.
     :param leaf: the leaf's name in the registry.
-    :param mode: how it came to be: ``cluster`` (all of the leaf), ``node`` (one node of the leaf,
-        under its own name) or ``party`` (some nodes of the leaf); Kosmos's three leaf modes.
-    :param leaf_nodes: the names of the leaf's nodes that it stands for; empty for all of them.
-    :param selector: labels of the leaf's nodes that it stands for, where no names are given.
+    :param mode: ``cluster`` (the whole leaf), ``node`` (one node of the leaf, under its own name)
+        or ``party`` (several nodes of the leaf): Kosmos's three leaf modes.
+    :param leaf_nodes: names of the leaf's nodes that the Node stands for; empty for all.
+    :param selector: labels of these nodes, if ``leaf_nodes`` is empty.
     """
 
     name: str
@@ -46,11 +46,11 @@ class LeafPod:
     The Pod of a leaf behind a Pod of the root.
 
     :param leaf: provides :class:`ILeaf`.
-    :param namespace: in the leaf; the root's may be another.
+    :param namespace: in the leaf; it may differ from the root's.
     :param name: in the leaf.
-    :param root: the Pod in the root, as last seen; not to be changed.
-    :param pod: the Pod in the leaf, as last seen and without what nobody here reads (see
-        :func:`.ours.trimmed`); not to be changed.  ``None`` where only its name is known.
+    :param root: the Pod in the root, as last seen; read-only.
+    :param pod: the Pod in the leaf, as last seen, trimmed to the fields used here (see
+        :func:`.ownership.trimmed`); read-only.  ``None`` if only its name is known.
     """
 
     leaf: ILeaf
@@ -61,129 +61,130 @@ class LeafPod:
 
 
 class ILeaf(Interface):
-    """One leaf cluster, for as long as it is known under its name."""
+    """A leaf cluster, for as long as a source lists it under its name."""
 
     name = Attribute("Unique in the registry (str).")
     client = Attribute(
-        "Of its API server (:class:`~twisted_exec.kube.interfaces.IKubeClient`); takes new"
-        " credentials by itself."
+        "Client of its API server (:class:`~twisted_exec.kube.interfaces.IKubeClient`); it picks up"
+        " new credentials by itself."
     )
     nodes = Attribute("The root's Nodes that stand for it (sequence of :class:`LeafNode`).")
-    problem = Attribute("Why it cannot be reached just now (str), or empty.")
-    gone = Attribute("Why it is there no more (str), or empty where its source does not say.")
-    synced = Attribute("Its Pods of ours were all read at least once (bool).")
+    problem = Attribute("Why the leaf is unreachable now (str), or empty.")
+    gone = Attribute("Why the leaf was removed (str); empty if its source gives no reason.")
+    synced = Attribute("Whether the Pods of ours in it were all read at least once (bool).")
     machines = Attribute(
-        "Its Pods are machines (bool): they are shown in the root, and never made from there."
+        "Whether its Pods are machines (bool): the root shows them and never creates them."
     )
 
     def config() -> ClientConfig:
         """
-        Its API server and who we are there, as of now.
+        Return the current configuration of its API server, with our credentials.
 
-        :raises ServiceUnavailable: its credentials cannot be used; the message says why.
+        :raises ServiceUnavailable: the credentials are unusable; the message says why.
         """
 
     def namespace(root: str) -> str:
-        """The leaf's namespace for one of the root."""
+        """Return the leaf's namespace for a namespace of the root."""
 
     def names(root: Object) -> tuple[str, str]:
-        """Namespace and name that a Pod of the root is to have in the leaf."""
+        """Return namespace and name in the leaf of a Pod of the root."""
 
     def root_names(namespace: str, name: str) -> tuple[str, str] | None:
-        """Namespace and name in the root of a Pod of the leaf, ``None`` when there can be none."""
+        """Return namespace and name in the root of a Pod of the leaf; ``None`` if there is no counterpart."""
 
     def marks(root: Object) -> Object:
         """
-        What makes a Pod of the leaf ours: the ``labels`` and ``annotations`` that whoever makes it
-        for this Pod of the root puts into its metadata.
+        Return the ``labels`` and ``annotations`` that mark a Pod of the leaf as ours: its creator
+        sets them for this Pod of the root.
         """
 
     def pod(root: Object) -> Deferred[LeafPod]:
         """
-        The leaf's Pod behind a Pod of the root.
+        Look up the leaf's Pod behind a Pod of the root.
 
-        :return: fires with it; fails with ``NotFound`` when there is none that is ours, or with
-            another ``APIError`` when that cannot be found out.
+        :return: fires with the Pod; fails with ``NotFound`` if there is none of ours, or with
+            another ``APIError`` if that is unknown.
         """
 
     def pods() -> Iterable[LeafPod]:
-        """Those that are ours, there by now, and behind a Pod of the root, as last seen."""
+        """Return our Pods that exist and belong to a Pod of the root, as last seen."""
 
     def strays() -> Iterable[Object]:
-        """Pods in the leaf that are marked as ours, but whose Pod in the root is gone."""
+        """Return Pods in the leaf with our marks whose Pod in the root no longer exists."""
 
     def follow(changed: Callable[[str], None]) -> Callable[[], None]:
         """
-        Have ``changed`` called with the UID of the root's Pod whenever the leaf's Pod behind it
-        appeared, changed or went; nothing is known of its order.
+        Call ``changed`` with the UID of the root's Pod whenever the leaf's Pod behind it appears,
+        changes or disappears, in no particular order.
 
-        :return: ends that.
+        :return: a function that ends this.
         """
 
 
 class ILeaves(Interface):
     """The registry of leaf clusters."""
 
-    synced = Attribute("All sources were read at least once (bool).")
+    synced = Attribute("Whether all sources were read at least once (bool).")
 
     def all() -> Sequence[ILeaf]:
-        """Those that there are now."""
+        """Return all leaves of the moment."""
 
     def get(name: str) -> ILeaf:
         """
-        One by its name.
+        Return a leaf by its name.
 
-        :raises NotFound: there is none.
+        :raises NotFound: there is no such leaf.
         """
 
     def of_node(node: str) -> ILeaf:
         """
-        The leaf that a Node of the root stands for.
+        Return the leaf that a Node of the root stands for.
 
-        :raises NotFound: the Node is none of ours.
+        :raises NotFound: no leaf has this Node.
         """
 
     def nodes() -> Mapping[str, LeafNode]:
         """
-        The root's Nodes that are ours now, by name.  Once :attr:`synced`, a Node that bears our
-        mark and is not among them stands for nothing any more.
+        Return the root's Nodes that stand for leaves, by name.  Once :attr:`synced`, a Node with
+        our mark that is missing here stands for nothing any more.
         """
 
     def follow(changed: Callable[[], None]) -> Callable[[], None]:
         """
-        Have ``changed`` called whenever leaves, or their nodes, become others.
+        Call ``changed`` whenever leaves or their nodes change.
 
-        :return: ends that.
+        :return: a function that ends this.
         """
 
 
 class IRootPods(Interface):
-    """The Pods of the root that are on our Nodes."""
+    """The Pods of the root that are bound to our Nodes."""
 
-    synced = Attribute("They were all read at least once (bool).")
+    synced = Attribute("Whether the Pods were all read at least once (bool).")
 
     def get(namespace: str, name: str, uid: str = "") -> Deferred[Object]:
         """
-        Fires with a Pod, asked of the root when it is too new for our copy; not to be changed.
+        Look up a Pod; ask the root if it is too new for our copy.  The Pod is read-only.
 
-        Fails with ``NotFound`` when there is none, or it is not on a Node of ours; with another
-        ``APIError`` when that cannot be found out.
+        Fails with ``NotFound`` if there is none on our Nodes, or with another ``APIError`` if that
+        is unknown.
 
-        :param uid: that it must have; empty for any.
+        :param uid: the UID it must have; empty accepts any.
         """
 
     def seen(namespace: str, name: str) -> Object | None:
-        """A Pod as last seen; ``None`` when there is none on a Node of ours."""
+        """Return a Pod as last seen; ``None`` if there is none on our Nodes."""
 
     def by_uid(uid: str) -> Object | None:
-        """The Pod with this UID as last seen; ``None`` when there is none on a Node of ours."""
+        """Return the Pod with this UID as last seen; ``None`` if there is none on our Nodes."""
 
     def on(nodes: Iterable[str] = ()) -> Sequence[Object]:
-        """Those on these Nodes, or on all of ours; as last seen, not to be changed."""
+        """Return the Pods on these Nodes, or on all of ours; as last seen, read-only."""
 
     def follow(changed: Callable[[Object | None, Object | None], None]) -> Callable[[], None]:
         """
-        Have ``changed`` called with a Pod before and after each change, ``None`` for not there.
+        Call ``changed`` with a Pod before and after each change; ``None`` for a Pod that does not
+        exist.
 
-        :return: ends that.
+        :return: a function that ends this.
         """

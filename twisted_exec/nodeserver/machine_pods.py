@@ -1,17 +1,14 @@
 """
-Machines of API servers of ours, shown as Pods of the root.
+Machines of a twisted-exec API server, shown as Pods of the root.
 
-A leaf of that kind (``pods: machines``) runs no Pods of the root; it has machines, of which those whose owners
-say so (label ``console.twisted-exec.dev/exposed: "true"``) get a Pod in the root, so that an ordinary cluster
-reaches their consoles with ``kubectl attach``, ``exec`` and ``logs``.  Nothing is ever written to the leaf: a Pod of
-the root that is deleted is made again, and no machine is any the worse for it.  A Pod of that
-name that somebody else has made is left as it is, and leads to no machine.
+A leaf with ``pods: machines`` runs no Pods of the root.  It has machines; those labelled
+``console.twisted-exec.dev/exposed: "true"`` get a Pod in the root, so that users of an ordinary
+cluster reach their consoles with ``kubectl attach``, ``exec`` and ``logs``.  Nothing is ever
+written to the leaf: deleting such a Pod does not touch the machine, and the Pod is created again.
+A foreign Pod of the same name stays as it is and leads to no machine.
 
-What a machine looks like as a Pod of the root, and what to do about that Pod: pure.
-
-The Pod shows the machine, and is nothing else: it has none of the machine's labels, for a controller of
-the root must not take it for one of its own; it tolerates whatever its Node is said to have; and whoever
-deletes it deletes a picture.
+The Pod carries none of the machine's labels, or a controller of the root might adopt it.  It
+tolerates all taints of its Node.
 """
 
 from __future__ import annotations
@@ -41,17 +38,17 @@ _NO_IMAGE = "none"
 
 @dataclass(frozen=True)
 class Create:
-    """The root has no Pod for a machine."""
+    """Create the Pod of a machine."""
 
 
 @dataclass(frozen=True)
 class Delete:
-    """The root's Pod shows what is no more, or is to be made anew."""
+    """Delete a Pod whose machine no longer exists, or which must be recreated."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tell:
-    """The machine is in another state than the root says."""
+    """Update the status of a Pod whose machine has changed state."""
 
     status: Object
 
@@ -61,11 +58,12 @@ Step = Create | Delete | Tell | None
 
 def plan(machine: Object | None, node: str, there: Object | None) -> Step:
     """
-    The next step; each changes what is planned from.
+    Return the next step; carrying it out leads to a new plan.
 
-    :param machine: the leaf's Pod that shows it; ``None`` when nothing is to be shown.
-    :param node: the Node of the root that it is to be on.
-    :param there: the root's Pod that was made for one; ``None`` for none that was.
+    :param machine: the leaf's Pod that represents the machine; ``None`` if there is nothing to
+        show.
+    :param node: the Node of the root to bind the Pod to.
+    :param there: the root's Pod of this machine; ``None`` if there is none.
     """
     if there is None:
         return Create() if machine is not None else None
@@ -86,7 +84,7 @@ def _shows(there: Object, machine: Object, node: str) -> bool:
 
 
 def node_for(machine: Object, nodes: tuple[LeafNode, ...]) -> str:
-    """The Node of the root that a machine is on; empty for none that stands for its pool."""
+    """Return the Node of the root for a machine; empty if none stands for its pool."""
     pool = machine["spec"].get("nodeName", "")
     for node in nodes:
         if pool in node.leaf_nodes:
@@ -96,10 +94,10 @@ def node_for(machine: Object, nodes: tuple[LeafNode, ...]) -> str:
 
 def form(machine: Object, key: Key, node: str, leaf: str, keeper: str) -> Object:
     """
-    The Pod to make.
+    Return the Pod to create.
 
     :param key: its namespace and name in the root.
-    :param keeper: whose it is, as of Nodes.
+    :param keeper: the owning set of node servers, as with Nodes.
     """
     containers = [
         {"image": _NO_IMAGE, **{name: each[name] for name in _OF_CONTAINER if each.get(name)}}
@@ -132,10 +130,10 @@ def form(machine: Object, key: Key, node: str, leaf: str, keeper: str) -> Object
 
 class Mirror(Service):
     """
-    Keeps the root's Pods of machines.
+    Keeps the Pods of machines in the root.
 
     :param client: of the root.
-    :param keeper: whose Pods they are: all replicas' together, as of Nodes.
+    :param keeper: the owning set of node servers, as with Nodes.
     """
 
     _log = Logger()
@@ -155,16 +153,17 @@ class Mirror(Service):
         )
 
     def startService(self) -> None:
-        """Begin."""
+        """Start watching and working."""
         super().startService()
         self._unfollow = self._leaves.follow(self._leaves_changed)
-        # Before the Pods: those of machines that are not asked about yet are not without one.
+        # Before the Pods: a Pod whose leaf is not watched yet would look like one without a
+        # machine.
         self._leaves_changed()
         self._pods.when_synced().addCallback(lambda _: self._all())
         self._pods.start()
 
     def stopService(self) -> Deferred[Any]:
-        """Fires when nothing is under way any more; the Pods stay."""
+        """Stop all work; the Deferred fires when none is left.  The Pods stay."""
         super().stopService()
         self._unfollow()
         for name in list(self._machines):
@@ -208,7 +207,7 @@ class Mirror(Service):
             self._queue.add(key_of(pod))
 
     def _all(self) -> None:
-        """Something was read whole: what went before that is told by nothing else."""
+        """Plan every Pod after a complete list: nothing else reports deletions from before it."""
         if not self.running:
             return
         for leaf, copy in list(self._machines.values()):
@@ -219,7 +218,7 @@ class Mirror(Service):
 
     @property
     def _is_known(self) -> bool:
-        """What there is in the root, and which leaves there are."""
+        """Return whether the root's Pods and the leaves are known."""
         return bool(self._leaves.synced and self._pods.synced)
 
     def _failed(self, key: Key, refused: APIError, failures: int) -> None:
@@ -233,7 +232,7 @@ class Mirror(Service):
 
     async def _look(self, key: Key) -> None:
         if not self._is_known:
-            return  # all are looked at then
+            return  # _all() plans everything once the lists are complete
         there = self._pods.get(key[1], key[0])
         if there is not None and not self._is_ours(there):
             return
@@ -252,7 +251,7 @@ class Mirror(Service):
         return (pod["metadata"].get("annotations") or {}).get(KEPT_BY) == self._keeper
 
     def _wanted(self, key: Key) -> tuple[ILeaf | None, Object | None]:
-        """The machine that a Pod is to show, and its leaf."""
+        """Return the machine that a Pod should show, and its leaf."""
         for leaf, copy in self._machines.values():
             machine = self._machine(leaf, copy, key)
             if machine is not None:
@@ -260,7 +259,7 @@ class Mirror(Service):
         return None, None
 
     def _is_read(self, there: Object) -> bool:
-        """What a Pod shows would be known: its leaf was read, or is none of ours any more."""
+        """Return whether the machine's state is known: its leaf was read, or is no longer listed."""
         name = there["metadata"]["annotations"].get(LEAF, "")
         return name not in self._machines or self._machines[name][1].synced
 
@@ -276,7 +275,7 @@ class Mirror(Service):
         try:
             await self._client.create(PODS.resource, pod, namespace)
         except AlreadyExists:
-            # Ours that the copy has not got yet is no failure.
+            # Our own Pod that the copy does not have yet is no failure.
             found = await self._client.get(PODS.resource, name, namespace)
             if not self._is_ours(found):
                 raise
@@ -293,4 +292,4 @@ class Mirror(Service):
             else:
                 await self._client.delete(PODS.resource, name, namespace, uid=uid, grace_seconds=0)
         except (NotFound, Conflict):
-            pass  # it is gone, or another: the copy will say so
+            pass  # deleted or replaced: the watch will report it

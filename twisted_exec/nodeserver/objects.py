@@ -1,15 +1,12 @@
 """
-Equal parts of many objects, kept once.
+Objects from leaves: checked for their shape, with equal parts stored once.
 
-Pods come by the thousand from a few templates: their containers, volumes and tolerations are equal,
-and so are the names of all their fields, of which the JSON of each brings copies of its own.  Objects
-that are not to be changed can share them.
+A leaf may be anybody's, and its JSON may be anything.  The shape is checked once, on arrival, so
+that readers need not check each part; what has another shape is dropped, never guessed.  Pure.
 
-What a leaf says, in the form that it should have.
-
-A leaf may be anyone's, and its JSON may be anything.  Whoever reads it would have to ask of each part
-whether it is what it should be; so that is done once, where it arrives.  What is not in its form is
-left out: nothing is guessed.  Pure.
+Pods come by the thousand from a few templates: containers, volumes and tolerations are equal, and
+so are all field names, of which each JSON document brings its own copies.  Read-only objects share
+them.
 """
 
 from __future__ import annotations
@@ -24,31 +21,31 @@ from twisted_exec.kube.interfaces import Object
 
 
 def mapping(value: object) -> Object:
-    """An object; empty where it is none."""
+    """Return ``value`` if it is an object, otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def texts(told: object) -> dict[str, str]:
-    """The strings of an object."""
+    """Return the entries of an object whose values are strings."""
     return {key: value for key, value in mapping(told).items() if isinstance(value, str)}
 
 
 def mappings(value: object) -> list[Object]:
-    """The objects of a list."""
+    """Return the objects in a list."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def named(value: object, key: str = "name") -> list[Object]:
-    """Those of them that say what they are, by a string that is not empty."""
+    """Return the objects in a list that have a non-empty string as ``key``."""
     return [each for each in mappings(value) if each.get(key) and isinstance(each[key], str)]
 
 
 MAX_SHARED = 20_000
-"""So many parts are remembered; then all are forgotten.  What is shared stays so."""
+"""Limit of remembered parts; beyond it all are forgotten.  Parts that are shared already stay shared."""
 
 
 class Shared:
-    """Remembers parts by what they hold."""
+    """Remembers parts by content."""
 
     def __init__(self, most: int = MAX_SHARED) -> None:
         self._most = most
@@ -56,11 +53,11 @@ class Shared:
 
     def of(self, part: Any) -> Any:
         """
-        A part as JSON gives it, or an equal one that others have.
+        Return ``part``, or an equal part that was seen before.
 
-        Two mappings whose keys are in another order are not taken for equal.
+        Mappings with another order of keys count as different.
         """
-        # Version 2 tells nothing of which strings are the same object, so equal parts look equal.
+        # marshal version 2 does not encode object identity, so equal parts have equal bytes.
         key = blake2b(marshal.dumps(part, 2), digest_size=16).digest()
         shared = self._parts.get(key)
         if shared is None:
@@ -70,7 +67,7 @@ class Shared:
         return shared
 
     def values(self, parts: Mapping[str, Any]) -> dict[str, Any]:
-        """A mapping of its own whose values, and the items of those that are lists, are shared."""
+        """Return a new mapping whose values, and the items of list values, are shared."""
         return {
             intern(key): [self.of(each) for each in value]
             if isinstance(value, list)
@@ -80,7 +77,7 @@ class Shared:
 
 
 def slim(value: Any) -> Any:
-    """An equal value whose fields' names are nobody's own."""
+    """Return an equal value with interned field names."""
     if isinstance(value, dict):
         return {intern(key): slim(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,10 +1,7 @@
 """
-What the command line of a node server says about the server itself: the root, who may come, what it shows.
+Command-line options of the server itself, of its leaves and of the syncer.
 
-The other rooms of the program have options of their own (leaves, upkeep of Nodes, mirroring Pods), and the
-tap joins them.
-
-What the command line of a node server says about the syncer.
+Those of Nodes are in :mod:`.nodes.options`; the tap joins them.
 """
 
 from __future__ import annotations
@@ -29,37 +26,35 @@ from twisted_exec.streaming.sessions.idle import IDLE_SECONDS
 
 
 class SyncOptions(ProgramOptions):
-    """Options of the syncer, to be joined with others."""
+    """Options of the syncer."""
 
-    optFlags = [["sync-pods", None, "Make the root's Pods in their leaves: Kosmos does it itself."]]
+    optFlags = [["sync-pods", None, "Create the root's Pods in their leaves (Kosmos has its own)."]]
 
     def postOptions(self) -> None:
-        """
-        :raises UsageError: somebody else does that.
-        """
+        """:raises UsageError: ``--kosmos`` is set as well."""
         super().postOptions()
         if self["sync-pods"] and self.get("kosmos"):
             raise UsageError(
-                "--sync-pods and --kosmos exclude each other: Kosmos makes the Pods of its leaves"
+                "--sync-pods and --kosmos exclude each other: Kosmos creates the Pods of its leaves"
                 " itself"
             )
 
 
 FILES = ("tls-cert-file", "tls-private-key-file", "cert-dir", "client-ca-file")
-"""The options that name files and directories."""
+"""Options that name files and directories."""
 
 ENVIRONMENT = {
     "tls-cert-file": "APISERVER_CERT_LOCATION",
     "tls-private-key-file": "APISERVER_KEY_LOCATION",
 }
-"""Variables that say what an option did not: Kosmos has its certificate by them."""
+"""Environment variables for options that were not given; Kosmos sets them for its certificate."""
 
 _NO_CERTIFICATE = (
-    "--tls-cert-file is missing: the serving certificate to show to the root; give it with "
+    "--tls-cert-file is missing: the serving certificate for the root; give it with "
     "--tls-private-key-file, or --cert-dir for one that the root signs"
 )
 _NO_CLIENTS = (
-    "--client-ca-file is missing: the CA of the certificate by which the root's API server comes "
+    "--client-ca-file is missing: the CA of the client certificate of the root's API server "
     "(its --kubelet-client-certificate)"
 )
 
@@ -68,18 +63,14 @@ _WEEK_SECONDS = 604_800
 
 
 def _count(text: str) -> int:
-    """
-    :raises ValueError: it is no number from 1 to 100000.
-    """
+    """:raises ValueError: the text is not a number from 1 to 100000."""
     if not (text.isascii() and text.isdigit() and len(text) < 7 and 1 <= int(text) <= 100_000):
-        raise ValueError(f"{text!r} is no number from 1 to 100000")
+        raise ValueError(f"{text!r} is not a number from 1 to 100000")
     return int(text)
 
 
 def _idle_seconds(text: str) -> float:
-    """
-    :raises ValueError: it is neither 0 nor a number from 1 to a week's seconds.
-    """
+    """:raises ValueError: the text is neither 0 nor a number from 1 to a week's seconds."""
     try:
         seconds = float(text)
     except ValueError:
@@ -93,49 +84,47 @@ class ServerOptions(ProgramOptions):
     """
     Options of the server itself.
 
-    :cvar environ: where :data:`ENVIRONMENT` is looked up.
+    :cvar environ: the environment for :data:`ENVIRONMENT`.
     """
 
     environ: Mapping[str, str] = os.environ
 
     optParameters = [
-        ["kubeconfig", None, None, "Of the root cluster; else $KUBECONFIG, or the Pod's own."],
-        ["context", None, None, "Instead of the kubeconfig's current context."],
-        ["listen", None, "tcp:10250", "Where to listen: a Twisted endpoint without TLS."],
-        ["tls-cert-file", None, "", "Serving certificate; else $APISERVER_CERT_LOCATION."],
-        ["tls-private-key-file", None, "", "Its private key; else $APISERVER_KEY_LOCATION."],
-        ["cert-dir", None, "", "Instead: where to keep a certificate that the root signs."],
-        ["client-ca-file", None, "", "The CA of the root's API server as a client (required)."],
-        ["client-allowed-names", None, "", "Common names that may come, with commas; else all."],
+        ["kubeconfig", None, None, "Of the root; default $KUBECONFIG, or the ServiceAccount."],
+        ["context", None, None, "Context of the kubeconfig; default its current-context."],
+        ["listen", None, "tcp:10250", "Endpoint to listen on, without TLS."],
+        ["tls-cert-file", None, "", "Serving certificate; default $APISERVER_CERT_LOCATION."],
+        ["tls-private-key-file", None, "", "Its private key; default $APISERVER_KEY_LOCATION."],
+        ["cert-dir", None, "", "Directory for a certificate that the root signs, instead."],
+        ["client-ca-file", None, "", "CA of the root's API server as a client (required)."],
+        ["client-allowed-names", None, "", "Accepted common names, comma-separated; default all."],
         [
             "health-listen",
             None,
             "tcp:10248:interface=127.0.0.1",
-            "Where probes are answered, in the clear; empty for nowhere.",
+            "Endpoint for health probes, without TLS; empty for none.",
         ],
-        ["max-sessions", None, 4096, "How many streams and logs at once.", _count],
+        ["max-sessions", None, 4096, "Limit of concurrent streams and logs.", _count],
         [
             "shutdown-delay-seconds",
             None,
             0.0,
-            "How long to serve on when told to stop, while not ready any more.",
+            "How long to serve after a stop signal, while readiness fails already.",
             seconds,
         ],
         [
             "stream-idle-seconds",
             None,
             IDLE_SECONDS,
-            "How long nothing may pass on a stream; 0 for as long as it likes.",
+            "Idle timeout of streams; 0 for none.",
             _idle_seconds,
         ],
-        ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", seconds],
-        ["audit-log", None, "-", "Where session records go: a file, or - for standard output."],
+        ["drain-seconds", None, 5.0, "Grace period for sessions at shutdown.", seconds],
+        ["audit-log", None, "-", "File for session records, or - for standard output."],
     ]
 
     def postOptions(self) -> None:
-        """
-        :raises UsageError: something is missing or cannot be meant.
-        """
+        """:raises UsageError: a required option is missing, or options contradict each other."""
         variables = [name for name in ENVIRONMENT if self[name]]
         if self["cert-dir"] and variables:
             raise UsageError(f"--cert-dir and --{variables[0]} exclude each other")
@@ -159,9 +148,9 @@ class ServerOptions(ProgramOptions):
 
     def server(self, **more: Any) -> Settings:
         """
-        The command line as the service wants it.
+        Return the service's configuration from the command line.
 
-        :param more: what other options say of it.
+        :param more: fields that other options determine.
         """
         names = (name.strip() for name in self["client-allowed-names"].split(","))
         return Settings(
@@ -181,25 +170,23 @@ class ServerOptions(ProgramOptions):
 
 
 class LeafOptions(ProgramOptions):
-    """Options that say which leaves there are."""
+    """Options that define the leaves."""
 
     optParameters = [
-        ["leaves", None, "", "The leaf clusters: a YAML file."],
-        ["root-name", None, DEFAULT_ROOT, "What this root is called in its leaves."],
-        ["spaces", None, "", "Leaf clusters are Spaces, too: of these providers; * for all."],
-        ["space-selector", None, "", "Only Spaces with these labels: a label selector."],
-        ["space-viewpoint", None, EXTERNAL, f"How Spaces are seen: {' or '.join(VIEWPOINTS)}."],
-        ["space-pods", None, OWNED, f"Pods of Spaces: {', '.join(POLICIES)}."],
+        ["leaves", None, "", "YAML file with the leaf clusters."],
+        ["root-name", None, DEFAULT_ROOT, "Name of this root in its leaves."],
+        ["spaces", None, "", "Use the Spaces of these providers as leaves; * for all."],
+        ["space-selector", None, "", "Use only Spaces with these labels: a label selector."],
+        ["space-viewpoint", None, EXTERNAL, f"Kubeconfig of Spaces: {' or '.join(VIEWPOINTS)}."],
+        ["space-pods", None, OWNED, f"Pod ownership in Spaces: {', '.join(POLICIES)}."],
     ]
-    optFlags = [["kosmos", None, "The leaf clusters are those of Kosmos's Cluster objects, too."]]
+    optFlags = [["kosmos", None, "Use the clusters of Kosmos's Cluster objects as leaves."]]
 
     def postOptions(self) -> None:
-        """
-        :raises UsageError: no leaf could ever be known, or the root cannot be called so.
-        """
+        """:raises UsageError: no source of leaves is given, or the root's name is invalid."""
         if not self["leaves"] and not self["kosmos"] and not self["spaces"]:
             raise UsageError(
-                "--leaves is missing: which leaf clusters there are; give it, or --kosmos, or "
+                "--leaves is missing: the file with the leaf clusters; give it, or --kosmos, or "
                 "--spaces, or several"
             )
         if not self["root-name"]:
@@ -210,13 +197,13 @@ class LeafOptions(ProgramOptions):
         super().postOptions()
 
     def _chosen_spaces(self) -> SpaceChoice | None:
-        """:raises UsageError: what is said of Spaces cannot be meant."""
+        """:raises UsageError: the options for Spaces are invalid."""
         for name, choices in (("space-viewpoint", VIEWPOINTS), ("space-pods", POLICIES)):
             if self[name] not in choices:
                 raise UsageError(f"--{name} {self[name]!r} is none of {', '.join(choices)}")
         if not self["spaces"]:
             if self["space-selector"]:
-                raise UsageError("--space-selector chooses of --spaces, which is missing")
+                raise UsageError("--space-selector needs --spaces")
             return None
         providers = [each.strip() for each in self["spaces"].split(",")]
         for each in providers if providers != ["*"] else ():
@@ -234,7 +221,7 @@ class LeafOptions(ProgramOptions):
         )
 
     def registry(self) -> RegistrySettings:
-        """The command line as the registry wants it."""
+        """Return the registry's configuration from the command line."""
         return RegistrySettings(
             self["leaves"], bool(self["kosmos"]), self["root-name"], self._chosen_spaces()
         )

@@ -1,10 +1,10 @@
 """
-Which Pod of a leaf is ours: made for a Pod of the root, and for which one.
+Decide which Pod of a leaf belongs to which Pod of the root.
 
-Whoever may make Pods in a leaf may mark them, too.  So a mark counts only in the namespace that the
-root's Pod has there: it is for who may write into that one, and for nobody else, to say whose a Pod
-is.  Kosmos marks a Pod as its own and gives it the same namespace and name; what it was made for is
-told by these alone.
+Whoever may create Pods in a leaf may also set our marks.  So a mark counts only in the namespace
+that belongs to the root's Pod there: only users with write access to that namespace can claim a
+Pod. Kosmos marks its Pods and gives them the same namespace and name; these alone identify the
+root's Pod.
 
 Source of Kosmos's label: ``kosmos-io/kosmos``, ``pkg/utils/constants.go``.
 """
@@ -33,9 +33,9 @@ OWNED, SAME_NAME, MACHINES = "owned", "same-name", "machines"
 POLICIES = (OWNED, SAME_NAME, MACHINES)
 
 MACHINE = f"{PREFIX}machine"
-"""Label of a Pod of the root that shows a machine."""
+"""Label of a root Pod that shows a machine."""
 MACHINE_UID = f"{PREFIX}machine-uid"
-"""Annotation of it: the UID of the machine's Pod."""
+"""Annotation of such a Pod: the UID of the machine's Pod."""
 
 DEFAULT_ROOT = "root"
 _UNREAD = ("managedFields",)
@@ -43,20 +43,20 @@ _LARGE = ("metadata", "spec")
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _GRACE = "deletionGracePeriodSeconds"
 STATUSES = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
-"""Lists of what is told of containers."""
+"""Status fields that list containers."""
 _KEPT_OF_CONTAINER = ("name", "image", "tty", "stdin", "stdinOnce")
 
 
 @dataclass(frozen=True)
 class Ours:
     """
-    The rule of one leaf.
+    The ownership rule of one leaf.
 
-    :param root: what this root is called in its leaves: several may share one.
-    :param policy: :data:`OWNED`, or :data:`SAME_NAME`: any Pod of the same namespace and name, as
-        Kosmos has it; or :data:`MACHINES`: the leaf is an API server of ours, and a Pod of the root is
-        for the machine that it was made for.
-    :param kosmos: Pods that Kosmos made count as owned.
+    :param root: the root's name in its leaves, since several roots may share a leaf.
+    :param policy: :data:`OWNED`; :data:`SAME_NAME`, where any Pod of the same namespace and name
+        counts, as in Kosmos; or :data:`MACHINES`, where the leaf is a twisted-exec API server and a
+        Pod of the root belongs to the machine it was created for.
+    :param kosmos: Pods created by Kosmos count as owned.
     """
 
     root: str = DEFAULT_ROOT
@@ -66,14 +66,14 @@ class Ours:
 
     @property
     def selectors(self) -> Sequence[str]:
-        """Label selectors that choose, one after another, the Pods worth following."""
+        """Return label selectors that cover, one after another, the Pods to watch."""
         if self.policy == MACHINES:
             return [f"{EXPOSED_LABEL}=true"]
         own = [f"{ROOT_LABEL}={self.root}"]
         return [*own, f"{KOSMOS_LABEL}=true"] if self.kosmos else own
 
     def marks(self, root: Object) -> Object:
-        """Labels and annotations that make a Pod ours, for a Pod of the root."""
+        """Return the labels and annotations that mark a Pod as belonging to a Pod of the root."""
         metadata = root["metadata"]
         return {
             "labels": {ROOT_LABEL: self.root},
@@ -85,14 +85,14 @@ class Ours:
         }
 
     def owner(self, pod: Object) -> str:
-        """The UID of the root's Pod that a Pod says it was made for; empty for none of ours."""
+        """Return the UID of the root's Pod according to a Pod's marks; empty for a foreign Pod."""
         if _labels(pod).get(ROOT_LABEL) != self.root:
             return ""
         return str((pod["metadata"].get("annotations") or {}).get(UID) or "")
 
     def is_for(self, pod: Object, root: Object) -> bool:
         """
-        A Pod of the leaf is that of a Pod of the root.
+        Return whether a Pod of the leaf belongs to a Pod of the root.
 
         :raises NotFound: as :meth:`.Names.leaf`.
         """
@@ -113,7 +113,7 @@ class Ours:
 
 
 def _shows(root: Object, pod: Object) -> bool:
-    """A Pod of the root was made for this machine, which is exposed by now, and for no other."""
+    """Return whether a Pod of the root was created for this machine, which must still be exposed."""
     annotations = root["metadata"].get("annotations") or {}
     uid = annotations.get(MACHINE_UID)
     return bool(
@@ -127,9 +127,9 @@ def _labels(pod: Object) -> Any:
 
 def trim_root_pod(pod: Object, shared: Shared | None = None) -> Object:
     """
-    A Pod of the root without what is nobody's business but its writers'; not to be changed.
+    Return a Pod of the root without fields that nothing here reads; read-only.
 
-    :param shared: gives the parts of its ``spec`` that others have, too.
+    :param shared: supplies equal parts of the ``spec`` from other Pods.
     """
     reduced = {intern(key): slim(value) for key, value in pod.items() if key not in _LARGE}
     reduced["metadata"] = _metadata(pod["metadata"])
@@ -140,10 +140,11 @@ def trim_root_pod(pod: Object, shared: Shared | None = None) -> Object:
 
 def trimmed(pod: Object, shared: Shared | None = None) -> Object:
     """
-    What is kept of a Pod of a leaf: its metadata but for who wrote it, its status, and of its
-    ``spec`` the node and the containers' names, images and terminals.  The rest of ``spec`` is what
-    the root's Pod says.  All of it is in its form (:mod:`.shapes`).  As of :func:`trim_root_pod`, it
-    is not to be changed.
+    Return a trimmed Pod of a leaf; read-only.
+
+    It keeps metadata (without managedFields), status, node name, and the names, images and ``tty``
+    of containers; the root's Pod has the rest of the spec.  All parts have their proper shape
+    (:mod:`twisted_exec.nodeserver.objects`).
     """
     spec = mapping(pod.get("spec"))
     reduced: Object = {
@@ -179,7 +180,7 @@ def _status(reported: Object) -> Object:
 
 
 def _container(status: Object) -> Object:
-    """What is told of one, with states that are some."""
+    """Return a container status whose ``state`` values are objects."""
     states = mapping(status.get("state")).items()
     return {**status, "state": {key: mapping(state) for key, state in states if state is not None}}
 

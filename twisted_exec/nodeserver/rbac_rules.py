@@ -1,8 +1,8 @@
 """
-What a node server must be allowed: in its root, and in each leaf.
+The RBAC rules that a node server needs, in its root and in each leaf.
 
-Manifests say the same (``docs/deploy``), and a test holds them to this.  Whatever is only needed for
-something that can be switched off is apart.
+The manifests in ``docs/deploy`` must grant exactly these; a test compares them.  Rules for optional
+features are separate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from twisted_exec.nodeserver.nodes.options import NAMESPACE as ELECTION
 from twisted_exec.nodeserver.syncer.form import CONFIG_MAPS
 
 DELEGATOR = "system:auth-delegator"
-"""A ClusterRole of the root's own: to ask whose a token is, and who may."""
+"""ClusterRole that every cluster has: TokenReviews and SubjectAccessReviews."""
 
 _FOLLOW = ("get", "list", "watch")
 
@@ -35,7 +35,7 @@ def _on(resource: Resource, *verbs: str, sub: str = "") -> Rule:
 
 
 def root_rules() -> tuple[Rule, ...]:
-    """Of a ClusterRole in the root: Pods are followed, Nodes kept, Events told."""
+    """Rules of a ClusterRole in the root: watch Pods, keep Nodes, write Events."""
     return (
         _on(PODS.resource, *_FOLLOW),
         _on(NODES.resource, *_FOLLOW, "create", "patch", "delete"),
@@ -48,43 +48,42 @@ def root_rules() -> tuple[Rule, ...]:
 
 def root_namespaced_rules(election: str = ELECTION) -> Iterator[tuple[str, tuple[Rule, ...]]]:
     """
-    Of Roles in the root, each with its namespace: of the replicas one is elected, Nodes have
-    heartbeats.
+    Rules of Roles in the root, each with its namespace: leader election and heartbeats of Nodes.
 
     :param election: as ``--namespace``.
     """
     own = replace(_on(LEASES.resource, "get", "update"), resource_names=(LEASE,))
-    # What is to be made has no name yet.
+    # RBAC cannot restrict create by name: the object has none yet.
     yield election, (own, _on(LEASES.resource, "create"))
     yield LEASE_NAMESPACE, (_on(LEASES.resource, "create", "patch"),)
 
 
 def probe_rules(nodes: Iterable[str]) -> tuple[Rule, ...]:
     """
-    Of a ClusterRole in the root, for those who want to know whether the root reaches us.
+    Rules of a ClusterRole in the root that lets probes go through ``nodes/proxy``.
 
-    Only for Nodes that are ours: of a Node with a kubelet it would be as good as exec in all Pods
-    there, by a WebSocket.
+    Restricted to our Nodes: for a Node with a real kubelet ``nodes/proxy`` amounts to exec in all
+    Pods there, by way of a WebSocket.
     """
     rule = _on(NODES.resource, "get", sub="proxy")
     return (replace(rule, resource_names=tuple(sorted(nodes))),)
 
 
 def secret_rules() -> tuple[Rule, ...]:
-    """Of a Role where the kubeconfigs of leaves are kept as Secrets."""
+    """Rules of a Role in a namespace with kubeconfigs of leaves."""
     return (_on(SECRETS.resource, *_FOLLOW),)
 
 
 def space_rules() -> tuple[Rule, ...]:
     """
-    Of a ClusterRole in the root, with ``--spaces``; to be bound in the namespace of each provider, or with
-    ``--spaces '*'`` everywhere.
+    Rules of a ClusterRole in the root, with ``--spaces``; bind it in the namespace of each
+    provider, or cluster-wide with ``--spaces '*'``.
     """
     return (_on(SPACES, *_FOLLOW), _on(SECRETS.resource, *_FOLLOW))
 
 
 def leaf_rules() -> tuple[Rule, ...]:
-    """Of a ClusterRole in each leaf: its Pods are found, read and entered."""
+    """Rules of a ClusterRole in each leaf: find Pods, read logs, open streams."""
     return (
         _on(PODS.resource, *_FOLLOW),
         _on(PODS.resource, "get", sub="log"),
@@ -99,7 +98,7 @@ def leaf_rules() -> tuple[Rule, ...]:
 
 
 def machine_rules() -> tuple[Rule, ...]:
-    """Of a ClusterRole in the root, where a leaf's machines are shown there as Pods (``pods: machines``)."""
+    """Rules of a ClusterRole in the root, for leaves with ``pods: machines``."""
     return (
         _on(PODS.resource, "create", "delete"),
         _on(PODS.resource, "patch", sub="status"),
@@ -108,8 +107,8 @@ def machine_rules() -> tuple[Rule, ...]:
 
 def sync_root_rules() -> tuple[Rule, ...]:
     """
-    Of a ClusterRole in the root, with ``--sync-pods``: what becomes of Pods is written, also that they
-    are gone, and what they name is copied.
+    Rules of a ClusterRole in the root, with ``--sync-pods``: write the status of Pods, delete them,
+    and read the ConfigMaps and Secrets that they name.
     """
     return (
         _on(PODS.resource, "delete"),
@@ -119,7 +118,10 @@ def sync_root_rules() -> tuple[Rule, ...]:
 
 
 def sync_leaf_rules() -> tuple[Rule, ...]:
-    """Of a ClusterRole in each leaf, with ``--sync-pods``: Pods are made, with what they name."""
+    """
+    Rules of a ClusterRole in each leaf, with ``--sync-pods``: create Pods and the objects that they
+    name.
+    """
     return (
         _on(PODS.resource, "create", "update", "delete"),
         _on(PODS.resource, "update", sub="ephemeralcontainers"),

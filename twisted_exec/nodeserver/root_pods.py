@@ -1,13 +1,13 @@
 """
-The Pods of the root that are on our Nodes, as watches keep them.
+The Pods of the root that are bound to our Nodes.
 
-Few Nodes are followed each by itself: the root's API server then tells nothing of any other.  With
-many, one watch of all Pods is cheaper for everybody, and of the Pods on others' Nodes next to
-nothing is kept.  Going from one to the other, what is known stays known until the new watch has
-been read whole.
+With few Nodes, each has a watch of its own (``spec.nodeName``), so the root's API server sends
+nothing about other Nodes.  With many, one watch of all Pods is cheaper for everybody; of the Pods
+on foreign Nodes next to nothing is kept.  During the switch the old copy serves until the new watch
+has been read completely.
 
-What the copy has not got is asked of the root: a Pod may be too new for the copy, and who asks for
-it got its name from the root just now.
+A Pod that is missing from the copy is requested from the root: it may be too new for the copy,
+while the caller got its name from the root just now.
 """
 
 from __future__ import annotations
@@ -33,29 +33,27 @@ from twisted_exec.program.tasks import Stopping
 
 MAX_NODE_WATCHES = 16
 ASK_SECONDS = 5.0
-"""For so long the root may be asked for one Pod."""
+"""Timeout for requesting one Pod from the root."""
 SETTLE_SECONDS = 0.5
-"""Leaves come in crowds when a program starts: the root's Pods are read once for all of them."""
+"""Leaves appear in bulk when the program starts; waiting a moment reads the root's Pods once for all."""
 _ALL = ""
 
 
 def node_of(pod: Object) -> str:
-    """The Node that a Pod is on, empty for none yet."""
+    """Return the Node of a Pod; empty for an unscheduled Pod."""
     return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
 @implementer(IRootPods)
 class RootPods:
-    """
-    :param client: of the root; may ``get``, ``list`` and ``watch`` Pods of all namespaces.
-    """
+    """:param client: of the root; may ``get``, ``list`` and ``watch`` Pods of all namespaces."""
 
     def __init__(self, client: IKubeClient, clock: Any) -> None:
         self._client, self._clock = client, clock
         self._leaves: ILeaves | None = None
         self._unfollow: Callable[[], None] = lambda: None
         self._nodes: frozenset[str] = frozenset()
-        self._leaf_nodes: Mapping[str, LeafNode] = {}  # of the same names
+        self._leaf_nodes: Mapping[str, LeafNode] = {}  # by the same names as _nodes
         self._sources: dict[str, Reflector] = {}
         self._pods: dict[Key, Object] = {}
         self._by_uid: dict[str, Key] = {}
@@ -71,31 +69,31 @@ class RootPods:
         """See :class:`IRootPods`."""
         if not self._looked or self._leaves is None or not self._leaves.synced:
             return False
-        # The Pods on a Node that is new are not asked for yet: whoever took ours for all that there
-        # are would take what they have in their leaf for nobody's.
+        # The Pods on a new Node are not read yet. A copy that claimed to be complete would make
+        # their Pods in the leaf look like orphans.
         if not self._are_known(self._leaves.nodes()):
             return False
         return all(source.synced for source in self._sources.values())
 
     def _are_known(self, nodes: Mapping[str, LeafNode]) -> bool:
-        """Whether these are the Nodes that are followed; usually the very mapping seen last."""
+        """Return whether these are the watched Nodes; usually the mapping is identical to the last."""
         if nodes is not self._leaf_nodes and nodes.keys() == self._nodes:
             self._leaf_nodes = nodes
         return nodes is self._leaf_nodes
 
     @property
     def problem(self) -> str:
-        """Why the copy is not current, or empty."""
+        """Why the copy is not up to date, or empty."""
         return next((each.problem for each in self._sources.values() if each.problem), "")
 
     def start(self, leaves: ILeaves) -> None:
-        """Follow the Pods on the Nodes of these leaves until :meth:`stop`."""
+        """Watch the Pods on the Nodes of these leaves until :meth:`stop`."""
         self._leaves = leaves
         self._unfollow = leaves.follow(self._nodes_changed)
         self._look()
 
     def stop(self) -> Deferred[Any]:
-        """Fires when nothing is under way any more; what is known can still be read."""
+        """Stop all watches; the Deferred fires when none is left.  The copy stays readable."""
         self._unfollow()
         self._leaves = None
         if self._looking is not None and self._looking.active():
@@ -137,7 +135,7 @@ class RootPods:
             pod = trim_root_pod(await asking.addTimeout(ASK_SECONDS, self._clock))
         except TimeoutError:
             raise GatewayTimeout(
-                f'the root cluster did not tell of pod "{namespace}/{name}" within '
+                f'the root cluster did not answer for pod "{namespace}/{name}" within '
                 f"{ASK_SECONDS:g} seconds"
             ) from None
         except APIError as refused:
@@ -165,7 +163,7 @@ class RootPods:
         nodes, previous = frozenset(self._leaf_nodes), self._nodes
         self._nodes, self._looked = nodes, self._leaves.synced
         watched: Collection[str] = nodes if len(nodes) <= MAX_NODE_WATCHES else (_ALL,)
-        # The Pods on a new Node were not kept: all must be read again.
+        # The copy lacks the Pods of a new Node, so all must be listed again.
         anew = _ALL in watched and not nodes <= previous
         for node in [each for each in self._sources if anew or each not in watched]:
             self._stopping.add(self._sources.pop(node).stop())
@@ -192,14 +190,14 @@ class RootPods:
         if node_of(pod) in self._nodes:
             existing = self._pods.get(key_of(pod))
             if existing is not None and _life(existing) == _life(pod):
-                return existing  # all are read again whenever a Node becomes ours
+                return existing  # a new Node of ours causes a complete list anyway
             return trim_root_pod(pod, self._shared)
         metadata = pod["metadata"]
         reduced = {key: metadata[key] for key in ("namespace", "name", "uid") if key in metadata}
         return {"metadata": reduced, "spec": {"nodeName": intern(node_of(pod))}}
 
     def _sweep(self, node: str, source: Reflector) -> None:
-        """What went while nobody looked is told by nothing but that it is not in the new copy."""
+        """Remove Pods that a new list lacks: no watch event reports deletions from before the list."""
         if self._sources.get(node) is not source:
             return
         keys = self._by_node.get(node, ()) if node else self._pods

@@ -1,18 +1,9 @@
 """
-The node server as a service: what it listens on, whom it lets in, and how it stops.
+The node server as a Twisted service: listening ports, access, shutdown.
 
-It stops so that nobody is cut off without a word: first it is not ready, so that a root's next
-streams go to another replica, and takes no session more; then its sessions end, each with the reason;
-only then it listens no more.
-
-The certificate that a node server shows, when the root signs it: as a kubelet's.
-
-All Nodes of ours have one address, so one certificate does for all of them.  It bears the name of one,
-for the signer ``kubernetes.io/kubelet-serving`` signs for ``system:node:NAME`` of the group
-``system:nodes`` only.  Nothing approves such a request by itself, since whoever asks is no such
-Node's kubelet: an operator does, or a program of theirs.
-
-Source: ``ValidateKubeletServingCSR`` in ``pkg/apis/certificates`` of Kubernetes.
+Shutdown cuts nobody off without a message.  First readiness fails, so that the root sends new
+streams to another replica, and no new sessions are accepted.  Then running sessions end, each with
+the reason.  Only then do the ports close.
 """
 
 from __future__ import annotations
@@ -64,9 +55,16 @@ GROUP = "system:nodes"
 
 class NodeCertificate(ServingCertificate):
     """
-    What a node server shows, as ``tls.crt`` and ``tls.key``.
+    The node server's serving certificate, as ``tls.crt`` and ``tls.key``, signed by the root.
 
-    :param node: tells the name of a Node of ours; empty as long as there is none.
+    All our Nodes have the same address, so one certificate serves for all.  It names one of the
+    Nodes, because the signer ``kubernetes.io/kubelet-serving`` accepts only ``system:node:NAME`` of
+    the group ``system:nodes`` as subject.  No controller approves such a request, since the
+    requester is not the kubelet of that Node: an operator has to.
+
+    Source: ``ValidateKubeletServingCSR`` in ``pkg/apis/certificates`` of Kubernetes.
+
+    :param node: returns the name of one of our Nodes; empty while there is none.
     """
 
     def __init__(
@@ -92,18 +90,18 @@ class NodeCertificate(ServingCertificate):
 
     def request(self) -> Issued:
         """
-        As :meth:`SignedCertificate.request`.
+        See :meth:`SignedCertificate.request`.
 
-        :raises ServiceUnavailable: there is no Node yet that it could name.
+        :raises ServiceUnavailable: there is no Node yet to name.
         """
         node = self._node()
         if not node:
-            raise ServiceUnavailable("no leaf cluster is known yet whose Node it could name")
+            raise ServiceUnavailable("no leaf cluster is known yet, so there is no Node to name")
         return request_server(f"system:node:{node}", [GROUP], self._names)
 
 
 MAX_BODY_BYTES = 64 << 10
-"""Nothing that a kubelet is asked has a body."""
+"""No request of the kubelet API has a body worth mentioning."""
 
 STOPPING = "the node server is shutting down"
 
@@ -111,20 +109,19 @@ STOPPING = "the node server is shutting down"
 @dataclass(frozen=True)
 class Settings:
     """
-    What a node server is told.  Paths are PEM files; they are read again when they change.
+    Configuration of a node server.  Paths are PEM files, read again when they change.
 
-    :param listen: a Twisted endpoint string without TLS; port 0 is any free one.
-    :param certificate_directory: where certificate and key are that the root is asked for,
-        instead of ``certificate`` and ``key``.
-    :param names: DNS names and IP addresses that such a certificate is to have: where the
-        root reaches us.
-    :param client_ca: the CA of the root's API server, as a client, and of others who may come.
-    :param client_names: of certificates; none means all of that CA.
-    :param health_listen: likewise as ``listen``; empty for no such port.
-    :param shutdown_delay_seconds: it serves on so long while it is not ready any more, until no
-        root sends anything here.
-    :param stream_idle_seconds: a stream on which nothing passes for so long ends; 0 for none.
-    :param sessions: at once.
+    :param listen: a Twisted endpoint string without TLS; port 0 picks a free port.
+    :param certificate_directory: directory of a certificate that the root signs, instead of
+        ``certificate`` and ``key``.
+    :param names: DNS names and IP addresses in that certificate: where the root reaches us.
+    :param client_ca: CA of client certificates, such as that of the root's API server.
+    :param client_names: accepted common names; empty accepts all of that CA.
+    :param health_listen: endpoint for probes, like ``listen``; empty for none.
+    :param shutdown_delay_seconds: how long to serve after readiness fails, until no root sends
+        requests here any more.
+    :param stream_idle_seconds: idle timeout of streams; 0 for none.
+    :param sessions: limit of concurrent sessions.
     """
 
     listen: str = "tcp:10250"
@@ -142,17 +139,17 @@ class Settings:
 
 
 class Part(Protocol):
-    """What runs beside the server: the registry, the Pods of the root, upkeep of Nodes."""
+    """A service beside the server: the registry, the Pods of the root, the node controller."""
 
     def start(self) -> object:
-        """Begin; nothing is waited for."""
+        """Start; the server does not wait for it."""
 
     def stop(self) -> object:
-        """Begin to end; waited for, when it is a Deferred."""
+        """Stop; the server waits for the Deferred, if there is one."""
 
 
 Make = Callable[[Hop], Iterable[Route]]
-"""Makes routes of what they work with."""
+"""Creates routes from their collaborators."""
 
 
 class NodeServer(Starting):
@@ -162,11 +159,11 @@ class NodeServer(Starting):
     :param client: of the root.
     :param leaves: provides :class:`ILeaves`.
     :param root_pods: provides :class:`IRootPods`.
-    :param audit: where session records go.
-    :param make: the routes, besides those that are about the server itself.
-    :param parts: started when it listens, and stopped, in reverse order, when all sessions are over.
-    :param authorizer: instead of asking the root.
-    :param checks: called when starting; what one raises keeps the server from it.
+    :param audit: the sink for session records.
+    :param make: creates the routes of the kubelet API.
+    :param parts: started once the server listens, and stopped in reverse order after all sessions.
+    :param authorizer: replaces SubjectAccessReviews to the root.
+    :param checks: called at the start; an exception prevents it.
     """
 
     label = "the node server"
@@ -199,7 +196,7 @@ class NodeServer(Starting):
             Trail(audit, HOP, reactor),
             SessionMetrics(self.registry),
             limit=settings.sessions,
-            limit_per_user=settings.sessions,  # a root's API server is one user
+            limit_per_user=settings.sessions,  # all sessions of a root have one user
         )
         gate = Gate(self._authenticator(), authorizer or DelegatedAuthorizer(client, reactor))
         self.hop = Hop(gate, root_pods, leaves, self.sessions, reactor, SharedDownloads(reactor))
@@ -214,7 +211,7 @@ class NodeServer(Starting):
         self._make_health()
 
     address: IAddress | None
-    """Where it listens, once it does."""
+    """The listening address, once known."""
     health_address: IAddress | None = None
 
     def _authenticator(self) -> IAuthenticator:
@@ -249,7 +246,7 @@ class NodeServer(Starting):
         try:
             await self._client.get(NODES.resource, min(self._leaves.nodes(), default=HOP))
         except APIError as error:
-            if error.code not in (NotFound.code, Forbidden.code):  # an answer is an answer
+            if error.code not in (NotFound.code, Forbidden.code):  # any answer shows it works
                 raise
 
     def _probe_certificate(self) -> None:
@@ -257,7 +254,7 @@ class NodeServer(Starting):
             raise ServiceUnavailable(self.serving.problem)
 
     async def start(self) -> None:
-        """Listen; then follow the root and its leaves."""
+        """Listen; then watch the root and its leaves."""
         for check in self._checks:
             check()
         self._is_stopping = False
@@ -282,9 +279,9 @@ class NodeServer(Starting):
 
     def _tls(self) -> ServerTLS:
         """
-        What it shows.
+        Return the serving certificate.
 
-        :raises TLSConfigError: there is no certificate that could be shown.
+        :raises TLSConfigError: there is none that can be used.
         """
         settings = self.settings
         certificate, key = settings.certificate, settings.key
@@ -308,7 +305,7 @@ class NodeServer(Starting):
         return port.getHost()
 
     async def stop(self) -> None:
-        """End the sessions, saying so, then everything else."""
+        """End all sessions with a message, then stop everything else."""
         self._is_stopping = True
         if self.address is not None and self.settings.shutdown_delay_seconds:
             await deferLater(self._reactor, self.settings.shutdown_delay_seconds)

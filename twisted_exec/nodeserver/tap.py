@@ -1,5 +1,5 @@
 """
-``twistd exec-nodeserver``: a kubelet's face for Pods of leaf clusters as a program.
+``twistd exec-nodeserver``: the node server, as a program.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry
 
 ROUTES = (stream_routes, run_routes, log_routes, pod_routes, stats_routes)
-"""What answers as a kubelet does, besides what is about the server itself."""
+"""The routes of the kubelet API."""
 
 
 class Options(ServerOptions, LeafOptions, NodeOptions, SyncOptions):
@@ -54,7 +54,7 @@ class Options(ServerOptions, LeafOptions, NodeOptions, SyncOptions):
 
 
 def makeService(options: Options) -> IService:
-    """The node server that the command line describes; nothing is opened yet."""
+    """Return the node server that the command line describes, without opening anything."""
     wrong = (ConfigError, KubeConfigError, TLSConfigError)
     return make_service(PROGRAM, lambda reactor: _program(options, reactor), wrong)
 
@@ -89,7 +89,7 @@ def _leader(
     reactor: Any,
     server: Callable[[], NodeServer],
 ) -> list[Part]:
-    """What one replica does for all, if anything."""
+    """Return the services that only the leader runs, if any."""
     endpoint, mirrors = options.face(0), bool(options["sync-pods"])
     if endpoint.upkeep == NONE and not mirrors:
         return []
@@ -108,7 +108,7 @@ def _leader(
         return services
 
     where = {"namespace": options["namespace"], "lease": options["lease"]}
-    # Before it listens there is no port to publish.
+    # The Nodes publish the port, so the server must listen first.
     return [Acting(client, make, reactor, time.time, when=lambda: server().when_ready(), **where)]
 
 

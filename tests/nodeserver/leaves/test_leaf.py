@@ -245,7 +245,7 @@ class ReachedTests(LeafTestCase):
         self.assertNoResult(asking)
         self.clock.advance(ASK_SECONDS)
         told = self.failureResultOf(asking, GatewayTimeout).value.message
-        self.assertIn('leaf cluster "one" did not tell of pod "default/web"', told)
+        self.assertIn('leaf cluster "one" did not answer for pod "default/web"', told)
 
     def test_credentials_expired(self) -> None:
         """A leaf that does not know us is our problem: whose credentials, and what to do."""

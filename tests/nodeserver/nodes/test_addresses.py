@@ -137,7 +137,7 @@ class ReadTests(SynchronousTestCase):
     def test_types(self) -> None:
         """Types are those that there are, each once."""
         self.assertEqual(parse_types("InternalIP, Hostname"), ("InternalIP", "Hostname"))
-        for bad, why in (("internalIP", "is no type"), ("Hostname,Hostname", "twice")):
+        for bad, why in (("internalIP", "is not an address type"), ("Hostname,Hostname", "twice")):
             with self.assertRaises(ValueError) as caught:
                 parse_types(bad)
             self.assertIn(why, str(caught.exception))

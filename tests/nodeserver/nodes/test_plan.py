@@ -93,7 +93,7 @@ class CreateTests(SynchronousTestCase):
         """Where others keep Nodes, none is made."""
         planned = plan(replace(WANTED, upkeep=ENDPOINTS), None, "t0")
         self.assertEqual(planned.actions, ())
-        self.assertIn("--upkeep=endpoints makes none", planned.problem)
+        self.assertIn("--upkeep=endpoints creates none", planned.problem)
 
 
 class StatusTests(SynchronousTestCase):

@@ -294,7 +294,7 @@ class Leaf:
             pod = trimmed(await asking.addTimeout(ASK_SECONDS, self._around.clock))
         except TimeoutError:
             raise GatewayTimeout(
-                f'{self._label} did not tell of pod "{namespace}/{name}" within '
+                f'{self._label} did not answer for pod "{namespace}/{name}" within '
                 f"{ASK_SECONDS:g} seconds"
             ) from None
         except APIError as refused:

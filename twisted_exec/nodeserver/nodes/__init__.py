@@ -1,3 +1,4 @@
 """
-The Nodes of the root that stand for leaves: plan, worker and controller, addresses, conditions and probes.
+The Nodes of the root that stand for leaves: plan, worker, controller, addresses, conditions,
+probes.
 """

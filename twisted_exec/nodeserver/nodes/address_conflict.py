@@ -1,8 +1,8 @@
 """
-Two who say where a Node is reached: who overwrites us is noticed, told of, and given way to.
+Conflicts about a Node's addresses: detect another writer, report it, and back off.
 
-We write ever less often then: two who write in turns would help nobody, and each write makes every
-copy of the Node in the root's cluster another one.
+Two writers that overwrite each other help nobody, and every write sends the Node to all watchers in
+the root.  So the intervals between our corrections grow.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.nodes.plan import is_our_address
 
 ADDRESS_CONFLICT = 3
-"""How often somebody may write other addresses before we write less often."""
+"""Foreign writes in a row before corrections become rarer."""
 FIRST_SECONDS = 10.0
 LONGEST_SECONDS = 300.0
 
 
 class AddressConflict:
     """
-    Whether somebody else writes where we are said to be, and how often we answer.
+    Detects another writer of a Node's addresses and spaces out our corrections.
 
-    :param own: how many addresses are ours.
-    :ivar quiet_until: nothing of it is written before.
+    :param own: how many addresses are ours. :ivar quiet_until: no correction is written before this
+        time.
     """
 
     def __init__(self, own: int) -> None:
@@ -34,17 +34,18 @@ class AddressConflict:
 
     def wrote(self, stored: Object, before: str) -> None:
         """
-        We did.
+        Record a write of ours.
 
-        :param before: the version that the Node had until then.
+        :param before: the Node's resourceVersion until then.
         """
         self._written, self._before = stored.get("status") or {}, before
 
     def is_reported(self, observed: Object, now: float) -> bool:
-        """Somebody has overwritten us, once more than may be by accident."""
+        """Return whether a conflict should be reported: more foreign writes than chance explains."""
         if self._written is None or now < self.quiet_until:
             return False
-        # A copy may be as old as what we changed; it is not older, or we had got a conflict.
+        # The copy may still show the version before our write. It cannot be older, or the write
+        # would have failed with a conflict.
         if observed["metadata"].get("resourceVersion") == self._before:
             return False
         if is_our_address(observed.get("status") or {}, self._written, self._own):

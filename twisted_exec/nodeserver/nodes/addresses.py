@@ -1,15 +1,15 @@
 """
-Where a Node says that it is reached: ours first, then what its leaf has.
+The addresses that a Node publishes: ours first, then those of its leaf.
 
-A kube-apiserver goes through the types of ``--kubelet-preferred-address-types`` in order, takes the
-first address of the first type that the Node has at all, and never asks whether it answers.  So our
-address stands first, under a type that people do not look at (InternalDNS), and the leaf's own are
-kept behind it: ``kubectl get nodes -o wide`` shows those.  Whether the trick works depends on what
-the root prefers, which :func:`chosen` tells beforehand.
+A kube-apiserver goes through the types of ``--kubelet-preferred-address-types`` in order and takes
+the first address of the first type that the Node has, whether it answers or not.  So our address
+comes first, under a type that users rarely read (InternalDNS); the leaf's own follow, for ``kubectl
+get nodes -o wide``. Whether this works depends on the root's preference; :func:`chosen` predicts
+it.
 
-Pure.  Sources: ``pkg/util/node/node.go`` (``GetPreferredNodeAddress``) and ``cmd/kube-apiserver/app/
-options/options.go`` of Kubernetes; the order of the leaf's addresses is that of Kosmos
-(``pkg/clustertree/cluster-manager/utils/rootcluster.go``), made a strict one.
+Pure.  Sources: ``pkg/util/node/node.go`` (``GetPreferredNodeAddress``) and
+``cmd/kube-apiserver/app/ options/options.go`` of Kubernetes.  The order of the leaf's addresses is
+that of Kosmos (``pkg/clustertree/cluster-manager/utils/rootcluster.go``), made deterministic.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ Address = tuple[str, str]
 INTERNAL_DNS, INTERNAL_IP, EXTERNAL_IP = "InternalDNS", "InternalIP", "ExternalIP"
 
 NODE_LABEL = f"{PREFIX}node"
-"""On every Node that we keep: ``true``."""
+"""Label with the value ``true`` on every Node that we keep."""
 VIRTUAL: Mapping[str, str] = {
     NODE_LABEL: "true",
     "kosmos.io/node": "true",
     "type": "virtual-kubelet",
 }
-"""Labels of Nodes that are no machines."""
+"""Labels of virtual Nodes."""
 _MAX_ADDRESSES = 32
-"""Of a leaf's node that are shown."""
+"""Limit of published addresses of a leaf's node."""
 
 
 def parse_types(text: str) -> tuple[str, ...]:
     """
-    Types of addresses, with commas between them.
+    Parse comma-separated address types.
 
-    :raises ValueError: one is none, or is there twice; the message says which.
+    :raises ValueError: a type is unknown or repeated; the message names it.
     """
     listed = tuple(each.strip() for each in text.split(",") if each.strip())
     for each in listed:
         if each not in ADDRESS_TYPES:
-            raise ValueError(f"{each} is no type of address; there are {', '.join(ADDRESS_TYPES)}")
+            raise ValueError(f"{each} is not an address type; there are {', '.join(ADDRESS_TYPES)}")
     if len(set(listed)) < len(listed):
         raise ValueError(f"{text} names a type twice")
     return listed
 
 
 def addresses_of(node: Object) -> list[Address]:
-    """A Node's addresses, without those that are empty or said before."""
+    """Return a Node's addresses without empty ones and duplicates."""
     unique: dict[Address, None] = {}
     for each in (node.get("status") or {}).get("addresses") or ():
         if each.get("type") and each.get("address"):
@@ -64,10 +64,10 @@ def addresses_of(node: Object) -> list[Address]:
 
 def root_family(nodes: Iterable[Object]) -> int:
     """
-    The IP family that a root prefers: that of its first real Node's first InternalIP.
+    Return the IP family that a root prefers: that of its first real Node's first InternalIP.
 
     :param nodes: of the root, in any order.
-    :return: 4, 6, or 0 when no Node tells.
+    :return: 4, 6, or 0 if no Node has an InternalIP.
     """
     real = [node for node in nodes if not is_virtual(node)]
     for node in sorted(real, key=lambda node: str(node["metadata"]["name"])):
@@ -78,13 +78,13 @@ def root_family(nodes: Iterable[Object]) -> int:
 
 
 def is_virtual(node: Object) -> bool:
-    """Whether a Node is known to be no machine."""
+    """Return whether a Node is known to be virtual."""
     labels = node["metadata"].get("labels") or {}
     return any(labels.get(key) == value for key, value in VIRTUAL.items())
 
 
 def family_of(address: str) -> int:
-    """4 or 6; 0 for what is no IP address."""
+    """Return 4 or 6; 0 for text that is not an IP address."""
     try:
         return ipaddress.ip_address(address).version
     except ValueError:
@@ -93,15 +93,16 @@ def family_of(address: str) -> int:
 
 def published(own: Sequence[Address], leaf: Iterable[Address], family: int) -> list[Address]:
     """
-    What a Node is to say.
+    Return the addresses that a Node publishes.
 
-    :param own: where we are reached.
+    :param own: our addresses.
     :param leaf: the leaf's own addresses.
     :param family: of :func:`root_family`.
-    :return: ours; the leaf's InternalIPs, those of the root's family before others; the rest of the
-        leaf's.  Within each in the order given, and none twice: API servers refuse that.
+    :return: ours; the leaf's InternalIPs, those of the root's family first; the leaf's other
+        addresses. The order within each group is kept.  Without duplicates, which API servers
+        refuse.
     """
-    # One that is ours as well may not stand behind ours under the same type.
+    # An address of the leaf that equals ours would be a duplicate.
     rest = list(dict.fromkeys(each for each in leaf if each not in own))[:_MAX_ADDRESSES]
 
     def rank(address: Address) -> int:
@@ -109,12 +110,12 @@ def published(own: Sequence[Address], leaf: Iterable[Address], family: int) -> l
             return 2
         return 0 if family_of(address[1]) == family or not family else 1
 
-    return [*dict.fromkeys(own), *sorted(rest, key=rank)]  # sorted() keeps the order of equals
+    return [*dict.fromkeys(own), *sorted(rest, key=rank)]  # sorted() is stable
 
 
 def chosen(addresses: Iterable[Address], preferred: Sequence[str]) -> Address | None:
     """
-    The one that a root dials.
+    Return the address that a root dials.
 
     :param preferred: its ``--kubelet-preferred-address-types``.
     """
@@ -130,7 +131,7 @@ def not_chosen(
     addresses: Sequence[Address], own: Sequence[Address], preferred: Sequence[str]
 ) -> str:
     """
-    Why the root would not dial us, and what helps; empty when it would.
+    Return why the root would not dial us, with a remedy; empty if it would.
 
     :param addresses: of :func:`published`.
     """

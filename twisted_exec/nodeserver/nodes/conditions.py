@@ -1,9 +1,9 @@
 """
-What a Node says of itself: whether it is ready, and whether a console can be opened on it.
+The conditions of a Node: whether it is ready, and whether a console can be opened on it.
 
-A kubelet is ready or not; whoever stands between two clusters has more that may fail, so each part
-of the way has a condition of its own and ``ExecReady`` is what they come to.  What is not known
-(nobody has looked yet, or the root may not be asked) is Unknown and never True.
+Between two clusters more can fail than at a kubelet, so each section of the path has a condition of
+its own, and ``ExecReady`` summarizes them.  A state that is unknown (not probed yet, or the root
+does not permit probes) is Unknown, never True.
 
 Pure.
 """
@@ -26,25 +26,25 @@ LEAF_EXEC = "LeafExecAllowed"
 OURS = (READY, EXEC_READY, ROOT_REACHES, PREFERRED, LEAF_READY, LEAF_EXEC)
 
 NOT_PROBED = "NotProbedYet"
-UNPROBED: ConditionValue = ("Unknown", NOT_PROBED, "nobody has looked yet")
-"""Not told where there is a condition of that type already: a restart of ours changes nothing."""
+UNPROBED: ConditionValue = ("Unknown", NOT_PROBED, "not probed yet")
+"""Not written over an existing condition of that type: our restart changes nothing."""
 
 ALWAYS, LEAF, EXEC = "always", "leaf", "exec"
 POLICIES = (ALWAYS, LEAF, EXEC)
 LEAF_GRACE_SECONDS = 40.0
-"""For so long a leaf may be silent before its Nodes are not ready, as kubelets may."""
+"""Grace period for a silent leaf before its Nodes are not ready, as for kubelets."""
 
 
 @dataclass(frozen=True)
 class Observation:
     """
-    What was found out about the way of one Node.
+    The results of probing the path of one Node.
 
     :param root: from the root to us.
     :param leaf: from us to the leaf's API server.
-    :param allowed: whether we may open streams there.
+    :param allowed: whether we may open streams in the leaf.
     :param not_chosen: of :func:`~twisted_exec.nodeserver.nodes.addresses.not_chosen`.
-    :param silent_seconds: since the leaf answered last; 0 while it does.
+    :param silent_seconds: since the leaf's last answer; 0 while it answers.
     """
 
     root: ConditionValue = UNPROBED
@@ -58,9 +58,9 @@ def conditions(
     observation: Observation, nodes: Sequence[Object] | None, ready_when: str
 ) -> dict[str, ConditionValue]:
     """
-    All conditions of a Node, by type.
+    Return all conditions of a Node, by type.
 
-    :param nodes: the leaf's that it stands for; ``None`` when they are not known.
+    :param nodes: the leaf's nodes that it stands for; ``None`` if they are unknown.
     :param ready_when: one of :data:`POLICIES`.
     """
     preferred = address_preferred(observation)
@@ -77,7 +77,7 @@ def conditions(
 
 
 def address_preferred(observation: Observation) -> ConditionValue:
-    """Whether the root dials us: by what it was told to prefer, unless it did already."""
+    """Return whether the root dials us, judging by its preferred types unless a probe has succeeded."""
     if observation.root[0] == "True":
         return ("True", "RootDialsUs", "")
     if observation.not_chosen:
@@ -87,7 +87,8 @@ def address_preferred(observation: Observation) -> ConditionValue:
 
 def _exec_ready(observation: Observation, preferred: ConditionValue) -> ConditionValue:
     parts = (observation.root, observation.leaf, observation.allowed)
-    # Behind a leaf that does not answer nothing else is known; of two that fail that is the cause.
+    # If the leaf does not answer, nothing behind it is known: of several failures this is the
+    # cause.
     for status, reason, message in (
         observation.root,
         observation.leaf,
@@ -106,7 +107,7 @@ def _ready(
     observation: Observation, opens: ConditionValue, nodes: Sequence[Object], ready_when: str
 ) -> ConditionValue:
     if ready_when == ALWAYS:
-        return ("True", "NodeServerRuns", "the node server runs; the leaf is not asked")
+        return ("True", "NodeServerRuns", "the node server runs; the leaf is not probed")
     status, reason, message = observation.leaf
     if reason == NOT_PROBED or (
         status == "False" and observation.silent_seconds < LEAF_GRACE_SECONDS

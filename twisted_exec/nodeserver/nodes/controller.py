@@ -1,12 +1,12 @@
 """
-The Nodes of the root: each leaf has its own, which say where we are and what works.
+The node controller: keeps the Nodes of all leaves in the root.
 
-Each Node has a worker (:mod:`.kept_node`), each leaf somebody who follows it (:mod:`.leaf_watch`).  Here
-is decided which there are, and what becomes of a Node whose leaf is gone: it is deleted when that
-has been so for a minute, by the mark that it bears and not by what its name should have been.
+Each Node has a worker (:mod:`.worker`), each leaf a watch (:class:`.LeafWatch`).  The controller
+starts and stops them.  It deletes a Node once no leaf has had it for a minute; it recognizes its
+Nodes by annotation, not by a name that it would have to guess.
 
-One replica does this (:mod:`.leading`).  When it stops it leaves Nodes as they are: another one renews
-their Leases, and if there is none the root's own controller says after 40 seconds that nobody does.
+Only the leader runs it.  When it stops, Nodes stay: the next leader renews their Leases; without
+one the root's node lifecycle controller marks them Unknown after 40 seconds.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from twisted_exec.nodeserver.nodes.worker import BEAT_SECONDS, Around, NodeWorke
 from twisted_exec.program.tasks import Stopping
 
 GRACE_SECONDS = 60.0
-"""A Node whose leaf is gone is kept for so long: registries are read anew, too."""
+"""Delay before a Node without a leaf is deleted: sources of leaves are re-read now and then."""
 WRITERS = 16
-"""Nodes that are written at once."""
+"""Limit of concurrent writes to Nodes."""
 
 
 class NodeController(Service):
@@ -45,8 +45,7 @@ class NodeController(Service):
 
     :param client: of the root.
     :param now: seconds since the epoch.
-    :param root: asks the root to reach us.
-    :ivar kept: the Nodes that are kept, by name.
+    :param root: probes the path from the root to us. :ivar workers: by name of the Node.
     """
 
     _log = Logger()
@@ -94,7 +93,7 @@ class NodeController(Service):
         self._unfollow: Callable[[], None] = lambda: None
 
     def startService(self) -> None:
-        """Follow leaves and Nodes, and begin."""
+        """Watch leaves and Nodes, and start workers."""
         super().startService()
         self.nodes.start()
         self._unfollow = self._leaves.follow(self._leaves_changed)
@@ -102,7 +101,7 @@ class NodeController(Service):
         self.nodes.when_synced().addCallbacks(lambda _: self._leaves_changed(), lambda _: None)
 
     def stopService(self) -> Deferred[None]:
-        """Leave all Nodes as they are; fires when nothing is under way."""
+        """Stop all work and leave the Nodes as they are; the Deferred fires when none is left."""
         super().stopService()
         self._unfollow()
         return Deferred.fromCoroutine(self._stop())
@@ -123,7 +122,7 @@ class NodeController(Service):
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """Nodes that cannot be kept, and why."""
+        """Nodes that cannot be kept, with the reason."""
         return {name: worker.problem for name, worker in self.workers.items() if worker.problem}
 
     def _leaves_changed(self) -> None:
@@ -170,7 +169,7 @@ class NodeController(Service):
         return self._family
 
     async def _remove(self) -> None:
-        """Delete Nodes of ours that no leaf has, when that has been so for a while."""
+        """Delete our Nodes that no leaf has had for GRACE_SECONDS."""
         if self._face.upkeep != FULL or not (self.nodes.synced and self._leaves.synced):
             return
         orphaned = {
@@ -197,7 +196,10 @@ class NodeController(Service):
         self.record(node, "Normal", "NodeRemoved", message)
 
     def record(self, node: Object, type: str, reason: str, message: str) -> None:
-        """Tell of a Node, as kubelets do: ``kubectl describe`` looks for its name as UID."""
+        """
+        Write an Event about a Node.  Its ``involvedObject.uid`` is the Node's name, as with
+        kubelets: ``kubectl describe`` searches for that.
+        """
         metadata = {**node["metadata"], "uid": node["metadata"]["name"]}
         self.recorder.record({"metadata": metadata}, type, reason, message)
 
@@ -207,7 +209,7 @@ def _addresses(node: Object | None) -> list[Address]:
 
 
 def trim_root_node(node: Object) -> Object:
-    """A Node of the root; of one that is none of ours, only what is asked of it."""
+    """Return a trimmed Node of the root; of a foreign Node only the few fields that are read here."""
     annotations = node["metadata"].get("annotations") or {}
     status = node.get("status") or {}
     if is_virtual(node) or LEAF in annotations or KOSMOS_LEAF in annotations:

@@ -1,7 +1,7 @@
 """
-What a leaf's nodes amount to, seen from the root: one Node for all, some or one of them.
+Aggregate the nodes of a leaf into the Node of the root that stands for them.
 
-Nodes are :func:`trimmed` when they arrive; everything else here relies on that.  Pure.
+All functions expect nodes that passed :func:`trimmed` on arrival.  Pure.
 
 Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).
 """
@@ -25,7 +25,7 @@ NETWORK_UNAVAILABLE = "NetworkUnavailable"
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", NETWORK_UNAVAILABLE)
 """Conditions of a kubelet besides Ready."""
 _MAX_LISTED = 64
-"""Addresses, conditions and amounts of one node that are looked at."""
+"""Limit of addresses, conditions and resources read from one node."""
 _MAX_TEXT = 253
 _OWN_INFO = ("operatingSystem", "architecture", "osImage", "kernelVersion")
 _INFO = (
@@ -40,10 +40,10 @@ _INFO = (
 
 def trimmed(node: Object) -> Object:
     """
-    A leaf's node without what is not read here, for a leaf may have thousands; and in the form that
-    it should have, for a leaf may be anyone's, and what it says ends in the root.
+    Return a leaf's node with only the fields that are read here, in their proper shape.
 
-    Neither versions nor times are kept, so that a node that only lives on is the same as before.
+    A leaf may have thousands of nodes, it may be anybody's, and its values end up in the root.
+    Versions and times are dropped, so that a heartbeat alone does not change the result.
     """
     metadata, status = node["metadata"], mapping(node.get("status"))
     identity = {key: str(metadata.get(key, "")) for key in ("name", "uid")}
@@ -84,7 +84,7 @@ def _addresses(value: object) -> list[Object]:
 
 
 def _amounts(value: object) -> dict[str, str]:
-    """A root refuses a whole status for one amount that is none, or a name that is no name."""
+    """Return valid resources only: a root refuses a whole status for one bad quantity or name."""
     amounts = {}
     for key, amount in list(mapping(value).items())[:_MAX_LISTED]:
         if isinstance(amount, (str, int, float)) and not qualified_name(key):
@@ -92,12 +92,12 @@ def _amounts(value: object) -> dict[str, str]:
                 if quantity.parse(amount) >= 0:
                     amounts[key] = str(amount)
             except ValueError:
-                continue  # of a leaf of another make; what it means nobody can tell
+                continue  # not a quantity: nobody can tell what the leaf means
     return amounts
 
 
 def stood_for(node: LeafNode, nodes: Iterable[Object]) -> list[Object]:
-    """Those of the leaf's nodes that a Node of the root stands for, by name."""
+    """Return the leaf's nodes that a Node of the root stands for, by name."""
 
     def is_one(each: Object) -> bool:
         metadata = each["metadata"]
@@ -110,23 +110,23 @@ def stood_for(node: LeafNode, nodes: Iterable[Object]) -> list[Object]:
 
 
 def condition(node: Object, type: str) -> str:
-    """``True``, ``False`` or ``Unknown``; empty when the node does not say."""
+    """Return ``True``, ``False`` or ``Unknown``; empty if the node lacks the condition."""
     listed = node["status"]["conditions"]
     return next((str(entry["status"]) for entry in listed if entry["type"] == type), "")
 
 
 def is_ready(node: Object) -> bool:
-    """It runs Pods."""
+    """Return whether the node runs Pods."""
     return condition(node, "Ready") == "True"
 
 
 def capacity(nodes: Iterable[Object]) -> dict[str, str]:
-    """What they have in all."""
+    """Return the nodes' total capacity."""
     return _summed(node["status"]["capacity"] for node in nodes)
 
 
 def allocatable(nodes: Iterable[Object]) -> dict[str, str]:
-    """What Pods may have of it: of those that are ready and take Pods."""
+    """Return the total that Pods may use: of nodes that are ready and schedulable."""
     taking = (node for node in nodes if is_ready(node) and not node["spec"]["unschedulable"])
     return _summed(node["status"]["allocatable"] for node in taking)
 
@@ -147,10 +147,11 @@ def _written(amount: Decimal) -> str:
 
 def pressures(nodes: Sequence[Object]) -> dict[str, ConditionValue]:
     """
-    A pressure holds when it holds for all of them: as long as one is free of it, Pods find room.
+    Return the pressure conditions of the Node.
 
-    What none of them says is denied: a root's controllers set what nobody says to Unknown once
-    they have heard nothing for a while, and nobody would take that back.
+    A pressure is True only if it is True on all nodes: Pods can still run on any other.  One that
+    no node reports is False: the root's node lifecycle controller would otherwise set it to Unknown
+    after a while, and nothing would reset it.
     """
     conditions: dict[str, ConditionValue] = {}
     for type in PRESSURES:
@@ -168,12 +169,12 @@ def pressures(nodes: Sequence[Object]) -> dict[str, ConditionValue]:
 
 def labels(node: LeafNode, info: Mapping[str, str]) -> dict[str, str]:
     """
-    Those that every kubelet gives its Node, and Pods choose by.
+    Return the labels that every kubelet sets on its Node and that Pods select by.
 
     :param info: of :func:`node_info`.
     """
     labels = {}
-    if not label_value(node.name):  # which may be longer than a label
+    if not label_value(node.name):  # a Node's name may be longer than a label value
         labels["kubernetes.io/hostname"] = node.name
     for key, label in (("operatingSystem", "os"), ("architecture", "arch")):
         if info.get(key) and not label_value(info[key]):
@@ -183,9 +184,9 @@ def labels(node: LeafNode, info: Mapping[str, str]) -> dict[str, str]:
 
 def node_info(node: LeafNode, nodes: Sequence[Object], version: str) -> dict[str, str]:
     """
-    ``status.nodeInfo``: of the one node that a Node is, else what all agree on.
+    Return ``status.nodeInfo``: that of a single node, or the values that all nodes share.
 
-    :param version: of the leaf's API server; empty while it is not known.
+    :param version: of the leaf's API server; empty if unknown.
     """
     infos = [each["status"]["nodeInfo"] for each in nodes]
     if node.mode == "node" and len(infos) == 1:

@@ -1,10 +1,8 @@
 """
-What the command line of a node server says about Nodes: what they publish, and who keeps them.
+Command-line options of Nodes: what they publish, and which replica keeps them.
 
-Which of several replicas acts for all.
-
-Streams and logs are served by all replicas.  Nodes are kept, and Pods copied, by the one that holds a
-Lease of the root (:mod:`twisted_exec.kube.leader_election.controllers`).
+All replicas serve streams and logs.  The leader keeps Nodes and copies Pods; it holds a Lease of
+the root (:mod:`twisted_exec.kube.leader_election.controllers`).
 """
 
 from __future__ import annotations
@@ -36,71 +34,67 @@ NAMESPACE, LEASE = "kube-system", PROGRAM
 
 
 def keeper_of(namespace: str = NAMESPACE, lease: str = LEASE) -> str:
-    """What all replicas are called together."""
+    """Return the name of a set of replicas: namespace and name of their Lease."""
     return f"{namespace}/{lease}"
 
 
 WEBSOCKETS = "ExtendWebSocketsToKubelet"
-"""Declared by a Node whose server takes a client's WebSocket as it is (Kubernetes 1.36)."""
+"""Feature that a Node declares if its server accepts a client's WebSocket unchanged (Kubernetes 1.36)."""
 
 ADDRESS, TYPE = "LEAF_NODE_IP", "PREFERRED-ADDRESS-TYPE"
-"""Variables that say what an option did not: Kosmos has them."""
+"""Environment variables for options that were not given; Kosmos sets them."""
 
 _NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?", re.ASCII)
 
 
 def _port(text: str) -> int:
-    """
-    :raises ValueError: it is no port.
-    """
+    """:raises ValueError: the text is not a port."""
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= 65535):
-        raise ValueError(f"{text!r} is no port from 1 to 65535")
+        raise ValueError(f"{text!r} is not a port from 1 to 65535")
     return int(text)
 
 
 class NodeOptions(ProgramOptions):
     """
-    Options of Nodes, to be joined with others.
+    Options of Nodes.
 
-    :cvar environ: where :data:`ADDRESS` and :data:`TYPE` are looked up.
+    :cvar environ: the environment for :data:`ADDRESS` and :data:`TYPE`.
     """
 
     environ: Mapping[str, str] = os.environ
 
     optParameters = [
-        ["upkeep", None, FULL, f"What of Nodes is kept: {', '.join(NODE_SOURCES)}."],
-        ["node-address", None, "", f"Where the root reaches us, with commas; else ${ADDRESS}."],
+        ["upkeep", None, FULL, f"How much of Nodes to keep: {', '.join(NODE_SOURCES)}."],
+        ["node-address", None, "", f"Addresses to publish, comma-separated; default ${ADDRESS}."],
         [
             "preferred-address-type",
             None,
             "",
-            f"As what that is published; else ${TYPE}, or {INTERNAL_DNS}.",
+            f"Address type to publish them as; default ${TYPE}, or {INTERNAL_DNS}.",
         ],
-        ["node-port", None, 0, "The port to publish, where it is not that of --listen.", _port],
+        ["node-port", None, 0, "Port to publish; default that of --listen.", _port],
         [
             "kubelet-preferred-address-types",
             None,
             ",".join(ADDRESS_TYPES),
-            "What the root's API server was told by its option of this name.",
+            "Value of this option of the root's API server.",
         ],
         [
             "leaf-address-types",
             None,
             ",".join(ADDRESS_TYPES),
-            "Which of the leaf's own addresses are shown, too.",
+            "Types of the leaf's own addresses to publish as well.",
         ],
-        ["node-ready-when", None, LEAF, f"When Nodes are ready: {', '.join(POLICIES)}."],
-        ["namespace", None, NAMESPACE, "Of the Lease by which one of the replicas is elected."],
-        ["lease", None, LEASE, "Its name; another one for each set of replicas on one root."],
+        ["node-ready-when", None, LEAF, f"Condition for Ready: {', '.join(POLICIES)}."],
+        ["namespace", None, NAMESPACE, "Namespace of the Lease for leader election."],
+        ["lease", None, LEASE, "Name of the Lease; one for each set of replicas on a root."],
     ]
     optFlags = [
-        ["declare-websockets", None, f"Declare {WEBSOCKETS} of Nodes; roots from 1.36 heed it."],
+        ["declare-websockets", None, f"Declare {WEBSOCKETS}; needs Kubernetes 1.36 in the root."],
     ]
 
     def postOptions(self) -> None:
-        """
-        :raises UsageError: something is missing or cannot be meant.
-        """
+        """:raises UsageError: a required option is missing, or options contradict each other."""
         super().postOptions()
         self["node-address"] = self["node-address"] or self.environ.get(ADDRESS, "")
         self["preferred-address-type"] = (
@@ -111,28 +105,28 @@ class NodeOptions(ProgramOptions):
                 raise UsageError(f"--{name} is one of {', '.join(choices)}, not {self[name]}")
         for name in ("namespace", "lease"):
             if dns_label(self[name]):
-                raise UsageError(f"--{name}: {self[name]!r} is no name")
+                raise UsageError(f"--{name}: {self[name]!r} is not a valid name")
         self.face(1)
 
     def keeper(self) -> str:
-        """What all replicas are called together."""
+        """Return the name of the set of replicas: namespace and name of their Lease."""
         return keeper_of(self["namespace"], self["lease"])
 
     def own_addresses(self) -> list[Address]:
         """
-        Where the root reaches us, for what is published and for the names in a certificate.
+        Return the addresses to publish, which the serving certificate must contain.
 
-        :raises UsageError: there is none, or one cannot be meant.
+        :raises UsageError: there are none, or one is invalid.
         """
         kind = self._types("preferred-address-type")
         if len(kind) != 1:
-            raise UsageError("--preferred-address-type is one type of address")
+            raise UsageError("--preferred-address-type must be a single address type")
         listed = [each.strip() for each in self["node-address"].split(",") if each.strip()]
         for each in listed:
             _check_address(kind[0], each)
         if not listed and self["upkeep"] != NONE:
             raise UsageError(
-                f"--node-address (or {ADDRESS}) is missing: Nodes are to say where the root's API "
+                f"--node-address (or {ADDRESS}) is missing: the addresses by which the root's API "
                 f"server reaches this program; or give --upkeep={NONE}"
             )
         return [(kind[0], each) for each in listed]
@@ -145,14 +139,14 @@ class NodeOptions(ProgramOptions):
 
     def face(self, port: int) -> PublishedEndpoint:
         """
-        What Nodes say of us.
+        Return what all our Nodes publish.
 
-        :param port: where we listen.
+        :param port: our listening port.
         :raises UsageError: see :meth:`own_addresses`.
         """
         preferred = self._types("kubelet-preferred-address-types")
         if not preferred:
-            raise UsageError("--kubelet-preferred-address-types names no type")
+            raise UsageError("--kubelet-preferred-address-types is empty")
         return PublishedEndpoint(
             own=self.own_addresses(),
             port=self["node-port"] or port,
@@ -166,9 +160,7 @@ class NodeOptions(ProgramOptions):
 
 
 def _check_address(kind: str, address: str) -> None:
-    """
-    :raises UsageError: no root could dial it.
-    """
+    """:raises UsageError: no root could dial the address."""
     if not family_of(address):
         if kind in (INTERNAL_IP, EXTERNAL_IP) or not _NAME.fullmatch(address):
             what = "IP address" if kind in (INTERNAL_IP, EXTERNAL_IP) else "host name or IP address"

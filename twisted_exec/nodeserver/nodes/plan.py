@@ -1,14 +1,15 @@
 """
-What to do about one Node of the root: decided here, done by :mod:`.kept_node`.
+Plan the next actions for one Node of the root; :mod:`.worker` carries them out.
 
-A pure function from what the Node is to be and what is there.  It is asked again each heartbeat and
-after each change, so it remembers nothing.  A Node that is not ours is never touched: whose it is
-says the Node itself, in an annotation; where it stands for a leaf by somebody else's word (Kosmos's,
-or an administrator's) it may be taken over.
+A pure function of the desired and the observed Node.  It runs again at each heartbeat and after
+each change, so it keeps no memory.  A foreign Node is never touched: an annotation of the Node says
+who keeps it.  A Node that somebody else (Kosmos, an administrator) has declared to stand for the
+leaf may be adopted.
 
-Kosmos's own upkeep sets a Node's port when it makes the Node, and where the Node stands for one node
-copies that one's port over it; it deletes by a name that no Node has (``leaf_model_handler.go``,
-``cluster_controller.go``).  Here both are looked at again and again.
+Kosmos's own controller sets a Node's port when it creates the Node, and where the Node stands for a
+single node copies that node's port over it; it deletes by a name that no Node has
+(``leaf_model_handler.go``, ``cluster_controller.go``).  This plan corrects the port again, and
+deletes by annotation.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ FULL, ENDPOINTS, NONE = "full", "endpoints", "none"
 NODE_SOURCES = (FULL, ENDPOINTS, NONE)
 
 KEPT_BY = f"{PREFIX}kept-by"
-"""Annotation: which node server keeps the Node, by namespace and name of its election's Lease."""
+"""Annotation: the node server that keeps the Node, as namespace/name of its Lease."""
 LEAF = f"{PREFIX}leaf"
-"""Annotation: the leaf that the Node stands for, or that a machine is of."""
+"""Annotation: the leaf that the Node stands for, or that a machine comes from."""
 
 METRICS_PATH = "metrics.k8s.io/resource-metrics-path"
-"""Annotation: where metrics-server finds the Node's figures (its ``AnnotationResourceMetricsPath``)."""
+"""Annotation: path of the Node's metrics for metrics-server (its ``AnnotationResourceMetricsPath``)."""
 
 MINE, CLAIMABLE, FOREIGN = "mine", "claimable", "foreign"
 
@@ -43,13 +44,13 @@ MINE, CLAIMABLE, FOREIGN = "mine", "claimable", "foreign"
 @dataclass(frozen=True)
 class Wanted:
     """
-    What a Node is to be.
+    The desired state of a Node.
 
-    :param keeper: who keeps it, for :data:`KEPT_BY`.
-    :param fields: of ``status``, conditions aside.
+    :param keeper: value of :data:`KEPT_BY`.
+    :param fields: of ``status``, without conditions.
     :param conditions: by type.
     :param upkeep: :data:`FULL` or :data:`ENDPOINTS`.
-    :param labels: besides those of ``node``, which win.
+    :param labels: in addition to those of ``node``, which take precedence.
     :param own: how many of the addresses are ours; they come first.
     """
 
@@ -64,21 +65,21 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Create:
-    """Make the Node."""
+    """Create the Node."""
 
     node: Object
 
 
 @dataclass(frozen=True)
 class Patch:
-    """A merge patch of what is not its status."""
+    """Merge into the Node, except its status."""
 
     patch: Object
 
 
 @dataclass(frozen=True)
 class PatchStatus:
-    """A merge patch of the status."""
+    """Merge into the Node's status."""
 
     status: Object
 
@@ -89,10 +90,10 @@ Action = Create | Patch | PatchStatus
 @dataclass(frozen=True)
 class Plan:
     """
-    What to do, in order.
+    The actions for one Node, in order.
 
     :param problem: why the Node cannot be kept, or empty.
-    :param adopts: it was somebody else's until now.
+    :param adopts: the Node belonged to somebody else so far.
     """
 
     actions: Sequence[Action] = ()
@@ -101,7 +102,7 @@ class Plan:
 
 
 def claim(observed: Object, node: LeafNode, keeper: str) -> str:
-    """Whose a Node is: :data:`MINE`, :data:`CLAIMABLE` or :data:`FOREIGN`."""
+    """Return to whom a Node belongs: :data:`MINE`, :data:`CLAIMABLE` or :data:`FOREIGN`."""
     annotations = observed["metadata"].get("annotations") or {}
     kept_by = annotations.get(KEPT_BY)
     if kept_by:
@@ -113,17 +114,17 @@ def claim(observed: Object, node: LeafNode, keeper: str) -> str:
 
 def plan(desired: Wanted, observed: Object | None, now: str, *, beat: bool = False) -> Plan:
     """
-    What makes the Node as it is to be.
+    Return the actions that bring the Node to its desired state.
 
-    :param observed: the Node as last seen; ``None`` when there is none.
+    :param observed: the Node as last seen; ``None`` if it does not exist.
     :param now: a timestamp.
-    :param beat: the conditions are to be told again although they are the same.
+    :param beat: write the conditions even if they have not changed.
     """
     name = desired.node.name
     if observed is None:
         if desired.upkeep != FULL:
             return Plan(
-                problem=f'node "{name}" is not there, and --upkeep={desired.upkeep} makes none'
+                problem=f'node "{name}" does not exist, and --upkeep={desired.upkeep} creates none'
             )
         return Plan([Create(_made(desired, now))])
     if observed["metadata"].get("deletionTimestamp"):
@@ -138,7 +139,7 @@ def plan(desired: Wanted, observed: Object | None, now: str, *, beat: bool = Fal
 
 
 def orphans(nodes: Iterable[Object], leaf_node_names: Iterable[str], keeper: str) -> list[Object]:
-    """Nodes that we keep and that no leaf has any more."""
+    """Return our Nodes that no leaf has any more."""
     current_names = set(leaf_node_names)
     return [
         node
@@ -151,9 +152,9 @@ def orphans(nodes: Iterable[Object], leaf_node_names: Iterable[str], keeper: str
 
 def is_our_address(status: Object, fields: Object, own: int) -> bool:
     """
-    Whether a status says our addresses before others, and our port.
+    Return whether a status lists our addresses first, and our port.
 
-    :param fields: what it is to say; ``own`` as in :class:`Wanted`.
+    :param fields: the desired status; ``own`` as in :class:`Wanted`.
     """
     addresses = fields.get("addresses") or []
     first = (status.get("addresses") or [])[:own]
@@ -163,10 +164,10 @@ def is_our_address(status: Object, fields: Object, own: int) -> bool:
 
 def contested(status: Object, own: Sequence[Address], port: int) -> str:
     """
-    What somebody else says of where we are, and how to make them say what we do.
+    Describe what another writer publishes instead of us, with a remedy.
 
-    :param status: as they have left it.
-    :param own: our addresses, one at least.
+    :param status: as the other writer left it.
+    :param own: our addresses, at least one.
     """
     addresses = status.get("addresses") or [{}]
     kind, address = own[0]
@@ -178,7 +179,8 @@ def contested(status: Object, own: Sequence[Address], port: int) -> str:
     theirs = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port", 0)
     if theirs == port:
         return f"addresses behind {address} in turns; name that one alone as --node-address"
-    # Where a Node stands for one node Kosmos writes all of that one's status, its port included.
+    # For a Node that stands for a single node, Kosmos writes that node's whole status, port
+    # included.
     return (
         f"port {theirs} and {port} in turns; let us be reached at {theirs} (--listen and "
         "--node-port): where a node of Kosmos stands for one of the leaf's, its port is that one's"
@@ -187,9 +189,9 @@ def contested(status: Object, own: Sequence[Address], port: int) -> str:
 
 def writers(observed: Object, us: str) -> list[str]:
     """
-    Who else wrote the addresses or the port, as the API server noted it.
+    Return the other field managers that wrote addresses or port, from managedFields.
 
-    :param us: our own name there.
+    :param us: our own field manager.
     """
     managers = []
     for entry in observed["metadata"].get("managedFields") or ():
@@ -219,7 +221,7 @@ def _labels(desired: Wanted) -> dict[str, str]:
 
 def _annotations(desired: Wanted) -> dict[str, str]:
     return {
-        # Several Nodes may have one address, so the path says which one is meant.
+        # Several Nodes may share an address; the path tells them apart.
         METRICS_PATH: f"/metrics/resource/{desired.node.name}",
         **desired.node.annotations,
         LEAF: desired.node.leaf,
@@ -244,7 +246,7 @@ def _made(desired: Wanted, now: str) -> Object:
 
 
 def _metadata_patch(desired: Wanted, observed: Object) -> list[Action]:
-    """Labels and annotations of ours; taints are left to others once the Node is there."""
+    """Return patches for our labels and annotations; taints of an existing Node are left to others."""
     patch: Object = {}
     for key, ours in (("labels", _labels(desired)), ("annotations", _annotations(desired))):
         existing = observed["metadata"].get(key) or {}
@@ -257,14 +259,15 @@ def _metadata_patch(desired: Wanted, observed: Object) -> list[Action]:
 def _status_patch(desired: Wanted, status: Object, now: str, beat: bool) -> list[PatchStatus]:
     patch = _endpoints(desired.fields, status)
     if desired.upkeep != FULL and is_our_address(status, desired.fields, desired.own):
-        patch = {}  # what stands behind ours is the other's to say
+        patch = {}  # addresses after ours belong to the other writer
     if desired.upkeep == FULL:
         patch |= _amounts(desired.fields, status)
         patch |= _info(desired.fields, status)
         patch |= _features(desired.fields, status)
         patch |= _conditions(desired.conditions, status, now, beat or bool(patch))
         if patch:
-            # Who has it changed meanwhile may have meant a part of what is told here.
+            # Every patch carries all endpoints, so that one write restores what somebody else has
+            # changed meanwhile.
             patch = {**_whole_endpoints(desired.fields), **patch}
     return [PatchStatus(patch)] if patch else []
 
@@ -294,7 +297,7 @@ def _amounts(fields: Object, status: Object) -> Object:
 
 
 def _same(left: str, other: str) -> bool:
-    """API servers write amounts in their own way."""
+    """Compare quantities: API servers normalize their notation."""
     try:
         return quantity.parse(left) == quantity.parse(other)
     except ValueError:
@@ -308,7 +311,7 @@ def _info(fields: Object, status: Object) -> Object:
 
 
 def _features(fields: Object, status: Object) -> Object:
-    """Never a leaf's: what our routes can do is ours to say."""
+    """Never the leaf's features: they describe our routes."""
     desired = fields.get("declaredFeatures")
     if desired is None or desired == (status.get("declaredFeatures") or []):
         return {}
@@ -334,9 +337,9 @@ def _beaten(
     listed: list[Object], news: Mapping[str, ConditionValue], now: str, ours: Iterable[str] = ()
 ) -> list[Object]:
     """
-    With these conditions told, just now.
+    Return conditions with these values and the current heartbeat time.
 
-    :param ours: types of others that are ours as well.
+    :param ours: further types that we own.
     """
     merged = with_conditions(listed, news, now)
     for condition in merged:

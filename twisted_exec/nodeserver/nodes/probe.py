@@ -1,17 +1,19 @@
 """
-Whether a console could be opened now: found out by going the way, as far as that disturbs nobody.
+Probes: whether a console could be opened now, without disturbing anybody.
 
-From the root to us: the root is asked for a page of ours by its own ``nodes/NAME/proxy``.  It
-dials then what the Node publishes, with the credentials that it dials for exec with, and the page says
-which node server answered.  A root does that neither for whoever may not ``get nodes/proxy`` nor for
-addresses that are no global ones; then our own look at the address is told, as less than an answer.
+Root to node server: we request a page of ours through the root's own ``nodes/NAME/proxy``.  The
+root then dials the address that the Node publishes, with the credentials that it uses for exec, and
+the page tells which node server answered.  A root refuses that to users without ``get nodes/proxy``
+and for addresses that are not global; then we dial the address ourselves and report the weaker
+result.
 
-From us to a leaf: ``/readyz``, and an upgrade for exec of a Pod whose name no Pod can have.
-The API server decides first who asks and what they may, then looks for the Pod: its 404 says
-that a stream would have been let through.
+Node server to leaf: ``/readyz``, and an exec upgrade for a Pod whose name is impossible.  The API
+server authenticates and authorizes before it looks for the Pod, so its 404 shows that a stream
+would be permitted.
 
-Sources: ``pkg/registry/core/node/strategy.go`` (``ResourceLocation``), ``pkg/registry/core/pod/rest/
-subresources.go``, ``apiserver/pkg/endpoints/installer.go`` of Kubernetes.
+Sources: ``pkg/registry/core/node/strategy.go`` (``ResourceLocation``),
+``pkg/registry/core/pod/rest/ subresources.go``, ``apiserver/pkg/endpoints/installer.go`` of
+Kubernetes.
 """
 
 from __future__ import annotations
@@ -37,15 +39,15 @@ from twisted_exec.streaming.http import site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 
 PAGE = "/healthz/nodeserver"
-"""Who gets this page has reached a node server; it holds its keeper's name (and ``ok``)."""
+"""Page that identifies a node server: ``ok`` and the name of its set of replicas."""
 SECONDS = 8.0
-"""For each request; a probe has three at most."""
+"""Timeout of each request; a probe sends three at most."""
 _LIMIT_BYTES = 64 << 10
 
 _NOT_ALLOWED = "address not allowed"
-"""A kube-apiserver's word for loopback and link-local addresses: it proxies there not at all."""
+"""A kube-apiserver's message for loopback and link-local addresses, which it refuses to proxy to."""
 
-# Letters and digits that no object's name has: nobody can make such a Pod.
+# No object's name may contain capitals, so nobody can create such a Pod.
 _NO_POD = "NODESERVER_PROBE"
 _COMMAND = b"?command=true&stdout=true&stderr=true"
 _UPGRADE = [
@@ -58,12 +60,15 @@ _UPGRADE = [
 
 
 def page(keeper: str) -> str:
-    """The text of :data:`PAGE`."""
+    """Return the text of :data:`PAGE`."""
     return f"ok {keeper}"
 
 
 def probe_routes(keeper: str) -> Callable[[Hop], list[Route]]:
-    """The route of :data:`PAGE`, for whoever may see whether this Node is well."""
+    """
+    Return a function that creates the route of :data:`PAGE`; it requires the same permission as
+    /healthz.
+    """
 
     def make(hop: Hop) -> list[Route]:
         async def answer(request: site.Request, names: Mapping[str, str]) -> None:
@@ -77,10 +82,10 @@ def probe_routes(keeper: str) -> Callable[[Hop], list[Route]]:
 
 class RootProbe:
     """
-    The way from the root to us.
+    Probes the path from the root to us.
 
-    :param config: the root's API server and who we are there, as of now.
-    :param keeper: what :data:`PAGE` is to say.
+    :param config: returns the current configuration of the root's API server.
+    :param keeper: the expected content of :data:`PAGE`.
     """
 
     def __init__(self, config: Callable[[], ClientConfig], reactor: Any, keeper: str) -> None:
@@ -88,9 +93,10 @@ class RootProbe:
 
     async def look(self, node: str, own: Address | None, port: int) -> ConditionValue:
         """
-        :param own: an address of ours, to be dialled when the root must not be asked.
-        :param port: that the Node publishes.
-        :return: the condition; never raises.
+        Return the condition; never raise.
+
+        :param own: our address, dialled directly if the root refuses the probe.
+        :param port: the published port.
         """
         target = f"/api/v1/nodes/{quote(node, safe='')}/proxy{PAGE}"
         try:
@@ -105,7 +111,10 @@ class RootProbe:
     async def _fallen_back(
         self, verdict: ConditionValue, own: Address, port: int
     ) -> ConditionValue:
-        """Less than the root's word: it may come another way, and would ask for a certificate."""
+        """
+        Dial the address ourselves.  This proves less: the root may take another route, and would
+        require a certificate.
+        """
         host = f"[{own[1]}]" if ":" in own[1] else own[1]
         config = ClientConfig(f"https://{host}:{port}", insecure_skip_tls_verify=True)
         try:
@@ -116,7 +125,7 @@ class RootProbe:
 
 
 def root_verdict(code: int, body: bytes, expected: str) -> ConditionValue:
-    """What an answer of the root's proxy means."""
+    """Return the condition for an answer of the root's proxy."""
     text = one_line(body.decode("utf-8", "replace"))[:300]
     status = _status(code, body)
     if code == 200:
@@ -128,7 +137,7 @@ def root_verdict(code: int, body: bytes, expected: str) -> ConditionValue:
             f'not this node server answered, but one that says "{text}"',
         )
     if status is None:
-        # What the other end of the proxy said: it is there.
+        # The proxied server itself refused, so the root can reach it.
         if code in (401, 403):
             return ("False", "RootRefused", f"we do not let the root's API server in: {text}")
         return ("False", "AnotherAnswers", f"whoever answers at the address says {code} {text}")
@@ -140,17 +149,15 @@ def root_verdict(code: int, body: bytes, expected: str) -> ConditionValue:
 
 
 class LeafProbe:
-    """The way from us to one leaf."""
+    """Probes the path from us to one leaf."""
 
     def __init__(self, leaf: ILeaf, reactor: Any) -> None:
         self._leaf, self._reactor = leaf, reactor
         self.version = ""
-        """Of the leaf's API server, as ``v1.33.1``; empty until it was told."""
+        """Version of the leaf's API server, such as ``v1.33.1``; empty until known."""
 
     async def look(self) -> tuple[ConditionValue, ConditionValue]:
-        """
-        :return: whether the leaf is ready, and whether it lets us open streams; never raises.
-        """
+        """Return whether the leaf is ready, and whether we may open streams there; never raise."""
         try:
             config = self._leaf.config()
         except (APIError, KubeConfigError) as error:
@@ -194,23 +201,23 @@ class LeafProbe:
         return ("False", "NoAPIServer", "what answers opens a stream of a Pod that cannot be")
 
     def _namespace(self) -> str:
-        """One where a stream is likely to be asked for: permissions may be a namespace's."""
+        """Return a namespace in which streams are likely: permissions may be limited to namespaces."""
         ours = next(iter(self._leaf.pods()), None)
         if ours is not None:
             return ours.namespace
         try:
             return str(self._leaf.namespace("default"))
-        except NotFound:  # the leaf's is another's of the root; it will do to ask about
+        except NotFound:  # another namespace of the root maps to it; any will do for the probe
             return "default"
 
 
 def _away(reason: str, message: str) -> tuple[ConditionValue, ConditionValue]:
-    """What a leaf that does not answer would allow nobody knows."""
+    """Return the conditions of an unreachable leaf: what it would permit is unknown."""
     return ("False", reason, message), ("Unknown", reason, message)
 
 
 def leaf_verdict(code: int, body: bytes) -> ConditionValue:
-    """What an answer of ``/readyz`` means."""
+    """Return the condition for an answer of ``/readyz``."""
     message = _told(code, body)
     if code == 401:
         return ("False", "CredentialsRefused", f"the leaf does not know us: {message}")
@@ -224,7 +231,7 @@ def leaf_verdict(code: int, body: bytes) -> ConditionValue:
 
 
 def exec_verdict(code: int, body: bytes) -> ConditionValue:
-    """What a refusal of exec of a Pod that cannot be means."""
+    """Return the condition for the refusal of exec in an impossible Pod."""
     message, status = _told(code, body), _status(code, body)
     if code == 404 and status is not None and _is_of_the_pod(status.details):
         return ("True", "ExecAllowed", "")
@@ -238,13 +245,13 @@ def exec_verdict(code: int, body: bytes) -> ConditionValue:
 
 
 def _is_of_the_pod(details: Mapping[str, Any]) -> bool:
-    """It is the Pod that is not there; what is shown as one may be called otherwise in its leaf."""
+    """Return whether the missing object is the Pod; a machine shown as Pod has another kind in its leaf."""
     return details.get("kind") == PODS.resource.plural or details.get("name") == _NO_POD
 
 
 async def fetch(config: ClientConfig, target: str, reactor: Any, peer: str) -> Answer:
     """
-    One GET on a connection of its own: a way is not known to be open because it was.
+    Send one GET on a new connection: an old connection proves nothing about the path now.
 
     :raises APIError: no answer (502, 504).
     """
@@ -254,7 +261,7 @@ async def fetch(config: ClientConfig, target: str, reactor: Any, peer: str) -> A
             Request("GET", target), timeout_seconds=SECONDS, limit_bytes=_LIMIT_BYTES
         )
     finally:
-        transport.close()  # nobody has to wait for a connection that is idle
+        transport.close()  # it is idle: no need to wait for its end
 
 
 def _status(code: int, body: bytes) -> APIError | None:

@@ -1,11 +1,9 @@
 """
-When the ways are probed, and what was found out last.
+When probes run, and their last results.
 
-Each leaf is looked at every half a minute, once for all Nodes that stand for it, and so is each Node's
-way from the root.  A look is under way once at most, several at a time, and none waits for another
-leaf's silence: what was found out last counts until something else is.
-
-A leaf, as upkeep of Nodes sees it: its own nodes, and whether it lets us work there.
+Each leaf is probed every 30 seconds, once for all Nodes that stand for it; so is the path from the
+root to each Node.  Probes of one target never overlap, several targets run concurrently, and a
+silent leaf delays no other: the last result counts until there is a new one.
 """
 
 from __future__ import annotations
@@ -30,14 +28,14 @@ from twisted_exec.program.tasks import Running
 
 PROBE_SECONDS = 30.0
 AT_ONCE = 8
-"""Looks under way."""
+"""Limit of concurrent probes."""
 
 
 class Repeated(Running):
     """
-    Looks again and again.
+    Repeats a probe.
 
-    :param slots: those who look share them.
+    :param slots: limits concurrent probes.
     """
 
     _log = Logger()
@@ -52,7 +50,7 @@ class Repeated(Running):
         self._look, self._clock, self._slots, self._seconds = look, clock, slots, seconds
 
     def start(self, after_seconds: float = 0.0) -> None:
-        """Look now, or a moment later, then again and again until :meth:`stop`."""
+        """Probe now, or after a delay, then periodically until :meth:`stop`."""
         self._begin(self._run(after_seconds))
 
     async def _run(self, after_seconds: float) -> None:
@@ -67,18 +65,18 @@ class Repeated(Running):
             await self._look()
         except CancelledError:
             raise
-        except Exception:  # a bug; the next look may be about something else
-            self._log.failure("something that is done again and again failed")
+        except Exception:  # a bug; the next probe may fare better
+            self._log.failure("a probe failed")
 
     def _crashed(self, failure: Failure) -> None:
-        self._log.failure("something that is done again and again ended", failure)
+        self._log.failure("repeating a probe ended", failure)
 
 
 class LeafProbeResult:
     """
-    What is known about the way to one leaf.
+    The last results of probing one leaf.
 
-    :param changed: called when something was found out.
+    :param changed: called when a result has changed.
     """
 
     def __init__(self, probe: LeafProbe, clock: Any, changed: Callable[[], None]) -> None:
@@ -89,16 +87,16 @@ class LeafProbeResult:
 
     @property
     def version(self) -> str:
-        """Of the leaf's API server, or empty."""
+        """Version of the leaf's API server, or empty."""
         return self._probe.version
 
     @property
     def silent_seconds(self) -> float:
-        """Since when it does not answer; 0 while it does."""
+        """Seconds since the leaf stopped answering; 0 while it answers."""
         return 0.0 if self.ready[0] == "True" else self._clock.seconds() - self._answered
 
     async def look(self) -> None:
-        """Find out."""
+        """Probe now."""
         self.ready, self.allowed = await self._probe.look()
         if self.ready[0] == "True":
             self._answered = self._clock.seconds()
@@ -110,10 +108,10 @@ ProbeOf = Callable[[ILeaf, Any], LeafProbe]
 
 class LeafWatch:
     """
-    Follows one leaf; its nodes, unless its Pods are machines.
+    Watches the nodes of one leaf and probes it.
 
-    :param slots: those who look share them.
-    :param changed: called when something is known that was not known before.
+    :param slots: limits concurrent probes.
+    :param changed: called when nodes or results have changed.
     """
 
     def __init__(
@@ -137,14 +135,14 @@ class LeafWatch:
         self._looking = Repeated(self.result.look, clock, slots)
 
     def start(self) -> None:
-        """Follow, and look."""
-        # Machines run on no nodes that anybody could show us; to ask would be refused, and told.
+        """Start watching and probing."""
+        # A leaf of machines has no nodes that we may read; asking would be refused and logged.
         if not self.machines:
             self.nodes.start()
         self._looking.start()
 
     def stop(self) -> Deferred[None]:
-        """Fires when nothing is under way."""
+        """Stop; the Deferred fires when nothing is under way."""
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:

@@ -1,13 +1,13 @@
 """
-One Node that we keep, and its Lease.
+Keep one Node and its Lease.
 
-A worker looks every ten seconds, and whenever the Node, the leaf's nodes or something that was found
-out has changed; it asks :mod:`.node_plan` what to do, and does it.  What is as it is to be costs no
-request but the Lease's; the status is told anew every five minutes all the same, as kubelets do.
-Writes name the version that they were decided on: whoever changed the Node meanwhile is not
-overwritten, the Node is looked at again.
+The worker looks every ten seconds, and after each change of the Node, of the leaf's nodes or of a
+probe's result; it carries out what :mod:`.plan` returns.  A Node in its desired state costs only
+the renewal of its Lease, plus a status update every five minutes, as with kubelets.  Writes carry
+the resourceVersion that they were planned for: a concurrent change causes a conflict and a new
+look, never an overwrite.
 
-Who is wrong about addresses and port is corrected; for who corrects us in turn see :mod:`.contest`.
+Wrong addresses and ports are corrected; :mod:`.address_conflict` handles another writer.
 """
 
 from __future__ import annotations
@@ -61,25 +61,25 @@ from twisted_exec.program.tasks import Running
 
 BEAT_SECONDS = 10.0
 TELL_SECONDS = 300.0
-"""A status that has not changed is told again so often."""
+"""Interval of status updates without changes."""
 FAILED_SECONDS = 300.0
-"""Until a Node is looked at again of which a look failed in a way that nobody thought of."""
+"""Pause after a look failed with an unexpected exception."""
 SOON_SECONDS = 0.1
 SETTLE_SECONDS = 1.0
-"""A root's API server dials what a copy of its own says, which may be a moment old."""
+"""A root's API server dials what its own copy of the Node says, which may be a moment old."""
 
 
 @dataclass(frozen=True)
 class PublishedEndpoint:
     """
-    What all our Nodes say of us.
+    What all our Nodes publish.
 
-    :param own: where the root is to reach us.
-    :param port: published.
-    :param keeper: namespace and name of the Lease by which one of the replicas is elected.
+    :param own: our addresses.
+    :param port: our port.
+    :param keeper: namespace/name of the Lease of the set of replicas.
     :param preferred: ``--kubelet-preferred-address-types`` of the root.
     :param address_types: types of the leaf's addresses that its Node publishes.
-    :param features: that are declared (``status.declaredFeatures``).
+    :param features: ``status.declaredFeatures``.
     :param ready_when: one of :data:`~twisted_exec.nodeserver.nodes.conditions.POLICIES`.
     :param upkeep: ``full`` or ``endpoints``.
     """
@@ -99,12 +99,12 @@ class Around:
     """
     What the workers of all Nodes share.
 
-    :param writing: slots of those who write, and ``probing`` of those who look.
+    :param writing: limits concurrent writes, ``probing`` concurrent probes.
     :param now: seconds since the epoch.
-    :param observed: a Node of the root by its name, as last seen.
-    :param leaf: what is known of a leaf by its name.
-    :param family: the IP family that the root prefers.
-    :param record: tells an Event about a Node: its type, reason and message.
+    :param observed: returns a Node of the root by name, as last seen.
+    :param leaf: returns the watch of a leaf by name.
+    :param family: returns the IP family that the root prefers.
+    :param record: writes an Event about a Node: type, reason and message.
     """
 
     client: IKubeClient
@@ -124,13 +124,13 @@ class NodeWorker(Running):
     """
     Keeps one Node.
 
-    :ivar problem: why it is not as it is to be, or empty.
+    :ivar problem: why the Node is not in its desired state, or empty.
     """
 
     _log = Logger()
 
     def __init__(self, around: Around, node: LeafNode) -> None:
-        self.node, self.problem = node, "nobody has looked yet"
+        self.node, self.problem = node, "the node was not examined yet"
         self._around, self._clock, self._face = around, around.clock, around.face
         self.way: ConditionValue = UNPROBED
         self._contest = AddressConflict(len(self._face.own))
@@ -147,11 +147,11 @@ class NodeWorker(Running):
         self._looking = Repeated(self._look_from_root, self._clock, around.probing)
 
     def start(self) -> None:
-        """Begin to keep it."""
+        """Start keeping the Node."""
         self._begin(self._run())
 
     def stop(self) -> Deferred[None]:
-        """Fires when nothing is under way; the Node stays as it is."""
+        """Stop; the Deferred fires when nothing is under way.  The Node stays as it is."""
         return Deferred.fromCoroutine(self._stop(super().stop()))
 
     async def _stop(self, running: Deferred[None]) -> None:
@@ -159,11 +159,11 @@ class NodeWorker(Running):
             await ending
 
     def poke(self) -> None:
-        """Something has changed: look soon."""
+        """Look soon: something has changed."""
         self._poked = True
         timer = self._timer
         if timer is None or not timer.active() or self.problem:
-            return  # it will look anyway, or has to wait
+            return  # it looks anyway, or a back-off is running
         if timer.getTime() - self._clock.seconds() > SOON_SECONDS:
             timer.reset(SOON_SECONDS)
 
@@ -174,7 +174,7 @@ class NodeWorker(Running):
                 pause = await self._look()
             except CancelledError:
                 raise
-            except Exception:  # a bug; the next look may be about something else
+            except Exception:  # a bug; the next look may fare better
                 self.problem = "keeping the node failed; see the log"
                 self._log.failure("keeping node {name} failed", name=self.node.name)
                 pause = FAILED_SECONDS
@@ -186,7 +186,7 @@ class NodeWorker(Running):
         await sleeping
 
     async def _look(self) -> float:
-        """Plan and act once; :return: when to look again, in seconds."""
+        """Plan and act once; return the seconds until the next look."""
         observed = self._around.observed(self.node.name)
         if observed is not None and self._contest.is_reported(observed, self._clock.seconds()):
             self._tell_contest(observed)
@@ -203,7 +203,7 @@ class NodeWorker(Running):
                 lambda: Deferred.fromCoroutine(self._do(planned, observed))
             )
         except APIError as error:
-            if error.code == Conflict.code:  # the copy will have it in a moment
+            if error.code == Conflict.code:  # the watch will deliver the newer Node
                 return SOON_SECONDS + self._backoff.pause()
             self._failed(error)
             return max(self._backoff.pause(), float(error.retry_after_seconds or 0))
@@ -227,7 +227,8 @@ class NodeWorker(Running):
         if isinstance(action, Patch):
             return await client.patch(NODES.resource, name, action.patch)
         assert node is not None
-        # Lists are replaced whole: whoever added a condition meanwhile is to keep it.
+        # A merge patch replaces lists: the version keeps it from dropping a condition that somebody
+        # just added.
         version = node["metadata"]["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version}, "status": action.status}
         stored = await client.patch(NODES.resource, name, patch, subresource="status")
@@ -247,7 +248,7 @@ class NodeWorker(Running):
             self._around.record(stored, "Warning", "FeaturesNotKnown", message)
 
     def wanted(self) -> Wanted:
-        """What the Node is to be, by what is known now."""
+        """Return the desired state of the Node, from everything known now."""
         face, watch = self._face, self._around.leaf(self.node.leaf)
         nodes = leaf_nodes.stood_for(self.node, watch.nodes)
         addresses = self._addresses(nodes)
@@ -278,7 +279,7 @@ class NodeWorker(Running):
         return Wanted(self.node, face.keeper, fields, reported, face.upkeep, labels, own)
 
     def _addresses(self, nodes: Sequence[Object]) -> list[Address]:
-        """Of several nodes of the leaf the first one's are shown, as Kosmos does."""
+        """Return the addresses to publish: of several nodes of the leaf those of the first, as in Kosmos."""
         first = addresses_of(nodes[0]) if nodes else []
         shared = [each for each in first if each[0] in self._face.address_types]
         return published(self._face.own, shared, self._around.family())
@@ -288,7 +289,7 @@ class NodeWorker(Running):
         if self.problem:
             self._log.info("node {name} is kept", name=self.node.name)
             self.problem = ""
-        # An API server may drop the status of what it makes; it is written next, then.
+        # API servers drop the status of an object that is created; it is written next.
         if not self._is_ours and not any(isinstance(each, Create) for each in planned.actions):
             self._is_ours = True
             self._renewing.start()
@@ -300,7 +301,7 @@ class NodeWorker(Running):
         self.problem = error.message
 
     def _give_up(self, problem: str, observed: Object | None) -> None:
-        """It is not ours to keep, or not now; told once."""
+        """Report once that the Node is not ours, or cannot be kept now."""
         if self._is_ours:
             self._is_ours = False
             self._renewing.stop()
@@ -313,7 +314,7 @@ class NodeWorker(Running):
             self._around.record(observed, "Warning", "NodeNotOurs", problem)
 
     def _tell_address(self, observed: Object | None, desired: Wanted) -> None:
-        """Whom the root would dial instead; the root itself is asked before."""
+        """Report which address the root would dial instead, unless the probe through the root decides it."""
         status, _, message = desired.conditions[PREFERRED]
         told = message if status == "False" else ""
         if observed is None or self.way[1] == NOT_PROBED:
@@ -324,7 +325,7 @@ class NodeWorker(Running):
         self._address_told = told
 
     def _tell_ready(self, desired: Wanted) -> None:
-        """Why no stream can be opened; an address that is not preferred was told already."""
+        """Report why no stream can be opened; an address that is not preferred was reported already."""
         status, reason, message = desired.conditions[EXEC_READY]
         if status == "Unknown" or desired.conditions[PREFERRED][0] == "False":
             return
@@ -339,7 +340,7 @@ class NodeWorker(Running):
     def _tell_contest(self, observed: Object) -> None:
         others = ", ".join(writers(observed, PROGRAM)) or "somebody else"
         what = contested(observed.get("status") or {}, self._face.own, self._face.port)
-        message = f"{others} and this node server write {what}; or run us with --upkeep=none"
+        message = f"{others} and this node server write {what}; or set --upkeep=none here"
         self._log.warn("node {name}: {why}", name=self.node.name, why=message)
         self._around.record(observed, "Warning", "AddressesContested", message)
 
