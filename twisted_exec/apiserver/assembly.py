@@ -195,7 +195,7 @@ def assemble(
     """
     storage, registry = ground.storage, Registry(ground.kinds)
     restrictions = Restrictions(registry.kinds, dialects, storage, reactor)
-    authorizer = RestrictedAuthorizer(ground.authorizer, restrictions)
+    authorizer = RestrictedAuthorizer(ground.authorizer, restrictions, storage)
     gate = Gate(ground.authenticator, authorizer, allowed_origins)
     sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
     reviewer = SessionReviewer(gate)

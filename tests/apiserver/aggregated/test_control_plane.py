@@ -15,6 +15,7 @@ from tests.apiserver.support import AuditList, machine
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import Object
+from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
 from twisted_exec.api.status import APIError, BadGateway
 from twisted_exec.apiserver.aggregated.admission.sources import (
     VALIDATING_BINDINGS,
@@ -23,6 +24,7 @@ from twisted_exec.apiserver.aggregated.admission.sources import (
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated
 from twisted_exec.apiserver.aggregated.trust import TrustError
 from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.auth.groups import EXPOSED
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.tls.client import ClientTLS
@@ -201,6 +203,29 @@ class ServedTests(BehindCase):
         code, status = await self.ask(f"{MACHINES}/theirs", POOLLET)
         self.assertEqual(code, 403)
         self.assertIn("may not see machine theirs of another pool", status["message"])
+
+    async def test_exposed(self) -> None:
+        """The agent of another cluster sees exposed machines only, whatever the host allows it."""
+        agent = ((b"X-Remote-User", b"root-berlin"), (b"X-Remote-Group", EXPOSED.encode()))
+        rights = [("get", "machines"), ("list", "machines"), ("delete", "machines")]
+        self.allow(*rights, ("create", "machines/exec"), user="root-berlin")
+        await self.make_machine("shown", "")
+        await self.make_machine("other", "")
+        label = {"metadata": {"labels": {EXPOSED_LABEL: "true"}}}
+        await self.admin.patch(kinds.MACHINES.resource, "shown", label, "default")
+        _, seen = await self.ask(MACHINES, agent)
+        self.assertEqual([each["metadata"]["name"] for each in seen["items"]], ["shown"])
+        self.assertEqual((await self.ask(f"{MACHINES}/shown", agent))[0], 200)
+        for name in ("other", "nowhere"):
+            not_found = f'machines.compute.ironcore.dev "{name}" not found'
+            for path in (f"{MACHINES}/{name}", f"{MACHINES}/{name}/exec"):
+                code, status = await self.ask(path, agent)
+                self.assertEqual((code, status["message"]), (404, not_found))
+        code, status = await self.ask(f"{MACHINES}/shown", agent, method=b"DELETE")
+        self.assertEqual(code, 403)
+        self.assertIn("may only look at machines", status["message"])
+        # Bound to no pool, so that is as far as an exposed machine's console gets.
+        self.assertEqual((await self.ask(f"{MACHINES}/shown/exec", agent))[0], 400)
 
 
 class ConsoleTests(BehindCase):

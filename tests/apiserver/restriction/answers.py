@@ -227,9 +227,9 @@ label node-b: 403! 403! 403! 403 403! 403! 403 403
 delete node-b: 403 403 403 403 403! 403! 403 403
 get pool-a: 404 404 403! 403 404 403! 403 403
 create pool-a: 403! 403! 403! 403 403! 403! 403 403
-update pool-a: 404 404 403! 403 404 404 403 403
-label pool-a: 404 404 403! 403 404 404 403 403
-delete pool-a: 403 403 403 403 404 404 403 403
+update pool-a: 404 404 403! 403 404 403! 403 403
+label pool-a: 404 404 403! 403 404 403! 403 403
+delete pool-a: 403 403 403 403 404 403! 403 403
 [pool leases]
 list: 200[pool-a,pool-b] 200[pool-a,pool-b] 403! 403 403 403 403 403
 watch: 200[pool-a,pool-b] 200[pool-a,pool-b] 403! 403 403 403 403 403
@@ -246,9 +246,9 @@ label pool-b: 403! 200 403! 403 403! 403! 403 403
 delete pool-b: 403 403 403 403 403! 403! 403 403
 get node-a: 404 404 403! 403 404 403! 403 403
 create node-a: 403! 403! 403! 403 403! 403! 403 403
-update node-a: 404 404 403! 403 404 404 403 403
-label node-a: 404 404 403! 403 404 404 403 403
-delete node-a: 403 403 403 403 404 404 403 403
+update node-a: 404 404 403! 403 404 403! 403 403
+label node-a: 404 404 403! 403 404 403! 403 403
+delete node-a: 403 403 403 403 404 403! 403 403
 [nodes]
 list: 403 403 403 403 403! 403! 403 403
 watch: 403 403 403 403 403! 403! 403 403
@@ -272,11 +272,11 @@ get node-b/status: 403 403 403 403 403! 403! 403 403
 patch node-b/status: 403 403 403 403 403! 403! 403 403
 get missing: 403 403 403 403 403! 403! 403 403
 create missing: 403 403 403 403 403! 403! 403 403
-update missing: 403 403 403 403 404 404 403 403
-label missing: 403 403 403 403 404 404 403 403
+update missing: 403 403 403 403 404 403! 403 403
+label missing: 403 403 403 403 404 403! 403 403
 delete missing: 403 403 403 403 403 403 403 403
 get missing/status: 403 403 403 403 403! 403! 403 403
-patch missing/status: 403 403 403 403 404 404 403 403
+patch missing/status: 403 403 403 403 404 403! 403 403
 [events]
 list: 403 403 403 403 403 403 403 403
 watch: 403 403 403 403 403 403 403 403
@@ -298,8 +298,8 @@ label of-node-a: 403! 403! 403! 403 200 403! 403 403
 delete of-node-a: 403 403 403 403 403 403 403 403
 get missing: 403 403 403 403 403 403 403 403
 create missing: 403! 403! 403! 403 403! 403! 403 403
-update missing: 404 404 403! 403 404 404 403 403
-label missing: 404 404 403! 403 404 404 403 403
+update missing: 404 404 403! 403 404 403! 403 403
+label missing: 404 404 403! 403 404 403! 403 403
 delete missing: 403 403 403 403 403 403 403 403
 [new events]
 list: 403 403 403 403 403 403 403 403
@@ -308,43 +308,43 @@ deletecollection: 403 403 403 403 403 403 403 403
 get of-mine: 403 403 403 403 403 403 403 403
 create of-mine: 403! 403! 403! 403 403! 403! 403 403
 update of-mine: 403! 403! 403! 403 403! 403! 403 403
-label of-mine: 422 422 403! 403 422 422 403 403
+label of-mine: 422 422 403! 403 422 403! 403 403
 delete of-mine: 403 403 403 403 403 403 403 403
 get of-theirs: 403 403 403 403 403 403 403 403
 create of-theirs: 403! 403! 403! 403 403! 403! 403 403
 update of-theirs: 403! 403! 403! 403 403! 403! 403 403
-label of-theirs: 422 422 403! 403 422 422 403 403
+label of-theirs: 422 422 403! 403 422 403! 403 403
 delete of-theirs: 403 403 403 403 403 403 403 403
 get of-node-a: 403 403 403 403 403 403 403 403
 create of-node-a: 403! 403! 403! 403 403! 403! 403 403
 update of-node-a: 403! 403! 403! 403 403! 403! 403 403
-label of-node-a: 422 422 403! 403 422 422 403 403
+label of-node-a: 422 422 403! 403 422 403! 403 403
 delete of-node-a: 403 403 403 403 403 403 403 403
 get missing: 403 403 403 403 403 403 403 403
 create missing: 403! 403! 403! 403 403! 403! 403 403
-update missing: 404 404 403! 403 404 404 403 403
-label missing: 404 404 403! 403 404 404 403 403
+update missing: 404 404 403! 403 404 403! 403 403
+label missing: 404 404 403! 403 404 403! 403 403
 delete missing: 403 403 403 403 403 403 403 403
 [certificatesigningrequests]
 list: 200[of-pool-a] 200[] 403! 403 200[of-node-a] 403! 403 403
 watch: 200[of-pool-a] 200[] 403! 403 200[of-node-a] 403! 403 403
 deletecollection: 403 403 403 403 403 403 403 403
 get of-pool-a: 200 403! 403! 403 403! 403! 403 403
-create of-pool-a: 422 422 422 403 422 422 403 403
+create of-pool-a: 422 422 403! 403 422 403! 403 403
 update of-pool-a: 403 403 403 403 403 403 403 403
 label of-pool-a: 403 403 403 403 403 403 403 403
 delete of-pool-a: 403 403 403 403 403 403 403 403
 get of-pool-a/status: 403 403 403 403 403 403 403 403
 patch of-pool-a/status: 403 403 403 403 403 403 403 403
 get of-node-a: 403! 403! 403! 403 200 403! 403 403
-create of-node-a: 422 422 422 403 422 422 403 403
+create of-node-a: 422 422 403! 403 422 403! 403 403
 update of-node-a: 403 403 403 403 403 403 403 403
 label of-node-a: 403 403 403 403 403 403 403 403
 delete of-node-a: 403 403 403 403 403 403 403 403
 get of-node-a/status: 403 403 403 403 403 403 403 403
 patch of-node-a/status: 403 403 403 403 403 403 403 403
 get missing: 404 404 403! 403 404 403! 403 403
-create missing: 422 422 422 403 422 422 403 403
+create missing: 422 422 403! 403 422 403! 403 403
 update missing: 403 403 403 403 403 403 403 403
 label missing: 403 403 403 403 403 403 403 403
 delete missing: 403 403 403 403 403 403 403 403
@@ -422,11 +422,11 @@ patch theirs/status: 405 405 405 405 405 405 405 405
 post theirs/attach?stdin=1: 403 403 403 403 403 403 404 403
 post theirs/exec: 403 403 403 403 403 403 404 403
 get theirs/log: 403 403 403 403 403 403 404 403
-get missing: 404 404 403! 403 403 403 404 403
+get missing: 403! 403! 403! 403 403 403 404 403
 create missing: 405 405 405 405 405 405 405 405
 update missing: 405 405 405 405 405 405 405 405
 delete missing: 405 405 405 405 405 405 405 405
-get missing/status: 404 404 403! 403 403 403 403 403
+get missing/status: 403! 403! 403! 403 403 403 403 403
 patch missing/status: 405 405 405 405 405 405 405 405
 post missing/attach?stdin=1: 403 403 403 403 403 403 404 403
 post missing/exec: 403 403 403 403 403 403 404 403
@@ -449,7 +449,7 @@ watch spec.machinePoolRef.name!=pool-b: 403! 403! 403! 403! 200[free,mine] 403! 
 deletecollection spec.machinePoolRef.name!=pool-b: 403! 403! 403! 403! 403! 403! 403 200[free,mine]
 get mine: 200 403! 403! 403! 200 403! 404 200
 create mine: 403! 403! 403! 403! 403! 403! 403 409
-update mine: 422 403! 403! 403! 422 422 403 422
+update mine: 422 403! 403! 403! 422 403! 403 422
 annotate mine: 200 403! 403! 403! 403! 403! 403 200
 label mine: 403! 403! 403! 403! 403! 403! 403 200
 power mine: 403! 403! 403! 403! 403! 403! 403 200
@@ -461,11 +461,11 @@ post mine/exec: 403! 403! 403! 403! 403! 403! 404 503
 get mine/log: 403! 403! 403! 403! 403! 403! 404 503
 get theirs: 403! 200 403! 403! 200 403! 404 200
 create theirs: 403! 403! 403! 403! 403! 403! 403 409
-update theirs: 403! 422 403! 403! 422 422 403 422
+update theirs: 403! 422 403! 403! 422 403! 403 422
 annotate theirs: 403! 200 403! 403! 403! 403! 403 200
 label theirs: 403! 403! 403! 403! 403! 403! 403 200
 power theirs: 403! 403! 403! 403! 403! 403! 403 200
-bind theirs: 403! 422 403! 403! 422 422 403 422
+bind theirs: 403! 422 403! 403! 422 403! 403 422
 delete theirs: 403! 403! 403! 403! 403! 403! 403 200
 get theirs/status: 403! 200 403! 403! 200 403! 403 200
 patch theirs/status: 403! 200 403! 403! 403! 403! 403 200
@@ -473,7 +473,7 @@ post theirs/exec: 403! 403! 403! 403! 403! 403! 404 503
 get theirs/log: 403! 403! 403! 403! 403! 403! 404 503
 get free: 403! 403! 403! 403! 200 403! 404 200
 create free: 403! 403! 403! 403! 403! 403! 403 409
-update free: 403! 403! 403! 403! 422 422 403 422
+update free: 403! 403! 403! 403! 422 403! 403 422
 annotate free: 403! 403! 403! 403! 403! 403! 403 200
 label free: 403! 403! 403! 403! 403! 403! 403 200
 power free: 403! 403! 403! 403! 403! 403! 403 200
@@ -485,14 +485,14 @@ post free/exec: 403! 403! 403! 403! 403! 403! 404 400
 get free/log: 403! 403! 403! 403! 403! 403! 404 400
 get missing: 404 404 403! 403! 404 403! 404 404
 create missing: 403! 403! 403! 403! 403! 403! 403 201
-update missing: 404 404 403! 403! 404 404 403 404
-annotate missing: 404 404 403! 403! 404 404 403 404
-label missing: 404 404 403! 403! 404 404 403 404
-power missing: 404 404 403! 403! 404 404 403 404
-bind missing: 404 404 403! 403! 404 404 403 404
-delete missing: 404 404 403! 403! 404 404 403 404
+update missing: 404 404 403! 403! 404 403! 403 404
+annotate missing: 404 404 403! 403! 404 403! 403 404
+label missing: 404 404 403! 403! 404 403! 403 404
+power missing: 404 404 403! 403! 404 403! 403 404
+bind missing: 404 404 403! 403! 404 403! 403 404
+delete missing: 404 404 403! 403! 404 403! 403 404
 get missing/status: 404 404 403! 403! 404 403! 403 404
-patch missing/status: 404 404 403! 403! 404 404 403 404
+patch missing/status: 404 404 403! 403! 404 403! 403 404
 post missing/exec: 403! 403! 403! 403! 403! 403! 404 404
 get missing/log: 403! 403! 403! 403! 403! 403! 404 404
 [machinepools]
@@ -515,11 +515,11 @@ get pool-b/status: 200 200 403! 403! 200 403! 200 200
 patch pool-b/status: 403! 200 403! 403! 403! 403! 200 200
 get pool-c: 404 404 403! 403! 404 403! 404 404
 create pool-c: 403! 403! 403! 403! 403! 403! 201 201
-update pool-c: 404 404 403! 403! 404 404 404 404
-label pool-c: 404 404 403! 403! 404 404 404 404
-delete pool-c: 404 404 403! 403! 404 404 404 404
+update pool-c: 404 404 403! 403! 404 403! 404 404
+label pool-c: 404 404 403! 403! 404 403! 404 404
+delete pool-c: 404 404 403! 403! 404 403! 404 404
 get pool-c/status: 404 404 403! 403! 404 403! 404 404
-patch pool-c/status: 404 404 403! 403! 404 404 404 404
+patch pool-c/status: 404 404 403! 403! 404 403! 404 404
 [machineclasses]
 list: 200[small] 200[small] 403! 403! 200[small] 403! 200[small] 200[small]
 watch: 200[small] 200[small] 403! 403! 200[small] 403! 200[small] 200[small]
@@ -531,9 +531,9 @@ label small: 403! 403! 403! 403! 403! 403! 200 200
 delete small: 403! 403! 403! 403! 403! 403! 200 200
 get missing: 404 404 403! 403! 404 403! 404 404
 create missing: 403! 403! 403! 403! 403! 403! 201 201
-update missing: 404 404 403! 403! 404 404 404 404
-label missing: 404 404 403! 403! 404 404 404 404
-delete missing: 404 404 403! 403! 404 404 404 404
+update missing: 404 404 403! 403! 404 403! 404 404
+label missing: 404 404 403! 403! 404 403! 404 404
+delete missing: 404 404 403! 403! 404 403! 404 404
 [secrets]
 list: 200[named] 200[] 403! 403! 200[named,other] 403! 200[named,other] 200[named,other]
 watch: 200[named] 200[] 403! 403! 200[named,other] 403! 200[named,other] 200[named,other]
@@ -553,21 +553,21 @@ label other: 403! 403! 403! 403! 403! 403! 200 200
 delete other: 403! 403! 403! 403! 403! 403! 200 200
 get later: 404 403! 403! 403! 404 403! 404 404
 create later: 403! 403! 403! 403! 403! 403! 201 201
-update later: 404 403! 403! 403! 404 404 404 404
-label later: 404 403! 403! 403! 404 404 404 404
-delete later: 404 403! 403! 403! 404 404 404 404
+update later: 404 403! 403! 403! 404 403! 404 404
+label later: 404 403! 403! 403! 404 403! 404 404
+delete later: 404 403! 403! 403! 404 403! 404 404
 get missing: 403! 403! 403! 403! 404 403! 404 404
 create missing: 403! 403! 403! 403! 403! 403! 201 201
-update missing: 403! 403! 403! 403! 404 404 404 404
-label missing: 403! 403! 403! 403! 404 404 404 404
-delete missing: 403! 403! 403! 403! 404 404 404 404
+update missing: 403! 403! 403! 403! 404 403! 404 404
+label missing: 403! 403! 403! 403! 404 403! 404 404
+delete missing: 403! 403! 403! 403! 404 403! 404 404
 [volumes]
 list: 200[disk] 200[] 403! 403! 200[disk,other] 403! 200[disk,other] 200[disk,other]
 watch: 200[disk] 200[] 403! 403! 200[disk,other] 403! 200[disk,other] 200[disk,other]
 deletecollection: 403! 403! 403! 403! 403! 403! 200[disk,other] 200[disk,other]
 get disk: 200 403! 403! 403! 200 403! 200 200
 create disk: 403! 403! 403! 403! 403! 403! 409 409
-update disk: 422 403! 403! 403! 422 422 422 422
+update disk: 422 403! 403! 403! 422 403! 422 422
 label disk: 403! 403! 403! 403! 403! 403! 200 200
 release disk: 200 403! 403! 403! 403! 403! 200 200
 delete disk: 403! 403! 403! 403! 403! 403! 200 200
@@ -583,12 +583,12 @@ get other/status: 403! 403! 403! 403! 200 403! 200 200
 patch other/status: 403! 403! 403! 403! 403! 403! 200 200
 get missing: 403! 403! 403! 403! 404 403! 404 404
 create missing: 403! 403! 403! 403! 403! 403! 201 201
-update missing: 403! 403! 403! 403! 404 404 404 404
-label missing: 403! 403! 403! 403! 404 404 404 404
-release missing: 403! 403! 403! 403! 404 404 404 404
-delete missing: 403! 403! 403! 403! 404 404 404 404
+update missing: 403! 403! 403! 403! 404 403! 404 404
+label missing: 403! 403! 403! 403! 404 403! 404 404
+release missing: 403! 403! 403! 403! 404 403! 404 404
+delete missing: 403! 403! 403! 403! 404 403! 404 404
 get missing/status: 403! 403! 403! 403! 404 403! 404 404
-patch missing/status: 403! 403! 403! 403! 404 404 404 404
+patch missing/status: 403! 403! 403! 403! 404 403! 404 404
 [networkinterfaces]
 list: 200[nic] 200[] 403! 403! 200[nic,other] 403! 200[nic,other] 200[nic,other]
 watch: 200[nic] 200[] 403! 403! 200[nic,other] 403! 200[nic,other] 200[nic,other]
@@ -603,7 +603,7 @@ get nic/status: 200 403! 403! 403! 200 403! 200 200
 patch nic/status: 200 403! 403! 403! 403! 403! 200 200
 get other: 403! 403! 403! 403! 200 403! 200 200
 create other: 403! 403! 403! 403! 403! 403! 409 409
-update other: 403! 403! 403! 403! 422 422 422 422
+update other: 403! 403! 403! 403! 422 403! 422 422
 label other: 403! 403! 403! 403! 403! 403! 200 200
 provide other: 403! 403! 403! 403! 403! 403! 200 200
 delete other: 403! 403! 403! 403! 403! 403! 200 200
@@ -611,12 +611,12 @@ get other/status: 403! 403! 403! 403! 200 403! 200 200
 patch other/status: 403! 403! 403! 403! 403! 403! 200 200
 get missing: 403! 403! 403! 403! 404 403! 404 404
 create missing: 403! 403! 403! 403! 403! 403! 201 201
-update missing: 403! 403! 403! 403! 404 404 404 404
-label missing: 403! 403! 403! 403! 404 404 404 404
-provide missing: 403! 403! 403! 403! 404 404 404 404
-delete missing: 403! 403! 403! 403! 404 404 404 404
+update missing: 403! 403! 403! 403! 404 403! 404 404
+label missing: 403! 403! 403! 403! 404 403! 404 404
+provide missing: 403! 403! 403! 403! 404 403! 404 404
+delete missing: 403! 403! 403! 403! 404 403! 404 404
 get missing/status: 403! 403! 403! 403! 404 403! 404 404
-patch missing/status: 403! 403! 403! 403! 404 404 404 404
+patch missing/status: 403! 403! 403! 403! 404 403! 404 404
 [networks]
 list: 200[lan] 200[] 403! 403! 200[lan,wan] 403! 200[lan,wan] 200[lan,wan]
 watch: 200[lan] 200[] 403! 403! 200[lan,wan] 403! 200[lan,wan] 200[lan,wan]
@@ -633,16 +633,16 @@ label wan: 403! 403! 403! 403! 403! 403! 200 200
 delete wan: 403! 403! 403! 403! 403! 403! 200 200
 get missing: 403! 403! 403! 403! 404 403! 404 404
 create missing: 403! 403! 403! 403! 403! 403! 201 201
-update missing: 403! 403! 403! 403! 404 404 404 404
-label missing: 403! 403! 403! 403! 404 404 404 404
-delete missing: 403! 403! 403! 403! 404 404 404 404
+update missing: 403! 403! 403! 403! 404 403! 404 404
+label missing: 403! 403! 403! 403! 404 403! 404 404
+delete missing: 403! 403! 403! 403! 404 403! 404 404
 [leases]
 list: 200[node-a,node-b] 200[node-a,node-b] 403! 403! 403! 403! 200[node-a,node-b] 200[node-a,node-b]
 watch: 200[node-a,node-b] 200[node-a,node-b] 403! 403! 403! 403! 200[node-a,node-b] 200[node-a,node-b]
 deletecollection: 403! 403! 403! 403! 403! 403! 200[node-a,node-b] 200[node-a,node-b]
 list metadata.name=node-a: 200[node-a] 200[node-a] 403! 403! 200[node-a] 403! 200[node-a] 200[node-a]
 watch metadata.name=node-a: 200[node-a] 200[node-a] 403! 403! 200[node-a] 403! 200[node-a] 200[node-a]
-deletecollection metadata.name=node-a: 403! 403! 403! 403! 200[node-a] 403! 200[node-a] 200[node-a]
+deletecollection metadata.name=node-a: 403! 403! 403! 403! 403! 403! 200[node-a] 200[node-a]
 get node-a: 200 200 403! 403! 200 403! 200 200
 create node-a: 403! 403! 403! 403! 409 403! 409 409
 update node-a: 403! 403! 403! 403! 200 403! 200 200
@@ -655,9 +655,9 @@ label node-b: 403! 403! 403! 403! 403! 403! 200 200
 delete node-b: 403! 403! 403! 403! 403! 403! 200 200
 get pool-a: 404 404 403! 403! 404 403! 404 404
 create pool-a: 403! 403! 403! 403! 403! 403! 201 201
-update pool-a: 404 404 403! 403! 404 404 404 404
-label pool-a: 404 404 403! 403! 404 404 404 404
-delete pool-a: 404 404 403! 403! 404 404 404 404
+update pool-a: 404 404 403! 403! 404 403! 404 404
+label pool-a: 404 404 403! 403! 404 403! 404 404
+delete pool-a: 404 404 403! 403! 404 403! 404 404
 [pool leases]
 list: 200[pool-a,pool-b] 200[pool-a,pool-b] 403! 403! 403! 403! 200[pool-a,pool-b] 200[pool-a,pool-b]
 watch: 200[pool-a,pool-b] 200[pool-a,pool-b] 403! 403! 403! 403! 200[pool-a,pool-b] 200[pool-a,pool-b]
@@ -674,9 +674,9 @@ label pool-b: 403! 200 403! 403! 403! 403! 200 200
 delete pool-b: 403! 200 403! 403! 403! 403! 200 200
 get node-a: 404 404 403! 403! 404 403! 404 404
 create node-a: 403! 403! 403! 403! 403! 403! 201 201
-update node-a: 404 404 403! 403! 404 404 404 404
-label node-a: 404 404 403! 403! 404 404 404 404
-delete node-a: 404 404 403! 403! 404 404 404 404
+update node-a: 404 404 403! 403! 404 403! 404 404
+label node-a: 404 404 403! 403! 404 403! 404 404
+delete node-a: 404 404 403! 403! 404 403! 404 404
 [nodes]
 list: 200[node-a,node-b] 200[node-a,node-b] 403! 403! 403! 403! 200[node-a,node-b] 200[node-a,node-b]
 watch: 200[node-a,node-b] 200[node-a,node-b] 403! 403! 403! 403! 200[node-a,node-b] 200[node-a,node-b]
@@ -700,11 +700,11 @@ get node-b/status: 200 200 403! 403! 403! 403! 200 200
 patch node-b/status: 403! 403! 403! 403! 403! 403! 200 200
 get missing: 404 404 403! 403! 403! 403! 404 404
 create missing: 403! 403! 403! 403! 403! 403! 201 201
-update missing: 404 404 403! 403! 404 404 404 404
-label missing: 404 404 403! 403! 404 404 404 404
-delete missing: 404 404 403! 403! 404 404 404 404
+update missing: 404 404 403! 403! 404 403! 404 404
+label missing: 404 404 403! 403! 404 403! 404 404
+delete missing: 404 404 403! 403! 404 403! 404 404
 get missing/status: 404 404 403! 403! 403! 403! 404 404
-patch missing/status: 404 404 403! 403! 404 404 404 404
+patch missing/status: 404 404 403! 403! 404 403! 404 404
 [events]
 list: 200[of-mine,of-node-a,of-theirs] 200[of-mine,of-node-a,of-theirs] 403! 403! 200[of-mine,of-node-a,of-theirs] 403! 200[of-mine,of-node-a,of-theirs] 200[of-mine,of-node-a,of-theirs]
 watch: 200[of-mine,of-node-a,of-theirs] 200[of-mine,of-node-a,of-theirs] 403! 403! 200[of-mine,of-node-a,of-theirs] 403! 200[of-mine,of-node-a,of-theirs] 200[of-mine,of-node-a,of-theirs]
@@ -726,9 +726,9 @@ label of-node-a: 403! 403! 403! 403! 200 403! 200 200
 delete of-node-a: 403! 403! 403! 403! 403! 403! 200 200
 get missing: 404 404 403! 403! 404 403! 404 404
 create missing: 403! 403! 403! 403! 403! 403! 201 201
-update missing: 404 404 403! 403! 404 404 404 404
-label missing: 404 404 403! 403! 404 404 404 404
-delete missing: 404 404 403! 403! 404 404 404 404
+update missing: 404 404 403! 403! 404 403! 404 404
+label missing: 404 404 403! 403! 404 403! 404 404
+delete missing: 404 404 403! 403! 404 403! 404 404
 [new events]
 list: 200[of-mine,of-node-a,of-theirs] 200[of-mine,of-node-a,of-theirs] 403! 403! 200[of-mine,of-node-a,of-theirs] 403! 200[of-mine,of-node-a,of-theirs] 200[of-mine,of-node-a,of-theirs]
 watch: 200[of-mine,of-node-a,of-theirs] 200[of-mine,of-node-a,of-theirs] 403! 403! 200[of-mine,of-node-a,of-theirs] 403! 200[of-mine,of-node-a,of-theirs] 200[of-mine,of-node-a,of-theirs]
@@ -736,48 +736,48 @@ deletecollection: 403! 403! 403! 403! 403! 403! 200[of-mine,of-node-a,of-theirs]
 get of-mine: 200 200 403! 403! 200 403! 200 200
 create of-mine: 403! 403! 403! 403! 403! 403! 409 409
 update of-mine: 403! 403! 403! 403! 403! 403! 200 200
-label of-mine: 422 422 403! 403! 422 422 422 422
+label of-mine: 422 422 403! 403! 422 403! 422 422
 delete of-mine: 403! 403! 403! 403! 403! 403! 200 200
 get of-theirs: 200 200 403! 403! 200 403! 200 200
 create of-theirs: 403! 403! 403! 403! 403! 403! 409 409
 update of-theirs: 403! 403! 403! 403! 403! 403! 200 200
-label of-theirs: 422 422 403! 403! 422 422 422 422
+label of-theirs: 422 422 403! 403! 422 403! 422 422
 delete of-theirs: 403! 403! 403! 403! 403! 403! 200 200
 get of-node-a: 200 200 403! 403! 200 403! 200 200
 create of-node-a: 403! 403! 403! 403! 403! 403! 409 409
 update of-node-a: 403! 403! 403! 403! 403! 403! 200 200
-label of-node-a: 422 422 403! 403! 422 422 422 422
+label of-node-a: 422 422 403! 403! 422 403! 422 422
 delete of-node-a: 403! 403! 403! 403! 403! 403! 200 200
 get missing: 404 404 403! 403! 404 403! 404 404
 create missing: 403! 403! 403! 403! 403! 403! 201 201
-update missing: 404 404 403! 403! 404 404 404 404
-label missing: 404 404 403! 403! 404 404 404 404
-delete missing: 404 404 403! 403! 404 404 404 404
+update missing: 404 404 403! 403! 404 403! 404 404
+label missing: 404 404 403! 403! 404 403! 404 404
+delete missing: 404 404 403! 403! 404 403! 404 404
 [certificatesigningrequests]
 list: 200[of-pool-a] 200[] 403! 403! 200[of-node-a] 403! 200[of-node-a,of-pool-a] 200[of-node-a,of-pool-a]
 watch: 200[of-pool-a] 200[] 403! 403! 200[of-node-a] 403! 200[of-node-a,of-pool-a] 200[of-node-a,of-pool-a]
 deletecollection: 403! 403! 403! 403! 403! 403! 200[of-node-a,of-pool-a] 200[of-node-a,of-pool-a]
 get of-pool-a: 200 403! 403! 403! 403! 403! 200 200
-create of-pool-a: 422 422 422 422 422 422 422 422
-update of-pool-a: 422 403! 403! 403! 422 422 422 422
-label of-pool-a: 422 403! 403! 403! 422 422 422 422
+create of-pool-a: 422 422 403! 403! 422 403! 422 422
+update of-pool-a: 422 403! 403! 403! 422 403! 422 422
+label of-pool-a: 422 403! 403! 403! 422 403! 422 422
 delete of-pool-a: 403! 403! 403! 403! 403! 403! 200 200
 get of-pool-a/status: 200 403! 403! 403! 403! 403! 200 200
 patch of-pool-a/status: 403! 403! 403! 403! 403! 403! 200 200
 get of-node-a: 403! 403! 403! 403! 200 403! 200 200
-create of-node-a: 422 422 422 422 422 422 422 422
-update of-node-a: 403! 403! 403! 403! 422 422 422 422
-label of-node-a: 403! 403! 403! 403! 422 422 422 422
+create of-node-a: 422 422 403! 403! 422 403! 422 422
+update of-node-a: 403! 403! 403! 403! 422 403! 422 422
+label of-node-a: 403! 403! 403! 403! 422 403! 422 422
 delete of-node-a: 403! 403! 403! 403! 403! 403! 200 200
 get of-node-a/status: 403! 403! 403! 403! 200 403! 200 200
 patch of-node-a/status: 403! 403! 403! 403! 403! 403! 200 200
 get missing: 404 404 403! 403! 404 403! 404 404
-create missing: 422 422 422 422 422 422 422 422
-update missing: 404 404 403! 403! 404 404 404 404
-label missing: 404 404 403! 403! 404 404 404 404
-delete missing: 404 404 403! 403! 404 404 404 404
+create missing: 422 422 403! 403! 422 403! 422 422
+update missing: 404 404 403! 403! 404 403! 404 404
+label missing: 404 404 403! 403! 404 403! 404 404
+delete missing: 404 404 403! 403! 404 403! 404 404
 get missing/status: 404 404 403! 403! 404 403! 404 404
-patch missing/status: 404 404 403! 403! 404 404 404 404
+patch missing/status: 404 404 403! 403! 404 403! 404 404
 [namespaces]
 list: 200[default,ironcore-machinepool-lease,kube-node-lease,kube-system] 200[default,ironcore-machinepool-lease,kube-node-lease,kube-system] 403! 403! 200[default,ironcore-machinepool-lease,kube-node-lease,kube-system] 403! 200[default,ironcore-machinepool-lease,kube-node-lease,kube-system] 200[default,ironcore-machinepool-lease,kube-node-lease,kube-system]
 watch: 200[default,ironcore-machinepool-lease,kube-node-lease,kube-system] 200[default,ironcore-machinepool-lease,kube-node-lease,kube-system] 403! 403! 200[default,ironcore-machinepool-lease,kube-node-lease,kube-system] 403! 200[default,ironcore-machinepool-lease,kube-node-lease,kube-system] 200[default,ironcore-machinepool-lease,kube-node-lease,kube-system]
@@ -789,9 +789,9 @@ label default: 403! 403! 403! 403! 403! 403! 200 200
 delete default: 403! 403! 403! 403! 403! 403! 403 403
 get missing: 404 404 403! 403! 404 403! 404 404
 create missing: 403! 403! 403! 403! 403! 403! 201 201
-update missing: 404 404 403! 403! 404 404 404 404
-label missing: 404 404 403! 403! 404 404 404 404
-delete missing: 404 404 403! 403! 404 404 404 404
+update missing: 404 404 403! 403! 404 403! 404 404
+label missing: 404 404 403! 403! 404 403! 404 404
+delete missing: 404 404 403! 403! 404 403! 404 404
 [clusterroles]
 list: 200[19] 200[19] 403! 403! 200[19] 403! 200[19] 200[19]
 watch: 200[19] 200[19] 403! 403! 200[19] 403! 200[19] 200[19]
@@ -803,9 +803,9 @@ label view: 403! 403! 403! 403! 403! 403! 200 200
 delete view: 403! 403! 403! 403! 403! 403! 200 200
 get missing: 404 404 403! 403! 404 403! 404 404
 create missing: 403! 403! 403! 403! 403! 403! 201 201
-update missing: 404 404 403! 403! 404 404 404 404
-label missing: 404 404 403! 403! 404 404 404 404
-delete missing: 404 404 403! 403! 404 404 404 404
+update missing: 404 404 403! 403! 404 403! 404 404
+label missing: 404 404 403! 403! 404 403! 404 404
+delete missing: 404 404 403! 403! 404 403! 404 404
 [serviceaccounts]
 list: 200[robot] 200[robot] 403! 403! 200[robot] 403! 200[robot] 200[robot]
 watch: 200[robot] 200[robot] 403! 403! 200[robot] 403! 200[robot] 200[robot]
@@ -817,17 +817,17 @@ label robot: 403! 403! 403! 403! 403! 403! 200 200
 delete robot: 403! 403! 403! 403! 403! 403! 200 200
 get missing: 404 404 403! 403! 404 403! 404 404
 create missing: 403! 403! 403! 403! 403! 403! 201 201
-update missing: 404 404 403! 403! 404 404 404 404
-label missing: 404 404 403! 403! 404 404 404 404
-delete missing: 404 404 403! 403! 404 404 404 404
+update missing: 404 404 403! 403! 404 403! 404 404
+label missing: 404 404 403! 403! 404 403! 404 404
+delete missing: 404 404 403! 403! 404 403! 404 404
 [consolesessions]
 list: 200[] 200[] 403! 403! 200[] 403! 200[] 200[]
 watch: 200[] 200[] 403! 403! 200[] 403! 200[] 200[]
-deletecollection: 200[] 200[] 403! 403! 200[] 403! 200[] 200[]
+deletecollection: 403! 403! 403! 403! 403! 403! 200[] 200[]
 get missing: 404 404 403! 403! 404 403! 404 404
 create missing: 405 405 405 405 405 405 405 405
 update missing: 405 405 405 405 405 405 405 405
-delete missing: 404 404 403! 403! 404 404 404 404
+delete missing: 404 404 403! 403! 404 403! 404 404
 [pods]
 list: 403! 403! 403! 403! 403! 403! 200[] 200[free,mine,theirs]
 watch: 403! 403! 403! 403! 403! 403! 200[] 200[free,mine,theirs]
@@ -850,11 +850,11 @@ patch theirs/status: 405 405 405 405 405 405 405 405
 post theirs/attach?stdin=1: 403! 403! 403! 403! 403! 403! 404 503
 post theirs/exec: 403! 403! 403! 403! 403! 403! 404 503
 get theirs/log: 403! 403! 403! 403! 403! 403! 404 503
-get missing: 404 404 403! 403! 404 403! 404 404
+get missing: 403! 403! 403! 403! 403! 403! 404 404
 create missing: 405 405 405 405 405 405 405 405
 update missing: 405 405 405 405 405 405 405 405
 delete missing: 405 405 405 405 405 405 405 405
-get missing/status: 404 404 403! 403! 404 403! 403 404
+get missing/status: 403! 403! 403! 403! 403! 403! 403 404
 patch missing/status: 405 405 405 405 405 405 405 405
 post missing/attach?stdin=1: 403! 403! 403! 403! 403! 403! 404 404
 post missing/exec: 403! 403! 403! 403! 403! 403! 404 404
@@ -877,6 +877,21 @@ the poollet of machine pool "pool-a" may not create serviceaccounts "*"
 the poollet of machine pool "pool-a" may not create volumes "*"
 the poollet of machine pool "pool-a" may not delete certificatesigningrequests "*"
 the poollet of machine pool "pool-a" may not delete clusterroles "*"
+the poollet of machine pool "pool-a" may not delete collections of certificatesigningrequests
+the poollet of machine pool "pool-a" may not delete collections of clusterroles
+the poollet of machine pool "pool-a" may not delete collections of consolesessions
+the poollet of machine pool "pool-a" may not delete collections of events
+the poollet of machine pool "pool-a" may not delete collections of leases
+the poollet of machine pool "pool-a" may not delete collections of machineclasses
+the poollet of machine pool "pool-a" may not delete collections of machinepools
+the poollet of machine pool "pool-a" may not delete collections of machines
+the poollet of machine pool "pool-a" may not delete collections of namespaces
+the poollet of machine pool "pool-a" may not delete collections of networkinterfaces
+the poollet of machine pool "pool-a" may not delete collections of networks
+the poollet of machine pool "pool-a" may not delete collections of nodes
+the poollet of machine pool "pool-a" may not delete collections of secrets
+the poollet of machine pool "pool-a" may not delete collections of serviceaccounts
+the poollet of machine pool "pool-a" may not delete collections of volumes
 the poollet of machine pool "pool-a" may not delete events "*"
 the poollet of machine pool "pool-a" may not delete leases "*"
 the poollet of machine pool "pool-a" may not delete machineclasses "*"
@@ -933,20 +948,30 @@ the poollet of machine pool "pool-b" may not create nodes "*"
 the poollet of machine pool "pool-b" may not create secrets "*"
 the poollet of machine pool "pool-b" may not create serviceaccounts "*"
 the poollet of machine pool "pool-b" may not create volumes "*"
-the poollet of machine pool "pool-b" may not delete certificatesigningrequests "*"
 the poollet of machine pool "pool-b" may not delete clusterroles "*"
+the poollet of machine pool "pool-b" may not delete collections of certificatesigningrequests
+the poollet of machine pool "pool-b" may not delete collections of clusterroles
+the poollet of machine pool "pool-b" may not delete collections of consolesessions
+the poollet of machine pool "pool-b" may not delete collections of events
+the poollet of machine pool "pool-b" may not delete collections of leases
+the poollet of machine pool "pool-b" may not delete collections of machineclasses
+the poollet of machine pool "pool-b" may not delete collections of machinepools
+the poollet of machine pool "pool-b" may not delete collections of machines
+the poollet of machine pool "pool-b" may not delete collections of namespaces
+the poollet of machine pool "pool-b" may not delete collections of networkinterfaces
+the poollet of machine pool "pool-b" may not delete collections of networks
+the poollet of machine pool "pool-b" may not delete collections of nodes
+the poollet of machine pool "pool-b" may not delete collections of secrets
+the poollet of machine pool "pool-b" may not delete collections of serviceaccounts
+the poollet of machine pool "pool-b" may not delete collections of volumes
 the poollet of machine pool "pool-b" may not delete events "*"
 the poollet of machine pool "pool-b" may not delete leases "*"
 the poollet of machine pool "pool-b" may not delete machineclasses "*"
 the poollet of machine pool "pool-b" may not delete machinepools "*"
 the poollet of machine pool "pool-b" may not delete machines "*"
 the poollet of machine pool "pool-b" may not delete namespaces "*"
-the poollet of machine pool "pool-b" may not delete networkinterfaces "*"
-the poollet of machine pool "pool-b" may not delete networks "*"
 the poollet of machine pool "pool-b" may not delete nodes "*"
-the poollet of machine pool "pool-b" may not delete secrets "*"
 the poollet of machine pool "pool-b" may not delete serviceaccounts "*"
-the poollet of machine pool "pool-b" may not delete volumes "*"
 the poollet of machine pool "pool-b" may not open the console of machine free
 the poollet of machine pool "pool-b" may not open the console of machine mine
 the poollet of machine pool "pool-b" may not open the console of machine missing
@@ -993,6 +1018,21 @@ the server of node "node-a" may not create serviceaccounts "*"
 the server of node "node-a" may not create volumes "*"
 the server of node "node-a" may not delete certificatesigningrequests "*"
 the server of node "node-a" may not delete clusterroles "*"
+the server of node "node-a" may not delete collections of certificatesigningrequests
+the server of node "node-a" may not delete collections of clusterroles
+the server of node "node-a" may not delete collections of consolesessions
+the server of node "node-a" may not delete collections of events
+the server of node "node-a" may not delete collections of leases
+the server of node "node-a" may not delete collections of machineclasses
+the server of node "node-a" may not delete collections of machinepools
+the server of node "node-a" may not delete collections of machines
+the server of node "node-a" may not delete collections of namespaces
+the server of node "node-a" may not delete collections of networkinterfaces
+the server of node "node-a" may not delete collections of networks
+the server of node "node-a" may not delete collections of nodes
+the server of node "node-a" may not delete collections of secrets
+the server of node "node-a" may not delete collections of serviceaccounts
+the server of node "node-a" may not delete collections of volumes
 the server of node "node-a" may not delete events "*"
 the server of node "node-a" may not delete leases "*"
 the server of node "node-a" may not delete machineclasses "*"
@@ -1014,8 +1054,7 @@ the server of node "node-a" may not see leases "*"
 the server of node "node-a" may not see leases without the field selector metadata.name=node-a
 the server of node "node-a" may not see nodes "*"
 the server of node "node-a" may not see nodes without the field selector metadata.name=node-a
-the server of node "node-a" may not see pods "*"
-the server of node "node-a" may not see pods without the field selector metadata.name=node-a
+the server of node "node-a" may not see pods
 the server of node "node-a" may not update certificatesigningrequests "*"
 the server of node "node-a" may not update clusterroles "*"
 the server of node "node-a" may not update events "*"

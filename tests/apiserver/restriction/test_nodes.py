@@ -58,6 +58,9 @@ class NodeRestrictionTests(APITestCase):
         self.patch(f"{NODES}/node-a", {"spec": {"taints": [taint]}}, user="admin")
         self.patch(f"{NODES}/node-a", {"spec": {"taints": None}}, 403)
         self.patch(f"{NODES}/node-a", {"spec": {"configSource": {"configMap": {}}}}, 403)
+        owner = {"apiVersion": "v1", "kind": "Secret", "name": "x", "uid": "u"}
+        told = self.patch(f"{NODES}/node-a", {"metadata": {"ownerReferences": [owner]}}, 403)
+        self.assertIn("change its ownerReferences", told["message"])
         for label, code in (
             ("example.com/mine", 200),
             ("kubernetes.io/hostname", 200),

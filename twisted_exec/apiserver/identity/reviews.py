@@ -30,6 +30,7 @@ class Reviews:
     """
     Answers the review kinds.
 
+    :param authorizer: for the rules of a user; the gate decides what a user may do.
     :param tokens: knows whose a token is.
     """
 
@@ -106,7 +107,7 @@ class Reviews:
         }
 
     async def _decide(self, user: User, spec: Object) -> Object:
-        decision = await self._authorizer.authorize(asked(user, spec))
+        decision = await self._gate.decide(asked(user, spec))
         status: Object = {"allowed": decision.allowed}
         if decision.reason:
             status["reason"] = decision.reason

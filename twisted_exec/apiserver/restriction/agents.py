@@ -1,5 +1,8 @@
 """
-CertificateSigningRequests of poollets and node servers: they see and create only their own.
+What the restrictions of poollets and of node servers have in common.
+
+Both see and create only their own CertificateSigningRequests.  Neither opens streams, which would
+show it what tenants type, and neither may become another user, to whom no restriction applies.
 """
 
 from __future__ import annotations
@@ -10,11 +13,32 @@ from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS, Object
 from twisted_exec.api.kinds.certificates import request_of
 from twisted_exec.api.status import TooManyRequests
 from twisted_exec.apiserver.signing.csr import subject_of
-from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.interfaces import Attributes, User
 from twisted_exec.storage.interfaces import IStorage
+
+CONSOLES = ("exec", "attach", "portforward", "log")
+"""Subresources that show, or carry, what a machine or a Pod prints."""
 
 LIMIT_REQUESTS = 50
 """CertificateSigningRequests of one poollet or node server at a time."""
+
+
+def forbidden_action(attributes: Attributes, noun: str = "") -> str:
+    """
+    Return the action of a request that no poollet or node server needs, whatever roles allow.
+
+    :param noun: what has consoles.
+    :return: what the client may not do, for a message; empty if the request is of another kind.
+    """
+    resource = attributes.resource
+    if attributes.verb == "impersonate":
+        return f'impersonate {resource} "{attributes.name}"'
+    if attributes.subresource in CONSOLES:
+        return f"open the console of {f'{noun} {attributes.name}'.strip()}"
+    if attributes.subresource in ("token", "proxy"):
+        return f'{attributes.verb} {resource}/{attributes.subresource} of "{attributes.name}"'
+    # One by one, admission would name an object that the client may not see.
+    return f"delete collections of {resource}" if attributes.verb == "deletecollection" else ""
 
 
 def is_requested_by(request: Object, user: User) -> bool:

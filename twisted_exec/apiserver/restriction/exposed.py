@@ -1,20 +1,23 @@
 """
-Machines that are shown to another cluster, and to whom.
+Machines that are exposed to another cluster, and the users who may see them.
 
-A cluster whose node server stands before our machines forwards nobody's identity: all of its users are
-one here.  No Role can say what that one may, "those machines whose owner wants it", for rules know kinds
-and names and no labels.  So it is said here: who is in the group :data:`~twisted_exec.auth.groups.EXPOSED`
-may look at machines with the label :data:`~twisted_exec.api.kinds.pods.machine_pods.EXPOSED_LABEL`, open their consoles and read their logs, and
-nothing else of any machine, whatever roles they are bound to besides.
+A node server of another cluster shows our machines there as Pods.  It forwards no identities: all
+users of that cluster are one user here.  That user may access only machines whose owner agrees, by
+the label :data:`~twisted_exec.api.kinds.pods.machine_pods.EXPOSED_LABEL`.  RBAC cannot say that, as its rules
+know names but no labels.
 
-It is the machine that says it, each time that it is asked about.  When it says so no longer, its sessions
-are asked about again at once.
+Members of the group :data:`~twisted_exec.auth.groups.EXPOSED` may read the machines with the label,
+open their consoles and read their logs, without any role (:class:`ExposedAuthorizer`).  They may do
+nothing else with any machine, whatever their roles allow (:class:`ExposedRestriction`).  Other
+machines look to them as if they did not exist.
+
+The label counts whenever it is read.  When it is removed, the sessions of that machine are reviewed
+at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
@@ -35,50 +38,73 @@ from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 VALUE = "true"
 
 _OF_ONE: Mapping[str, str] = {"": "get", "exec": "create", "log": "get"}
-"""By a machine's subresource: the one verb that its members have."""
+"""The verb that members have on one machine, by subresource."""
 _OF_ALL = ("list", "watch")
 
 
 def is_exposed(obj: Object) -> bool:
-    """Whether a machine, or the Pod as which it is shown, has the label."""
+    """Return whether a machine, or the Pod as which it is shown, has the label."""
     return bool(obj["metadata"].get("labels", {}).get(EXPOSED_LABEL) == VALUE)
 
 
 class ExposedRestriction:
     """
-    Limits lists and watches of members of the group to exposed machines.
+    Limits members of the group to exposed machines.
 
-    :param pods_view: machines are shown as Pods as well.
+    :param pods_view: machines are shown as Pods as well.  What else a member may do with a Pod is
+        decided about its machine.
     """
 
     def __init__(self, dialects: Sequence[Dialect], *, pods_view: bool) -> None:
-        resources = [each.workload for each in dialects] + [PODS.resource] * pods_view
-        self._resources = {(each.group, each.plural): each for each in resources}
+        self._machines = {(each.group, each.workload.plural): each.workload for each in dialects}
+        self._pods_view = pods_view
 
     def decide(self, attributes: Attributes) -> Decision | None:
         """Decide about a request, see :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`."""
-        resource = self._resources.get((attributes.group, attributes.resource))
-        if resource is None or EXPOSED not in attributes.user.groups:
+        if EXPOSED not in attributes.user.groups:
             return None
-        if attributes.verb not in _OF_ALL:
-            return None
-        return Decision(True, visibility=FixedVisibility(is_exposed, partial(_not_found, resource)))
+        key = (attributes.group, attributes.resource)
+        resource = self._machines.get(key)
+        if resource is not None:
+            if _is_read(attributes):
+                return _exposed_only(resource)
+            return Decision(False, _explanation(resource))
+        pods = PODS.resource
+        if self._pods_view and key == (pods.group, pods.plural) and not attributes.subresource:
+            return _exposed_only(pods)
+        return None
 
     async def admit(self, change: Change) -> None:
-        """Roles and :class:`ExposedAuthorizer` decide about writes."""
+        """Members write no machines, see :meth:`decide`."""
 
 
-def _not_found(resource: Resource, obj: Object) -> NotFound:
-    return NotFound(resource.plural, obj["metadata"]["name"], resource.group)
+def _is_read(attributes: Attributes) -> bool:
+    if attributes.verb in _OF_ALL and not attributes.subresource:
+        return True
+    return bool(attributes.name) and attributes.verb == _OF_ONE.get(attributes.subresource)
+
+
+def _explanation(resource: Resource) -> str:
+    return (
+        f"members of {EXPOSED} may only look at {resource.plural} with the label "
+        f"{EXPOSED_LABEL}={VALUE}, open their consoles and read their logs"
+    )
+
+
+def _exposed_only(resource: Resource) -> Decision:
+    def refusal(obj: Object) -> NotFound:
+        return NotFound(resource.plural, obj["metadata"]["name"], resource.group)
+
+    return Decision(True, visibility=FixedVisibility(is_exposed, refusal))
 
 
 @implementer(IRulesAuthorizer)
 class ExposedAuthorizer(StoreFollower):
     """
-    Decides about machines for members of the group; about all else, and for all others, another does.
+    Allows members of the group to read exposed machines; another authorizer decides about the rest.
 
-    :param authorizer: that other one.
-    :param storage: has the machines; started before this service is.
+    :param authorizer: the other one.
+    :param storage: of the machines; started before this service.
     :ivar changed: called when a machine is exposed no longer.
     """
 
@@ -110,37 +136,35 @@ class ExposedAuthorizer(StoreFollower):
         return Deferred.fromCoroutine(self._decide(attributes, resource))
 
     async def _decide(self, asked: Attributes, resource: Resource) -> Decision:
-        told = f"members of {EXPOSED} may only look at {resource.plural} with the label "
-        told += f"{EXPOSED_LABEL}={VALUE}, open their consoles and read their logs"
-        if asked.verb in _OF_ALL and not asked.subresource:
-            return Decision(True, told)  # lists and watches show them no others
-        if asked.verb != _OF_ONE.get(asked.subresource) or not asked.name:
-            return Decision(False, told)
+        reason = _explanation(resource)
+        if not _is_read(asked):
+            return Decision(False, reason)
+        if asked.verb in _OF_ALL:
+            return Decision(True, reason)  # the restriction leaves out the others
         exposed = await self._is_exposed(asked, resource)
-        # As one that is not there: whoever asks learns nothing of it, and need not think that a
-        # right is missing.
-        return Decision(exposed, told, hidden=not exposed)
+        # 404 and not 403: a member cannot tell which other machines there are.
+        return Decision(exposed, reason, hidden=not exposed)
 
     async def _is_exposed(self, asked: Attributes, resource: Resource) -> bool:
         try:
-            found = await self._storage.get(resource, asked.namespace, asked.name)
+            machine = await self._storage.get(resource, asked.namespace, asked.name)
         except NotFound:
             return False
-        return is_exposed(found)
+        return is_exposed(machine)
 
     def rules_for(self, user: User, namespace: str) -> Deferred[tuple[Rule, ...]]:
         """
         As :meth:`IRulesAuthorizer.rules_for`.
 
-        What a member may cannot be said as a rule: none that says something about machines is told.
+        No rule can express what a member may do, so rules about machines are left out.
         """
-        found: Deferred[tuple[Rule, ...]] = self._authorizer.rules_for(user, namespace)
+        rules: Deferred[tuple[Rule, ...]] = self._authorizer.rules_for(user, namespace)
         if EXPOSED not in user.groups:
-            return found
-        return found.addCallback(lambda rules: tuple(filter(self._is_of_others, rules)))
+            return rules
+        return rules.addCallback(lambda rules: tuple(filter(self._is_of_others, rules)))
 
     def _is_of_others(self, rule: Rule) -> bool:
         groups = {group for group, _ in self._machines} | {"*"}
         plurals = {plural for _, plural in self._machines} | {"*"}
-        told = {each.partition("/")[0] for each in rule.resources}
-        return groups.isdisjoint(rule.api_groups) or plurals.isdisjoint(told)
+        resources = {each.partition("/")[0] for each in rule.resources}
+        return groups.isdisjoint(rule.api_groups) or plurals.isdisjoint(resources)

@@ -1,8 +1,8 @@
 """
 NodeRestriction: limits each node server to its own Node.
 
-A node server may read and write its own Node (but not its taints, nor its labels of
-``kubernetes.io``, which others decide on), its Lease in ``kube-node-lease``, Events about its Node,
+A node server may read and write its own Node (but not its taints, its ownerReferences, nor its
+labels of ``kubernetes.io``, which others decide on), its Lease in ``kube-node-lease``, Events about its Node,
 and its own certificate signing requests.
 
 A user is a node server if its name is ``system:node:NAME`` and it is in the group ``system:nodes``.
@@ -23,7 +23,12 @@ from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE
 from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change
-from twisted_exec.apiserver.restriction.agents import asks_for, check_limit, is_requested_by
+from twisted_exec.apiserver.restriction.agents import (
+    asks_for,
+    check_limit,
+    forbidden_action,
+    is_requested_by,
+)
 from twisted_exec.apiserver.restriction.visibility import FixedVisibility
 from twisted_exec.apiserver.signing.csr import NODE_CLIENT, NODE_SERVING
 from twisted_exec.apiserver.signing.nodes import NODE_PREFIX, node_of
@@ -49,9 +54,6 @@ _OWN_LABELS = frozenset(
 _OWN_LABEL_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _RESTRICTED = "node-restriction.kubernetes.io"
 _KUBERNETES = ("kubernetes.io", "k8s.io")
-_READ = ("get", "list", "watch", "deletecollection")
-"""Verbs that need no look at both states of an object; admission decides about the others."""
-_STREAMS = ("exec", "attach", "portforward", "log")
 
 
 class NodeRestriction:
@@ -83,26 +85,26 @@ class NodeRestriction:
 
     def decide(self, attributes: Attributes) -> Decision | None:
         """Decide about a request, see :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`."""
-        if attributes.subresource not in _STREAMS and attributes.verb not in _READ:
-            return None
         try:
             node = self.node_of(attributes.user)
         except Forbidden as problem:
             return Decision(False, problem.message)
         if node is None:
             return None
-        if attributes.subresource in _STREAMS:
-            return Decision(False, _reason(node, f"open the console of {attributes.name}"))
+        if action := forbidden_action(attributes):
+            return Decision(False, _reason(node, action))
+        if self._pods_view and (attributes.group, attributes.resource) == ("", "pods"):
+            return Decision(False, _reason(node, "see pods"))
         if attributes.verb == "get":
             return self._decide_get(node, attributes)
-        return self._decide_list(node, attributes)
+        if attributes.verb in ("list", "watch"):
+            return self._decide_list(node, attributes)
+        return None  # admission decides when both states of the object are known
 
     def _decide_get(self, node: str, attributes: Attributes) -> Decision | None:
         user, name = attributes.user, attributes.name
         refused = Decision(False, _reason(node, f'see {attributes.resource} "{name}"'))
         match (attributes.group, attributes.resource):
-            case ("", "pods") if self._pods_view:
-                return _only(node, "pods", lambda pod: False)
             case ("", "nodes"):
                 return None if name == node else refused
             case ("coordination.k8s.io", "leases"):
@@ -115,11 +117,7 @@ class NodeRestriction:
         selects_own = attributes.field_selector.required("metadata.name") == node
         match (attributes.group, attributes.resource):
             case ("certificates.k8s.io", "certificatesigningrequests"):
-                if attributes.verb == "deletecollection":
-                    return None  # admission refuses each
                 return _only_own_requests(node, attributes.user)
-            case ("", "pods") if self._pods_view:
-                pass
             case ("", "nodes") | ("coordination.k8s.io", "leases") if not selects_own:
                 pass
             case _:
@@ -177,6 +175,12 @@ def _node_problem(change: Change) -> str:
         return "have a configSource"
     if change.operation == UPDATE and before.get("taints", []) != after.get("taints", []):
         return "change its taints"
+    # A garbage collector would delete the Node, which then comes back without taints (CVE-2025-5187).
+    owners, previous_owners = (
+        each.get("metadata", {}).get("ownerReferences") or [] for each in (new, old)
+    )
+    if change.operation == UPDATE and owners != previous_owners:
+        return "change its ownerReferences"
     labels, previous = (each.get("metadata", {}).get("labels") or {} for each in (new, old))
     changed = {key for key, _ in labels.items() ^ previous.items()}
     if forbidden := sorted(key for key in changed if not _is_own_label(key)):

@@ -28,7 +28,12 @@ from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change
-from twisted_exec.apiserver.restriction.agents import asks_for, check_limit, is_requested_by
+from twisted_exec.apiserver.restriction.agents import (
+    asks_for,
+    check_limit,
+    forbidden_action,
+    is_requested_by,
+)
 from twisted_exec.apiserver.restriction.pool_graph import PoolGraph
 from twisted_exec.apiserver.restriction.visibility import FixedVisibility
 from twisted_exec.apiserver.signing.csr import CLIENT, SERVING
@@ -42,8 +47,7 @@ _CLAIM_FIELDS = {"volumes": ("claimRef",), "networkinterfaces": ("machineRef", "
 _WRITABLE_METADATA = ("finalizers", "annotations", "managedFields", "resourceVersion", "generation")
 """What a poollet may change of a Machine besides its status."""
 
-_STREAMS = ("exec", "attach", "portforward", "log")
-_OF_MANY = ("list", "watch", "deletecollection")
+_OF_MANY = ("list", "watch")
 _REQUESTS = kinds.CERTIFICATESIGNINGREQUESTS.resource
 
 
@@ -85,27 +89,21 @@ class PoolRestriction:
 
     def decide(self, attributes: Attributes) -> Decision | None:
         """Decide about a request, see :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`."""
-        is_stream = attributes.subresource in _STREAMS
-        if attributes.verb == "create" and not is_stream:
-            return None  # there is no object yet; admission sees what is to be created
         try:
             pool = self.pool_of(attributes.user)
         except Forbidden as problem:
             return Decision(False, problem.message)
         if pool is None:
             return None
-        if is_stream:
-            console = f"open the console of {self._dialect.noun} {attributes.name}"
-            return self._refused(pool, console)
+        if action := forbidden_action(attributes, self._dialect.noun):
+            return self._refused(pool, action)
+        if attributes.verb == "create":
+            return None  # there is no object yet; admission sees what is to be created
         resource = (attributes.group, attributes.resource)
         if resource == ("", "pods") and self._pods_view:
-            if attributes.verb == "get":
-                return _only(lambda pod: False, lambda pod: self._refuse(pool, "see pods"))
             return self._refused(pool, "see pods")
         if resource == (self._dialect.group, self._dialect.workload.plural):
             return self._decide_workload(pool, attributes)
-        if attributes.verb == "deletecollection":
-            return None  # admission refuses each
         if resource == (_REQUESTS.group, _REQUESTS.plural):
             is_own = partial(is_requested_by, user=attributes.user)
             return _only(is_own, partial(self._invisible, pool, _REQUESTS))

@@ -23,13 +23,16 @@ from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import PODS, Kind
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import NotFound
 from twisted_exec.apiserver.interfaces import Change, IAdmission
+from twisted_exec.apiserver.restriction.agents import CONSOLES
 from twisted_exec.apiserver.restriction.exposed import ExposedRestriction
 from twisted_exec.apiserver.restriction.nodes import NodeRestriction
 from twisted_exec.apiserver.restriction.pool_graph import PoolGraph
 from twisted_exec.apiserver.restriction.pools import PoolRestriction
 from twisted_exec.apiserver.restriction.visibility import intersection
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer
+from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, IVisibility
 from twisted_exec.storage.interfaces import IStorage
 
 
@@ -68,7 +71,9 @@ class Restrictions:
     ) -> None:
         listed = [kind for kind in kinds if kind.listed]
         # Reviews are not restricted: poollets review their own clients.
-        self._restricted = {(each.resource.group, each.resource.plural) for each in listed}
+        self._resources = {
+            (each.resource.group, each.resource.plural): each.resource for each in listed
+        }
         # Pods of Nodes are another kind of the same name.
         pods_view = PODS in listed
         self.graphs = [PoolGraph(dialect, storage, clock) for dialect in dialects]
@@ -88,7 +93,7 @@ class Restrictions:
         A decision that allows a request is no permission: roles must allow it as well.
         """
         combined = Decision(True)
-        if (attributes.group, attributes.resource) not in self._restricted:
+        if not self._is_restricted(attributes):
             return combined
         for restriction in self._restrictions:
             decision = restriction.decide(attributes)
@@ -99,6 +104,13 @@ class Restrictions:
             visibility = intersection(combined.visibility, decision.visibility)
             combined = replace(combined, visibility=visibility)
         return combined
+
+    def _is_restricted(self, attributes: Attributes) -> bool:
+        return attributes.verb == "impersonate" or self.resource(attributes) is not None
+
+    def resource(self, attributes: Attributes) -> Resource | None:
+        """Return the resource that a request is for, if its objects can be read."""
+        return self._resources.get((attributes.group, attributes.resource))
 
     def admit(self, change: Change) -> Deferred[None]:
         """As :meth:`IAdmission.admit`."""
@@ -115,21 +127,46 @@ class RestrictedAuthorizer:
     Allows what another authorizer and the restrictions allow.
 
     :param authorizer: the other one, which is asked first: its refusal names the missing right.
+    :param storage: of the objects whose streams are opened.
     """
 
-    def __init__(self, authorizer: IAuthorizer, restrictions: Restrictions) -> None:
+    def __init__(
+        self, authorizer: IAuthorizer, restrictions: Restrictions, storage: IStorage
+    ) -> None:
         self._authorizer, self._restrictions = authorizer, restrictions
+        self._storage = storage
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
         """As :meth:`IAuthorizer.authorize`."""
-        decided: Deferred[Decision] = self._authorizer.authorize(attributes)
-        return decided.addCallback(self._restrict, attributes)
+        return Deferred.fromCoroutine(self._authorize(attributes))
 
-    def _restrict(self, decision: Decision, attributes: Attributes) -> Decision:
+    async def _authorize(self, attributes: Attributes) -> Decision:
+        decision: Decision = await self._authorizer.authorize(attributes)
         if not decision.allowed:
             return decision
         restricted = self._restrictions.decide(attributes)
         if not restricted.allowed:
             return restricted
         visibility = intersection(decision.visibility, restricted.visibility)
+        if visibility is not None and attributes.subresource in CONSOLES:
+            return await self._decide_stream(attributes, visibility, decision)
         return replace(decision, visibility=visibility)
+
+    async def _decide_stream(
+        self, attributes: Attributes, visibility: IVisibility, decision: Decision
+    ) -> Decision:
+        """
+        Decide about a stream by its object now.
+
+        The answer of a stream contains no object that a visibility could apply to, and neither
+        does a review of its session, nor a SubjectAccessReview by a poollet.
+        """
+        resource = self._restrictions.resource(attributes)
+        hidden = Decision(False, hidden=True)
+        if resource is None:
+            return hidden
+        try:
+            obj = await self._storage.get(resource, attributes.namespace, attributes.name)
+        except NotFound:
+            return hidden
+        return replace(decision, visibility=None) if visibility.sees(obj) else hidden

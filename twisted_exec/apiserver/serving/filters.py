@@ -182,12 +182,17 @@ class Gate:
         :raises Forbidden: it is not allowed.
         :raises NotFound: it is not allowed, and the user may not know that the object exists.
         """
-        decision = await self._authorizer.authorize(attributes)
+        decision = await self.decide(attributes)
         if decision.allowed:
             return decision
         if decision.hidden:
             raise hidden(attributes, decision.reason)
         raise forbidden(attributes, decision.reason)
+
+    async def decide(self, attributes: Attributes) -> Decision:
+        """Return the decision on a request, for a review of what somebody else may do."""
+        decision: Decision = await self._authorizer.authorize(attributes)
+        return decision
 
     async def authorize_target(self, user: User, verb: str, target: Target) -> Attributes:
         """
@@ -223,7 +228,8 @@ def attributes_of(
 def hidden(asked: Attributes, reason: str) -> NotFound:
     """What there is not and what may not be seen, told alike."""
     qualified = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
-    told = f'{qualified} "{asked.name}" not found: {reason}'
+    because = f": {reason}" if reason else ""
+    told = f'{qualified} "{asked.name}" not found{because}'
     return NotFound(asked.resource, asked.name, asked.group, told)
 
 

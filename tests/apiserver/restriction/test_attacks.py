@@ -1,0 +1,344 @@
+"""
+Attempts of a compromised poollet or node server to get beyond what is its own.
+
+Each has ``cluster-admin`` besides its own role, so that the restrictions alone refuse.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.apiserver.support import (
+    ALL_MACHINES,
+    EVENTS,
+    MACHINES,
+    MERGE,
+    NAMESPACES,
+    PODS,
+    POOL_GROUP,
+    POOLS,
+    RBAC,
+    APITestCase,
+    event,
+)
+from twisted_exec.api.kinds import MACHINES as MACHINE
+from twisted_exec.api.kinds import Object
+
+SECRETS = "/api/v1/namespaces/default/secrets"
+ALL_SECRETS = "/api/v1/secrets"
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+NODES = "/api/v1/nodes"
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+OWN = "fieldSelector=spec.machinePoolRef.name%3Dpool-a"
+APPLY = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
+RESTRICTED = ("pool-a", "node-a")
+
+
+class AttackCase(APITestCase):
+    """The poollet of pool-a, and what belongs to the tenants of pool-b."""
+
+    user = "pool-a"
+
+    def setUp(self) -> None:
+        super().setUp()
+        for name in ("pool-a", "pool-b"):
+            self.make_pool(name)
+        for name in ("mine", "theirs"):
+            self.answer("POST", SECRETS, {"metadata": {"name": f"of-{name}"}}, code=201)
+        self.mine = self.make_machine("mine", "pool-a", ignitionRef={"name": "of-mine"})
+        self.theirs = self.make_machine("theirs", "pool-b", ignitionRef={"name": "of-theirs"})
+        body = {
+            "metadata": {"name": "everybody"},
+            "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "Group", "name": "system:authenticated"}],
+        }
+        self.answer("POST", f"{RBAC}/clusterrolebindings", body, code=201)
+
+    def send(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        return self.ask(method, path, body, user=self.user, **more)
+
+    def check_refused(self, method: str, path: str, body: Any = None, **more: Any) -> str:
+        """The restriction refuses, and the message names nothing of others."""
+        message = self.refused(403, method, path, body, user=self.user, **more)
+        self.assertRegex(message, "the poollet of .* may not ")
+        return message
+
+
+class ReadTests(AttackCase):
+    """Reading what is of others."""
+
+    def test_selectors(self) -> None:
+        """No other way to write a field selector shows Machines of another pool."""
+        field = "spec.machinePoolRef.name"
+        for selector in (
+            f"{field}!=pool-a",
+            f"{field}=pool-b",
+            f"{field}!=pool-b",
+            f"{field}=",
+            "metadata.name=theirs",
+            "metadata.name=mine",
+        ):
+            quoted = selector.replace("=", "%3D").replace("!", "%21").replace("\\", "%5C")
+            for watch in ("", "&watch=true", "&watch"):
+                self.check_refused("GET", f"{ALL_MACHINES}?fieldSelector={quoted}{watch}")
+                self.check_refused("GET", f"{MACHINES}?fieldSelector={quoted}{watch}")
+
+    def test_contradicting_selectors(self) -> None:
+        """A second term, or a second parameter, selects fewer Machines and never more."""
+        other = "spec.machinePoolRef.name%3Dpool-b"
+        for query in (f"{OWN},{other}", f"{OWN}&fieldSelector={other}"):
+            found = self.send("GET", f"{ALL_MACHINES}?{query}").json()["items"]
+            self.assertNotIn("theirs", [each["metadata"]["name"] for each in found])
+
+    def test_watch_of_a_machine_that_leaves(self) -> None:
+        """When a Machine goes to another pool the poollet gets its last own state, not the new one."""
+        watch = self.watch(f"{ALL_MACHINES}?watch=1&{OWN}", user=self.user)
+        watch.events()
+        stored = self.stored(MACHINE, "mine")
+        moved = {**stored["spec"], "machinePoolRef": {"name": "pool-b"}, "power": "Off"}
+        self.successResultOf(self.storage.update(MACHINE.resource, {**stored, "spec": moved}))
+        (gone,) = watch.events()
+        self.assertEqual(gone["type"], "DELETED")
+        self.assertEqual(gone["object"]["spec"]["machinePoolRef"], {"name": "pool-a"})
+        self.assertEqual(gone["object"]["spec"].get("power"), stored["spec"].get("power"))
+
+    def test_old_versions(self) -> None:
+        """No resourceVersion shows a Secret that the poollet may not see."""
+        version = self.answer("GET", ALL_SECRETS)["metadata"]["resourceVersion"]
+        for query in (
+            "resourceVersion=0",
+            f"resourceVersion={version}",
+            f"resourceVersion={version}&resourceVersionMatch=Exact",
+            f"resourceVersion={version}&resourceVersionMatch=NotOlderThan",
+            "limit=1",
+        ):
+            listing = self.send("GET", f"{ALL_SECRETS}?{query}").json()
+            names = [each["metadata"]["name"] for each in listing["items"]]
+            self.assertEqual(names, ["of-mine"], query)
+            self.assertFalse(listing["metadata"].get("remainingItemCount"))
+        for query in ("", "resourceVersion=0", f"resourceVersion={version}", "resourceVersion=1"):
+            watch = self.watch(f"{ALL_SECRETS}?watch=1&{query}", user=self.user)
+            self.assertNotIn("of-theirs", json.dumps(watch.events()))
+        initial = (
+            "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+        )
+        watch = self.watch(f"{ALL_SECRETS}?watch=1&{initial}", user=self.user)
+        self.assertNotIn("of-theirs", json.dumps(watch.events()))
+        for query in ("resourceVersion=0", f"resourceVersion={version}"):
+            self.check_refused("GET", f"{SECRETS}/of-theirs?{query}")
+            self.check_refused("GET", f"{MACHINES}/theirs?{query}")
+
+    def test_borrowed_continue(self) -> None:
+        """The continue token of an administrator continues the poollet's own list."""
+        page = self.answer("GET", f"{ALL_SECRETS}?limit=1")
+        token = page["metadata"]["continue"]
+        found = self.send("GET", f"{ALL_SECRETS}?limit=5&continue={token}").json()["items"]
+        self.assertNotIn("of-theirs", [each["metadata"]["name"] for each in found])
+        self.check_refused("GET", f"{ALL_MACHINES}?limit=5&continue={token}")
+
+    def test_as_pods(self) -> None:
+        """Neither HEAD, nor a path that is spelt otherwise, shows more."""
+        for path in (f"{SECRETS}/of-theirs", f"{SECRETS}/of%2Dtheirs", f"{MACHINES}/theirs"):
+            self.assertEqual(self.send("HEAD", path).code, 403)
+        for path in (f"{SECRETS}/of-mine/../of-theirs", f"{SECRETS}/of-mine%2F..%2Fof-theirs"):
+            self.assertIn(self.send("GET", path).code, (400, 403, 404))
+
+    def test_tables(self) -> None:
+        """Another form of the answer has the same rows."""
+        accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+        table = self.send("GET", ALL_SECRETS, headers=[("Accept", accept)]).json()
+        self.assertEqual([row["cells"][0] for row in table["rows"]], ["of-mine"])
+
+    def test_existence(self) -> None:
+        """A write tells no more of a Secret than a read: it may exist or not."""
+        for name in ("of-theirs", "nowhere"):
+            for method, body, kind in (
+                ("PUT", {"metadata": {"name": name}}, "application/json"),
+                ("PATCH", {"metadata": {"labels": {"a": "b"}}}, MERGE),
+                ("PATCH", [{"op": "test", "path": "/kind", "value": "x"}], JSON_PATCH),
+                ("DELETE", None, "application/json"),
+            ):
+                path = f"{SECRETS}/{name}"
+                message = self.check_refused(method, path, body, content_type=kind)
+                self.assertIn("no machine of it needs that", message)
+            body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
+            query = "?fieldManager=x&force=true"
+            self.check_refused("PATCH", f"{SECRETS}/{name}{query}", body, content_type=APPLY)
+            self.check_refused("POST", SECRETS, {"metadata": {"name": name}})
+
+
+class WriteTests(AttackCase):
+    """Taking over what is of others."""
+
+    def test_pool_of_a_machine(self) -> None:
+        """No form of a write binds another pool's Machine to the own pool, or gives one away."""
+        reference = {"machinePoolRef": {"name": "pool-a"}}
+        apply: Object = {
+            "apiVersion": MACHINE.resource.api_version,
+            "kind": "Machine",
+            "metadata": {"name": "theirs"},
+            "spec": reference,
+        }
+        whole = {**self.theirs, "spec": {**self.theirs["spec"], **reference}}
+        replace = [{"op": "replace", "path": "/spec/machinePoolRef/name", "value": "pool-a"}]
+        for rest in ("", "/status"):
+            path = f"{MACHINES}/theirs{rest}"
+            self.check_refused("PATCH", path, {"spec": reference}, content_type=MERGE)
+            self.check_refused("PATCH", path, replace, content_type=JSON_PATCH)
+            self.check_refused(
+                "PATCH", f"{path}?force=true&fieldManager=x", apply, content_type=APPLY
+            )
+            self.check_refused("PUT", path, whole)
+        away = {"spec": {"machinePoolRef": {"name": "pool-b"}}}
+        response = self.send("PATCH", f"{MACHINES}/mine", away, content_type=MERGE)
+        self.assertIn(response.code, (403, 422))
+
+    def test_status_only(self) -> None:
+        """The status of the own Machine carries nothing else along."""
+        labels = {"console.twisted-exec.dev/exposed": "true"}
+        reference = {"apiVersion": "v1", "kind": "Secret", "name": "x", "uid": "u"}
+        body = {
+            "metadata": {"labels": labels, "ownerReferences": [reference]},
+            "spec": {"ignitionRef": {"name": "of-theirs"}},
+            "status": {"state": "Running"},
+        }
+        path = f"{MACHINES}/mine/status"
+        self.answer("PATCH", path, body, user=self.user, content_type=MERGE)
+        stored = self.stored(MACHINE, "mine")
+        self.assertNotIn("labels", stored["metadata"])
+        self.assertNotIn("ownerReferences", stored["metadata"])
+        self.assertEqual(stored["spec"]["ignitionRef"], {"name": "of-mine"})
+
+    def test_deletecollection(self) -> None:
+        """It deletes no collections; the refusal neither deletes anything nor names an object."""
+        for user in RESTRICTED:
+            for path in (
+                SECRETS,
+                f"{SECRETS}?labelSelector=a%3Db",
+                f"{SECRETS}?fieldSelector=metadata.name%3Dof-theirs",
+                f"{MACHINES}?{OWN}",
+                MACHINES,
+                POOLS,
+                EVENTS,
+                REQUESTS,
+                f"{NODES}?fieldSelector=metadata.name%3Dnode-a",
+            ):
+                message = self.refused(403, "DELETE", path, user=user)
+                self.assertIn("may not delete collections", message)
+                self.assertNotIn("of-", message)
+        found = self.answer("GET", POOLS)["items"]
+        self.assertEqual(len(found), 2)
+
+    def test_events(self) -> None:
+        """No Event is made to be about an object of others, by either API."""
+        own = {"metadata": self.mine["metadata"], **MACHINE.resource.__dict__}
+        about = {
+            "apiVersion": MACHINE.resource.api_version,
+            "kind": "Machine",
+            "namespace": "default",
+            "name": "mine",
+            "uid": own["metadata"]["uid"],
+        }
+        body = event("e", involvedObject=about)
+        self.answer("POST", EVENTS, body, user=self.user, code=201)
+        other = {**about, "name": "theirs", "uid": self.theirs["metadata"]["uid"]}
+        new = EVENTS.replace("/api/v1/", "/apis/events.k8s.io/v1/")
+        self.check_refused("PATCH", f"{EVENTS}/e", {"involvedObject": other}, content_type=MERGE)
+        complete = {
+            "regarding": other,
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "reportingController": "x",
+            "reportingInstance": "x",
+            "action": "x",
+        }
+        self.check_refused("PATCH", f"{new}/e", complete, content_type=MERGE)
+        # The name of the one with the UID of the other.
+        self.check_refused("POST", EVENTS, event("f", involvedObject={**about, "name": "theirs"}))
+
+
+class IdentityTests(AttackCase):
+    """Becoming somebody else, to whom no restriction applies."""
+
+    def test_impersonation(self) -> None:
+        """Poollets and node servers impersonate nobody, whatever roles allow."""
+        for user in RESTRICTED:
+            for headers in (
+                [("Impersonate-User", "admin")],
+                [("Impersonate-User", "admin"), ("Impersonate-Group", "system:masters")],
+                [("Impersonate-User", "system:serviceaccount:default:robot")],
+                [("Impersonate-User", "compute.ironcore.dev:system:machinepool:pool-b")],
+            ):
+                response = self.ask("GET", ALL_SECRETS, user=user, headers=headers)
+                self.assertEqual(response.code, 403, response.body)
+                self.assertIn("may not impersonate", response.json()["message"])
+
+    def test_tokens(self) -> None:
+        """They request no tokens of service accounts."""
+        self.answer("POST", ACCOUNTS, {"metadata": {"name": "robot"}}, code=201)
+        for user in RESTRICTED:
+            path = f"{ACCOUNTS}/robot/token"
+            message = self.refused(403, "POST", path, {"spec": {}}, user=user)
+            self.assertIn("may not create serviceaccounts/token", message)
+
+    def test_next_hop(self) -> None:
+        """A poollet that another one knocks at directly gets a no from its SubjectAccessReview."""
+        console: Object = {
+            "verb": "create",
+            "group": MACHINE.resource.group,
+            "resource": "machines",
+            "subresource": "exec",
+            "namespace": "default",
+            "name": "mine",
+        }
+        users = (
+            ("compute.ironcore.dev:system:machinepool:pool-b", POOL_GROUP),
+            ("system:node:node-a", "system:nodes"),
+        )
+        for user, group in users:
+            spec = {"user": user, "groups": [group, "system:authenticated"]}
+            for subresource in ("exec", "log"):
+                attributes = {**console, "subresource": subresource}
+                body = {"spec": {**spec, "resourceAttributes": attributes}}
+                path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+                status = self.answer("POST", path, body, user=self.user, code=201)["status"]
+                self.assertFalse(status["allowed"])
+                self.assertIn("may not open the console", status["reason"])
+
+    def test_rights(self) -> None:
+        """They write no roles, and approve no certificates."""
+        body = {
+            "metadata": {"name": "x"},
+            "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "User", "name": "x"}],
+        }
+        self.check_refused("POST", f"{RBAC}/clusterrolebindings", body)
+        self.check_refused("POST", NAMESPACES, {"metadata": {"name": "x"}})
+
+
+class StreamTests(AttackCase):
+    """Consoles."""
+
+    pods_view = True
+
+    def test_consoles(self) -> None:
+        """No console and no log, of any Machine, by either name."""
+        for user in RESTRICTED:
+            for name in ("mine", "theirs", "nowhere"):
+                for method, path in (
+                    ("POST", f"{MACHINES}/{name}/exec"),
+                    ("GET", f"{MACHINES}/{name}/exec"),
+                    ("GET", f"{MACHINES}/{name}/log"),
+                    ("POST", f"{PODS}/{name}/attach?stdin=true"),
+                    ("POST", f"{PODS}/{name}/exec?command=console&stdin=true"),
+                    ("GET", f"{PODS}/{name}/log"),
+                ):
+                    message = self.refused(403, method, path, user=user)
+                    self.assertIn("may not open the console", message)
+
+    def test_pods(self) -> None:
+        """The view of Machines as Pods does not tell which Machines there are."""
+        for user in RESTRICTED:
+            codes = {self.ask("GET", f"{PODS}/{name}", user=user).code for name in ("theirs", "x")}
+            self.assertEqual(codes, {403})
