@@ -40,7 +40,6 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.consoles.dialling import Dialler, Place
-from twisted_exec.poollet.consoles.endings import machine_ending, pool_ending
 from twisted_exec.poollet.consoles.exec_route import ExecLocator, Gate
 from twisted_exec.poollet.consoles.log_route import LogLocator
 from twisted_exec.poollet.consoles.routes import PoolletRoutes
@@ -55,7 +54,7 @@ from twisted_exec.poollet.pool.controller import Address, Pool, default_addresse
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
+from twisted_exec.streaming.sessions.endings import EndingRules, MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.text.relay import Relay
@@ -306,6 +305,8 @@ class Poollet(Service):
             credential_headers=self._gate.credential_headers,
         )
         self.guard = SessionGuard(self.sessions, self._gate, reactor)
+        dialect = settings.dialect
+        self._ending_rules = EndingRules(dialect.noun, dialect.pool_noun)
         self.health = Health(reactor)
         routes = PoolletRoutes(self._gate, self._proxy, relay, self.health, self.registry)
         self.site = Site(routes, reactor, max_body_bytes=MAX_BODY_BYTES)
@@ -443,7 +444,7 @@ class Poollet(Service):
         self.runtime_events.start()
 
     def _machine_changed(self, before: Object | None, after: Object | None) -> None:
-        ending = machine_ending(before, after, self.settings.dialect)
+        ending = self._ending_rules.machine_ending(before, after)
         if ending is not None and before is not None:
             self.guard.end(MachineKey(before["metadata"]["uid"]), ending)
         self.loop.changed(before, after)
@@ -462,7 +463,7 @@ class Poollet(Service):
         self.loop.look_at_all()
 
     def _pool_changed(self, before: Object | None, after: Object | None) -> None:
-        ending = pool_ending(before, after, self.settings.dialect)
+        ending = self._ending_rules.pool_ending(before, after)
         if ending is not None:
             self.guard.end(PoolKey(self.pool), ending)
         if after is None:

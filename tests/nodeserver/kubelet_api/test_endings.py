@@ -11,31 +11,15 @@ from tests.nodeserver.support import SimpleLeaf, memory_cluster, simple
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.kubelet_api.endings import Endings, pod_ending
+from twisted_exec.nodeserver.kubelet_api.endings import Endings
 from twisted_exec.observe.audit import Trail
-from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending, Subject
+from twisted_exec.streaming.interfaces import POOL_DELETED, Ending, Subject
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.registry import Sessions
 
 
 def pod(uid: str = "1", **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": "web", "uid": uid, **metadata}}
-
-
-class PodEndingTests(SynchronousTestCase):
-    """Which changes of a Pod are its end."""
-
-    def test_changes(self) -> None:
-        """It is gone, or another; not while it is only to be deleted."""
-        gone = Ending(MACHINE_DELETED, 'pod "web" was deleted')
-        for before, after, wanted in (
-            (None, pod(), None),
-            (pod(), pod(labels={"a": "b"}), None),
-            (pod(), pod(deletionTimestamp="2026-01-01T00:00:00Z"), None),
-            (pod(), pod("2"), gone),
-            (pod(), None, gone),
-        ):
-            self.assertEqual(pod_ending(before, after), wanted)
 
 
 class EndingsTests(SynchronousTestCase):

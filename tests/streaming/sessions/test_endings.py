@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.streaming.interfaces import (
@@ -12,11 +14,10 @@ from twisted_exec.streaming.interfaces import (
     Subject,
 )
 from twisted_exec.streaming.sessions.endings import (
+    POD_ENDINGS,
+    EndingRules,
     MachineKey,
     PoolKey,
-    machine_deleted,
-    machine_powered_off,
-    pool_deleted,
 )
 
 CONSOLE = Subject("s", uid="u", pool="p", resource="machines")
@@ -46,14 +47,61 @@ class KeyTests(SynchronousTestCase):
             self.assertFalse(key.covers(Subject("s"), Ending(MACHINE_DELETED)))
 
 
-class MessageTests(SynchronousTestCase):
-    """Reasons and messages for users."""
+def changed(power: str = "On", uid: str = "1", **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "vm", "uid": uid, **metadata}, "spec": {"power": power}}
 
-    def test_messages(self) -> None:
-        """They name the object with the users' word for it."""
-        for ending, reason, message in (
-            (machine_deleted("machine", "vm"), MACHINE_DELETED, 'machine "vm" was deleted'),
-            (machine_powered_off("server", "vm"), POWERED_OFF, 'server "vm" was powered off'),
-            (pool_deleted("machine pool", "a"), POOL_DELETED, 'machine pool "a" was deleted'),
+
+DYING = changed(deletionTimestamp="2026-01-01T00:00:00Z")
+MACHINES = EndingRules("machine", "machine pool")
+
+
+class EndingRulesTests(SynchronousTestCase):
+    """The changes that end sessions."""
+
+    def test_machine(self) -> None:
+        """Sessions end when the machine goes, is another one, or is off."""
+        deleted = Ending(MACHINE_DELETED, 'machine "vm" was deleted')
+        off = Ending(POWERED_OFF, 'machine "vm" was powered off')
+        for before, after, ending in (
+            (changed(), None, deleted),
+            (changed(), DYING, deleted),
+            (changed("Off"), DYING, deleted),
+            (changed(), changed(uid="2"), deleted),
+            (changed(), changed("Off"), off),
+            (None, changed(), None),
+            (None, changed("Off"), None),
+            (changed(), changed(labels={"a": "b"}), None),
+            (changed("Off"), changed(), None),
+            (changed(), {"metadata": {"name": "vm", "uid": "1"}}, None),
         ):
-            self.assertEqual(ending, Ending(reason, message))
+            self.assertEqual(MACHINES.machine_ending(before, after), ending, (before, after))
+
+    def test_pod(self) -> None:
+        """Those of a Pod that is being deleted go on until it is gone, or another one."""
+        deleted = Ending(MACHINE_DELETED, 'pod "vm" was deleted')
+        for before, after, ending in (
+            (changed(), None, deleted),
+            (changed(), changed(uid="2"), deleted),
+            (changed(), DYING, None),
+            (DYING, None, deleted),
+            (None, changed(), None),
+            (changed(), changed(labels={"a": "b"}), None),
+        ):
+            self.assertEqual(POD_ENDINGS.machine_ending(before, after), ending, (before, after))
+
+    def test_pool(self) -> None:
+        """Those of all machines of a pool end when it goes."""
+        deleted = Ending(POOL_DELETED, 'machine pool "vm" was deleted')
+        for before, after, ending in (
+            (changed(), None, deleted),
+            (changed(), DYING, deleted),
+            (None, changed(), None),
+            (changed(), changed(), None),
+        ):
+            self.assertEqual(MACHINES.pool_ending(before, after), ending, (before, after))
+
+    def test_node(self) -> None:
+        """Those on a Node that is being deleted go on until it is gone."""
+        self.assertIsNone(POD_ENDINGS.pool_ending(changed(), DYING))
+        deleted = Ending(POOL_DELETED, 'node "vm" was deleted')
+        self.assertEqual(POD_ENDINGS.pool_ending(changed(), None), deleted)

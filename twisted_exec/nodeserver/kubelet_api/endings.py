@@ -9,30 +9,12 @@ from collections.abc import Callable
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods
 from twisted_exec.streaming.interfaces import POOL_DELETED, Ending
-from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey, machine_deleted
+from twisted_exec.streaming.sessions.endings import POD_ENDINGS, MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import SessionGuard
 
 
-def pod_ending(before: Object | None, after: Object | None) -> Ending | None:
-    """
-    Return why a change of a Pod ends its sessions, or ``None``.
-
-    A Pod that is being deleted still runs, and its sessions go on until it is gone.
-
-    :param after: ``None`` when it is gone, or on no Node of ours any more.
-    """
-    if before is None:
-        return None
-    if after is not None and after["metadata"]["uid"] == before["metadata"]["uid"]:
-        return None
-    return machine_deleted("pod", before["metadata"]["name"])
-
-
 class Endings:
-    """
-    Ends the sessions whose Pod in the root is gone, and those whose Node stands for no leaf any
-    more, or for another one.
-    """
+    """Ends the sessions of Pods that are gone in the root, and of Nodes that stand for another leaf."""
 
     def __init__(self, guard: SessionGuard, root_pods: IRootPods, leaves: ILeaves) -> None:
         self._guard, self._root_pods, self._leaves = guard, root_pods, leaves
@@ -40,29 +22,29 @@ class Endings:
         self._ends: list[Callable[[], None]] = []
 
     def start(self) -> None:
-        """Follow both, until :meth:`stop`."""
-        self._leaf_of = self._known()
+        """Follow Pods and leaves, until :meth:`stop`."""
+        self._leaf_of = self._current()
         self._ends = [
             self._root_pods.follow(self._pod_changed),
             self._leaves.follow(self._leaves_changed),
         ]
 
     def stop(self) -> None:
-        """Follow them no more."""
+        """Stop following them."""
         ends, self._ends = self._ends, []
         for end in ends:
             end()
 
-    def _known(self) -> dict[str, ILeaf]:
+    def _current(self) -> dict[str, ILeaf]:
         return {name: self._leaves.get(node.leaf) for name, node in self._leaves.nodes().items()}
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
-        ending = pod_ending(before, after)
+        ending = POD_ENDINGS.machine_ending(before, after)
         if ending is not None and before is not None:
             self._guard.end(MachineKey(before["metadata"]["uid"]), ending)
 
     def _leaves_changed(self) -> None:
-        before, self._leaf_of = self._leaf_of, self._known()
+        before, self._leaf_of = self._leaf_of, self._current()
         for node, leaf in before.items():
             if self._leaf_of.get(node) is not leaf:
                 why = f": {leaf.gone}" if leaf.gone else ""

@@ -1,10 +1,12 @@
 """
-Endings that come from objects: which sessions they concern, and what users read.
+Endings that come from objects: when a change ends sessions, which ones, and what users read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -53,20 +55,55 @@ class PoolKey:
         return bool(self.name) and subject.pool == self.name and same_resource
 
 
-def machine_deleted(noun: str, name: str) -> Ending:
+@dataclass(frozen=True)
+class EndingRules:
     """
-    The ending of sessions whose machine or Pod is gone.
+    Decisions about changes of one kind of machine, and of the pools that run them.
 
-    :param noun: the users' word for such an object.
+    A change is the object before and after it; ``None`` when it does not exist, or is none of ours.
+
+    :param noun: the users' word for a machine.
+    :param pool_noun: the users' word for a pool.
+    :param ends_gracefully: a machine that is being deleted runs until it is gone, as a Pod does, and
+        so do its sessions.
     """
-    return Ending(MACHINE_DELETED, f'{noun} "{name}" was deleted')
+
+    noun: str
+    pool_noun: str
+    ends_gracefully: bool = False
+
+    def machine_ending(
+        self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+    ) -> Ending | None:
+        """
+        Return why a change of a machine ends its sessions, or ``None``.
+
+        For ``Off`` only the state after the change counts: a machine that has been off for long has no
+        sessions to end, but a watch that was interrupted may miss when it was switched off.
+        """
+        if before is None:
+            return None
+        name = before["metadata"]["name"]
+        if after is None or self._is_going(before, after):
+            return Ending(MACHINE_DELETED, f'{self.noun} "{name}" was deleted')
+        if not self.ends_gracefully and (after.get("spec") or {}).get("power") == "Off":
+            return Ending(POWERED_OFF, f'{self.noun} "{name}" was powered off')
+        return None
+
+    def pool_ending(
+        self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+    ) -> Ending | None:
+        """Return why a change of a pool ends the sessions of all its machines, or ``None``."""
+        if before is None or (after is not None and not self._is_going(before, after)):
+            return None
+        return Ending(POOL_DELETED, f'{self.pool_noun} "{before["metadata"]["name"]}" was deleted')
+
+    def _is_going(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+        # A watch that was interrupted may miss that an object was deleted and created again.
+        if after["metadata"].get("uid") != before["metadata"].get("uid"):
+            return True
+        return not self.ends_gracefully and bool(after["metadata"].get("deletionTimestamp"))
 
 
-def machine_powered_off(noun: str, name: str) -> Ending:
-    """The ending of sessions whose machine has lost power."""
-    return Ending(POWERED_OFF, f'{noun} "{name}" was powered off')
-
-
-def pool_deleted(noun: str, name: str) -> Ending:
-    """The ending of sessions whose pool or Node is gone."""
-    return Ending(POOL_DELETED, f'{noun} "{name}" was deleted')
+POD_ENDINGS = EndingRules("pod", "node", ends_gracefully=True)
+"""Of Pods, and of the Nodes that run them."""
