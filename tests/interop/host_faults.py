@@ -104,7 +104,9 @@ class HostFaultTests(TestCase):
         serving = cluster.pki.pair("apiserver")
         await deferToThread(cluster.start_kube, serving, front, ca, "front-proxy-2")
         await self.until("the second is believed", lambda: self.state(second))
-        self.assertIn("says anew whom to believe", cluster.programs.log(cluster.own_program))
+        self.assertIn(
+            "changed the trusted CAs and proxies", cluster.programs.log(cluster.own_program)
+        )
         other = await watch(second, MACHINE)
         await self.is_alive(screen, "first")
         await other.until(b"first-42")  # who came second looks on

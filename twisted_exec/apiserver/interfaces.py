@@ -1,5 +1,5 @@
 """
-Doors of the API server.
+Interfaces of the API server.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ DELETE = "delete"
 @dataclass(frozen=True)
 class Change:
     """
-    A write that is about to be made.
+    A write before it is stored.
 
     :param operation: ``create``, ``update`` or ``delete``.
-    :param new: the object as it would be stored; ``None`` for a delete.
-    :param old: the object as it is; ``None`` for a create.
+    :param new: the object to be stored; ``None`` for a delete.
+    :param old: the stored object; ``None`` for a create.
     :param subresource: ``status``, or empty.
     :param dry_run: nothing will be stored.
-    :param options: what else its client has said about it, such as ``fieldManager``.
-    :param warnings: what the client is to be told besides; admissions add to it.
+    :param options: the client's options, such as ``fieldManager``.
+    :param warnings: warnings for the client; admission may add to them.
     """
 
     user: User
@@ -46,7 +46,7 @@ class Change:
 
     @property
     def obj(self) -> Object:
-        """The object that this is about, new if there is one."""
+        """The new object, or for a delete the old one."""
         obj = self.new if self.new is not None else self.old
         assert obj is not None
         return obj
@@ -55,11 +55,11 @@ class Change:
 @dataclass(frozen=True)
 class Opening:
     """
-    A stream that is about to be opened.
+    A stream before it is opened.
 
-    :param kind: of the object that it belongs to.
-    :param subresource: the stream's, such as ``exec``.
-    :param options: the query, as an object of the kind that ``kind.connects`` tells.
+    :param kind: kind of the object that it belongs to.
+    :param subresource: such as ``exec``.
+    :param options: the query, as an object of the kind in ``kind.connects``.
     """
 
     user: User
@@ -71,33 +71,33 @@ class Opening:
 
 
 class IAdmission(Interface):
-    """Decides on single writes what authorization, which sees no objects, cannot."""
+    """Decides about single writes, by their objects, which authorization does not see."""
 
     def admit(change: Change) -> Deferred[None]:
         """
-        :return: fires with ``None``, or fails with the
-            :class:`~twisted_exec.api.status.APIError` that refuses the change.
+        :return: fires with ``None``, or fails with an
+            :class:`~twisted_exec.api.status.APIError` to refuse the change.
         """
 
 
 class IMutatingAdmission(IAdmission):
-    """Changes what is to be written as well, before the rules have their say."""
+    """Admission that may also change the object, before validation."""
 
     def mutate(change: Change) -> Deferred[Object]:
         """
-        :param change: a create or an update; ``new`` fits the schema's types and has its
-            defaults, and may break any other rule.  It is not to be changed.
-        :return: fires with the object to go on with, or fails as :meth:`admit`.
+        :param change: a create or an update; ``new`` has the schema's types and defaults, but is not
+            validated.  Do not modify it.
+        :return: fires with the object to continue with, or fails as :meth:`admit`.
         """
 
 
 class IOpeningAdmission(Interface):
-    """Decides on streams, after authorization and before anybody is connected."""
+    """Decides about streams, after authorization and before any connection."""
 
     def admit_opening(opening: Opening) -> Deferred[None]:
         """
-        :return: fires with ``None``, or fails with the
-            :class:`~twisted_exec.api.status.APIError` that refuses the stream.
+        :return: fires with ``None``, or fails with an
+            :class:`~twisted_exec.api.status.APIError` to refuse the stream.
         """
 
 
@@ -105,9 +105,9 @@ class IAPIServer(IService):
     """A running API server."""
 
     address = Attribute(
-        "Where it listens (:class:`~twisted.internet.interfaces.IAddress`); ``None`` until it does."
+        "Listening address (:class:`~twisted.internet.interfaces.IAddress`); ``None`` before."
     )
     url = Attribute("``https://HOST:PORT``, for a kubeconfig; empty until it listens.")
 
     def when_ready() -> Deferred[None]:
-        """Fires when requests are answered; fails with what kept it from starting."""
+        """Fires when the server accepts requests; fails if it cannot start."""

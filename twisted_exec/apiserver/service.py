@@ -1,10 +1,9 @@
 """
-The API server as a service: its parts, joined.
+The API server as a service: assembled from its parts.
 
-Everything is given: the store, where audit goes, the settings.  Nothing is
-opened before :meth:`APIServer.startService`.  What can go wrong at the start
-goes wrong in :meth:`APIServer.when_ready`, never as an exception out of
-``startService``.
+Store, audit sink and settings are passed in.  Nothing is opened before
+:meth:`APIServer.startService`.  Errors at the start fail :meth:`APIServer.when_ready`; they are
+never raised by ``startService``.
 """
 
 from __future__ import annotations
@@ -55,40 +54,39 @@ from twisted_exec.tls.server import ServerTLS
 
 _STOPPING = "the API server is shutting down"
 _LAST_WORD_SECONDS = 3.0
-"""How long a session that was told to end may take for it."""
+"""Longest wait for a session to end after it was told to."""
 _LOOK_EVERY_SECONDS = 0.1
 _IDLE_SECONDS = 90.0
 _IDLE_BEHIND_SECONDS = 120.0
-"""Longer than kube-apiserver keeps idle connections (90 s): what it sends on one that we
-close at that moment is lost."""
+"""Longer than kube-apiserver keeps idle connections (90 s): a request that it sends on a connection
+which we close at that moment is lost."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """
-    What one API server needs; every path is of a PEM file unless it says otherwise.
+    Settings of an API server; every path is a PEM file unless it says otherwise.
 
-    :param listen: a Twisted endpoint string without TLS; port 0 is any free one.
-    :param client_ca: whose certificates are users; the host says so behind one.
-    :param identities: who is known besides.
-    :param poollet_certificate: shown to poollets; its CN may forward identities.
-    :param poollet_ca: signs the certificates of poollets.
-    :param address_types: of pools, in the order in which they are tried.
-    :param poollet_seconds: for each address to connect, and for a poollet to answer.
-    :param pools_named: whether a poollet's certificate must name its pool.
-    :param drain_seconds: how long sessions may go on when the server stops.
-    :param shutdown_delay_seconds: how long before that it serves on, while it says that it is not
-        ready.
-    :param pods_view: show each machine as a Pod as well.
-    :param dialects: whose machines there are, each once; Pods of the first keep their names.
-    :param allowed_origins: sites besides this server's own whose pages may ask.
-    :param signing: signs what poollets show; ``None``: nobody does here.
-    :param client_signing: signs what poollets are known by.
-    :param signing_seconds: how long such certificates are good at most.
-    :param scheduling: give machines that have no pool one.
-    :param kubelets: how kubelets are reached; then Pods are those of Nodes, and there is no view
-        of machines.  ``None``: none is.
-    :param aggregated: which host this server is behind; ``None``: it is alone.
+    :param listen: a Twisted endpoint string without TLS; port 0 picks a free port.
+    :param client_ca: CA of users; behind a host its ConfigMap replaces this.
+    :param identities: further credentials of users.
+    :param poollet_certificate: client certificate for poollets; its CN may forward identities.
+    :param poollet_ca: CA of poollets' serving certificates.
+    :param address_types: preferred types of pools' addresses, in order.
+    :param poollet_seconds: time limit to connect per address, and again for the response.
+    :param pools_named: poollets' certificates must name their pool.
+    :param drain_seconds: how long sessions may continue when the server stops.
+    :param shutdown_delay_seconds: time to serve as not ready before the drain.
+    :param pods_view: serve each machine as a Pod too.
+    :param dialects: dialects of machines, each once; Pods of the first keep the machines' names.
+    :param allowed_origins: further origins of web pages that may send requests.
+    :param signing: CA of poollets' serving certificates; ``None`` disables signing.
+    :param client_signing: CA of poollets' client certificates.
+    :param signing_seconds: longest lifetime of these certificates.
+    :param scheduling: run the scheduler.
+    :param kubelets: access to kubelets; Pods are then those of Nodes instead of the view of
+        machines.  ``None`` for no Nodes.
+    :param aggregated: the host; ``None`` for a standalone server.
     """
 
     listen: str
@@ -120,9 +118,9 @@ class APIServer(Starting):
     """
     A Kubernetes-style API server for machines and their consoles.
 
-    :param storage: not started yet; started and stopped by this service.
-    :param audit: gets a start and an end of each console session.
-    :param metrics: where figures are kept; its own registry when ``None``.
+    :param storage: not started; this service starts and stops it.
+    :param audit: receives the start and end of each console session.
+    :param metrics: registry for metrics; ``None`` makes a new one.
     """
 
     label = "API server"
@@ -188,11 +186,15 @@ class APIServer(Starting):
 
         def own_names() -> frozenset[str]:
             """
-            By which names users know this server, if the CA that signs poollets' certificates has
-            signed its own, too.
+            This server's own names, if the CA that signs poollets' certificates also signed its
+            own.
             """
-            told, authority = chain.get(), authorities[SERVING].get()
-            return server_names(told[0]) if any(map(authority.has_issued, told)) else frozenset()
+            certificates, authority = chain.get(), authorities[SERVING].get()
+            return (
+                server_names(certificates[0])
+                if any(map(authority.has_issued, certificates))
+                else frozenset()
+            )
 
         return StandaloneControlPlane(
             self._storage,
@@ -207,11 +209,11 @@ class APIServer(Starting):
 
     def _behind(self, metrics: CollectorRegistry) -> ControlPlane:
         assert self._settings.aggregated is not None
-        told = (self._settings.aggregated, self._storage, self._settings.dialects)
-        return Behind(*told, self._reactor, metrics)
+        arguments = (self._settings.aggregated, self._storage, self._settings.dialects)
+        return Behind(*arguments, self._reactor, metrics)
 
     async def start(self) -> None:
-        """See :meth:`Starting.start`: it listens, and its store is there."""
+        """See :meth:`Starting.start`: the port is open and the store is ready."""
         check = getattr(self._audit, "check", None)
         if check is not None:
             check()
@@ -244,8 +246,8 @@ class APIServer(Starting):
 
     async def stop(self) -> None:
         """
-        Be not ready and lead no longer, from now on; after the delay listen no longer, let sessions
-        go on for the drain time, end them, close the store.
+        Turn not ready and release leadership; after the delay stop listening, drain the sessions,
+        end the rest, and close the store.
         """
         self._parts.probes.shutting_down()
         self._parts.sessions.close(_STOPPING)
@@ -267,7 +269,7 @@ class APIServer(Starting):
         self.address, self.url = None, ""
 
     def _withdraw(self) -> Deferred[None]:
-        """Whatever one server does for all another does from now on, not only after the drain."""
+        """Hand the controllers over now rather than after the drain."""
         leading = self._parts.leading
         if leading not in self._started:
             return defer.succeed(None)

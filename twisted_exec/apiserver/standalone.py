@@ -1,9 +1,7 @@
 """
-What a server stands on that has no other to ask: rights, namespaces, Events and certificates of
-its own.
+The control plane of a standalone server: its own RBAC, namespaces, Events and certificates.
 
-Behind another API server these are that one's, and it stands on what
-:mod:`twisted_exec.apiserver.aggregated` makes of them.
+Behind a host these are the host's: see :mod:`twisted_exec.apiserver.aggregated`.
 """
 
 from __future__ import annotations
@@ -54,15 +52,14 @@ from twisted_exec.tls.pki.authority import Authority
 
 class StandaloneControlPlane:
     """
-    The ground of a server that is alone.
+    The control plane of a standalone server.
 
-    :param credentials: by which users are known.
-    :param pods_view: machines are shown as Pods as well, whose rights are their machines'.
-    :param node_pods: Pods are those of Nodes; then there is no such view.
-    :param authorities: sign what is asked for by certificate signing requests, by the
-        signer's name.
-    :param signing_seconds: how long their certificates are good at most.
-    :param own_names: of this server, which no poollet is given unasked.
+    :param credentials: the users' credentials.
+    :param pods_view: serve machines as Pods too, authorized as their machines.
+    :param node_pods: serve Pods of Nodes; excludes ``pods_view``.
+    :param authorities: CAs for CertificateSigningRequests, by the signer's name.
+    :param signing_seconds: longest lifetime of the certificates.
+    :param own_names: this server's names, which no poollet gets automatically.
     """
 
     _log = Logger()
@@ -99,12 +96,12 @@ class StandaloneControlPlane:
 
     @property
     def authorizer(self) -> IRulesAuthorizer:
-        """As :attr:`ControlPlane.authorizer`: by roles and bindings."""
+        """As :attr:`ControlPlane.authorizer`: RBAC."""
         return self._authorizer
 
-    def on_permission_change(self, told: Callable[[], None]) -> None:
+    def on_permission_change(self, callback: Callable[[], None]) -> None:
         """As :meth:`ControlPlane.on_permission_change`."""
-        self._rules.changed = self._voided.changed = self._exposed.changed = told
+        self._rules.changed = self._voided.changed = self._exposed.changed = callback
 
     @property
     def admissions(self) -> Sequence[IAdmission]:
@@ -122,20 +119,20 @@ class StandaloneControlPlane:
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """As :meth:`ControlPlane.acting`."""
-        found: list[Service] = [
+        services: list[Service] = [
             RoleAggregation(self.storage),
             NamespaceLifecycle(self.storage, registry, verbs, reactor),
             EventExpiry(self.storage, reactor, now),
             TokenExpiry(self.storage, reactor, now),
         ]
         if self._authorities:
-            told = (self._dialects, self._authorities, reactor, now)
+            arguments = (self._dialects, self._authorities, reactor, now)
             more = (self._signing_seconds, self._own_names)
-            found.append(Signer(self.storage, verbs, self.authorizer, *told, *more))
-        return found
+            services.append(Signer(self.storage, verbs, self.authorizer, *arguments, *more))
+        return services
 
     def views(self) -> list[tuple[Kind, IStorage]]:
-        """As :meth:`ControlPlane.views`: Events by their newer name."""
+        """As :meth:`ControlPlane.views`: Events in ``events.k8s.io``."""
         return [
             (
                 kinds.EVENTS_V1,
@@ -152,7 +149,7 @@ class StandaloneControlPlane:
             IssuerDocuments(gate, issuer, self._credentials.jwks_uri).add_to(routes)
 
     def add_probes(self, health: Health) -> None:
-        """As :meth:`ControlPlane.add_probes`: there is nothing but the store."""
+        """As :meth:`ControlPlane.add_probes`: nothing besides the store."""
 
     @property
     def client_cas(self) -> Sequence[str]:
@@ -161,7 +158,7 @@ class StandaloneControlPlane:
 
     @property
     def published_cas(self) -> Callable[[], bytes] | None:
-        """As :attr:`ControlPlane.published_cas`: all are in files."""
+        """As :attr:`ControlPlane.published_cas`: all CAs are files."""
         return None
 
     def load(self) -> None:
@@ -173,26 +170,26 @@ class StandaloneControlPlane:
             self._look_whom_it_makes_known(self._authorities[CLIENT].get())
 
     def _look_whom_it_makes_known(self, authority: Authority) -> None:
-        # No refusal: who exchanges the authority may well begin here.
+        # A warning only: an operator who replaces the CA may start with this file.
         path = self._credentials.client_ca
         (signing,) = pem.certificates(authority.certificate_pem, "the CA that signs")
         believed = pem.certificates(read_file(path), "client CA")
         if not any(pem.has_issued(each, signing) for each in believed):
             self._log.warn(
-                "nobody is known by certificates that {signer} signs: "
+                "certificates that {signer} signs authenticate no one: "
                 "--cluster-signing-kube-apiserver-client-cert-file is none of --client-ca-file {path}",
                 signer=CLIENT,
                 path=repr(path),
             )
 
     async def prepare(self, verbs: Verbs) -> None:
-        """As :meth:`ControlPlane.prepare`: roles, bindings and namespaces that always are."""
+        """As :meth:`ControlPlane.prepare`: create the bootstrap roles, bindings and namespaces."""
         objects = bootstrap_objects(self._dialects, node_pods=self._node_pods)
         leases = [dialect.lease_namespace for dialect in self._dialects]
         expected = filter(None, dict.fromkeys([*leases, LEASE_NAMESPACE]))
         await bootstrap(self.storage, verbs, objects, expected)
 
     def close(self) -> Deferred[Any]:
-        """As :meth:`ControlPlane.close`: connections to those who issue tokens."""
+        """As :meth:`ControlPlane.close`: connections to OIDC issuers."""
         self._credentials.close()
         return succeed(None)

@@ -31,12 +31,12 @@ from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry
 
 _NEEDED = {
-    "tls-cert-file": "the certificate that clients see",
-    "tls-private-key-file": "its private key",
-    "client-ca-file": "the CA that signs users and poollets",
-    "machinepoollet-client-certificate": "the certificate that poollets see",
-    "machinepoollet-client-key": "its private key",
-    "machinepoollet-certificate-authority": "the CA that signs poollets' serving certificates",
+    "tls-cert-file": "the serving certificate",
+    "tls-private-key-file": "the private key of the serving certificate",
+    "client-ca-file": "the CA of users and poollets",
+    "machinepoollet-client-certificate": "the client certificate for poollets",
+    "machinepoollet-client-key": "the private key of the client certificate",
+    "machinepoollet-certificate-authority": "the CA of poollets' serving certificates",
 }
 
 
@@ -49,7 +49,7 @@ def _address_types(text: str) -> tuple[str, ...]:
 
 
 def _duration(text: str) -> float:
-    """Seconds of a duration; 0 for what is none."""
+    """Parse a duration to seconds; 0 if it is none."""
     try:
         return duration(text)
     except ValueError:
@@ -58,14 +58,14 @@ def _duration(text: str) -> float:
 
 def _pair(options: Mapping[str, Any], prefix: str) -> CAPair | None:
     """
-    The CA that two options name.
+    Return the CA that two options name.
 
-    :raises UsageError: only one of them is given.
+    :raises UsageError: only one of them is set.
     """
     certificate, key = f"{prefix}cert-file", f"{prefix}key-file"
     if bool(options[certificate]) != bool(options[key]):
-        missing, given = (key, certificate) if options[certificate] else (certificate, key)
-        raise UsageError(f"--{missing} is missing: it belongs to --{given}")
+        missing, present = (key, certificate) if options[certificate] else (certificate, key)
+        raise UsageError(f"--{missing} is missing: it belongs to --{present}")
     return CAPair(options[certificate], options[key]) if options[key] else None
 
 
@@ -83,19 +83,19 @@ PODS_FLAGS = [
     [
         "pods-view",
         None,
-        "Show each machine as a Pod as well, to clients that know only Pods.  The default.",
+        "Serve each machine as a Pod too, for clients that know only Pods.  The default.",
     ],
-    ["no-pods-view", None, "Show machines as machines only."],
+    ["no-pods-view", None, "Serve machines only."],
 ]
 
 
 def wants_pods_view(options: Mapping[str, Any]) -> bool:
     """
-    What :data:`PODS_FLAGS` say.
+    Return whether :data:`PODS_FLAGS` ask for the view.
 
-    Behind a host there is none: it needs the core group for itself.
+    Never behind a host: the core group is the host's.
 
-    :raises UsageError: they say both.
+    :raises UsageError: both flags are set.
     """
     if options["pods-view"] and options["no-pods-view"]:
         raise UsageError("--pods-view and --no-pods-view: give one of them")
@@ -111,71 +111,71 @@ class Options(KubeletOptions, AggregatedOptions):
     longdesc = "A Kubernetes-style API server for machines and their consoles."
 
     optParameters = [
-        ["listen", "l", "tcp:6443", "Where to listen: a Twisted endpoint string."],
+        ["listen", "l", "tcp:6443", "Listening address: a Twisted endpoint string."],
         ["tls-cert-file", None, None, "Serving certificate (PEM)."],
-        ["tls-private-key-file", None, None, "Its private key (PEM)."],
+        ["tls-private-key-file", None, None, "Private key of the serving certificate (PEM)."],
         ["client-ca-file", None, None, "CA of users and poollets (PEM)."],
-        ["storage", None, None, f"Where objects are kept: {FORMS}.", storage_option],
-        ["machinepoollet-client-certificate", None, None, "Certificate shown to poollets (PEM)."],
-        ["machinepoollet-client-key", None, None, "Its private key (PEM)."],
+        ["storage", None, None, f"Store of the objects: {FORMS}.", storage_option],
+        ["machinepoollet-client-certificate", None, None, "Client certificate for poollets (PEM)."],
+        ["machinepoollet-client-key", None, None, "Private key of that certificate (PEM)."],
         ["machinepoollet-certificate-authority", None, None, "CA of poollets (PEM)."],
         [
             "preferred-address-types",
             None,
             ",".join(ADDRESS_TYPES),
-            "Types of pools' addresses, joined by commas, in the order in which they are tried.",
+            "Types of pools' addresses, separated by commas, in order of preference.",
         ],
         [
             "machinepoollet-timeout",
             None,
             5.0,
-            "Seconds to connect to each address of a poollet, and for its answer.",
+            "Time limit to connect to each address of a poollet, and for its response.",
             seconds,
         ],
         [
             "cluster-signing-cert-file",
             None,
             None,
-            "CA that signs what poollets ask for by CertificateSigningRequest (PEM).",
+            "CA that signs serving certificates of poollets (PEM).",
         ],
-        ["cluster-signing-key-file", None, None, "Its private key (PEM)."],
+        ["cluster-signing-key-file", None, None, "Private key of that CA (PEM)."],
         [
             "cluster-signing-kube-apiserver-client-cert-file",
             None,
             None,
-            "CA that signs what poollets are known by here (PEM); one of --client-ca-file.",
+            "CA that signs client certificates (PEM); one of --client-ca-file.",
         ],
         [
             "cluster-signing-kube-apiserver-client-key-file",
             None,
             None,
-            "Its private key (PEM).",
+            "Private key of that CA (PEM).",
         ],
         [
             "cluster-signing-duration",
             None,
             _SIGNED_FOR,
-            "How long certificates so signed are good at most, such as 720h or 30m.",
+            "Longest lifetime of signed certificates, such as 720h or 30m.",
         ],
-        ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", seconds],
+        ["drain-seconds", None, 5.0, "How long sessions may continue when stopping.", seconds],
         [
             "shutdown-delay-seconds",
             None,
             0.0,
-            "How long to serve on when stopping, not ready, before sessions have that time.",
+            "How long to serve as not ready when stopping, before sessions drain.",
             seconds,
         ],
-        ["audit-log", None, "-", "Where console sessions are recorded: a file, or - (stdout)."],
+        ["audit-log", None, "-", "Record of console sessions: a file, or - (stdout)."],
     ]
     optFlags = [
         [
             "any-pool-name",
             None,
-            "Accept poollet certificates that name only their address (foreign poollets).",
+            "Accept poollet certificates that name only their address (third-party poollets).",
         ],
         *PODS_FLAGS,
-        ["scheduler", None, "Give machines that have no pool one.  The default."],
-        ["no-scheduler", None, "Leave that to another program, such as ironcore's own."],
+        ["scheduler", None, "Assign machines without a pool to one.  The default."],
+        ["no-scheduler", None, "Leave scheduling to another program, such as ironcore's own."],
     ]
 
     def __init__(self) -> None:
@@ -186,13 +186,13 @@ class Options(KubeletOptions, AggregatedOptions):
         self["dialect"].append(name)
 
     opt_dialect.__doc__ = (
-        f"Whose machines there are: {NAMES}; may be repeated, and then only Pods of the first are "
-        f"called as their machines.  [default: {DEFAULT}]"
+        f"Dialect of the machines: {NAMES}; may be repeated, and then only Pods of the first have "
+        f"the names of their machines.  [default: {DEFAULT}]"
     )
 
     def postOptions(self) -> None:
         """
-        :raises UsageError: something needed is missing, or something cannot be.
+        :raises UsageError: a required option is missing, or a value is invalid.
         """
         check_aggregated(self)
         super().postOptions()
@@ -219,9 +219,9 @@ class Options(KubeletOptions, AggregatedOptions):
             if not self[name] and not (self["aggregated"] and name == "client-ca-file"):
                 raise UsageError(f"--{name} is missing: {what}")
         if not self["storage"]:
-            raise UsageError("--storage is missing: where objects are kept, such as sqlite:PATH")
+            raise UsageError("--storage is missing: the store of the objects, such as sqlite:PATH")
         try:
-            # Here, because a coercion is not asked about defaults.
+            # Here too, because usage.Options does not coerce defaults.
             self["preferred-address-types"] = _address_types(self["preferred-address-types"])
         except ValueError as error:
             raise UsageError(f"--preferred-address-types: {error}") from None
@@ -229,9 +229,9 @@ class Options(KubeletOptions, AggregatedOptions):
 
 def makeService(options: Options) -> IService:
     """
-    The service; nothing is opened yet.
+    Make the service; nothing is opened yet.
 
-    :raises SystemExit: with one line, when the options cannot work.
+    :raises SystemExit: with one line, if the options cannot work together.
     """
     wrong = (KubeConfigError, TLSConfigError)
     return make_service(options.program, lambda reactor: _server(options, reactor), wrong)
@@ -246,7 +246,7 @@ def _server(options: Options, reactor: Any) -> APIServer:
 
 
 def settings(options: Options) -> Settings:
-    """The command line as the service wants it."""
+    """Convert the command line to the service's settings."""
     return Settings(
         listen=options["listen"],
         certificate=options["tls-cert-file"],

@@ -1,3 +1,3 @@
 """
-Who is asking, and may they.
+Authentication and authorization.
 """

@@ -1,10 +1,10 @@
 """
-Programs that are to become poollets, known by bootstrap tokens.
+Authentication of future poollets by bootstrap tokens.
 
-The id of a token is no secret: it finds the Secret in which the other part is, which is compared
-in a time that says nothing about it.  A token that is not good is nobody's, as in Kubernetes
-(``plugin/pkg/auth/authenticator/token/bootstrap``); why is logged only where the one who keeps
-tokens should hear of it, and never with anything of the token.
+The id in a token is public: it names the Secret with the other part, which is compared in constant
+time.  An invalid token counts as unknown, as in Kubernetes
+(``plugin/pkg/auth/authenticator/token/bootstrap``); the reason is logged only where an administrator
+needs it, and without any part of the token.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from twisted_exec.auth.tokens import ITokenAuthenticator
 @implementer(ITokenAuthenticator)
 class BootstrapTokenAuthenticator:
     """
-    Knows users by bootstrap token.
+    Authenticates users by bootstrap token.
 
     :param look: reads Secrets.
     :param now: seconds since the epoch.
@@ -59,20 +59,22 @@ class BootstrapTokenAuthenticator:
         if parts is None:
             return None
         try:
-            # Anybody may make us look, so what is at hand must do; who was too early tries again.
-            found = await self._look(SECRETS.resource, NAMESPACE, f"{PREFIX}{parts[0]}", stale=True)
+            # Any client can cause this read, so a stale one has to do; an early client retries.
+            secret = await self._look(
+                SECRETS.resource, NAMESPACE, f"{PREFIX}{parts[0]}", stale=True
+            )
         except NotFound:
             return None
-        return user_of(found, *parts, self._now())
+        return user_of(secret, *parts, self._now())
 
 
 def user_of(
     secret: Mapping[str, Any], token_id: str, token_secret: bytes, now: float
 ) -> User | None:
     """
-    Who somebody is who knows both parts of a token.
+    The user of a token, if both parts are right.
 
-    :param secret: the one of that id.
+    :param secret: the Secret named by the id.
     """
     values = values_of(secret)
     if secret.get("type") != SECRET_TYPE or "deletionTimestamp" in secret["metadata"]:

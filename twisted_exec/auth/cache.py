@@ -1,9 +1,9 @@
 """
-Answers that cost a round trip, remembered for a moment.
+A short-lived cache of answers that cost a round trip.
 
-Questions that are the same and open at the same time share one round trip.  Failures of
-the asking itself are never remembered.  What is remembered is bounded in number
-and in time; the time is what a withdrawn permission may still count.
+Concurrent requests for the same key share one round trip.  Failures of the round trip are not
+cached.  The cache is limited in size and time; the time limits how long a withdrawn permission still
+counts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 class AnswerCache(Generic[T]):
     """
-    :param clock: ages the answers.
-    :param keep_seconds: how long an answer counts; 0 not to remember it.
-    :param size: how many answers are remembered.
+    :param clock: clock for expiry.
+    :param keep_seconds: lifetime of an answer; 0 to not cache it.
+    :param size: largest number of cached answers.
     """
 
     def __init__(
@@ -38,15 +38,15 @@ class AnswerCache(Generic[T]):
 
     def get(self, key: bytes, ask: Callable[[], Awaitable[T]]) -> Deferred[T]:
         """
-        The remembered answer, or that of ``ask()``.
+        Return the cached answer, or that of ``ask()``.
 
-        Cancelling the Deferred gives up this question only; others may share it.
+        Cancelling the Deferred gives up this caller only; others may share the request.
         """
         waiter: Deferred[T] = Deferred()
-        known = self._answers.get(key)
-        if known is not None and self._clock.seconds() < known[0]:
+        cached = self._answers.get(key)
+        if cached is not None and self._clock.seconds() < cached[0]:
             self._answers.move_to_end(key)
-            waiter.callback(known[1])
+            waiter.callback(cached[1])
         elif key in self._asked:
             self._asked[key].append(waiter)
         else:
@@ -62,7 +62,7 @@ class AnswerCache(Generic[T]):
 
         def answered(result: T | Failure) -> None:
             if not isinstance(result, Failure):
-                # Counted from the question: the answer is as old as that.
+                # From the start of the request: the answer may be as old as that.
                 self._remember(key, began, result)
             for waiter in self._asked.pop(key):
                 if not waiter.called:

@@ -76,13 +76,13 @@ class PresentedCredentials:
 
     @property
     def impersonates(self) -> bool:
-        """Whether the user asks to act as somebody else."""
+        """Return whether the user asks to act as somebody else."""
         return impersonates(self.headers)
 
     @property
     def sent_unasked(self) -> bool:
         """
-        Whether a browser may have added some of this to the request of a page of any site.
+        Return whether a browser may have added some of this to the request of a page of any site.
 
         A certificate or a cookie, for example; but a page has to know a bearer token.
         """

@@ -1,10 +1,9 @@
 """
-Asking an API server who someone is and whether they may.
+Authentication and authorization by the reviews of an API server.
 
-A TokenReview tells whose a token is, a SubjectAccessReview whether a user may.  Answers count
-for 10 seconds at most, yes and no alike; an API server that cannot be asked is an
-error, never a yes.  Source: the webhook authenticator and authorizer of
-``k8s.io/apiserver/plugin/pkg``.
+A TokenReview identifies the user of a token, a SubjectAccessReview authorizes.  Answers are cached for
+10 seconds at most, allowed and denied alike; an unreachable API server is an error, never a
+permission.  Source: the webhook authenticator and authorizer of ``k8s.io/apiserver/plugin/pkg``.
 """
 
 from __future__ import annotations
@@ -40,9 +39,8 @@ from twisted_exec.kube.interfaces import IKubeClient
 
 MAX_CACHE_SECONDS = 10.0
 AT_ONCE = 100
-"""Reviews of one kind that are being made at the same time: each is a connection to the API server, and
-whoever invents tokens makes us ask.  Who is asked about is not who may, so one does not hold up the
-other."""
+"""Concurrent reviews of one kind: each is a connection to the API server, and clients with invented
+tokens cause them.  The limit is per kind, so that token reviews do not delay authorization."""
 _MAX_CACHED_SPEC_BYTES = 10_000
 _FIRST_PAUSE_SECONDS = 0.5
 _PAUSE_FACTOR = 1.5
@@ -50,7 +48,7 @@ _JITTER = 0.2
 
 
 class _Reviews:
-    """POSTs reviews, and tries again while trying may help."""
+    """Creates reviews, and retries temporary failures."""
 
     def __init__(self, client: IKubeClient, clock: IReactorTime, retry_seconds: float) -> None:
         self._client, self._clock, self._retry_seconds = client, clock, retry_seconds
@@ -58,9 +56,9 @@ class _Reviews:
 
     async def ask(self, resource: Resource, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """
-        The ``status`` of a review.
+        Return the ``status`` of a review.
 
-        :raises APIError: it could not be had within the total time for trying.
+        :raises APIError: it failed within the total time limit.
         """
         review = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": dict(spec)}
         deadline = self._clock.seconds() + self._retry_seconds
@@ -103,7 +101,7 @@ def _may_pass(problem: APIError) -> bool:
 
 
 def _told(resource: Resource, problem: APIError) -> APIError:
-    """For the user whose request this was: not their fault, and not their 401 or 403."""
+    """The error for the user whose request needed the review: not their fault, so no 401 or 403."""
     if problem.code in (401, 403):
         return InternalError(
             f"this server may not ask for a {resource.kind}: its credentials need the "
@@ -119,12 +117,12 @@ def _told(resource: Resource, problem: APIError) -> APIError:
 @implementer(IAuthenticator, ITokenAuthenticator)
 class DelegatedAuthenticator:
     """
-    Knows users by bearer token, by asking an API server.
+    Authenticates bearer tokens by TokenReviews.
 
     :param client: its credentials may create tokenreviews.
-    :param audiences: when given, only tokens meant for one of them are valid.
-    :param cache_seconds: 10 or less.
-    :param retry_seconds: how long one question may be tried, in all.
+    :param audiences: if given, tokens must be for one of them.
+    :param cache_seconds: at most 10.
+    :param retry_seconds: total time limit for one review.
     """
 
     credential_headers = NO_HEADERS
@@ -151,7 +149,7 @@ class DelegatedAuthenticator:
 
     def authenticate_token(self, token: bytes) -> Deferred[User | None]:
         """As :meth:`ITokenAuthenticator.authenticate_token`."""
-        # Keyed by HMAC: neither tokens nor anything they can be tested by is kept.
+        # Keyed by HMAC: neither tokens nor digests that a guess could be tested against are stored.
         key = hmac.digest(self._secret, token, "sha256")
         return self._cache.get(key, lambda: self._review(token))
 
@@ -170,15 +168,15 @@ class DelegatedAuthenticator:
     def _is_meant_for_us(self, status: Mapping[str, Any]) -> bool:
         if not self._audiences:
             return True
-        told = status.get("audiences")
-        return isinstance(told, list) and bool(set(self._audiences) & set(map(str, told)))
+        audiences = status.get("audiences")
+        return isinstance(audiences, list) and bool(set(self._audiences) & set(map(str, audiences)))
 
 
 def _user(info: object) -> User | None:
     """
-    A review's ``status.user``; ``None`` when it names nobody.
+    Convert a review's ``status.user``; ``None`` without a user.
 
-    :raises InternalError: it is not what a user looks like.
+    :raises InternalError: it is malformed.
     """
     if not isinstance(info, Mapping) or not info.get("username"):
         return None
@@ -203,12 +201,12 @@ def _texts(value: object) -> tuple[str, ...]:
 @implementer(IAuthorizer)
 class DelegatedAuthorizer:
     """
-    Decides by asking an API server.
+    Authorizes by SubjectAccessReviews.
 
     :param client: its credentials may create subjectaccessreviews.
-    :param allow_seconds: how long a yes counts; 10 or less.
-    :param deny_seconds: how long a no counts; 10 or less.
-    :param retry_seconds: how long one question may be tried, in all.
+    :param allow_seconds: lifetime of a cached permission; at most 10.
+    :param deny_seconds: lifetime of a cached denial; at most 10.
+    :param retry_seconds: total time limit for one review.
     """
 
     def __init__(
@@ -245,7 +243,7 @@ class DelegatedAuthorizer:
 
 
 def review_spec(attributes: Attributes) -> dict[str, Any]:
-    """The ``spec`` of a SubjectAccessReview for some attributes."""
+    """The ``spec`` of a SubjectAccessReview."""
     user = attributes.user
     spec: dict[str, Any] = {"user": user.name, "groups": list(user.groups)}
     if user.uid:
@@ -253,9 +251,9 @@ def review_spec(attributes: Attributes) -> dict[str, Any]:
     if user.extra:
         spec["extra"] = {key: list(values) for key, values in user.extra.items()}
     if attributes.resource:
-        asked = ("namespace", "verb", "group", "version", "resource", "subresource", "name")
-        given = {key: getattr(attributes, key) for key in asked}
-        spec["resourceAttributes"] = {key: value for key, value in given.items() if value}
+        keys = ("namespace", "verb", "group", "version", "resource", "subresource", "name")
+        present = {key: getattr(attributes, key) for key in keys}
+        spec["resourceAttributes"] = {key: value for key, value in present.items() if value}
     else:
         spec["nonResourceAttributes"] = {"path": attributes.path, "verb": attributes.verb}
     return spec

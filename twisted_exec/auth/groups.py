@@ -1,5 +1,5 @@
 """
-Names that mean something to everyone, and the group that every known user is in.
+Well-known user and group names, and the group of all authenticated users.
 
 Source: ``k8s.io/apiserver/pkg/authentication/user`` and ``.../group``.
 """
@@ -13,20 +13,20 @@ UNAUTHENTICATED = "system:unauthenticated"
 MASTERS = "system:masters"
 ANONYMOUS = "system:anonymous"
 NODE_SERVERS = "system:nodes"
-"""Those who speak for Nodes, as kubelets do: each is a user ``system:node:NAME`` of this group."""
+"""Node servers and kubelets: users ``system:node:NAME`` of this group."""
 NODE_BOOTSTRAPPERS = "system:bootstrappers:nodes"
-"""Who may ask for the first certificate of a node server."""
+"""Users who may request the first certificate of a node server."""
 EXPOSED = "console.twisted-exec.dev:exposed"
-"""Who comes for another cluster, and sees of machines only those that are exposed to it."""
+"""Other clusters' users, who see only machines that are exposed to them."""
 SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 
 
 def with_authenticated(name: str, groups: Iterable[str]) -> tuple[str, ...]:
     """
-    A known user's groups: each once, in order, and ``system:authenticated``.
+    Return an authenticated user's groups: unique, in order, with ``system:authenticated``.
 
-    A proxy may forward someone *it* does not know (``system:anonymous`` or
-    ``system:unauthenticated``): they stay unknown.
+    A proxy may forward an anonymous user (``system:anonymous`` or ``system:unauthenticated``), who
+    stays anonymous.
     """
     unique = tuple(dict.fromkeys(group for group in groups if group))
     if name == ANONYMOUS or {AUTHENTICATED, UNAUTHENTICATED} & set(unique):

@@ -1,11 +1,10 @@
 """
-Users who ask to be treated as someone else: ``kubectl --as``.
+Impersonation: ``kubectl --as``.
 
-A request with ``Impersonate-User`` is answered as that user, groups, uid and extra, if
-the one who sends it may ``impersonate`` each of them.  So an administrator sees what
-someone else would see, and a proxy acts for its users with one credential of its own.
-All of it is asked for, or nothing is granted: an unnoticed header would let the
-request through with the *sender's* rights.
+A request with ``Impersonate-User`` is handled as that user, with groups, UID and extra, if the sender
+may ``impersonate`` each of them.  So an administrator sees what another user would see, and a proxy
+acts for its users with one credential.  Every impersonation header counts, and an unknown one is an
+error: an ignored header would let the request through with the *sender's* permissions.
 Source: ``k8s.io/apiserver/pkg/endpoints/filters/impersonation.go``.
 """
 
@@ -41,10 +40,10 @@ _AUTHENTICATION = "authentication.k8s.io"
 @dataclass(frozen=True)
 class Impersonation:
     """
-    Whom a request is to be answered as.
+    The impersonated user.
 
-    :param user: that someone, with the groups that everyone of the kind has.
-    :param needs: what the sender must be allowed, all of it.
+    :param user: the user, with the groups that every such user has.
+    :param needs: permissions that the sender needs, all of them.
     """
 
     user: User
@@ -53,12 +52,12 @@ class Impersonation:
 
 def impersonation(headers: Headers, sender: User) -> Impersonation | None:
     """
-    Whom the ``Impersonate-`` headers of a request name.
+    Parse the ``Impersonate-`` headers of a request.
 
-    :param sender: who is authenticated.
-    :return: ``None`` when they name nobody.
-    :raises BadRequest: they are not UTF-8, name two users, or hold something unknown.
-    :raises InternalError: groups, uid or extra without a user (what Kubernetes answers then).
+    :param sender: the authenticated user.
+    :return: ``None`` without such headers.
+    :raises BadRequest: they are not UTF-8, name two users, or one is unknown.
+    :raises InternalError: groups, UID or extra without a user (Kubernetes' error for this).
     """
     name, uid = _single(headers, _USER), _single(headers, _UID)
     groups = tuple(group for line in headers.getRawHeaders(_GROUP, []) if (group := _text(line)))
@@ -72,7 +71,7 @@ def impersonation(headers: Headers, sender: User) -> Impersonation | None:
 
 
 def impersonates(headers: Headers) -> bool:
-    """Whether any header asks to act as somebody else, be it malformed."""
+    """Return whether any impersonation header is present, even a malformed one."""
     return any(name.lower().startswith(_PREFIX) for name, _ in headers.getAllRawHeaders())
 
 
@@ -94,19 +93,19 @@ def _needs(sender: User, user: User, groups: tuple[str, ...]) -> Iterator[Attrib
         yield Attributes(sender, VERB, _AUTHENTICATION, "v1", "uids", name=user.uid)
 
 
-def _groups(name: str, asked: tuple[str, ...]) -> tuple[str, ...]:
+def _groups(name: str, requested: tuple[str, ...]) -> tuple[str, ...]:
     """
-    The groups asked for, and those that come with being who one is.
+    Return the requested groups with those that the user always has.
 
-    A service account for whom none are asked for gets its own.
+    A service account without requested groups gets its own.
     """
     account = _service_account(name)
-    if account is not None and not asked:
+    if account is not None and not requested:
         everyone = SERVICE_ACCOUNT_PREFIX.removesuffix(":") + "s"
-        asked = (everyone, f"{everyone}:{account[0]}")
+        requested = (everyone, f"{everyone}:{account[0]}")
     if name == ANONYMOUS:
-        return tuple(dict.fromkeys((*asked, UNAUTHENTICATED)))
-    return with_authenticated(name, asked)
+        return tuple(dict.fromkeys((*requested, UNAUTHENTICATED)))
+    return with_authenticated(name, requested)
 
 
 def _service_account(name: str) -> tuple[str, str] | None:
@@ -132,7 +131,7 @@ def _extra(headers: Headers) -> dict[str, tuple[str, ...]]:
             continue
         key = unquote(lowered.removeprefix(_EXTRA_PREFIX).decode("latin-1"))
         if not lowered.startswith(_EXTRA_PREFIX) or not key:
-            # Not to be passed over: it was meant to narrow who is acting.
+            # Do not ignore it: it was meant to limit the impersonated user.
             raise BadRequest(f"unknown header {name.decode('latin-1')}")
         extra[key] = extra.get(key, ()) + tuple(_text(line) for line in lines)
     return extra

@@ -1,10 +1,9 @@
 """
-Users whom a trusted proxy has authenticated: request headers over a client certificate.
+Authentication by a trusted proxy: request headers with its client certificate.
 
-``X-Remote-User`` is worth what its sender is worth.  It counts only when
-the connection's certificate comes from the *forwarding* CA, which signs nothing else,
-and carries one of the names that the operator listed.  An empty list would mean "anyone
-whom that CA ever signed" (GHSA-38jw-g2qx-4286), so it is refused.
+``X-Remote-User`` counts only when the connection's certificate is from the *forwarding* CA, which
+signs nothing else, and has one of the names that the operator listed.  An empty list would mean every
+certificate of that CA (GHSA-38jw-g2qx-4286), so it is refused.
 Source: ``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
 """
 
@@ -34,9 +33,9 @@ from twisted_exec.wire.upgrade import HeaderSet
 @dataclass(frozen=True)
 class HeaderNames:
     """
-    What proxies call the headers that say for whom they speak.
+    The headers in which proxies name the user.
 
-    Several of a sort are looked at in order.  How they are spelt does not matter to HTTP.
+    Several headers of a kind are tried in order.  Header names are case-insensitive.
     """
 
     user: tuple[str, ...] = ("X-Remote-User",)
@@ -51,17 +50,17 @@ class HeaderNames:
 
     def user_of(self, headers: Headers) -> User | None:
         """
-        The user that headers of a trusted proxy name.
+        Return the user that the headers of a trusted proxy name.
 
-        :raises Unauthorized: they cannot be read.
+        :raises Unauthorized: they are malformed.
         """
         name = _first(headers, self.user)
         if not name:
             return None
         spelt = [group.encode("ascii") for group in self.group]
-        groups = [_text(line) for one in spelt for line in headers.getRawHeaders(one, [])]
-        told = with_authenticated(name, groups)
-        return User(name, told, uid=_first(headers, self.uid), extra=self._extra(headers))
+        groups = [_text(line) for each in spelt for line in headers.getRawHeaders(each, [])]
+        all_groups = with_authenticated(name, groups)
+        return User(name, all_groups, uid=_first(headers, self.uid), extra=self._extra(headers))
 
     def _extra(self, headers: Headers) -> dict[str, tuple[str, ...]]:
         extra: dict[str, tuple[str, ...]] = {}
@@ -75,7 +74,7 @@ class HeaderNames:
         return extra
 
     def _prefix_of(self, lowered: bytes) -> bytes:
-        """By which prefix a header is an extra; empty when it is none."""
+        """The prefix by which a header is an extra field; empty if it is none."""
         prefixes = (prefix.lower().encode("ascii") for prefix in self.extra_prefix)
         return next((prefix for prefix in prefixes if lowered.startswith(prefix)), b"")
 
@@ -83,14 +82,14 @@ class HeaderNames:
 @implementer(IAuthenticator)
 class RequestHeaderAuthenticator:
     """
-    Knows users by what a trusted proxy says in its headers.
+    Authenticates users by the headers of a trusted proxy.
 
     :param ca: path of the forwarding CA, or its PEM.
-    :param allowed_names: common names of the proxies to trust, one or more.
-    :param apart_from: path of the user CA, which must be another; empty when there is none.
-    :param names: of the headers.
-    :param any_name: no names are given on purpose: the CA signs nothing but proxies.
-    :raises TLSConfigError: no name is given.
+    :param allowed_names: common names of trusted proxies, one or more.
+    :param apart_from: path of the user CA, which must be another; empty if there is none.
+    :param names: names of the headers.
+    :param any_name: allow an empty list of names: the CA signs nothing but proxies.
+    :raises TLSConfigError: there are no names.
     """
 
     _log = Logger()
@@ -119,7 +118,7 @@ class RequestHeaderAuthenticator:
         """
         Read the CA file now.
 
-        :raises TLSConfigError: it cannot be used.
+        :raises TLSConfigError: it is unusable.
         """
         self._judge.load()
 
@@ -158,14 +157,14 @@ class RequestHeaderAuthenticator:
 
 
 def _first(headers: Headers, names: Iterable[str]) -> str:
-    """What the first of these headers says that says anything."""
-    return next((told for name in names if (told := _single(headers, name))), "")
+    """Return the first non-empty value of these headers."""
+    return next((value for name in names if (value := _single(headers, name))), "")
 
 
 def _single(headers: Headers, name: str) -> str:
     lines = {_text(line) for line in headers.getRawHeaders(name.encode("ascii"), [])}
     if len(lines) > 1:
-        # One of them may have slipped past the proxy: trust neither.
+        # A client may have smuggled one past the proxy: trust neither.
         raise Unauthorized(f"more than one {name} header")
     return lines.pop() if lines else ""
 

@@ -1,11 +1,10 @@
 """
-Tokens of ServiceAccounts: made here, and known again.
+ServiceAccount tokens: issue and authentication.
 
-A token is a JWT whose claims are those of Kubernetes, so that whoever can verify its tokens can
-verify ours.  Nothing about it is kept: it is good while its signature is one of our keys',
-its time is not over, and its ServiceAccount, and the object that it is bound to, are still the
-ones that it was made for.  So it is void at once when one of them is deleted, and another of the
-same name does not bring it back.
+A token is a JWT with Kubernetes' claims, so programs that verify its tokens can verify ours.  Nothing
+is stored about it.  It is valid while its signature is by one of our keys, it has not expired, and
+its ServiceAccount and the object it is bound to still exist with the same UID.  So deleting one of
+them invalidates it at once, and a new object of the same name does not revive it.
 
 Sources: ``pkg/serviceaccount/{claims,jwt}.go`` and
 ``pkg/registry/core/serviceaccount/storage/token.go`` of Kubernetes.
@@ -38,36 +37,35 @@ Object = Mapping[str, Any]
 
 
 class Look(Protocol):
-    """Reads an object, as a store does."""
+    """Reads an object from a store."""
 
     def __call__(
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[Any]:
         """
-        :param stale: content with what is at hand, which others may have changed.
+        :param stale: accept a cached object.
         :return: fires with the object; fails with :class:`NotFound`.
         """
 
 
 BOUND: Mapping[str, Kind] = {"secret": SECRETS, "node": NODES}
-"""What a token can be bound to, by the claim that says so."""
+"""Kinds that tokens can be bound to, by claim."""
 
 LEEWAY_SECONDS = 60.0
-"""By how much clocks of servers may differ, as in Kubernetes."""
+"""Tolerance for clock skew between servers, as in Kubernetes."""
 
 _CLAIM, _ACCOUNT = "kubernetes.io", "serviceaccount"
 _EVERYONE = "system:serviceaccounts"
 _NODE = ("authentication.kubernetes.io/node-name", "authentication.kubernetes.io/node-uid")
-"""Extra keys under which Kubernetes tells which Node a token is bound to."""
+"""Kubernetes' extra keys for the Node that a token is bound to."""
 
 
 class AccountKeys:
     """
     The keys of tokens, read again when their files change.
 
-    :param key_files: PEM files of keys whose tokens are good; the signing key's are
-        in any case.
-    :param signing_key_file: PEM file of the private key of new tokens; empty when none are made.
+    :param key_files: PEM files of accepted keys, besides the signing key.
+    :param signing_key_file: PEM file of the private key for new tokens; empty to issue none.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class AccountKeys:
         """
         Read the files now.
 
-        :raises TLSConfigError: one is missing, holds no key, or one that is too weak.
+        :raises TLSConfigError: a file is missing, or has no key or one that is too weak.
         """
         for each in self._known:
             each.load()
@@ -98,14 +96,14 @@ class AccountKeys:
         return None if self._signing is None else self._signing.get()
 
     def verifying(self) -> tuple[VerifyingKey, ...]:
-        """The keys whose tokens are good, each once, that of new tokens first."""
+        """Keys of accepted tokens, each once, the signing key first."""
         own = self.signing()
         keys = [own.public] if own is not None else []
         keys += [key for each in self._known for key in each.get()]
-        found: dict[str, VerifyingKey] = {}
+        by_id: dict[str, VerifyingKey] = {}
         for key in keys:
-            found.setdefault(key.kid, key)
-        return tuple(found.values())
+            by_id.setdefault(key.kid, key)
+        return tuple(by_id.values())
 
 
 def _known_keys(path: str, content: bytes) -> tuple[VerifyingKey, ...]:
@@ -118,12 +116,12 @@ def _own_key(path: str, content: bytes) -> SigningKey:
 
 class TokenIssuer:
     """
-    Makes tokens.
+    Issues tokens.
 
-    :param issuer: what they are issued by.
-    :param audiences: for whom they are unless someone else is named.
+    :param issuer: the issuer's name.
+    :param audiences: default audiences.
     :param now: seconds since the epoch.
-    :param longest_seconds: how long a token is good at most; 0 for any time.
+    :param longest_seconds: longest lifetime of a token; 0 for no limit.
     """
 
     def __init__(
@@ -146,11 +144,11 @@ class TokenIssuer:
         bound: tuple[str, Object] | None = None,
     ) -> str:
         """
-        A token.
+        Issue a token.
 
         :param account: the ServiceAccount.
-        :param seconds: for how long it is good.
-        :param bound: a claim of :data:`BOUND`, and the object that must be there.
+        :param seconds: its lifetime.
+        :param bound: a claim of :data:`BOUND`, and the object to bind to.
         """
         now, metadata = int(self.now()), account["metadata"]
         private: dict[str, Any] = {
@@ -177,21 +175,21 @@ def _reference(obj: Object) -> dict[str, str]:
 
 
 def user_name(namespace: str, name: str) -> str:
-    """What the user is called that a ServiceAccount is."""
+    """The user name of a ServiceAccount."""
     return f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"
 
 
 @implementer(IAudienceAuthenticator)
 class ServiceAccountAuthenticator:
     """
-    Knows programs by tokens of ServiceAccounts.
+    Authenticates programs by ServiceAccount tokens.
 
-    A token that one of our issuers is said to have issued is ours to judge: when it is not
-    good it is refused, and nobody else is asked.
+    A token that claims one of our issuers is decided here: if it is invalid it is refused, and no
+    other authenticator gets it.
 
-    :param issuers: whose tokens are good; those of the first are made here.
-    :param audiences: who we are.
-    :param look: reads ServiceAccounts, and what tokens are bound to.
+    :param issuers: accepted issuers; the first issues new tokens.
+    :param audiences: audiences of this server.
+    :param look: reads ServiceAccounts, and objects that tokens are bound to.
     :param now: seconds since the epoch.
     """
 
@@ -211,24 +209,24 @@ class ServiceAccountAuthenticator:
         self._keys.load()
 
     def authenticate_token(self, token: bytes) -> Deferred[User | None]:
-        """As :meth:`ITokenAuthenticator.authenticate_token`, for who we are."""
-        known = self.authenticate_for(token, self._audiences)
-        return known.addCallback(lambda found: None if found is None else found.user)
+        """As :meth:`ITokenAuthenticator.authenticate_token`, for this server's audiences."""
+        answer = self.authenticate_for(token, self._audiences)
+        return answer.addCallback(lambda known: None if known is None else known.user)
 
     def authenticate_for(self, token: bytes, audiences: Sequence[str]) -> Deferred[Known | None]:
         """As :meth:`IAudienceAuthenticator.authenticate_for`."""
         return Deferred.fromCoroutine(self._authenticate(token, audiences))
 
     async def _authenticate(self, token: bytes, audiences: Sequence[str]) -> Known | None:
-        said = claimed(token)
-        if said is None or said.issuer not in self._issuers:
+        unverified = claimed(token)
+        if unverified is None or unverified.issuer not in self._issuers:
             return None
         try:
             claims = claims_of(
                 token,
                 self._keys.verifying(),
                 ALGORITHMS,
-                issuer=said.issuer,
+                issuer=unverified.issuer,
                 audiences=audiences,
                 now=self._now(),
                 leeway_seconds=LEEWAY_SECONDS,
@@ -236,14 +234,14 @@ class ServiceAccountAuthenticator:
             user = await self._user(claims)
         except InvalidToken as problem:
             raise Unauthorized(f"the service account token is refused: {problem}") from None
-        meant = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
-        return Known(user, tuple(each for each in audiences if each in meant))
+        token_audiences = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
+        return Known(user, tuple(each for each in audiences if each in token_audiences))
 
     async def _user(self, claims: Object) -> User:
         """
-        Whom verified claims name, if all that they are about is there.
+        Return the user of verified claims, if the objects they name exist.
 
-        :raises InvalidToken: it is not.
+        :raises InvalidToken: one of them does not.
         """
         private = claims.get(_CLAIM)
         if not isinstance(private, Mapping) or not isinstance(private.get("namespace"), str):
@@ -258,35 +256,37 @@ class ServiceAccountAuthenticator:
         extra: dict[str, tuple[str, ...]] = {}
         for claim, kind in BOUND.items():
             if claim in private:
-                told = await self._there(kind, namespace, private[claim])
+                node = await self._there(kind, namespace, private[claim])
                 if kind is NODES:
-                    extra |= {key: (value,) for key, value in zip(_NODE, told, strict=True)}
+                    extra |= {key: (value,) for key, value in zip(_NODE, node, strict=True)}
         groups = with_authenticated(user, (_EVERYONE, f"{_EVERYONE}:{namespace}"))
         jti = claims.get("jti")
         if isinstance(jti, str) and jti:
             extra[CREDENTIAL_ID] = (f"JTI={jti}",)
         return User(user, groups, uid, extra)
 
-    async def _there(self, kind: Kind, namespace: str, told: object) -> tuple[str, str]:
+    async def _there(self, kind: Kind, namespace: str, reference: object) -> tuple[str, str]:
         """
-        Name and uid of an object that a token is about.
+        Return name and UID of an object that a token names.
 
-        :raises InvalidToken: it is not there, or it is another one of this name.
+        :raises InvalidToken: it does not exist, or has another UID.
         """
         name, uid = (
-            (told.get("name"), told.get("uid")) if isinstance(told, Mapping) else (None, None)
+            (reference.get("name"), reference.get("uid"))
+            if isinstance(reference, Mapping)
+            else (None, None)
         )
         if not isinstance(name, str) or not isinstance(uid, str) or not name:
             raise InvalidToken(f"it names no {kind.singular}")
         namespace = namespace if kind.resource.namespaced else ""
-        # What is at hand is enough to say yes: deletions are told at once.  It may not have what was
-        # only just made.
+        # A cached object is enough to accept: deletions arrive at once.  A new object may be missing
+        # in the cache, so an uncached read follows.
         for stale in (True, False):
             try:
-                found = await self._look(kind.resource, namespace, name, stale=stale)
+                obj = await self._look(kind.resource, namespace, name, stale=stale)
             except NotFound:
                 continue
-            metadata = found["metadata"]
+            metadata = obj["metadata"]
             if metadata["uid"] == uid and "deletionTimestamp" not in metadata:
                 return name, uid
         raise InvalidToken(f"its {kind.singular} has been deleted")

@@ -1,8 +1,8 @@
 """
-Users by bearer token, and a file of tokens.
+Authentication by bearer tokens, and by a token file.
 
-A token is looked up by its SHA-256, so that the time a look-up takes tells nothing
-about tokens that exist, and none is kept in memory or logged.
+Tokens are looked up by their SHA-256, so that the timing of a look-up reveals nothing about existing
+tokens; no token is kept in memory or logged.
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ from twisted_exec.tls.files import Reloading
 
 
 class ITokenAuthenticator(Interface):
-    """Finds out whose a bearer token is."""
+    """Authenticates bearer tokens."""
 
     def authenticate_token(token: bytes) -> Deferred[User | None]:
         """
-        :return: fires with the user, or with ``None`` when the token is not valid
-            here; fails with an :class:`~twisted_exec.api.status.APIError` when that
-            could not be found out.
+        :return: fires with the user, or with ``None`` if the token is unknown here; fails with an
+            :class:`~twisted_exec.api.status.APIError` if that cannot be determined.
         """
 
 
 @dataclass(frozen=True)
 class Known:
     """
-    Whose a token is, and for whom.
+    The user of a token, and its audiences.
 
-    :param audiences: those of the ones asked about that it is for; none when nobody here says
-        for whom tokens are.
+    :param audiences: those of the requested audiences that it is for; empty if it comes from a
+        source without audiences.
     """
 
     user: User
@@ -50,11 +49,11 @@ class Known:
 
 
 class IAudienceAuthenticator(ITokenAuthenticator):
-    """Finds out whose a token is that says for whom it is."""
+    """Authenticates bearer tokens that have audiences."""
 
     def authenticate_for(token: bytes, audiences: Sequence[str]) -> Deferred[Known | None]:
         """
-        As :meth:`ITokenAuthenticator.authenticate_token`, for others than this server.
+        As :meth:`ITokenAuthenticator.authenticate_token`, for given audiences.
 
         :param audiences: the token must be for one of them.
         """
@@ -63,11 +62,11 @@ class IAudienceAuthenticator(ITokenAuthenticator):
 @implementer(IAuthenticator, IAudienceAuthenticator)
 class BearerAuthenticator:
     """
-    Knows users by ``Authorization: Bearer``.
+    Authenticates users by ``Authorization: Bearer``.
 
-    :param sources: asked in order until one knows the token.
-    :param audiences: who this server is, for whom the tokens are that do not say it
-        themselves; empty when that is not known.
+    :param sources: tried in order until one knows the token.
+    :param audiences: this server's audiences, which tokens without audiences are for; empty if
+        not configured.
     """
 
     credential_headers = NO_HEADERS
@@ -78,7 +77,7 @@ class BearerAuthenticator:
         self._sources, self._audiences = tuple(sources), tuple(audiences)
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
-        """As :meth:`IAuthenticator.authenticate`: a token nobody knows is an error."""
+        """As :meth:`IAuthenticator.authenticate`: an unknown token is an error."""
         return Deferred.fromCoroutine(self._authenticate(credentials))
 
     async def _authenticate(self, credentials: PresentedCredentials) -> User | None:
@@ -105,7 +104,7 @@ class BearerAuthenticator:
         """
         As :meth:`IAudienceAuthenticator.authenticate_for`.
 
-        :param audiences: none means this server.
+        :param audiences: empty for this server's.
         """
         return Deferred.fromCoroutine(self._ask_for(token, tuple(audiences) or self._audiences))
 
@@ -113,9 +112,9 @@ class BearerAuthenticator:
         ours = tuple(each for each in audiences if each in self._audiences)
         for source in self._sources:
             if IAudienceAuthenticator.providedBy(source):
-                known: Known | None = await source.authenticate_for(token, audiences)
-                if known is not None:
-                    return known
+                answer: Known | None = await source.authenticate_for(token, audiences)
+                if answer is not None:
+                    return answer
             elif ours or not self._audiences:
                 user = await source.authenticate_token(token)
                 if user is not None:
@@ -126,12 +125,11 @@ class BearerAuthenticator:
 @implementer(IAuthenticator, ITokenAuthenticator)
 class TokenFileAuthenticator:
     """
-    Knows users by a token file as kube-apiserver's ``--token-auth-file`` reads it.
+    Authenticates users by a token file in the format of kube-apiserver's ``--token-auth-file``.
 
-    Lines of ``token,user,uid,"group1,group2"``, the groups optional.  Read again
-    when it changes.
+    Lines of ``token,user,uid,"group1,group2"``; groups are optional.  Read again when it changes.
 
-    :param path: nothing is opened before :meth:`load` or the first token.
+    :param path: not opened before :meth:`load` or the first token.
     """
 
     credential_headers = NO_HEADERS
@@ -144,8 +142,8 @@ class TokenFileAuthenticator:
         """
         Read the file now.
 
-        :raises TLSConfigError: it cannot be read, or a line is wrong (told by number,
-            never by content).
+        :raises TLSConfigError: it cannot be read, or a line is invalid (reported by number, never
+            by content).
         """
         self._users.load()
 

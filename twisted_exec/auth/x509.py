@@ -1,8 +1,8 @@
 """
-Users by client certificate: the common name is the user, organizations are the groups.
+Authentication by client certificate: the common name is the user, organizations are groups.
 
-A certificate that the user CA does not vouch for is no user here, and no error: it
-may be a forwarding proxy's, and another authenticator may know the request.
+A certificate of another CA is not an error but no user: it may be a proxy's, and another
+authenticator may accept the request.
 Source: ``k8s.io/apiserver/pkg/authentication/request/x509``.
 """
 
@@ -28,7 +28,7 @@ from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.peer import PeerCertificate, verify
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
-"""The extra key under which Kubernetes tells which certificate it was."""
+"""Kubernetes' extra key for the certificate that was used."""
 
 _VERDICT_SECONDS = 60
 _VERDICTS_KEPT = 1024
@@ -36,15 +36,15 @@ _VERDICTS_KEPT = 1024
 
 class CertificateJudge:
     """
-    Says whether one CA file vouches for client certificates.
+    Verifies client certificates against one CA file.
 
-    Verdicts are remembered for a minute, or until the certificate runs out or the CA
-    file changes: a client that asks often presents the same one each time.
+    Results are cached for a minute, or until the certificate expires or the CA file changes: a
+    client presents the same certificate with each request.
 
-    :param ca: path of a PEM file with one or more CAs; or, as bytes, what one would hold.
-    :param clock: decides when to look at the file again.
-    :param now: the time certificates are judged by, aware.
-    :param apart_from: path of another such file, that must never hold one of the same CAs.
+    :param ca: path of a PEM file with one or more CAs; or its content, as bytes.
+    :param clock: decides when to check the file again.
+    :param now: time for validity checks, timezone-aware.
+    :param apart_from: path of another such file, which must not share a CA with this one.
     """
 
     _log = Logger()
@@ -64,12 +64,12 @@ class CertificateJudge:
         """
         Read the CAs now.
 
-        :raises TLSConfigError: they cannot be used.
+        :raises TLSConfigError: they are unusable.
         """
         self._ca.load()
 
     def refusal(self, peer: PeerCertificate) -> str:
-        """Why the CA does not vouch for a certificate; empty when it does."""
+        """Why the certificate is not accepted; empty if it is."""
         ca_pem, now = self._ca.get(), self._now()
         key = (ca_pem, peer.digest)
         until, refusal = self._verdicts.get(key, (now, ""))
@@ -86,7 +86,7 @@ class CertificateJudge:
         try:
             verify(peer, ca_pem, now)
         except OutsideValidity as problem:
-            # Whoever it is will ask why; and only what our CA has signed comes as far as that.
+            # Log it: its owner will ask, and only certificates of our CA get this far.
             begin, end = peer.leaf.not_valid_before_utc, peer.leaf.not_valid_after_utc
             self._log.warn(
                 "{problem}: that of {user} is good from {begin} until {end}",
@@ -103,7 +103,7 @@ class CertificateJudge:
 
 
 class _Given:
-    """CAs that are told as they are, and are told anew by whoever told them."""
+    """Fixed CAs, with the interface of a reloading file."""
 
     def __init__(self, ca_pem: bytes) -> None:
         self._ca_pem = ca_pem
@@ -123,18 +123,18 @@ def _followed(ca: str, apart_from: str, clock: IReactorTime) -> Reloading[bytes]
 
 def _checked(paths: Sequence[str], ca_pem: bytes, *others: bytes) -> bytes:
     """
-    :raises TLSConfigError: it holds no CA, or one of the other file's, or one that has signed one of
-        the other file's, so that a certificate of one sort could pass for one of the other.
+    :raises TLSConfigError: it contains no CA, shares one with the other file, or one of them has
+        signed one of the other's, so that certificates for one purpose would pass for the other.
     """
-    found, *apart = (
+    cas, *apart = (
         pem.certificates(content, f"client CA {path!r}")
         for path, content in zip(paths, (ca_pem, *others), strict=True)
     )
-    for one, other in product(found, apart[0]) if apart else ():
-        if one.public_key() == other.public_key():
+    for ca, other in product(cas, apart[0]) if apart else ():
+        if ca.public_key() == other.public_key():
             how = "hold the same CA"
-        elif pem.has_issued(one, other) or pem.has_issued(other, one):
-            # Whoever shows the one between brings a chain that ends at the other file's.
+        elif pem.has_issued(ca, other) or pem.has_issued(other, ca):
+            # A client could present the intermediate in a chain that ends at the other file's CA.
             how = "hold CAs of which one has signed the other"
         else:
             continue
@@ -148,11 +148,11 @@ def _checked(paths: Sequence[str], ca_pem: bytes, *others: bytes) -> bytes:
 @implementer(IAuthenticator)
 class X509Authenticator:
     """
-    Knows users by their client certificate.
+    Authenticates users by client certificate.
 
-    :param client_ca: path of the user CA, or its PEM.  Nothing is opened before :meth:`load`
-        or the first request.
-    :param apart_from: path of the forwarding CA, which must be another.
+    :param client_ca: path of the user CA, or its PEM.  Not opened before :meth:`load` or the first
+        request.
+    :param apart_from: path of the proxies' CA, which must be another.
     """
 
     _log = Logger()
@@ -176,11 +176,11 @@ class X509Authenticator:
         self._judge.load()
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
-        """As :meth:`IAuthenticator.authenticate`; a certificate of another CA is no user."""
+        """As :meth:`IAuthenticator.authenticate`; a certificate of another CA gives ``None``."""
         return succeed(self.user(credentials.certificate))
 
     def user(self, peer: PeerCertificate | None) -> User | None:
-        """The user that a presented certificate is, if the CA vouches for it and it names one."""
+        """Return the user of a certificate if the CA signed it and it names one."""
         if peer is None or not peer.common_name:
             return None
         refusal = self._judge.refusal(peer)
@@ -191,7 +191,7 @@ class X509Authenticator:
 
 
 def certified_user(peer: PeerCertificate) -> User:
-    """The user that a certificate names.  Only for one that has been verified."""
+    """Return the user that a verified certificate names."""
     name = peer.common_name
     return User(
         name,

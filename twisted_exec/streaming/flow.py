@@ -1,5 +1,5 @@
 """
-What the joints of a stream need to know about Twisted's transports.
+Properties of Twisted's transports that streams depend on.
 """
 
 from __future__ import annotations
@@ -16,28 +16,27 @@ from twisted.protocols.policies import ProtocolWrapper
 
 
 def is_tls(transport: ITransport) -> bool:
-    """Whether a transport encrypts."""
+    """Return whether the transport encrypts."""
     return ISSLTransport.providedBy(transport)
 
 
 def can_half_close(transport: ITransport) -> bool:
     """
-    Whether ``loseWriteConnection`` means anything.
+    Return whether ``loseWriteConnection`` works.
 
-    TLS copies the method from its socket, but calling it there tears the
-    session: the end of a stream travels in-band instead.
+    TLS transports have the method from their socket, but calling it breaks the TLS session: the end
+    of a stream is signalled in-band instead.
     """
     return IHalfCloseableDescriptor.providedBy(transport) and not is_tls(transport)
 
 
 def close_behind(transport: Any) -> None:
     """
-    Close behind what was written, without discarding it.
+    Close behind everything written, without discarding it.
 
-    Closing a socket that holds unread input resets it, and the reset overtakes
-    what was sent.  So where there is a half-close only our direction is closed;
-    the caller throws away what still comes, and limits the time.  TLS waits for
-    its peer by itself.
+    Closing a socket that holds unread input sends a reset, which overtakes what was sent.  So where
+    there is a half-close only our direction is closed; the caller discards further input, and
+    limits the time.  TLS waits for its peer by itself.
     """
     if can_half_close(transport):
         transport.loseWriteConnection()
@@ -49,8 +48,8 @@ def swap_protocol(transport: Any, protocol: IProtocol) -> None:
     """
     Make a connected transport deliver to ``protocol`` from now on.
 
-    ``protocol.makeConnection`` is left to the caller.  A real swap, not a
-    relay: so ``IHalfCloseableProtocol`` works and no call is added per read.
+    The caller calls ``protocol.makeConnection``.  This replaces the protocol rather than relaying,
+    so ``IHalfCloseableProtocol`` works and reads cost no extra call.
     """
     if isinstance(transport, ProtocolWrapper):
         transport.wrappedProtocol = protocol

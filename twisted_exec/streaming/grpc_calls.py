@@ -1,9 +1,9 @@
 """
-Calls of a gRPC peer, as Deferreds.
+gRPC calls as Deferreds.
 
-grpcio has its own threads; they meet the reactor in one place, the done callback of a call's
-future.  Channels are opened by the first call, not before: a program is made before its
-daemon forks.  Whoever imports ``grpc`` imports this first.
+grpcio has its own threads; they meet the reactor in one place, the done callback of a call's future.
+Channels open with the first call: services are created before the daemon forks.  Import this module
+before ``grpc``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads
 
-# grpcio's fork handlers wait for its own threads: a pty spawned while calls are
-# under way hangs in them.  grpc reads this once, when it is first imported.
+# grpcio's fork handlers wait for its own threads: forking a pty's process during a call hangs in
+# them.  grpc reads this once, when it is first imported.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-# Its C core writes to standard error by itself, past every log; what matters comes
-# back as the status of a call.
+# The C core writes to standard error itself, past every log; relevant errors come back as the
+# status of a call.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 T = TypeVar("T")
@@ -29,15 +29,15 @@ T = TypeVar("T")
 CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # Subchannels shared by the process would also share their back-off.
+    # Subchannels shared in the process would also share their back-off.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
-"""For every channel: soon connected again, and never by a proxy that the environment names."""
+"""For every channel: short back-off, and no proxy from the environment."""
 
 
 class Link:
-    """One channel, closed when it is retired and its last call has ended."""
+    """One channel, closed once it is retired and its last call has ended."""
 
     def __init__(self, channel: Any) -> None:
         self.channel = channel
@@ -46,28 +46,28 @@ class Link:
         self._retired = False
 
     def unary(self, path: str) -> Any:
-        """grpcio's callable of a method, with bytes both ways; made once, for that takes long."""
-        found = self._stubs.get(path)
-        if found is None:
-            found = self._stubs[path] = self.channel.unary_unary(path)
-        return found
+        """Return grpcio's callable for a method, with bytes both ways; cached, as it is slow to make."""
+        stub = self._stubs.get(path)
+        if stub is None:
+            stub = self._stubs[path] = self.channel.unary_unary(path)
+        return stub
 
     def began(self) -> None:
-        """A call goes on over it."""
+        """Count a call on this channel."""
         self._calls += 1
 
     def ended(self) -> None:
-        """A call of :meth:`began` is over."""
+        """Count off a call of :meth:`began`."""
         self._calls -= 1
         self._close_if_done()
 
     def retire(self) -> None:
-        """No call comes any more."""
+        """Accept no further calls."""
         self._retired = True
         self._close_if_done()
 
     def close(self) -> None:
-        """Now; calls that go on fail as cancelled."""
+        """Close now; running calls fail as cancelled."""
         self._retired = True
         self.channel.close()
 
@@ -84,28 +84,27 @@ def call(
     outcome: Callable[[Any, T], Any],
 ) -> Deferred[Any]:
     """
-    A call that has begun, as a Deferred.
+    Wrap a running call in a Deferred.
 
-    :param future: of a stub, with a deadline.
-    :param read: called with the future when it is done, in one of grpcio's threads, so that a
-        long answer does not keep the reactor waiting (at once, when it is done already); must not
-        raise.
-    :param outcome: called in the reactor's thread with the future and what ``read`` made.
-    :return: fires with what ``outcome`` returns, fails with it when that is an exception.
+    :param future: from a stub, with a deadline.
+    :param read: called with the completed future in one of grpcio's threads, so that a long
+        response does not block the reactor (at once, if it is complete already); must not raise.
+    :param outcome: called in the reactor's thread with the future and the result of ``read``.
+    :return: fires with the result of ``outcome``, or fails with it if it is an exception.
         Cancelling it ends the call.
     """
     link.began()
     answer: Deferred[Any] = Deferred(lambda _: future.cancel())
 
-    def done(made: T) -> None:
+    def done(value: T) -> None:
         link.ended()
-        told = outcome(future, made)
+        result = outcome(future, value)
         if answer.called:
             return
-        if isinstance(told, Exception):
-            answer.errback(told)
+        if isinstance(result, Exception):
+            answer.errback(result)
         else:
-            answer.callback(told)
+            answer.callback(result)
 
     future.add_done_callback(lambda _: reactor.callFromThread(done, read(future)))
     return answer
@@ -113,13 +112,13 @@ def call(
 
 class Callers:
     """
-    A few threads that call and wait.
+    A few threads that make blocking calls.
 
-    grpcio answers a thread that waits sooner than it runs a future's callback, by a fifth of a
-    millisecond; but a thread waits for one call only.  So this is for who calls often and is waited
-    for: as long as a thread is free, it calls.
+    grpcio wakes a waiting thread a fifth of a millisecond sooner than it runs a future's callback,
+    but a thread waits for one call only.  This is for frequent calls that others wait for: use it
+    while a thread is free.
 
-    :param reactor: where answers arrive.
+    :param reactor: where results are delivered.
     """
 
     def __init__(self, reactor: IReactorFromThreads, threads: int = 2) -> None:
@@ -129,11 +128,11 @@ class Callers:
 
     @property
     def free(self) -> bool:
-        """Whether a call would begin at once."""
+        """Return whether a call would start at once."""
         return self._free > 0 or self._started < self._most
 
     def stop(self) -> None:
-        """The threads end when their calls have."""
+        """End the threads after their calls."""
         work, self._work = self._work, queue.SimpleQueue()
         for _ in range(self._started):
             work.put(None)
@@ -148,25 +147,25 @@ class Callers:
         """
         Call in a thread that is :attr:`free`.
 
-        :param begin: called there; calls, waits and reads, and must not raise.
-        :param outcome: called in the reactor's thread with what it returned.
-        :return: as :func:`call`; cancelling it leaves the call alone, which has a deadline.
+        :param begin: called there; makes the call, waits and reads; must not raise.
+        :param outcome: called in the reactor's thread with the result.
+        :return: as :func:`call`; cancelling it does not end the call, which has a deadline.
         """
         link.began()
         answer: Deferred[Any] = Deferred()
         work = self._work
 
-        def done(made: T) -> None:
+        def done(value: T) -> None:
             link.ended()
             if work is self._work:
                 self._free += 1
-            told = outcome(made)
+            result = outcome(value)
             if answer.called:
                 return
-            if isinstance(told, Exception):
-                answer.errback(told)
+            if isinstance(result, Exception):
+                answer.errback(result)
             else:
-                answer.callback(told)
+                answer.callback(result)
 
         if self._free:
             self._free -= 1

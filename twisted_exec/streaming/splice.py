@@ -1,28 +1,27 @@
 """
-Two connections become one: what a middle hop does after the 101.
+Splice two connections: the work of a middle hop after the 101.
 
-Bytes go from one transport's read into the other's write, and nothing is kept
-here: each transport pauses the *other's* reading when its own buffer is full,
-so a direction holds at most one read and one write buffer (64 KiB each).
+Bytes read from one transport are written to the other and never buffered here: each transport pauses
+the *other's* reading while its own buffer is full, so a direction holds at most one read and one
+write buffer (64 KiB each).
 
-Rules that were each found by a test:
+Rules, each the result of a failed test:
 
-* What is registered as producer is this end, not the other transport: a dying
-  transport calls ``stopProducing`` on its producer, and TLS would pass that on
-  to the raw socket, a ragged end for the survivor.
-* ``unregisterProducer`` comes before closing: a TLS transport with a producer
-  never begins its shutdown, a TCP one with a paused dead producer never closes.
-* TLS has no half-close; there the end of a stream travels inside it.  TCP and
-  UNIX sockets pass a half-close on.
-* A socket is not closed while it may hold unread input: that resets it, and
-  the reset discards the tail of what was sent.  So where one end is gone, the
-  other is shut for writing, what still comes is thrown away, and a time limit
-  ends it.
-* Decrypted bytes may arrive after a pause; what comes before both ends are
-  connected is kept.
+* The registered producer is this end, not the other transport: a dying transport calls
+  ``stopProducing`` on its producer, and TLS would pass that to the raw socket, which gives the
+  survivor a ragged end.
+* ``unregisterProducer`` precedes closing: a TLS transport with a producer never begins its shutdown,
+  a TCP one with a paused dead producer never closes.
+* TLS has no half-close; there the end of a stream is signalled inside it.  TCP and UNIX sockets pass
+  a half-close on.
+* A socket is not closed while it may hold unread input: that sends a reset, which discards the tail
+  of what was sent.  So when one end is gone, the other is shut down for writing, further input is
+  discarded, and a time limit closes it.
+* Decrypted bytes may arrive after a pause, and bytes may arrive before both ends are connected; those
+  are buffered.
 
-A hop that must have the last word itself gives the splice :class:`~twisted_exec.wire.frame_boundaries.FrameBoundaries`,
-which look at the heads of frames as they pass.
+A hop that must send the last message itself gives the splice
+:class:`~twisted_exec.wire.frame_boundaries.FrameBoundaries`, which track frame heads as they pass.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from twisted_exec.wire.remotecommand.messages import INTERNAL, Ending
 DRAIN_SECONDS = 30.0
 
 MAX_REMAINDER_BYTES = 1 << 20
-"""Of a message that is under way, once it is to be the last: it is read although its reader may be slow."""
+"""Limit for the rest of a message that is to be the last; it is read even if its reader is slow."""
 
 LOST = "the connection behind this hop was lost before the session's status"
 
@@ -56,10 +55,10 @@ LOST = "the connection behind this hop was lost before the session's status"
 @implementer(IHalfCloseableProtocol, IPushProducer)
 class SpliceEnd(Protocol):
     """
-    One end of a splice; :class:`Splice` makes the pair.
+    One end of a splice; created by :class:`Splice`.
 
-    :ivar received: bytes that came from this end.
-    :ivar passing: shown what passes; says how much of it does.
+    :ivar received: bytes received from this end.
+    :ivar passing: filter for passing bytes; returns those to pass on.
     """
 
     transport: Any
@@ -76,7 +75,7 @@ class SpliceEnd(Protocol):
         self._splice, self.name = splice, name
         self._early: list[bytes] = []
 
-    # What its own transport calls.
+    # Called by this end's transport
 
     def connectionMade(self) -> None:
         self.transport.pauseProducing()
@@ -96,14 +95,14 @@ class SpliceEnd(Protocol):
         self._splice.half_closed(self)
 
     def writeConnectionLost(self) -> None:
-        """What we sent is delivered; reading goes on."""
+        """Our half-close is complete; reading continues."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if not self.gone:
             self.gone = self.eof = True
             self._splice.lost(self, reason)
 
-    # What the other end's transport calls: this end produces what that one sends.
+    # Called by the other end's transport, for which this end is the producer
 
     def pauseProducing(self) -> None:
         self.transport.pauseProducing()
@@ -112,18 +111,18 @@ class SpliceEnd(Protocol):
         self.transport.resumeProducing()
 
     def stopProducing(self) -> None:
-        """The other transport is dying; its ``connectionLost`` decides what becomes of this one."""
+        """The other transport is dying; its ``connectionLost`` handles the rest."""
 
-    # What the splice calls.
+    # Called by the splice
 
     def join(self) -> None:
-        """The other end is connected too: let the bytes go."""
+        """Both ends are connected: start passing bytes."""
         self.joined = True
         self.transport.registerProducer(self.peer, True)
         self.transport.resumeProducing()
 
     def flush(self) -> None:
-        """Send on what came before."""
+        """Pass on what was buffered."""
         early, self._early = b"".join(self._early), []
         if early and self.passing is not None:
             early = self.passing(early)
@@ -131,19 +130,19 @@ class SpliceEnd(Protocol):
             self.peer.transport.write(early)
 
     def shut_writing(self) -> None:
-        """The other end sends no more; what this one sends goes on, at its pace."""
+        """Half-close: the other end sends no more, this one may continue."""
         self._half_closed = True
         self.transport.unregisterProducer()
         self.transport.loseWriteConnection()
 
     def shut(self) -> None:
-        """No more will be written here.  May repeat: what was half closed, then closes wholly."""
+        """Shut down for writing.  A repeated call closes a half-closed connection."""
         half = not self.eof and can_half_close(self.transport)
         if self._closed or (half and self._half_closed):
             return
         self._closed, self._half_closed = not half, True
         self.transport.unregisterProducer()
-        self.transport.resumeProducing()  # else its end would never be seen
+        self.transport.resumeProducing()  # or its end would stay unnoticed
         if half:
             self.transport.loseWriteConnection()
         else:
@@ -151,13 +150,13 @@ class SpliceEnd(Protocol):
 
     @property
     def is_shut(self) -> bool:
-        """Nothing can be written here any more, or nobody listens."""
+        """Return whether nothing can be written here any more."""
         return self.eof or self._half_closed
 
     def let_go(self) -> None:
         """
-        Both connections are gone.  What held the pair together is cut: OpenSSL's
-        memory is no reason for the garbage collector to run, and would pile up.
+        Break reference cycles after both connections are lost: OpenSSL's memory does not count
+        towards the garbage collector's thresholds, and would pile up.
         """
         self.joined = False
         self.transport = self.passing = None
@@ -166,15 +165,14 @@ class SpliceEnd(Protocol):
 
 class Splice:
     """
-    Joins two connections.
+    Splices two connections.
 
     Give :attr:`user` and :attr:`machine` to their transports, in any order.
 
-    :param on_end: called once, when both connections are gone, with the reason
-        for audit: ``client closed``, ``backend lost``, or what :meth:`cut` was given.
-    :param drain_seconds: how long the surviving connection may take to
-        receive what was sent to it.
-    :param leave_seconds: likewise the machine's, where the user is gone; ``None``: no less.
+    :param on_end: called once, when both connections are lost, with the reason for audit:
+        ``client closed``, ``backend lost``, or the argument of :meth:`cut`.
+    :param drain_seconds: time limit for the surviving connection to receive what was sent to it.
+    :param leave_seconds: the same for the machine's, after the user left; ``None``: no less.
     """
 
     def __init__(
@@ -194,27 +192,27 @@ class Splice:
         self._reason = ""
         self._timer: IDelayedCall | None = None
         self._edges: FrameBoundaries | None = None
-        self._words: bytes | None = None  # the last ones, once they are to be said
-        self._rest = 0  # of the message before them
+        self._words: bytes | None = None  # the last message, once it is due
+        self._rest = 0  # bytes of the message before it
 
     def follow(self, edges: FrameBoundaries) -> None:
-        """Look at what passes from now on, so that :meth:`say` can be used."""
+        """Track frames from now on, so that :meth:`say` can be used."""
         self._edges = edges
         self.user.passing, self.machine.passing = self._from_user, self._to_user
 
     @property
     def bytes_to_machine(self) -> int:
-        """What came from the user."""
+        """Bytes received from the user."""
         return self.user.received
 
     @property
     def bytes_to_user(self) -> int:
-        """What came from the machine."""
+        """Bytes received from the machine."""
         return self.machine.received
 
     def cut(self, reason: str) -> None:
-        """End the session from here: each connection there is closes after what was sent."""
-        self._reason = reason  # the connections only follow
+        """End the session: close each existing connection behind what was sent to it."""
+        self._reason = reason  # set first: the connections' own ends follow
         for end in self._ends:
             if end.transport is not None and not end.gone:
                 end.shut()
@@ -222,10 +220,10 @@ class Splice:
 
     def say(self, ending: Ending) -> None:
         """
-        End the session from here, with last words behind the message that is under way.
+        End the session with a last message, behind the message that is being passed.
 
-        Whoever calls it sees to it that a message which never ends is cut; one that is long is
-        cut here, see :data:`MAX_REMAINDER_BYTES`.
+        The caller limits the time for a message that never ends; a long one is cut here, see
+        :data:`MAX_REMAINDER_BYTES`.
         """
         edges = self._edges
         if edges is None or self._words is not None or self.machine.gone or self.user.gone:
@@ -235,7 +233,7 @@ class Splice:
         if edges.at_edge:
             self._speak()
         else:
-            self.machine.transport.resumeProducing()  # the rest of a frame is not much
+            self.machine.transport.resumeProducing()  # to complete the current frame
 
     def _from_user(self, data: bytes) -> bytes:
         assert self._edges is not None
@@ -250,7 +248,7 @@ class Splice:
             return data
         passed = data[: self._edges.to_user(data, stop=True)]
         if self._edges.at_edge:
-            # Behind what is returned: it is written first.
+            # Written first: the last message goes behind it.
             self.user.transport.write(passed)
             self._speak()
             return b""
@@ -270,7 +268,7 @@ class Splice:
         self._hush()
 
     def _explain(self) -> None:
-        """The machine's end is gone: where it has not said how the session ended, say so."""
+        """The machine's end is lost: send a status if it has sent none."""
         edges = self._edges
         if edges is None or self._words is not None or self.user.is_shut:
             return
@@ -279,33 +277,33 @@ class Splice:
             self.user.transport.write(self._words)
 
     def connected(self, end: SpliceEnd) -> None:
-        """An end has its transport."""
+        """An end is connected."""
         if end.peer.transport is None:
             return
-        for one in self._ends:
-            one.join()
-        for one in self._ends:
-            one.flush()
+        for each in self._ends:
+            each.join()
+        for each in self._ends:
+            each.flush()
         if end.peer.gone:
             end.shut()
             self._drain()
 
     def half_closed(self, end: SpliceEnd) -> None:
-        """An end sends no more; what it receives goes on."""
+        """An end sends no more; it may still receive."""
         peer = end.peer
-        self._reason = self._reason or f"{end.name} closed"  # the first to end is the reason
+        self._reason = self._reason or f"{end.name} closed"  # the first end is the reason
         if end is self.machine:
             self._explain()
         if peer.gone or peer.eof or not can_half_close(peer.transport):
-            for one in self._ends:
-                if not one.gone:
-                    one.shut()
+            for each in self._ends:
+                if not each.gone:
+                    each.shut()
             self._drain()
         else:
             peer.shut_writing()
 
     def lost(self, end: SpliceEnd, reason: Failure) -> None:
-        """An end's connection is gone."""
+        """An end's connection is lost."""
         clean = reason.check(ConnectionDone) is not None
         self._reason = self._reason or f"{end.name} {'closed' if clean else 'lost'}"
         if end.peer.gone:

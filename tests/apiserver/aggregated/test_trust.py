@@ -86,7 +86,7 @@ class TrustTests(SynchronousTestCase):
     def test_same_authority(self) -> None:
         """Where names alone keep users from speaking for others, that is worth a warning."""
         trust = trust_of(configmap(USERS, USERS))
-        self.assertIn(f"the name {PROXY} speaks for everyone", trust.warning)
+        self.assertIn(f"for {PROXY} can impersonate everyone", trust.warning)
 
     def test_above(self) -> None:
         """A CA of proxies that has signed the users' CA vouches for users as well."""

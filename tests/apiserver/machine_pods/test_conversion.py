@@ -218,5 +218,5 @@ class HostTests(SynchronousTestCase):
         self.assertEqual(host_of("pool-a", pool(ready("True")), NOUN), Host())
         told = host_of("pool-a", pool(ready("Unknown", message="not heard of")), NOUN).silent
         self.assertEqual(told, 'machine pool "pool-a" is not ready: not heard of')
-        self.assertIn("there is no machine pool", host_of("pool-a", None, NOUN).silent)
+        self.assertIn('machine pool "pool-a" does not exist', host_of("pool-a", None, NOUN).silent)
         self.assertEqual(host_of("", None, NOUN), NOWHERE)

@@ -138,7 +138,7 @@ class EventLinesTests(SynchronousTestCase):
         for version in range(2):
             event = Event(MODIFIED, stored("a", turn=version), None, version)
             told = {
-                id(lines.told(event, kind, MODIFIED, event.obj, form, columns=columns))
+                id(lines.line_of(event, kind, MODIFIED, event.obj, form, columns=columns))
                 for _ in range(1000)
                 for form in FORMS
                 for columns in (True, False)
@@ -153,7 +153,7 @@ class EventLinesTests(SynchronousTestCase):
         lines = EventLines(lambda: EPOCH)
         for turn in range(3):
             event = Event(MODIFIED, stored("a", turn=turn), None, turn)
-            raw = lines.told(event, kinds.MACHINES, MODIFIED, event.obj, Form(), columns=False)
+            raw = lines.line_of(event, kinds.MACHINES, MODIFIED, event.obj, Form(), columns=False)
             told = json.loads(raw)
             self.assertEqual((told["type"], told["object"]["spec"]["turn"]), (MODIFIED, turn))
             self.assertTrue(raw.endswith(b"}\n"))

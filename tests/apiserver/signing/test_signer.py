@@ -527,7 +527,7 @@ class PersonSignerTests(SigningTestCase):
         self.make(CLIENT, CLIENT_USAGES, asked, user="admin")
         ((reason, message),) = self.events()
         self.assertEqual(reason, "NotApproved")
-        self.assertIn("whoever has it is jane of dev, ops, which is for people", message)
+        self.assertIn("it makes a user jane of dev, ops, which people have to approve", message)
         self.decide(APPROVE)
         self.assertEqual(self.certificate().subject.rfc4514_string(), "CN=jane,O=ops,O=dev")
 

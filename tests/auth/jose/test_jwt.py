@@ -301,7 +301,7 @@ class ClaimTests(ClaimsCase):
                 )
             for value in (-1, 10**15, 1e18):
                 self.assertRefused(
-                    forge.token({**CLAIMS, name: value}), f"its {name} is in no calendar"
+                    forge.token({**CLAIMS, name: value}), f"its {name} is out of range"
                 )
 
     def test_fraction(self) -> None:

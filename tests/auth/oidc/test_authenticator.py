@@ -184,7 +184,7 @@ class ProviderTests(OIDCCase):
             self.fetcher.fail("cannot reach the identity provider")
             self.failureResultOf(asking, Unauthorized)
         told = "".join(eventAsText(event) for event in events)
-        self.assertIn(f"keys of {URL} cannot be had, so its tokens are refused: cannot", told)
+        self.assertIn(f"cannot fetch the keys of {URL}, so its tokens are refused: cannot", told)
         self.clock.advance(PAUSE_SECONDS)
         self.known()
 

@@ -168,7 +168,11 @@ class ReadConfigurationTests(SynchronousTestCase):
             ("jwt", [5], "jwt is not a list of objects"),
             ("jwt", SMALLEST["jwt"] * 2, "jwt: two issuers have the same url URL"),
             ("jwt", SMALLEST["jwt"] * 65, "more than 64 issuers"),
-            ("anonymous", {"enabled": True}, "anonymous.enabled: nobody is served without"),
+            (
+                "anonymous",
+                {"enabled": True},
+                "anonymous.enabled: this server serves no anonymous users",
+            ),
             ("other", 1, "other is not known here"),
             ("oth\u001ber", 1, "is not known here"),
             ("jwt.0.issuer.url", None, "jwt[0].issuer.url no URL"),

@@ -1,4 +1,4 @@
 """
-What an API server does differently behind another one, its *host*: whom that has authenticated,
-what it lets them do, and what of its objects this server needs.
+API servers behind another one, the *host*: users authenticated by the host, authorization by its
+reviews, and access to its objects.
 """

@@ -1,11 +1,10 @@
 """
-Who is asking, behind a host: whom its proxies speak for, who has a certificate of its users' CA,
-whose token it knows.
+Authentication behind a host: the proxy's headers, client certificates, bearer tokens.
 
-The host's ConfigMap says whom to believe (:mod:`.trust`).  It is read before anything is served, and
-followed from then on: CAs and names rotate without a restart.  What cannot be used changes nothing;
-the last that could stays, which is told in the log and by a metric.  Sessions know nothing of
-it: they are who they were when they were opened, and may what they may now.
+The host's ConfigMap names the CAs and proxies to trust (:mod:`.trust`).  It is read before anything
+is served and followed from then on: CAs and names rotate without a restart.  An unusable ConfigMap
+changes nothing; the last usable one stays in force, with a log line and a metric.  Live sessions are
+unaffected: they keep the identity with which they were opened, and its current permissions.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ _LONGEST_PAUSE_SECONDS = 5.0
 
 class HostTrust(Service):
     """
-    Whom the host says to believe, as it says it now.
+    The trust settings of the host, kept current.
 
-    :param overrides: what goes before the ConfigMap.
-    :ivar problem: why the ConfigMap as it is cannot be used; empty when it can.
-    :ivar changed: called when somebody else is to be believed.
+    :param overrides: settings that take precedence over the ConfigMap.
+    :ivar problem: why the current ConfigMap is unusable; empty if it is usable.
+    :ivar changed: called after the settings changed.
     """
 
     _log = Logger()
@@ -73,50 +72,50 @@ class HostTrust(Service):
             clock,
             namespace=NAMESPACE,
             field_selector=f"metadata.name={NAME}",
-            on_change=self._told,
+            on_change=self._configmap_changed,
         )
         if metrics is not None:
             gauge = Gauge(
                 "twisted_exec_host_authentication_current",
-                "1 while the host's ConfigMap of whom to believe is known and can be used.",
+                "1 while the host's authentication ConfigMap is known and usable.",
                 registry=metrics,
             )
             gauge.set_function(lambda: float(self.is_current))
 
     @property
     def is_current(self) -> bool:
-        """Whether what is believed is what the host says now."""
+        """Return whether the settings in force are the host's current ones."""
         return self._trust is not None and not self.problem and not self._reflector.problem
 
     @property
     def current(self) -> Trust:
-        """Whom to believe; there is one once :meth:`begin` has returned."""
+        """The settings in force; set once :meth:`begin` has returned."""
         assert self._trust is not None
         return self._trust
 
     def authorities(self) -> bytes:
-        """All CAs of which clients may show certificates, PEM."""
+        """All CAs of acceptable client certificates, PEM."""
         return self.current.authorities
 
     async def begin(self) -> None:
         """
-        Ask for the first time, for as long as the host is down.
+        Read the ConfigMap, and retry while the host is down.
 
-        :raises TrustError: the host refuses, or what it says cannot be used.
+        :raises TrustError: the host refuses, or the ConfigMap is unusable.
         """
-        backoff, told = Backoff(longest_seconds=_LONGEST_PAUSE_SECONDS), ""
+        backoff, last_message = Backoff(longest_seconds=_LONGEST_PAUSE_SECONDS), ""
         while True:
             try:
-                found = await self._client.get(CONFIGMAPS, NAME, NAMESPACE)
+                configmap = await self._client.get(CONFIGMAPS, NAME, NAMESPACE)
                 break
             except APIError as error:
                 if error.code in (401, 403, 404):
                     raise TrustError(_refusal(error)) from None
-                if error.message != told:
+                if error.message != last_message:
                     self._log.warn("waiting for the host cluster: {why}", why=error.message)
-                told = error.message
+                last_message = error.message
             await deferLater(self._clock, backoff.pause())
-        self._take(trust_of(found, self._overrides))
+        self._take(trust_of(configmap, self._overrides))
 
     def startService(self) -> None:
         """Follow the ConfigMap."""
@@ -124,18 +123,18 @@ class HostTrust(Service):
         self._reflector.start()
 
     def stopService(self) -> Deferred[None]:
-        """Follow it no longer; fires when nothing is under way."""
+        """Stop following; fires when no request is in flight."""
         super().stopService()
         return self._reflector.stop()
 
-    def _told(self, before: Object | None, after: Object | None) -> None:
+    def _configmap_changed(self, before: Object | None, after: Object | None) -> None:
         try:
             if after is None:
                 raise TrustError(f"the ConfigMap {NAMESPACE}/{NAME} was deleted")
             self._take(trust_of(after, self._overrides))
         except TrustError as error:
             self.problem = str(error)
-            self._log.error("whom to believe stays as it was: {why}", why=self.problem)
+            self._log.error("the trusted CAs and proxies stay unchanged: {why}", why=self.problem)
 
     def _take(self, trust: Trust) -> None:
         self.problem = ""
@@ -144,7 +143,7 @@ class HostTrust(Service):
         if trust.warning:
             self._log.warn("{warning}", warning=trust.warning)
         if self._trust is not None:
-            self._log.info("the host cluster says anew whom to believe")
+            self._log.info("the host cluster changed the trusted CAs and proxies")
         self._trust = trust
         self.changed()
 
@@ -164,10 +163,10 @@ def _refusal(error: APIError) -> str:
 @implementer(IAuthenticator)
 class HostAuthenticator:
     """
-    Knows users as servers behind a kube-apiserver do: by a proxy's headers, then by certificate,
-    then by token.  Nobody is anonymous.
+    Authenticates as servers behind a kube-apiserver do: by the proxy's headers, then client
+    certificate, then token.  No request is anonymous.
 
-    :param tokens: knows whose a bearer token is.
+    :param tokens: authenticates bearer tokens.
     """
 
     def __init__(self, trust: HostTrust, tokens: IAuthenticator, clock: IReactorTime) -> None:

@@ -1,9 +1,9 @@
 """
-What a server stands on that is behind another: the host's users, their rights as the host says, its
-namespaces, Events and leases.
+The control plane of an aggregated server: users, authorization, namespaces, Events and leases of the
+host.
 
-It serves what a cluster has not got by itself, and nothing else: machines of its dialects and what
-they need, and console sessions.
+Such a server serves only what the cluster lacks: machines of its dialects with their dependencies,
+and console sessions.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from twisted_exec.streaming.http.routes import Routes
 @dataclass(frozen=True)
 class Aggregated:
     """
-    Which host there is.
+    The host and how to reach it.
 
     :param host: makes a client of its API server, from the reactor.
-    :param overrides: what goes before what the host says of whom to believe.
+    :param overrides: settings that take precedence over the host's ConfigMap.
     """
 
     host: Callable[[Any], IKubeClient]
@@ -53,12 +53,12 @@ class Aggregated:
 @implementer(IAuthorizer)
 class HostAuthorizer:
     """
-    May whoever the host lets.
+    Authorizes by the host's SubjectAccessReviews.
 
-    As in Kubernetes' own servers, ``system:masters`` may everything unasked: the host's own checks
-    come in that group, and have to pass when nothing else does.
+    As in Kubernetes' own servers, ``system:masters`` is allowed without a review: the host's own
+    checks have that group, and must work even when the host answers nothing else.
 
-    :param reviews: asks the host.
+    :param reviews: sends the reviews.
     """
 
     def __init__(self, reviews: IAuthorizer) -> None:
@@ -73,9 +73,9 @@ class HostAuthorizer:
 
 class Behind:
     """
-    The ground of a server that is behind a host.
+    The control plane of a server behind a host.
 
-    :param own: the server's own store, started and stopped by whoever has made it.
+    :param own: the server's own store, started and stopped by its creator.
     """
 
     collected = True  # the host's
@@ -100,7 +100,7 @@ class Behind:
         )
         gauge = Gauge(
             "twisted_exec_host_objects_current",
-            "1 while what is followed of the host cluster's objects is current.",
+            "1 while the copies of the host cluster's objects are current.",
             registry=metrics,
         )
         followed = (self._hosted, self._admission)
@@ -116,8 +116,8 @@ class Behind:
         """As :attr:`ControlPlane.admissions`: the host's own."""
         return [self._admission]
 
-    def on_permission_change(self, told: Callable[[], None]) -> None:
-        """As :meth:`ControlPlane.on_permission_change`: the host does not tell; it is asked every few seconds."""
+    def on_permission_change(self, callback: Callable[[], None]) -> None:
+        """As :meth:`ControlPlane.on_permission_change`; never called: reviews expire after seconds."""
 
     def followers(
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
@@ -128,7 +128,7 @@ class Behind:
     def acting(
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
-        """As :meth:`ControlPlane.acting`: the host's controllers empty namespaces and let Events go."""
+        """As :meth:`ControlPlane.acting`: the host empties namespaces and expires Events."""
         return []
 
     def views(self) -> list[tuple[Kind, IStorage]]:
@@ -136,18 +136,18 @@ class Behind:
         return []
 
     def add_to(self, routes: Routes, gate: Gate) -> None:
-        """As :meth:`ControlPlane.add_to`: reviews are the host's."""
+        """As :meth:`ControlPlane.add_to`: the host serves reviews."""
 
     def add_probes(self, health: Health) -> None:
         """
         As :meth:`ControlPlane.add_probes`.
 
-        A host that is down is none: whoever would be told to come back later comes through it.
+        A host that is down makes no check fail: all traffic comes through the host anyway.
         """
 
     @property
     def client_cas(self) -> Sequence[str]:
-        """As :attr:`ControlPlane.client_cas`: the host tells them."""
+        """As :attr:`ControlPlane.client_cas`: the host's ConfigMap has them."""
         return ()
 
     @property
@@ -160,9 +160,9 @@ class Behind:
 
     async def prepare(self, verbs: Verbs) -> None:
         """
-        As :meth:`ControlPlane.prepare`: ask the host whom to believe, until it says.
+        As :meth:`ControlPlane.prepare`: read the host's ConfigMap, retrying while the host is down.
 
-        :raises TrustError: what it says cannot be used.
+        :raises TrustError: the ConfigMap is unusable.
         """
         await self.trust.begin()
 

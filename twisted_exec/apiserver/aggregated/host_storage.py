@@ -1,15 +1,15 @@
 """
-The host's objects behind the door of a store.
+Storage for the host's objects: a client of its API server behind the interface of a store.
 
-What keeps pools alive, tells Events and looks whether a namespace is there asks a store; where
-these objects are the host's, that store is a client of its API server.  Namespaces are kept as a
-copy by list and watch, and read from that, as Kubernetes' own servers do; so is what is
-watched otherwise, but it is read from the copy only by whoever is content with what is at hand.  A
-host that is down costs what needs it a 503, and is never a reason to end anything.
+Controllers for pools, Events and namespaces use a store; on an aggregated server their objects are
+the host's.  Namespaces are copied by list and watch and read from the copy, as Kubernetes' own
+servers do.  Other watched resources are copied too, but only ``stale`` reads use their copies.
+Requests that need the host while it is down fail with 503; nothing is ended because of it.
 
-Versions are the host's own and are compared with nobody else's: nothing here is shown to clients.
+Resource versions are the host's and are never compared with our own: these objects are not served
+to clients.
 
-One door to two stores: a server's own, and its host's.
+Storage that combines a server's own store with its host's objects.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ from twisted_exec.storage.interfaces import (
 )
 
 HOSTED: frozenset[Resource] = frozenset(kind.resource for kind in (NAMESPACES, EVENTS, LEASES))
-"""What is the host's."""
+"""Resources that the host stores."""
 
 ALONE = {(LEASES.resource, ELECTION): LEASE}
-"""Of a resource in a namespace, the one object that is followed: the others are not ours to see."""
+"""The one object to follow of a resource and namespace: other programs' leases are not ours."""
 
 _OWN = ("uid", "creationTimestamp", "resourceVersion", "generation", "managedFields")
-"""Of an object's metadata, what a server says itself when it makes one."""
+"""Metadata that the server sets on creation."""
 
 
 def unavailable(resource: Resource, error: APIError) -> APIError:
     """
-    What the host answered, for the user whose request needed it.
+    Convert an error of the host for the user whose request needed the host.
 
-    Neither its 401 nor its 403 is theirs, and what may pass is worth another try.
-    Whoever asks a store catches what a store says, so that is what it is made of.
+    The host's 401 and 403 concern this server, not the user; temporary errors allow a retry.  The
+    result is an error that callers of a store expect.
     """
     if error.code == 404 and not isinstance(error, NotFound):
         name = str(error.details.get("name", ""))
@@ -88,7 +88,7 @@ def unavailable(resource: Resource, error: APIError) -> APIError:
 
 
 class _Copy:
-    """One resource, or what of it is in one namespace, as the host last told."""
+    """A copy of one resource, or of its objects in one namespace."""
 
     def __init__(
         self, client: IKubeClient, resource: Resource, namespace: str, clock: IReactorTime
@@ -120,7 +120,7 @@ class _Watch:
         source.watches[self] = None
 
     def tell(self, event: Event) -> None:
-        if self in self._source.watches:  # else another one, told before, stopped it
+        if self in self._source.watches:  # an earlier callback may have stopped it
             self._on_event(event)
 
     def stop(self) -> None:
@@ -131,9 +131,9 @@ class _Watch:
 @implementer(IStorage)
 class HostedStorage(Service):
     """
-    Objects of a host, through a client of its API server.
+    The host's objects, through a client of its API server.
 
-    :param followed: resources of which a copy is kept from the start, and is good enough.
+    :param followed: resources that are copied from the start, and read from the copy.
     """
 
     alone = False
@@ -149,13 +149,13 @@ class HostedStorage(Service):
         self._followed = followed
 
     def startService(self) -> None:
-        """Begin to follow."""
+        """Start to follow."""
         super().startService()
         for resource in self._followed:
             self._copy(resource, "")
 
     def stopService(self) -> Deferred[Any]:
-        """Follow no longer; fires when nothing is under way."""
+        """Stop following; fires when no request is in flight."""
         super().stopService()
         copies, self._copies = self._copies, {}
         return defer.DeferredList([each.reflector.stop() for each in copies.values()])
@@ -168,39 +168,39 @@ class HostedStorage(Service):
         return self._copies[key]
 
     def _synced(self, resource: Resource, namespace: str, stale: bool) -> Reflector | None:
-        """A complete copy that has what is in a namespace, or all when it is empty."""
+        """A synced copy that covers the namespace (empty: all namespaces), if reads may use it."""
         if resource not in self._followed and not stale:
-            return None  # leases are agreed on: what counts is what the host has now
+            return None  # leader election needs the host's current Lease
         if (resource, namespace) in ALONE:
             return None
         for key in ((resource, namespace), (resource, "")):
-            found = self._copies.get(key)
-            if found is not None and found.reflector.synced:
-                return found.reflector
+            copy = self._copies.get(key)
+            if copy is not None and copy.reflector.synced:
+                return copy.reflector
         return None
 
     @property
     def problems(self) -> Iterator[str]:
-        """Why what is followed is not current."""
+        """Why the copies are not current."""
         for (resource, _), each in self._copies.items():
             if each.reflector.problem:
                 yield f"{resource.plural}: {each.reflector.problem}"
             elif not each.reflector.synced:
-                yield f"{resource.plural} are not known yet"
+                yield f"{resource.plural} are not synced yet"
 
     def when_ready(self) -> Deferred[None]:
-        """As :meth:`IStorage.when_ready`: at once, for a host may come later."""
+        """As :meth:`IStorage.when_ready`: at once; the host may start later."""
         return defer.succeed(None)
 
     def get(
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[Object]:
-        """As :meth:`IStorage.get`; what the copy has not may be new, and is asked for."""
+        """As :meth:`IStorage.get`; an object missing in the copy may be new and is requested."""
         source = self._synced(resource, namespace, stale)
-        known = source.get(name, namespace) if source is not None else None
-        if known is not None:
-            return defer.succeed(known)
-        return self._told(resource, self._client.get(resource, name, namespace))
+        cached = source.get(name, namespace) if source is not None else None
+        if cached is not None:
+            return defer.succeed(cached)
+        return self._answer(resource, self._client.get(resource, name, namespace))
 
     def list(
         self,
@@ -210,39 +210,39 @@ class HostedStorage(Service):
         version: int | None = None,
         stale: bool = False,
     ) -> Deferred[Listing]:
-        """As :meth:`IStorage.list`; of the past nothing is known."""
+        """As :meth:`IStorage.list`; past versions are not available."""
         if version is not None:
             return defer.fail(Expired(f"too old resource version: {version}"))
         source = self._synced(resource, namespace, stale)
         if source is not None:
             return defer.succeed(_listing(resource, list(source), namespace))
-        listed = self._told(resource, self._client.list(resource, namespace))
-        return listed.addCallback(lambda told: _listing(resource, told["items"], namespace))
+        listed = self._answer(resource, self._client.list(resource, namespace))
+        return listed.addCallback(lambda listing: _listing(resource, listing["items"], namespace))
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """As :meth:`IStorage.create`; what a server says itself is the host's to say."""
+        """As :meth:`IStorage.create`; the host sets its own metadata."""
         new = copy.deepcopy(dict(obj))
         for key in _OWN:
             new["metadata"].pop(key, None)
         namespace = new["metadata"].get("namespace", "")
-        return self._told(resource, self._client.create(resource, new, namespace))
+        return self._answer(resource, self._client.create(resource, new, namespace))
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """As :meth:`IStorage.update`."""
         new = copy.deepcopy(dict(obj))
-        # The host notes who manages what by who writes it.
+        # The host tracks managers by our field manager; ours would be refused or duplicated.
         new["metadata"].pop("managedFields", None)
-        return self._told(
+        return self._answer(
             resource, self._client.update(resource, new, new["metadata"].get("namespace", ""))
         )
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """As :meth:`IStorage.delete`; the object as it was known."""
+        """As :meth:`IStorage.delete`; returns the object as passed."""
         metadata = obj["metadata"]
         done = self._client.delete(
             resource, metadata["name"], metadata.get("namespace", ""), uid=metadata["uid"]
         )
-        return self._told(resource, done).addCallback(lambda _: obj)
+        return self._answer(resource, done).addCallback(lambda _: obj)
 
     def watch(
         self,
@@ -255,14 +255,14 @@ class HostedStorage(Service):
         """
         As :meth:`IStorage.watch`, from now on only.
 
-        Nothing is ever missed: what changed while the host was away is told as its sum.
+        No change is missed: after a reconnect, differences arrive as events.
         """
         if since is not None:
             raise Expired(f"too old resource version: {since}")
         return _Watch(self._copy(resource, namespace), on_event)
 
     def version(self) -> int:
-        """As :meth:`IStorage.version`: the host has its own, and tells it with each object."""
+        """As :meth:`IStorage.version`; the host's versions come with its objects."""
         return 0
 
     def current(self) -> Deferred[int]:
@@ -270,19 +270,19 @@ class HostedStorage(Service):
         return defer.succeed(0)
 
     def probe(self) -> Deferred[object]:
-        """As :meth:`IStorage.probe`: what is followed is current."""
+        """As :meth:`IStorage.probe`: the copies are current."""
         return defer.execute(self._probe)
 
     def _probe(self) -> None:
         for problem in self.problems:
             raise ServiceUnavailable(problem)
 
-    def _told(self, resource: Resource, asked: Deferred[Object]) -> Deferred[Object]:
+    def _answer(self, resource: Resource, response: Deferred[Object]) -> Deferred[Object]:
         def failed(failure: Any) -> Any:
             failure.trap(APIError)
             raise unavailable(resource, failure.value) from None
 
-        return asked.addErrback(failed)
+        return response.addErrback(failed)
 
 
 def _listing(resource: Resource, items: list[Object], namespace: str) -> Listing:
@@ -292,22 +292,22 @@ def _listing(resource: Resource, items: list[Object], namespace: str) -> Listing
 
 
 def _version(metadata: Object) -> int:
-    """A number where it is one: clients must not count on that, and neither do we."""
-    told = str(metadata.get("resourceVersion", ""))
-    return int(told) if told.isascii() and told.isdigit() and len(told) <= 20 else 0
+    """The version as a number, 0 if it is none: clients must not rely on its form."""
+    text = str(metadata.get("resourceVersion", ""))
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else 0
 
 
 @implementer(IStorage)
 class SplitStorage(Through):
     """
-    Picks the store by the resource.
+    Picks the store by resource.
 
-    Versions are those of the server's own store: it alone is shown to clients.  It alone says whether
-    all is well, too: a host that is down is no reason to be taken out of service.
+    Resource versions and readiness are those of the server's own store: only its objects are
+    served to clients, and a host that is down must not take this server out of service.
 
-    :param own: started and stopped by whoever has made it.
+    :param own: started and stopped by the caller.
     :param hosted: likewise.
-    :param resources: those that are in ``hosted``.
+    :param resources: resources in ``hosted``.
     """
 
     def __init__(

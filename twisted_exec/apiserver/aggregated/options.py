@@ -1,5 +1,5 @@
 """
-The options of a server that is behind another, as Kubernetes' own servers of that sort call them.
+Options of an aggregated server, named as in Kubernetes' own aggregated servers.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _AGENT = "exec-apiserver"
 _NAMES = "requestheader-allowed-names"
 _HEADERS = {
     _NAMES: "Common names of the host's proxies",
-    "requestheader-username-headers": "Headers in which these tell the user",
-    "requestheader-group-headers": "Headers in which they tell groups",
-    "requestheader-uid-headers": "Headers in which they tell the user's uid",
-    "requestheader-extra-headers-prefix": "Prefixes of headers in which they tell more",
+    "requestheader-username-headers": "Headers with the user's name",
+    "requestheader-group-headers": "Headers with the user's groups",
+    "requestheader-uid-headers": "Headers with the user's UID",
+    "requestheader-extra-headers-prefix": "Prefixes of headers with the user's extra fields",
 }
 _HOSTS = "behind a host, that says who is known, and its ConfigMap by which CA"
 _REFUSED = {
@@ -55,14 +55,14 @@ def _headers(text: str) -> tuple[str, ...]:
 
 
 class AggregatedOptions(IdentityOptions):
-    """Options of a server that may be behind another."""
+    """Options of a server that may be behind a host."""
 
     optFlags = [
         [
             "aggregated",
             None,
-            "Serve behind another cluster's API server, its host, by APIService: who may is the "
-            "host's to say, and namespaces and Events are its own.",
+            "Serve behind another cluster's API server, its host, by APIService: the host "
+            "authenticates and authorizes, and its namespaces and Events are used.",
         ],
     ]
     optParameters = [
@@ -88,7 +88,7 @@ class AggregatedOptions(IdentityOptions):
 
 def check(options: Mapping[str, Any]) -> None:
     """
-    :raises UsageError: something is said that only a server alone, or only one behind another, has.
+    :raises UsageError: an option applies only to standalone, or only to aggregated servers.
     """
     if not options["aggregated"]:
         for name in ("kubeconfig", "context", *_HEADERS):
@@ -101,20 +101,21 @@ def check(options: Mapping[str, Any]) -> None:
 
 
 def _known() -> Iterator[tuple[str, Any, str]]:
-    """The options that say who is known to a server that is alone, with their defaults."""
+    """The identity options of a standalone server, with their defaults."""
     for each in IdentityOptions.__mro__:
         if issubclass(each, BrowserOptions) and each is not BrowserOptions:
             yield from (
-                (name, told[1], _HOSTS) for name, *told in each.__dict__.get("optParameters", ())
+                (name, parameter[1], _HOSTS)
+                for name, *parameter in each.__dict__.get("optParameters", ())
             )
             yield from ((name, 0, _HOSTS) for name, *_ in each.__dict__.get("optFlags", ()))
 
 
 def aggregated(options: Mapping[str, Any]) -> Aggregated | None:
     """
-    What :class:`AggregatedOptions` say; ``None``: the server is alone.
+    Settings by :class:`AggregatedOptions`; ``None`` for a standalone server.
 
-    :raises KubeConfigError: the host cannot be known.
+    :raises KubeConfigError: there is no usable configuration for the host.
     """
     if not options["aggregated"]:
         return None

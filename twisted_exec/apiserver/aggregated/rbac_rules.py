@@ -1,7 +1,7 @@
 """
-What a server must be allowed at its host: the roles that its user there has to have.
+RBAC rules that an aggregated server's user needs in the host.
 
-Manifests say the same (``docs/deploy``), and a test holds them to this.
+The manifests (``docs/deploy``) contain the same rules; a test compares them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from twisted_exec.apiserver.controllers.leader_election import NAMESPACE as ELEC
 from twisted_exec.auth.rbac.rules import Rule
 
 DELEGATOR = "system:auth-delegator"
-"""A ClusterRole of the host's own: to ask whose a token is, and who may."""
+"""A ClusterRole of the host: TokenReviews and SubjectAccessReviews."""
 READER = "extension-apiserver-authentication-reader"
-"""A Role of the host's own in ``kube-system``: to read whom to believe."""
+"""A Role of the host in ``kube-system``: read the authentication ConfigMap."""
 
 _FOLLOW = ("get", "list", "watch")
 
@@ -30,7 +30,7 @@ def _on(resource: Resource, *verbs: str) -> Rule:
 
 
 def cluster_rules() -> tuple[Rule, ...]:
-    """Of a ClusterRole: namespaces and what the host's admission is made of are followed, Events told."""
+    """Rules of a ClusterRole: follow namespaces and admission objects, record Events."""
     followed = dict.fromkeys(
         (resource.group, resource.plural) for versions in FOLLOWED for resource in versions
     )
@@ -42,11 +42,12 @@ def cluster_rules() -> tuple[Rule, ...]:
 
 def namespaced_rules(dialects: Iterable[Dialect]) -> Iterator[tuple[str, tuple[Rule, ...]]]:
     """
-    Of Roles, each with its namespace: of several servers one is elected, and poollets' heartbeats
-    are heard.
+    Rules of Roles, by namespace: leader election among the servers, and the heartbeats of
+    poollets.
     """
     own = replace(_on(LEASES.resource, *_FOLLOW, "update"), resource_names=(LEASE,))
-    # Other programs of the host elect theirs there.  What is to be made has no name yet.
+    # Other programs elect their leaders in this namespace, so only our Lease is named; a create
+    # cannot be limited by name.
     yield ELECTION, (own, _on(LEASES.resource, "create"))
     for namespace in sorted({each.lease_namespace for each in dialects} - {""}):
         yield namespace, (_on(LEASES.resource, *_FOLLOW),)

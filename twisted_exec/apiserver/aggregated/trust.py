@@ -1,9 +1,8 @@
 """
-Whom a host tells the servers behind it to believe: its ConfigMap, made sense of.
+The host's authentication ConfigMap, parsed: trusted CAs, proxies and headers.
 
-Every kube-apiserver writes into ``kube-system/extension-apiserver-authentication`` which CA signs
-users, which CA and names its own proxies have, and what these call the headers in which they say
-for whom they speak.  Source:
+Every kube-apiserver publishes in ``kube-system/extension-apiserver-authentication`` the CA of users,
+the CA and names of its own proxies, and the headers in which these name the user.  Source:
 ``k8s.io/apiserver/pkg/server/options/authentication_dynamic_request_header.go`` and
 ``pkg/controlplane/controller/clusterauthenticationtrust`` of Kubernetes.
 """
@@ -32,12 +31,12 @@ _MOST_NAMES = 256
 
 
 class TrustError(Exception):
-    """What a host says cannot be used; one line, with what would help."""
+    """The host's settings cannot be used; one line, with the remedy."""
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """What goes before the ConfigMap, as kube's ``--requestheader-`` options; empty does not."""
+    """Settings that take precedence over the ConfigMap (``--requestheader-*``), where not empty."""
 
     names: tuple[str, ...] = ()
     user: tuple[str, ...] = ()
@@ -49,13 +48,13 @@ class Overrides:
 @dataclass(frozen=True)
 class Trust:
     """
-    Whom to believe.
+    Trusted CAs and proxies.
 
-    :param client_ca: whose certificates are users, PEM; empty: nobody's are.
-    :param proxy_ca: whose certificates may speak for others, PEM.
-    :param names: common names of these; none: whatever ``proxy_ca`` signed, which then signs
-        nobody else.
-    :param warning: what is allowed and unwise; empty when nothing is.
+    :param client_ca: PEM bundle of client CAs; empty disables client certificates.
+    :param proxy_ca: PEM bundle of the CAs of proxies.
+    :param names: common names of proxies; empty allows every certificate of ``proxy_ca``, which
+        then must not sign users.
+    :param warning: about a valid but risky configuration; otherwise empty.
     """
 
     client_ca: bytes
@@ -66,16 +65,16 @@ class Trust:
 
     @property
     def authorities(self) -> bytes:
-        """All CAs of which clients may show certificates, PEM."""
+        """All CAs of acceptable client certificates, PEM."""
         return self.client_ca + self.proxy_ca
 
 
 def trust_of(configmap: Mapping[str, Any], overrides: Overrides | None = None) -> Trust:
     """
-    :raises TrustError: it is not what a kube-apiserver writes, or would let anybody speak for
+    :raises TrustError: not as written by a kube-apiserver, or every user could impersonate
         everyone.
     """
-    given = overrides or Overrides()
+    settings = overrides or Overrides()
     data = configmap.get("data")
     data = data if isinstance(data, Mapping) else {}
     clients = _authorities(data, "client-ca-file")
@@ -85,23 +84,23 @@ def trust_of(configmap: Mapping[str, Any], overrides: Overrides | None = None) -
             f"{_TOLD} has no requestheader-client-ca-file: start kube-apiserver with "
             "--requestheader-client-ca-file and --proxy-client-cert-file"
         )
-    names = given.names or _names(data, "requestheader-allowed-names")
+    names = settings.names or _names(data, "requestheader-allowed-names")
     return Trust(
         pem.pem_of(clients),
         pem.pem_of(proxies),
         names,
         HeaderNames(
-            given.user or _headers(data, "requestheader-username-headers", needed=True),
-            given.group or _headers(data, "requestheader-group-headers"),
-            given.uid or _headers(data, "requestheader-uid-headers"),
-            given.extra_prefix or _headers(data, "requestheader-extra-headers-prefix"),
+            settings.user or _headers(data, "requestheader-username-headers", needed=True),
+            settings.group or _headers(data, "requestheader-group-headers"),
+            settings.uid or _headers(data, "requestheader-uid-headers"),
+            settings.extra_prefix or _headers(data, "requestheader-extra-headers-prefix"),
         ),
         _check_apart(clients, proxies, names),
     )
 
 
 def is_header_name(text: str) -> bool:
-    """Whether a header can be called so, or its name begin so: RFC 9110 section 5.1."""
+    """Return whether the text is a valid header name, or prefix of one: RFC 9110 section 5.1."""
     return bool(_TOKEN.fullmatch(text))
 
 
@@ -116,39 +115,39 @@ def _authorities(data: Mapping[str, Any], key: str) -> list[x509.Certificate]:
 
 
 def _names(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """A list of words, as JSON."""
+    """Parse a JSON list of words."""
     try:
-        told = json.loads(data.get(key) or "[]")
+        words = json.loads(data.get(key) or "[]")
     except (ValueError, TypeError, RecursionError):
-        told = None
-    if not isinstance(told, list) or not all(isinstance(each, str) and each for each in told):
+        words = None
+    if not isinstance(words, list) or not all(isinstance(each, str) and each for each in words):
         raise TrustError(f"{key} of {_TOLD} is not a JSON list of words")
-    if len(told) > _MOST_NAMES:
+    if len(words) > _MOST_NAMES:
         raise TrustError(f"{key} of {_TOLD} has more than {_MOST_NAMES} words")
-    return tuple(told)
+    return tuple(words)
 
 
 def _headers(data: Mapping[str, Any], key: str, *, needed: bool = False) -> tuple[str, ...]:
-    told = _names(data, key)
-    for each in told:
+    words = _names(data, key)
+    for each in words:
         if not is_header_name(each):
             raise TrustError(f"{key} of {_TOLD}: no header can be called {each[:64]!r}")
-    if needed and not told:
-        raise TrustError(f"{_TOLD} has no {key}: nobody could be told by its headers")
-    return told
+    if needed and not words:
+        raise TrustError(f"{_TOLD} has no {key}: requests of proxies would name no user")
+    return words
 
 
 def _check_apart(
     clients: list[x509.Certificate], proxies: list[x509.Certificate], names: tuple[str, ...]
 ) -> str:
     """
-    A warning, when a CA signs users as well as proxies and only names keep them apart.
+    Return a warning if one CA signs users and proxies and only names tell them apart.
 
-    :raises TrustError: not even names do.
+    :raises TrustError: no names tell them apart either.
     """
     pairs = [(proxy, client) for proxy in proxies for client in clients]
     covered = any(_covers(*pair) for pair in pairs)
-    # A CA below that of users signs users, too, whatever else it is for.
+    # An intermediate CA below that of users signs users as well, whatever its purpose.
     if not names and (covered or any(_covers(client, proxy) for proxy, client in pairs)):
         raise TrustError(
             f"requestheader-allowed-names of {_TOLD} is empty, and requestheader-client-ca-file "
@@ -158,11 +157,11 @@ def _check_apart(
     if not covered:
         return ""
     return (
-        f"by {_TOLD} one CA signs users and proxies: whoever it gives the name "
-        f"{' or '.join(names)} speaks for everyone; give proxies a CA of their own"
+        f"by {_TOLD} one CA signs users and proxies: a user with a certificate for "
+        f"{' or '.join(names)} can impersonate everyone; give proxies a CA of their own"
     )
 
 
 def _covers(proxy: x509.Certificate, client: x509.Certificate) -> bool:
-    """Whether what ``client`` has signed is vouched for by ``proxy`` as well."""
+    """Return whether ``proxy`` also verifies certificates signed by ``client``."""
     return proxy.public_key() == client.public_key() or pem.has_issued(proxy, client)

@@ -6,10 +6,10 @@ forwarding certificate.  The poollet is believed because its certificate names
 both the address that was dialled and the pool that was meant: a poollet cannot
 stand in for another one, whatever addresses a pool reports.
 
-``machines/log``: what a machine's console printed, as ``kubectl logs`` asks for it.
+``machines/log``: the output of a machine's console, for ``kubectl logs``.
 
-It is found as the console is, and needs ``get`` on ``machines/log``: whoever may look at a machine may
-not therefore read along.  A machine that is off has a log as well.
+It is located like the console, and needs ``get`` on ``machines/log``: reading a machine does not
+include reading its console.  The log of a machine that is powered off is available too.
 """
 
 from __future__ import annotations
@@ -344,7 +344,7 @@ LOG = "log"
 
 
 class LogLocator(MachineLocator):
-    """Finds the poollet behind ``.../machines/NAME/log``, or ``/log`` of what shows that machine."""
+    """Locates the poollet for ``.../machines/NAME/log``, or for ``/log`` of a machine's Pod."""
 
     subresource: ClassVar[str] = LOG
     verb: ClassVar[str] = "get"
@@ -356,10 +356,10 @@ class LogLocator(MachineLocator):
 
 def add_log(routes: Routes, kind: Kind, relay: Relay) -> None:
     """
-    The ``log`` of a kind's objects, as GET.
+    Add ``log`` of a kind's objects, as GET.
 
-    :param kind: machines, or what shows machines under the same namespaces and names.
-    :param relay: with a :class:`LogLocator`.
+    :param kind: machines, or Pods with the same namespaces and names.
+    :param relay: a relay with a :class:`LogLocator`.
     """
 
     async def handle(request: Request, values: Mapping[str, str]) -> None:

@@ -1,11 +1,11 @@
 """
-What a server makes at its start: roles, bindings, namespaces.
+Create the objects that a server needs at its start: roles, bindings, namespaces.
 
-As kube-apiserver, an object that someone changed is given what it lacks and
-keeps what was added; whoever wants it left alone sets its annotation
-``rbac.authorization.kubernetes.io/autoupdate`` to ``"false"``.
+As in kube-apiserver, missing rules and subjects are added to an existing object and additions of
+users stay; the annotation ``rbac.authorization.kubernetes.io/autoupdate: "false"`` disables that.
 
-Servers that share a store may do so at the same moment: whoever is later finds what the other made.
+Servers that share a store may do this at the same moment: the later one finds the objects of the
+first.
 """
 
 from __future__ import annotations
@@ -36,47 +36,47 @@ async def bootstrap(
     storage: IStorage, verbs: Verbs, objects: Iterable[Object], namespaces: Iterable[str] = ()
 ) -> None:
     """
-    Make what is missing.
+    Create missing objects, and complete existing ones.
 
-    :param verbs: without admissions.
+    :param verbs: without admission.
     :param objects: cluster roles and cluster role bindings, roles first.
-    :param namespaces: that poollets expect, such as where they keep leases.
+    :param namespaces: further namespaces, such as those of poollets' leases.
     """
     await ensure_namespaces(verbs, storage, namespaces)
     for obj in objects:
         await _ensure(storage, verbs, obj)
 
 
-async def _ensure(storage: IStorage, verbs: Verbs, wanted: Object) -> None:
+async def _ensure(storage: IStorage, verbs: Verbs, desired: Object) -> None:
     for attempt in range(_ATTEMPTS):
         try:
-            await _make_or_complete(storage, verbs, wanted)
+            await _make_or_complete(storage, verbs, desired)
             return
-        except (AlreadyExists, Conflict):  # another server was faster
+        except (AlreadyExists, Conflict):  # another server wrote first
             if attempt == _ATTEMPTS - 1:
                 raise
 
 
-async def _make_or_complete(storage: IStorage, verbs: Verbs, wanted: Object) -> None:
-    kind, name = _KINDS[wanted["kind"]], wanted["metadata"]["name"]
+async def _make_or_complete(storage: IStorage, verbs: Verbs, desired: Object) -> None:
+    kind, name = _KINDS[desired["kind"]], desired["metadata"]["name"]
     target = Target(kind, "", name)
     try:
         stored = await storage.get(kind.resource, "", name)
     except NotFound:
-        body = copy.deepcopy(wanted)
+        body = copy.deepcopy(desired)
         body["metadata"].setdefault("annotations", {})[AUTOUPDATE] = "true"
         await verbs.create(_OURSELVES, Target(kind), body, WriteOptions(manager=MANAGER))
         return
     if stored["metadata"].get("annotations", {}).get(AUTOUPDATE) == "true":
         await verbs.update(
-            _OURSELVES, target, _completed(stored, wanted), WriteOptions(manager=MANAGER)
+            _OURSELVES, target, _completed(stored, desired), WriteOptions(manager=MANAGER)
         )
 
 
-def _completed(stored: Object, wanted: Object) -> Object:
+def _completed(stored: Object, desired: Object) -> Object:
     result = copy.deepcopy(stored)
     for key in ("rules", "subjects"):
-        if key in wanted:
+        if key in desired:
             have = result.setdefault(key, [])
-            have += [item for item in copy.deepcopy(wanted[key]) if item not in have]
+            have += [item for item in copy.deepcopy(desired[key]) if item not in have]
     return result

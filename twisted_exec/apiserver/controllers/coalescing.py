@@ -1,8 +1,8 @@
 """
-One pass at a time: what those who follow the store do when something has changed.
+Coalesce triggers into runs, one at a time.
 
-A pass reads what there is and does what is to be done; whatever changes while it is under way asks
-for one more behind it, however much that is.
+A run reads the current state and acts on it.  Triggers during a run cause one more run afterwards,
+however many there were.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from twisted.python.failure import Failure
 
 class CoalescedRuns:
     """
-    :param make: begins a pass.
-    :param failed: told of one that failed, before the next.
-    :param again: called when a pass is over during which another was asked for; it asks for that,
-        when it is still wanted.
+    Runs a coroutine one at a time.
+
+    :param make: start a run.
+    :param failed: called with the failure of a run, before the next.
+    :param again: called after a run during which another was requested; it calls :meth:`ask` if
+        the run is still needed.
     """
 
     def __init__(
@@ -32,7 +34,7 @@ class CoalescedRuns:
         self._going = self._again = False
 
     def ask(self) -> None:
-        """Begin a pass, or one more behind the one that is under way."""
+        """Start a run, or request one more after the current."""
         if self._going:
             self._again = True
             return

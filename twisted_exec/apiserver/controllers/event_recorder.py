@@ -1,8 +1,8 @@
 """
-Events of the API server's own: what its scheduler and its signer tell of objects.
+Events that the API server records for its own controllers: scheduler and signer.
 
-The same thing told again is one Event that counts.  None is worth an error: what cannot be
-told is said in the log.
+A repeated Event increases the count of the first.  Failing to record one is no error: the message
+goes to the log instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from twisted_exec.auth.interfaces import User
 
 NORMAL, WARNING = "Normal", "Warning"
 OURSELVES = User("system:apiserver", (MASTERS,))
-"""Who this server is when it writes by itself."""
+"""The user for writes by the server itself."""
 
 _LONGEST_MESSAGE = 1024
 _LONGEST_NAME = 200
@@ -31,10 +31,10 @@ _OPTIONS = WriteOptions(manager=MANAGER)
 
 class Reports:
     """
-    Tells Events.
+    Records Events.
 
-    :param verbs: without admissions.
-    :param component: who tells, such as ``scheduler``.
+    :param verbs: without admission.
+    :param component: the reporting controller, such as ``scheduler``.
     :param now: seconds since the epoch.
     """
 
@@ -45,10 +45,10 @@ class Reports:
 
     async def tell(self, kind: Kind, obj: Object, level: str, reason: str, message: str) -> None:
         """
-        Something happened to an object.  Never fails.
+        Record an Event about an object.  Never fails.
 
         :param level: :data:`NORMAL` or :data:`WARNING`.
-        :param reason: one word, for programs.
+        :param reason: CamelCase word for programs.
         """
         event = self._event(kind, obj, level, reason, message[:_LONGEST_MESSAGE])
         target = Target(EVENTS, event["metadata"]["namespace"], event["metadata"]["name"])
@@ -60,7 +60,7 @@ class Reports:
                 await self._verbs.create(OURSELVES, where, event, _OPTIONS)
         except APIError as error:
             self._log.info(
-                "untold of {name}: {reason}: {text} ({error})",
+                "cannot record an event for {name}: {reason}: {text} ({error})",
                 name=obj["metadata"]["name"],
                 reason=reason,
                 text=message,
@@ -72,9 +72,9 @@ class Reports:
 
     def _event(self, kind: Kind, obj: Object, level: str, reason: str, message: str) -> Object:
         metadata, moment = obj["metadata"], timestamp(self._now())
-        said = "\0".join((metadata["uid"], self._component, level, reason, message))
-        digest = hashlib.sha256(said.encode()).hexdigest()[:16]
-        # What is in no namespace is told of in this one, as Kubernetes does.
+        identity = "\0".join((metadata["uid"], self._component, level, reason, message))
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+        # Events for objects without a namespace go into this one, as in Kubernetes.
         namespace = metadata.get("namespace", "default")
         involved = {
             "apiVersion": kind.resource.api_version,
@@ -101,6 +101,6 @@ class Reports:
 
 
 def _plain(name: str) -> str:
-    """As the beginning of an Event's name, which takes less than some names have."""
-    kept = "".join(mark if mark.isascii() and mark.isalnum() else "-" for mark in name.lower())
-    return kept[:_LONGEST_NAME].strip("-") or "object"
+    """The prefix of an Event's name: Event names allow fewer characters than some object names."""
+    plain = "".join(mark if mark.isascii() and mark.isalnum() else "-" for mark in name.lower())
+    return plain[:_LONGEST_NAME].strip("-") or "object"

@@ -1,16 +1,15 @@
 """
-Events go an hour after they were last written.
+Delete Events one hour after their last write.
 
-Kubernetes leaves that to etcd's leases; here each Event's time is noted when
-the store tells of it, by this server's own clock, and looked at once a minute.
-What an earlier process left has its time by what it tells of itself.
+Kubernetes uses etcd leases for this.  Here the server notes the arrival of each Event by its own
+clock and checks once a minute.  Events of an earlier process expire by their own timestamps.
 
-Whoever may write Events could fill the store with them, a poollet as well; so all of them
-together have a bound, beyond which the oldest go before their time.
+Poollets may write Events and could fill the store, so all Events together have a size limit;
+beyond it the oldest are deleted early.
 
-Bootstrap tokens go when their time is over.
+Delete expired bootstrap tokens.
 
-They are good no more by then; this only keeps the list of them short, as the ``tokencleaner`` of
+Expired tokens are already refused; deleting them keeps the list short, as the ``tokencleaner`` of
 Kubernetes' controller manager does.
 """
 
@@ -38,7 +37,7 @@ from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 
 class TokenExpiry(Service):
     """
-    Deletes bootstrap tokens whose time is over.
+    Deletes expired bootstrap tokens.
 
     :param storage: started before this service is.
     :param now: seconds since the epoch.
@@ -52,18 +51,18 @@ class TokenExpiry(Service):
         self._loop.clock = clock
 
     def startService(self) -> None:
-        """Look now, and every minute."""
+        """Check now, and every minute."""
         super().startService()
         self._loop.start(LOOK_SECONDS)
 
     def stopService(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         super().stopService()
         if self._loop.running:
             self._loop.stop()
 
     def look(self) -> Deferred[None]:
-        """Delete those that are over.  Fires when that is done; never fails."""
+        """Delete expired tokens.  Fires when that is done; never fails."""
         return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
 
     async def _look(self) -> None:
@@ -74,29 +73,29 @@ class TokenExpiry(Service):
             try:
                 await self._storage.delete(SECRETS.resource, secret)
             except (Conflict, NotFound):
-                continue  # it changed meanwhile: the next look sees how
+                continue  # changed meanwhile: the next run sees the new state
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("looking after bootstrap tokens failed", failure)
+        self._log.failure("cannot delete expired bootstrap tokens", failure)
 
 
 LOOK_SECONDS = 60.0
 MOST_BYTES = 16 << 20
-"""Of all Events, as JSON: some 20 000 ordinary ones."""
+"""Total of all Events as JSON: about 20 000 ordinary ones."""
 
 _SOON_SECONDS = 1.0
 _Key = tuple[str, str]
 _Life = tuple[float, int]
-"""Until when, and how many bytes."""
+"""Expiry (by the reactor's clock) and size in bytes."""
 
 
 class EventExpiry(StoreFollower):
     """
-    Deletes Events when their time is over.
+    Deletes expired Events.
 
     :param storage: started before this service is.
     :param now: seconds since the epoch.
-    :param most_bytes: of all Events together.
+    :param most_bytes: limit for all Events together.
     """
 
     _log = Logger()
@@ -111,19 +110,19 @@ class EventExpiry(StoreFollower):
         super().__init__(storage)
         self._clock, self._now = clock, now
         self._most_bytes, self._bytes = most_bytes, 0
-        # Ordered by time: what is written goes to the end.
+        # Sorted by expiry: each write moves its Event to the end.
         self._lives: dict[_Key, _Life] = {}
         self._soon: IDelayedCall | None = None
         self._loop = LoopingCall(self.look)
         self._loop.clock = clock
 
     def startService(self) -> None:
-        """Take up what is there, and follow the store."""
+        """List Events and follow them."""
         super().startService()
         self._loop.start(LOOK_SECONDS, now=False)
 
     def stopService(self) -> None:
-        """Follow no longer."""
+        """Stop following the store."""
         super().stopService()
         self._loop.stop()
         if self._soon is not None:
@@ -172,7 +171,7 @@ class EventExpiry(StoreFollower):
         self.look()
 
     def look(self) -> Deferred[None]:
-        """Delete what is over or too much.  Fires when that is done; never fails."""
+        """Delete expired and surplus Events.  Fires when that is done; never fails."""
         return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
 
     async def _look(self) -> None:
@@ -193,12 +192,12 @@ class EventExpiry(StoreFollower):
     async def _delete(self, key: _Key, life: _Life) -> None:
         try:
             event = await self._storage.get(EVENTS.resource, *key)
-            if self._lives.get(key) == life:  # not written again
+            if self._lives.get(key) == life:  # not written again meanwhile
                 await self._storage.delete(EVENTS.resource, event)
         except NotFound:
             self._forget(key)
         except APIError:
-            return  # written meanwhile, or a store that cannot write: the next look is soon
+            return  # written meanwhile, or the store is read-only: the next run follows soon
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("looking after events failed", failure)
+        self._log.failure("cannot delete expired events", failure)

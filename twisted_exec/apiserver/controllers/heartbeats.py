@@ -1,12 +1,11 @@
 """
-Pools of which nothing is heard any more.
+Mark pools whose poollet has gone silent.
 
-A poollet that ended without a word leaves its pool as it last told: ready.  So it is noted here
-when each pool's poollet was last heard of, by this server's own clock, and its pool says so
-when that is too long ago.  With its next heartbeat the poollet corrects that.
+A poollet that crashed leaves its pool's status as last written: ready.  The server therefore notes
+by its own clock when it last saw a heartbeat of each poollet, and sets the pool's Ready condition
+to Unknown after a while.  The next heartbeat of the poollet corrects the condition.
 
-As ironcore's controller for pools: 50 s without a change of the pool's conditions
-or of its lease.
+As in ironcore's pool controller: 50 s without a change of the pool's conditions or its lease.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _REASON = "MachinePoolStatusUnknown"
 
 class PoolHeartbeats(Service):
     """
-    Tells of pools whose poollets are silent.
+    Sets Ready to Unknown on pools whose poollets are silent.
 
     :param storage: started before this service is.
     :param now: seconds since the epoch, for conditions.
@@ -56,7 +55,7 @@ class PoolHeartbeats(Service):
         self._loop.clock = clock
 
     def startService(self) -> None:
-        """Begin to listen.  Nobody was silent before that."""
+        """Follow pools and leases.  Silence counts from here on."""
         super().startService()
         watch = self._storage.watch
         self._watches = [watch(self._dialect.pool, None, self._pool_changed)]
@@ -66,7 +65,7 @@ class PoolHeartbeats(Service):
         self._loop.start(LOOK_SECONDS, now=False)
 
     def stopService(self) -> None:
-        """Listen no longer."""
+        """Stop following the store."""
         super().stopService()
         for watch in self._watches:
             watch.stop()
@@ -83,8 +82,8 @@ class PoolHeartbeats(Service):
             self._heard.pop(name, None)
             return
         new = ready_condition(event.obj)
-        told = event.previous is None or new != ready_condition(event.previous)
-        if told and new.get("reason") != _REASON:
+        has_changed = event.previous is None or new != ready_condition(event.previous)
+        if has_changed and new.get("reason") != _REASON:
             self._heard[name] = self._clock.seconds()
 
     def _lease_changed(self, event: Event) -> None:
@@ -93,7 +92,7 @@ class PoolHeartbeats(Service):
             self._heard[name] = self._clock.seconds()
 
     def look(self) -> Deferred[None]:
-        """Mark the pools of which nothing is heard.  Fires when that is done; never fails."""
+        """Mark silent pools.  Fires when that is done; never fails."""
         return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
 
     async def _look(self) -> None:
@@ -105,11 +104,11 @@ class PoolHeartbeats(Service):
         resource = self._dialect.pool
         old = await self._storage.get(resource, "", name)
         if not self.running:
-            return  # a server that was stopped for a while has heard nothing, and leads no longer
+            return  # stopped meanwhile: this server no longer leads and may have missed heartbeats
         pool = copy.deepcopy(old)
         condition = ready_condition(pool)
         if condition.get("status") != "True":
-            return  # it is told, or nobody ever promised anything
+            return  # already marked, or never ready
         condition.update(
             status="Unknown",
             reason=_REASON,
@@ -120,16 +119,16 @@ class PoolHeartbeats(Service):
         if entries := updated(pool_kind(self._dialect), old, pool, None, writer):
             pool["metadata"]["managedFields"] = entries
         await self._storage.update(resource, pool)
-        told = f"{self._dialect.pool_noun} {name}"
-        self._log.warn("{pool}: nothing is heard of its poollet", pool=told)
+        pool_name = f"{self._dialect.pool_noun} {name}"
+        self._log.warn("{pool}: no heartbeat of its poollet", pool=pool_name)
 
     def _failed(self, failure: Failure) -> None:
-        # Changed or gone meanwhile, or a store that cannot write: the next look is soon.
+        # Changed or deleted meanwhile, or the store is read-only: the next run follows soon.
         if not failure.check(APIError):
-            self._log.failure("looking after pools failed", failure)
+            self._log.failure("cannot check the heartbeats of pools", failure)
 
 
 def ready_condition(pool: Object) -> Object:
-    """A pool's condition Ready, in place; empty when it has none."""
+    """The pool's Ready condition, not a copy; empty when absent."""
     conditions = pool.get("status", {}).get("conditions", [])
     return next((each for each in conditions if each.get("type") == "Ready"), {})

@@ -1,21 +1,20 @@
 """
-What one server does for all that share a store.
+Controllers that run on one of the servers that share a store.
 
-Followers of the store are of two sorts.  Those that keep a server's own view, or its own sessions, run
-on each (rules, restrictions, endings, the objects of sessions, Pods).  Those that write what nobody asked
-for (scheduler, signer, namespaces, heartbeats, expiry of Events, gathered rules) would do on several
-servers the same thing several times, so they run on the one that leads: :mod:`twisted_exec.kube.leader_election.election`
-by a Lease of the store itself.
+Each server runs the followers of its own state (RBAC rules, restrictions, session reviews, session
+objects, Pods).  Controllers that write on their own (scheduler, signer, namespaces, heartbeats,
+expiry of Events, role aggregation) would repeat each other's work, so they run only on the leader:
+:mod:`twisted_exec.kube.leader_election.election` with a Lease in the store itself.
 
-None of them needs to run without a pause, and none needs to have run before: each takes up what there
-is.  So a server that died costs its loops a lease's time: machines wait that long for a pool, requests
-for their certificate.  Silence of pools is counted anew by whoever leads next, so a pool may
-be told of that much later, and never too early.
+None of the controllers needs to run without a pause or depends on an earlier run: each starts from
+the current state.  A crashed leader therefore costs the duration of a lease, in which machines wait
+for a pool and requests for their certificate.  The next leader starts to count the silence of pools
+anew, so a silent pool may be marked that much later, never too early.
 
-They are made anew for each term: what a server knew when it led last has changed since.
+Each term creates new controllers: what a server knew in its last term is out of date.
 
-A store that locks others out has one server by construction.  There nobody is elected: that would
-only make a server that was killed wait for itself.
+A store with an exclusive lock has one server by construction.  It needs no election, which would
+only make a restarted server wait for its own lease.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _OPTIONS = WriteOptions(manager=MANAGER)
 
 @implementer(ILeases)
 class StoredLease:
-    """The Lease of this store's servers."""
+    """The Lease of the servers that share this store."""
 
     def __init__(self, verbs: Verbs) -> None:
         self._verbs = verbs
@@ -70,11 +69,11 @@ class StoredLease:
 
 class LeaderElectedServices(StoreFollower):
     """
-    :class:`Leading` where several servers share a store.
+    :class:`Leading` with election, for servers that share a store.
 
     :param storage: started before this service is.
-    :param verbs: without admissions.
-    :param identity: what this server is called; no two may be called the same.
+    :param verbs: without admission.
+    :param identity: this server's unique name.
     :param now: seconds since the epoch.
     """
 
@@ -94,16 +93,16 @@ class LeaderElectedServices(StoreFollower):
 
     @property
     def services(self) -> Sequence[Service]:
-        """Those that run."""
+        """The controllers that run now."""
         return self._leading.services
 
     def startService(self) -> None:
-        """Stand for election."""
+        """Take part in the election."""
         super().startService()
         self.election.startService()
 
     def stopService(self) -> Deferred[None]:
-        """Lead no longer, and let others."""
+        """Release leadership."""
         super().stopService()
         return self.election.stopService()
 

@@ -1,5 +1,5 @@
 """
-The life of namespaces: two that always exist, and how one is emptied and removed.
+Namespaces: keep the permanent ones, empty and remove deleted ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RETRY_SECONDS = 5.0
 
 @implementer(IAdmission)
 class NamespaceGuard:
-    """Keeps the permanent namespaces."""
+    """Refuses to delete the permanent namespaces."""
 
     def admit(self, change: Change) -> Deferred[None]:
         """As :meth:`IAdmission.admit`."""
@@ -50,11 +50,11 @@ class NamespaceLifecycle(StoreFollower):
     """
     Empties namespaces that are being deleted, then removes them.
 
-    Level-triggered: whatever happens in such a namespace, it is looked at again
-    as a whole.  Objects with finalizers stay until those are gone.
+    Level-triggered: after any event in such a namespace the controller looks at the whole
+    namespace.  Objects with finalizers stay until the finalizers are removed.
 
     :param storage: started before this service is.
-    :param verbs: without admissions: whoever may delete a namespace may have it emptied.
+    :param verbs: without admission: permission to delete a namespace includes its content.
     """
 
     _log = Logger()
@@ -83,7 +83,7 @@ class NamespaceLifecycle(StoreFollower):
         return [namespaces, *contents]
 
     def stopService(self) -> None:
-        """Follow no longer."""
+        """Stop following the store."""
         super().stopService()
         for retry in self._retries.values():
             retry.cancel()
@@ -133,23 +133,23 @@ class NamespaceLifecycle(StoreFollower):
         for kind in self._kinds:
             for obj in (await self._storage.list(kind.resource, name)).items:
                 if not self.running:
-                    return  # another server goes on with it
+                    return  # another server finishes it
                 left += not await self._delete(kind, obj)
         if not left:
             await self._finish(name)
 
     async def _delete(self, kind: Kind, obj: Object) -> bool:
-        """Whether it is gone; another one of its name is not meant."""
+        """Delete an object by UID; true when it is gone."""
         metadata = obj["metadata"]
         target = Target(kind, metadata["namespace"], metadata["name"])
         only = {"uid": metadata["uid"]}
         try:
-            _, gone = await self._verbs.delete(_OURSELVES, target, WriteOptions(), only)
+            _, deleted = await self._verbs.delete(_OURSELVES, target, WriteOptions(), only)
         except NotFound:
             return True
         except Conflict:
-            return False  # that change brings us back
-        return gone
+            return False  # that change triggers the next run
+        return deleted
 
     async def _finish(self, name: str) -> None:
         resource = NAMESPACES.resource
@@ -163,14 +163,14 @@ class NamespaceLifecycle(StoreFollower):
             else:
                 await self._storage.delete(resource, old)
         except (NotFound, Conflict):
-            return  # it changed meanwhile, and that event brings us back
+            return  # changed meanwhile; that event triggers the next run
 
 
 async def ensure_namespaces(verbs: Verbs, storage: IStorage, others: Iterable[str] = ()) -> None:
     """
-    Make the permanent namespaces that are missing.
+    Create the permanent namespaces that are missing.
 
-    :param others: are made as well, and may be deleted.
+    :param others: further namespaces to create; these may be deleted.
     """
     for name in (*PERMANENT, *others):
         try:
@@ -184,4 +184,4 @@ async def _make(verbs: Verbs, name: str) -> None:
     try:
         await verbs.create(_OURSELVES, Target(NAMESPACES), body, WriteOptions(manager=MANAGER))
     except AlreadyExists:
-        return  # another server was faster
+        return  # another server created it first

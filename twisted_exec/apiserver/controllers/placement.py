@@ -1,17 +1,17 @@
 """
-Where a machine is placed: the decision, without I/O.
+Choose a pool for a machine, without I/O.
 
-A pool is taken when it is ready, when the machine tolerates its taints and selects its labels,
-and when it has room for the machine's class.  Of several, one whose taints would rather not have
-the machine comes last; then the one with most room is taken.
+A pool fits when it is ready, the machine tolerates its taints and selects its labels, and it has
+room for the machine's class.  Among several, pools with a ``PreferNoSchedule`` taint come last;
+then the pool with the most room wins.
 
-Room is what the pool reports as allocatable, and never more than its capacity less the
-machines that are bound to it: what its poollet reports is a little behind, and without that a
-hundred machines made at once would all be given the same last place.  Poollets of onmetal-api
-v0.1 tell only which classes they have; among theirs, the one with fewest machines is taken.
+Room is the reported allocatable amount, capped by capacity minus the machines bound to the pool:
+a poollet's report lags behind, and without the cap a hundred machines created at once would all
+get the same last place.  Poollets of onmetal-api v0.1 report only class names; among their pools
+the one with the fewest machines wins.
 
-As ironcore's ``internal/controllers/compute/scheduler`` and ``api/common/v1alpha1``; that a taint
-``PreferNoSchedule`` counts is new.
+Follows ironcore's ``internal/controllers/compute/scheduler`` and ``api/common/v1alpha1``;
+honouring ``PreferNoSchedule`` is an addition.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from twisted_exec.api.dialects import Dialect
 
 Object = Mapping[str, Any]
 Bound = Counter[tuple[str, str]]
-"""How many machines there are, by pool and class."""
+"""Number of bound machines by pool and class."""
 
 OUT_OF_CAPACITY = "OutOfCapacity"
 FAILED = "FailedScheduling"
 
 _UNTOLD = 1_000_000
-"""The room of a pool that tells its classes and not how much there is of them."""
+"""Room of a pool that reports class names without amounts."""
 
 _HARD = ("NoSchedule", "NoExecute")
 _SOFT = "PreferNoSchedule"
@@ -41,11 +41,11 @@ _SOFT = "PreferNoSchedule"
 @dataclass(frozen=True)
 class Placement:
     """
-    What becomes of a machine.
+    Decision for one machine.
 
-    :param pool: where it goes; empty: nowhere for now.
-    :param reason: of the Event that says why it goes nowhere.
-    :param message: in words for people.
+    :param pool: the chosen pool; empty when none fits.
+    :param reason: reason of the Event when no pool fits.
+    :param message: the same for people.
     """
 
     pool: str
@@ -57,7 +57,7 @@ def plan(dialect: Dialect, machine: Object, pools: Sequence[Object], bound: Boun
     """
     Choose a pool for a machine that has none.
 
-    :param pools: all that there are.
+    :param pools: every pool of the dialect.
     """
     name = dialect.class_name(machine)
     refused: Counter[str] = Counter()
@@ -72,8 +72,10 @@ def plan(dialect: Dialect, machine: Object, pools: Sequence[Object], bound: Boun
     if fitting:
         return Placement(min(fitting)[2])
     full = refused.get(_FULL.format(name=name), 0)
-    told = ", ".join(f"{count} {why}" for why, count in sorted(refused.items()))
-    message = f"0 of {len(pools)} {dialect.pool.plural} can have it" + (f": {told}" if told else "")
+    reasons = ", ".join(f"{count} {why}" for why, count in sorted(refused.items()))
+    message = f"0 of {len(pools)} {dialect.pool.plural} can have it" + (
+        f": {reasons}" if reasons else ""
+    )
     return Placement("", OUT_OF_CAPACITY if full else FAILED, message)
 
 
@@ -81,7 +83,7 @@ _FULL = "without room for class {name}"
 
 
 def _problem(dialect: Dialect, machine: Object, pool: Object, room: int | None) -> str:
-    """Why the pool cannot have it; empty when it can."""
+    """Why the pool does not fit; empty when it does."""
     spec, labels = machine.get("spec", {}), pool["metadata"].get("labels", {})
     if not is_ready(pool):
         return "not ready"
@@ -96,24 +98,24 @@ def _problem(dialect: Dialect, machine: Object, pool: Object, room: int | None) 
 
 
 def is_ready(pool: Object) -> bool:
-    """Whether a pool's poollet is at work."""
+    """Return whether the pool's poollet reports it as ready."""
     status = pool.get("status", {})
     if "deletionTimestamp" in pool["metadata"]:
         return False
     for each in status.get("conditions", []):
         if each.get("type") == "Ready":
             return bool(each.get("status") == "True")
-    # Poollets of older kinds tell it without conditions.
+    # Older poollets (onmetal-api v0.1) report a state and no conditions.
     return bool(status.get("state") == "Ready")
 
 
 def room_for(dialect: Dialect, pool: Object, name: str, bound: Bound) -> int | None:
-    """How many more machines of a class a pool can have; ``None`` when it has no such class."""
+    """Number of further machines of a class that fit; ``None`` without that class."""
     status, key = pool.get("status", {}), f"{dialect.capacity_prefix}{name}"
     if not status.get("allocatable") and not status.get("capacity"):
         offered = status.get(dialect.classes_field, []) if dialect.classes_field else []
-        known = any(each.get("name") == name for each in offered)
-        return _UNTOLD - bound[pool["metadata"]["name"], name] if known else None
+        has_class = any(each.get("name") == name for each in offered)
+        return _UNTOLD - bound[pool["metadata"]["name"], name] if has_class else None
     allocatable = _amount(status.get("allocatable", {}).get(key))
     capacity = _amount(status.get("capacity", {}).get(key))
     if capacity is not None:
@@ -126,7 +128,7 @@ def _amount(text: Any) -> int | None:
     try:
         return None if text is None else quantity.value(text)
     except ValueError:
-        return 0  # a pool that reports nonsense gets nothing
+        return 0  # an unreadable amount counts as no room
 
 
 def _untolerated(machine: Object, pool: Object) -> list[Object]:
@@ -151,13 +153,13 @@ def _tolerates(toleration: Object, taint: Object) -> bool:
 
 
 def turn_of(machine: Object) -> tuple[str, str, str]:
-    """The oldest first, then by name."""
+    """Sort key: oldest first, then by name."""
     metadata = machine["metadata"]
     return metadata.get("creationTimestamp", ""), metadata.get("namespace", ""), metadata["name"]
 
 
 def facts_of(dialect: Dialect, pool: Object) -> object:
-    """All of a pool that decides about machines, for comparing."""
+    """The pool's properties that affect placement, for comparison."""
     status, metadata = pool.get("status", {}), pool["metadata"]
     return (
         is_ready(pool),

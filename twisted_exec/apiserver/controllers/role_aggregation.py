@@ -1,9 +1,9 @@
 """
-Cluster roles that gather others show the rules that they have gathered.
+Fill in ``rules`` of aggregated ClusterRoles.
 
-What someone may do does not depend on it: the authorizer gathers by itself, each
-time (:mod:`twisted_exec.auth.rbac.policy`).  But people look at ``rules``, and in
-Kubernetes a controller of the controller manager writes them there.
+Authorization does not depend on this: the authorizer aggregates by itself
+(:mod:`twisted_exec.auth.rbac.policy`).  It is for people who read ``rules``; in Kubernetes the
+controller manager writes them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from twisted_exec.storage.interfaces import Event, IStorage
 
 class RoleAggregation(StoreFollower):
     """
-    Writes the rules of roles that have an ``aggregationRule``.
+    Writes ``rules`` of ClusterRoles that have an ``aggregationRule``.
 
     :param storage: started before this service is.
     """
@@ -36,7 +36,7 @@ class RoleAggregation(StoreFollower):
         self._passes = CoalescedRuns(self._gather, self._failed, self._look)
 
     def startService(self) -> None:
-        """Gather, and follow the store."""
+        """Aggregate now, and follow ClusterRoles."""
         super().startService()
         self._look()
 
@@ -56,10 +56,10 @@ class RoleAggregation(StoreFollower):
         policy = Policy(RBACObjects(cluster_roles=roles))
         for role in roles:
             if role.get("aggregationRule"):
-                found = policy.rules_of(
+                aggregated = policy.rules_of(
                     {"kind": "ClusterRole", "name": role["metadata"]["name"]}, ""
                 )
-                await self._write(role, [rule.to_object() for rule in found or ()])
+                await self._write(role, [rule.to_object() for rule in aggregated or ()])
 
     async def _write(self, role: Object, rules: list[Object]) -> None:
         if role.get("rules", []) == rules:
@@ -67,10 +67,10 @@ class RoleAggregation(StoreFollower):
         new = copy.deepcopy(role)
         new["rules"] = rules
         try:
-            check_size(new)  # what is gathered together may be more than any object
+            check_size(new)  # aggregated rules can exceed the size limit of an object
             await self._storage.update(CLUSTERROLES.resource, new)
         except APIError:
-            return  # it changed meanwhile, and that change brings us back; or nothing can be written
+            return  # changed meanwhile (that triggers the next run), or the store is read-only
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("gathering the rules of cluster roles failed", failure)
+        self._log.failure("cannot write the rules of aggregated cluster roles", failure)

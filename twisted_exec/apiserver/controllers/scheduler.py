@@ -1,14 +1,14 @@
 """
-The scheduler: gives machines that have no pool one.
+The scheduler: assign Machines without a pool to a pool.
 
-Level-triggered: it knows the machines without a pool, how many the pools have, and the pools
-themselves, by following the store; whenever one of these changes it looks at all that wait,
-oldest first.  What is decided is said by :mod:`twisted_exec.apiserver.controllers.placement`.
+Level-triggered.  The scheduler follows the store for machines without a pool, machine counts per
+pool, and the pools; on every change it goes through all waiting machines, oldest first.
+:mod:`twisted_exec.apiserver.controllers.placement` decides.
 
-A machine is bound by an update that holds only if the machine is still as it was decided about
-(its resourceVersion), so several servers over one store, or a user, may bind machines at the
-same time and none is bound twice.  Two servers may still give the last place of a pool to two
-machines at once; the pool's runtime then refuses one, which says so.
+The update that binds a machine carries the resourceVersion on which the decision was based, so
+several servers over one store, or a user, can bind machines at the same time and no machine is
+bound twice.  Two servers can still give the last place of a pool to two machines at once; the
+pool's runtime then refuses the second and reports it.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 
 COMPONENT = "scheduler"
 SOON_SECONDS = 0.02
-"""A burst of changes is looked at once."""
+"""Changes within this time are handled together."""
 AT_ONCE = 64
-"""Machines that are written at the same time."""
+"""Machines that are written concurrently."""
 TELL_SECONDS = 60.0
-"""How often a machine that waits is told why, when the reason changes."""
+"""Shortest interval between two Events for a waiting machine whose reason changes."""
 
 _MOST_NAMED = 20
 _RESTS = 4
-"""How many times as long as a look took it is until the next, at least."""
+"""Pause after a run, as a multiple of its duration."""
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 60.0
 
 
 class Scheduler(StoreFollower):
     """
-    Binds the machines of one dialect.
+    Binds the machines of one dialect to pools.
 
     :param storage: started before this service is.
     :param verbs: without admissions.
@@ -76,12 +76,12 @@ class Scheduler(StoreFollower):
         self._kind = machine_kind(dialect)
         self._reports = Reports(verbs, COMPONENT, now)
         self._waiting: dict[Key, Object] = {}
-        # Those whose user named a pool that there is not: nobody else would tell them.
+        # Machines whose spec names a missing pool; no poollet would report that.
         self._stray: dict[Key, Object] = {}
         self._places: dict[str, tuple[str, str]] = {}
         self._bound: Counter[tuple[str, str]] = Counter()
         self._pools: dict[str, Object] = {}
-        self._told: dict[Key, tuple[float, Placement]] = {}
+        self._reported: dict[Key, tuple[float, Placement]] = {}
         self._passes = CoalescedRuns(self._pass, self._failed, partial(self._look_in, SOON_SECONDS))
         self._call: IDelayedCall | None = None
         self._retry_seconds = _FIRST_RETRY_SECONDS
@@ -96,7 +96,7 @@ class Scheduler(StoreFollower):
         return [Followed(resource, take, listed_as_added(take)) for resource, take in changed]
 
     def stopService(self) -> None:
-        """Follow no longer."""
+        """Stop following the store."""
         super().stopService()
         self._cancel()
 
@@ -109,7 +109,7 @@ class Scheduler(StoreFollower):
         known = self._pools.pop(name, None)
         if event.type != DELETED:
             self._pools[name] = event.obj
-            # Pools tell often that they are well, which places no machine.
+            # Pools report often that they are ready; only changed facts can place a machine.
             facts = partial(facts_of, self._dialect)
             if known is not None and facts(known) == facts(event.obj):
                 return
@@ -132,13 +132,13 @@ class Scheduler(StoreFollower):
                 self._waiting[key] = machine
             elif pool not in self._pools and not ending:
                 self._stray[key] = machine
-        told_of = key in self._waiting or key in self._stray
-        if not told_of:
-            self._told.pop(key, None)
+        is_pending = key in self._waiting or key in self._stray
+        if not is_pending:
+            self._reported.pop(key, None)
         if before != place:
             self._bound.subtract([before] if before else [])
             self._bound.update([place] if place else [])
-        if told_of or before != place:
+        if is_pending or before != place:
             self._look_in(SOON_SECONDS)
 
     def _look_in(self, seconds: float) -> None:
@@ -176,10 +176,10 @@ class Scheduler(StoreFollower):
         self._retry_seconds = _FIRST_RETRY_SECONDS
 
     def _decide(self) -> list[tuple[Object, Placement]]:
-        """For each machine that waits, in its turn, what the ones before it leave."""
+        """Plan all waiting machines in order; earlier placements count for later ones."""
         assumed, pools = Counter(self._bound), list(self._pools.values())
         decided = []
-        nowhere: dict[str, Placement] = {}  # since the last that had a place
+        nowhere: dict[str, Placement] = {}  # by requirements, since the last placement that fit
         for machine in sorted(self._waiting.values(), key=turn_of):
             alike = self._wishes(machine)
             placement = nowhere.get(alike) or plan(self._dialect, machine, pools, assumed)
@@ -189,38 +189,38 @@ class Scheduler(StoreFollower):
                 nowhere.clear()
                 assumed[placement.pool, self._dialect.class_name(machine)] += 1
             decided.append((machine, placement))
-        found = [key for key in self._stray if self._pool_of(key) in self._pools]
-        for key in found:
+        resolved = [key for key in self._stray if self._pool_of(key) in self._pools]
+        for key in resolved:
             del self._stray[key]
-        return decided + [(one, self._no_pool(key)) for key, one in self._stray.items()]
+        return decided + [(each, self._no_pool(key)) for key, each in self._stray.items()]
 
     def _pool_of(self, key: Key) -> str:
         return self._dialect.pool_name(self._stray[key])
 
     def _no_pool(self, key: Key) -> Placement:
         named = f'{self._dialect.pool_noun} "{self._pool_of(key)}" does not exist'
-        there = ", ".join(sorted(self._pools)[:_MOST_NAMED]) or "none"
-        return Placement("", FAILED, f"{named}; there are: {there}")
+        existing = ", ".join(sorted(self._pools)[:_MOST_NAMED]) or "none"
+        return Placement("", FAILED, f"{named}; there are: {existing}")
 
     def _wishes(self, machine: Object) -> str:
-        """All of a machine that decides about pools, for comparing."""
+        """The machine's requirements on a pool, as a key for comparison."""
         spec, dialect = machine.get("spec", {}), self._dialect
-        told = [
+        requirements = [
             dialect.class_name(machine),
             spec.get(dialect.pool_selector),
             spec.get("tolerations"),
         ]
-        return json.dumps(told, sort_keys=True)
+        return json.dumps(requirements, sort_keys=True)
 
     async def _carry_out(self, machine: Object, placement: Placement) -> bool:
-        """False when it could not be written and has to be tried again."""
+        """Write one decision; false when the write failed and must be retried."""
         if not placement.pool:
             await self._leave(machine, placement)
             return True
         try:
             await self._bind(machine, placement.pool)
         except (Conflict, NotFound):
-            pass  # it changed meanwhile, and that change brings us back
+            pass  # the machine changed meanwhile; that change triggers the next run
         except APIError as error:
             self._log.error("{name} waits: {error}", name=_named(machine), error=error)
             return False
@@ -232,19 +232,19 @@ class Scheduler(StoreFollower):
         options = WriteOptions(manager=COMPONENT)
         bound = await self._verbs.update(OURSELVES, target, {**machine, "spec": spec}, options)
         self._log.info("{name} goes to {pool}", name=_named(machine), pool=pool)
-        told = f"placed in {self._dialect.pool_noun} {pool}"
-        await self._reports.tell(self._kind, bound, NORMAL, "Scheduled", told)
+        message = f"placed in {self._dialect.pool_noun} {pool}"
+        await self._reports.tell(self._kind, bound, NORMAL, "Scheduled", message)
 
     async def _leave(self, machine: Object, placement: Placement) -> None:
-        """It waits; its user is told why, now and then."""
+        """Report why the machine waits, at most once per ``TELL_SECONDS``."""
         key, now = key_of(machine), self._clock.seconds()
-        last, told = self._told.get(key, (None, None))
-        if told == placement:
+        last, reported = self._reported.get(key, (None, None))
+        if reported == placement:
             return
         if last is not None and now - last < TELL_SECONDS:
             self._look_in(last + TELL_SECONDS - now)
             return
-        self._told[key] = now, placement
+        self._reported[key] = now, placement
         await self._reports.tell(self._kind, machine, WARNING, placement.reason, placement.message)
 
 

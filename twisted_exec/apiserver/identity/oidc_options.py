@@ -1,5 +1,5 @@
 """
-The options that say whose OIDC tokens are believed, as kube-apiserver calls them.
+Options for OIDC issuers, named as kube-apiserver's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from twisted_exec.auth.oidc.issuer import Claim, Issuer, checked_url
 from twisted_exec.program.start import BrowserOptions
 
 PATHS = ("authentication-config", "oidc-ca-file")
-"""Those of them that name one file."""
+"""The options that name one file each."""
 
 _PREFIX = "oidc-"
 _NO_PREFIX = "-"
@@ -29,15 +29,15 @@ def _url(text: str) -> str:
 
 
 def _algorithms(text: str) -> tuple[str, ...]:
-    told = tuple(each.strip() for each in text.split(","))
-    unknown = [each for each in told if each not in ALGORITHMS]
+    names = tuple(each.strip() for each in text.split(","))
+    unknown = [each for each in names if each not in ALGORITHMS]
     if unknown:
         raise ValueError(f"{unknown[0]!r} is none of {', '.join(ALGORITHMS)}")
-    return told
+    return names
 
 
 class OIDCOptions(BrowserOptions):
-    """Options of a program that knows people by their identity provider."""
+    """Options of a program that authenticates users by an identity provider."""
 
     optParameters = [
         [
@@ -46,34 +46,34 @@ class OIDCOptions(BrowserOptions):
             None,
             "Identity providers, as an AuthenticationConfiguration (YAML); instead of --oidc-...",
         ],
-        ["oidc-issuer-url", None, None, "The identity provider, by https; see the next.", _url],
-        ["oidc-client-id", None, None, "Whom its tokens are for: their audience."],
-        ["oidc-username-claim", None, "sub", "What of its tokens names the user."],
+        ["oidc-issuer-url", None, None, "https URL of the identity provider.", _url],
+        ["oidc-client-id", None, None, "Required audience of its tokens."],
+        ["oidc-username-claim", None, "sub", "Claim with the user name."],
         [
             "oidc-username-prefix",
             None,
             None,
-            "What its users' names begin with; - for nothing.  Default: the issuer and #, for all "
-            "claims but email.",
+            "Prefix of user names; - for none.  Default: the issuer and #, for all claims but "
+            "email.",
         ],
-        ["oidc-groups-claim", None, None, "What of its tokens names the user's groups."],
-        ["oidc-groups-prefix", None, None, "What its groups' names begin with."],
+        ["oidc-groups-claim", None, None, "Claim with the groups."],
+        ["oidc-groups-prefix", None, None, "Prefix of group names."],
         [
             "oidc-signing-algs",
             None,
             "RS256",
-            "What its tokens may be signed with, joined by commas.",
+            "Accepted signature algorithms, separated by commas.",
         ],
-        ["oidc-ca-file", None, None, "Who signs its certificate (PEM); default: the system's CAs."],
+        ["oidc-ca-file", None, None, "CA of its certificate (PEM); default: the system's CAs."],
     ]
 
     def __init__(self) -> None:
         super().__init__()
         self["oidc-required-claim"] = {}
 
-    def opt_oidc_required_claim(self, told: str) -> None:
-        """A claim that its tokens must have, such as hd=example.org; may be repeated."""
-        for each in told.split(","):
+    def opt_oidc_required_claim(self, text: str) -> None:
+        """A claim that tokens must have, such as hd=example.org; may be repeated."""
+        for each in text.split(","):
             claim, equals, value = each.partition("=")
             if not claim or not equals:
                 raise UsageError(f"--oidc-required-claim: {each!r} is not CLAIM=VALUE")
@@ -83,31 +83,31 @@ class OIDCOptions(BrowserOptions):
 
     def postOptions(self) -> None:
         """
-        :raises UsageError: something of it cannot be.
+        :raises UsageError: an option is invalid.
         """
         issuers(self)
 
 
 def issuers(options: Mapping[str, Any]) -> Issuers:
     """
-    What :class:`OIDCOptions` say.
+    Settings by :class:`OIDCOptions`.
 
-    :raises UsageError: something of it cannot be.
+    :raises UsageError: an option is invalid.
     """
-    given = [name for name in options if name.startswith(_PREFIX) and _is_given(options, name)]
+    present = [name for name in options if name.startswith(_PREFIX) and _is_given(options, name)]
     if options["authentication-config"]:
-        if given:
-            raise UsageError(f"--authentication-config and --{given[0]}: give one of them")
+        if present:
+            raise UsageError(f"--authentication-config and --{present[0]}: give one of them")
         return Issuers(configuration=options["authentication-config"])
-    if not given:
+    if not present:
         return Issuers()
     for needed, what in (
-        ("oidc-issuer-url", "whose tokens are believed"),
-        ("oidc-client-id", "whom they must be for"),
-        ("oidc-username-claim", "what names the user"),
+        ("oidc-issuer-url", "the issuer of the tokens"),
+        ("oidc-client-id", "their required audience"),
+        ("oidc-username-claim", "the claim with the user name"),
     ):
         if not options[needed]:
-            raise UsageError(f"--{needed} is missing: {what}; it belongs to --{given[0]}")
+            raise UsageError(f"--{needed} is missing: {what}; it belongs to --{present[0]}")
     if options["oidc-groups-prefix"] and not options["oidc-groups-claim"]:
         raise UsageError("--oidc-groups-claim is missing: it belongs to --oidc-groups-prefix")
     return Issuers(issuer=_issuer(options), ca_file=options["oidc-ca-file"] or "")
@@ -120,7 +120,7 @@ def _is_given(options: Mapping[str, Any], name: str) -> bool:
 
 def _issuer(options: Mapping[str, Any]) -> Issuer:
     try:
-        # Here, because a coercion is not asked about defaults.
+        # Here too, because usage.Options does not coerce defaults.
         algorithms = _algorithms(options["oidc-signing-algs"])
     except ValueError as error:
         raise UsageError(f"--oidc-signing-algs: {error}") from None
@@ -136,10 +136,10 @@ def _issuer(options: Mapping[str, Any]) -> Issuer:
 
 
 def _username_prefix(options: Mapping[str, Any]) -> str:
-    """An email is unique by itself; other claims of two issuers may be the same."""
-    told: str = options["oidc-username-prefix"] or ""
-    if told == _NO_PREFIX:
+    """An email is unique by itself; other claims of two issuers may be equal."""
+    prefix: str = options["oidc-username-prefix"] or ""
+    if prefix == _NO_PREFIX:
         return ""
-    if not told and options["oidc-username-claim"] != "email":
+    if not prefix and options["oidc-username-claim"] != "email":
         return f"{options['oidc-issuer-url']}#"
-    return told
+    return prefix

@@ -1,5 +1,5 @@
 """
-The options that say who is known, as kube-apiserver calls them.
+Options for credentials of users and programs, named as kube-apiserver's.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers
 from twisted_exec.program.start import duration
 
 PATHS = ("token-auth-file", "service-account-signing-key-file", *OIDC_PATHS)
-"""Those of them that name one file."""
+"""The options that name one file each."""
 
 _SHORTEST_LONGEST_SECONDS = 3600
-"""What tokens may be limited to at least, as in Kubernetes."""
+"""Smallest acceptable limit for the lifetime of tokens, as in Kubernetes."""
 _LONGEST_LONGEST_SECONDS = 1 << 32
 
 
 class IdentityOptions(OIDCOptions):
-    """Options of a program that knows people and programs by their credentials."""
+    """Options of a program that authenticates users and programs."""
 
     optParameters = [
         ["token-auth-file", None, None, "Tokens, as CSV: token,user,uid,groups."],
@@ -33,27 +33,27 @@ class IdentityOptions(OIDCOptions):
             "service-account-signing-key-file",
             None,
             None,
-            "Private key that signs tokens of ServiceAccounts (PEM).",
+            "Private key that signs ServiceAccount tokens (PEM).",
         ],
         [
             "service-account-max-token-expiration",
             None,
             None,
-            "How long such tokens are good at most, such as 24h.",
+            "Longest lifetime of such tokens, such as 24h.",
             duration,
         ],
         [
             "service-account-jwks-uri",
             None,
             None,
-            "Where others find their keys: an https URL; default: at the issuer.",
+            "External https URL of the public keys; default: below the issuer.",
         ],
     ]
     optFlags = [
         [
             "enable-bootstrap-token-auth",
             None,
-            "Know new poollets by Secrets of type bootstrap.kubernetes.io/token in kube-system.",
+            "Accept bootstrap tokens: Secrets of type bootstrap.kubernetes.io/token in kube-system.",
         ],
     ]
 
@@ -62,37 +62,37 @@ class IdentityOptions(OIDCOptions):
         for name in ("service-account-issuer", "service-account-key-file", "api-audiences"):
             self[name] = []
 
-    def opt_service_account_issuer(self, told: str) -> None:
-        """Who issues tokens of ServiceAccounts, such as https://HOST: the first makes them, and those of all are good; may be repeated."""
-        if not told or told in self["service-account-issuer"] or not told.isprintable():
-            raise UsageError(f"--service-account-issuer {told!r} is empty, or there twice")
-        if ":" in told and not _is_url(told):
-            raise UsageError(f"--service-account-issuer {told!r} has a colon and is no URL")
-        self["service-account-issuer"].append(told)
+    def opt_service_account_issuer(self, name: str) -> None:
+        """Issuer of ServiceAccount tokens, such as https://HOST: the first issues new ones, all are accepted; may be repeated."""
+        if not name or name in self["service-account-issuer"] or not name.isprintable():
+            raise UsageError(f"--service-account-issuer {name!r} is empty, or there twice")
+        if ":" in name and not _is_url(name):
+            raise UsageError(f"--service-account-issuer {name!r} has a colon and is no URL")
+        self["service-account-issuer"].append(name)
 
     def opt_service_account_key_file(self, path: str) -> None:
-        """Keys whose tokens of ServiceAccounts are good, besides the signing key (PEM); may be repeated."""
+        """Further keys of accepted ServiceAccount tokens, besides the signing key (PEM); may be repeated."""
         self["service-account-key-file"].append(os.path.abspath(path))
 
-    def opt_api_audiences(self, told: str) -> None:
-        """Who this server is to whom tokens are made out; with commas, or repeated.  Default: the first issuer."""
-        names = [name.strip() for name in told.split(",")]
+    def opt_api_audiences(self, text: str) -> None:
+        """Audiences of this server, separated by commas; may be repeated.  Default: the first issuer."""
+        names = [name.strip() for name in text.split(",")]
         if not all(names):
-            raise UsageError(f"--api-audiences {told!r} has an empty name")
+            raise UsageError(f"--api-audiences {text!r} has an empty name")
         self["api-audiences"] += names
 
     def postOptions(self) -> None:
         """
-        :raises UsageError: something of it cannot be.
+        :raises UsageError: an option is invalid.
         """
         identities(self)
 
 
 def identities(options: Mapping[str, Any]) -> Identities:
     """
-    What :class:`IdentityOptions` say.
+    Settings by :class:`IdentityOptions`.
 
-    :raises UsageError: something of it cannot be.
+    :raises UsageError: an option is invalid.
     """
     return Identities(
         token_file=options["token-auth-file"] or "",
@@ -128,13 +128,13 @@ def _accounts(options: Mapping[str, Any]) -> Accounts | None:
         raise UsageError("--service-account-max-token-expiration: give 1h or more")
     if uri and not (_is_url(uri) and uri.startswith("https:")):
         raise UsageError(f"--service-account-jwks-uri {uri!r} is no https URL")
-    told = (tuple(issuers), tuple(keys), signing or "", int(longest or 0), uri or "")
-    return Accounts(*told)
+    arguments = (tuple(issuers), tuple(keys), signing or "", int(longest or 0), uri or "")
+    return Accounts(*arguments)
 
 
 def _is_url(text: str) -> bool:
     try:
-        found = urlsplit(text)
-        return bool(found.scheme) and (bool(found.netloc) or bool(found.path)) and found.port != 0
+        parts = urlsplit(text)
+        return bool(parts.scheme) and (bool(parts.netloc) or bool(parts.path)) and parts.port != 0
     except ValueError:
         return False

@@ -1,5 +1,5 @@
 """
-RBAC from stored objects: the rules that the authorizer reads, and who may write them.
+RBAC from stored objects: the authorizer's rule source, and privilege escalation prevention.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _BINDINGS = (kinds.ROLEBINDINGS, kinds.CLUSTERROLEBINDINGS)
 @implementer(IRuleSource)
 class StoredRules(StoreFollower):
     """
-    Roles and bindings as the store has them.
+    Stored roles and bindings.
 
     :param storage: started before this service is.
-    :ivar changed: called after each change; set by whoever depends on it.
+    :ivar changed: called after each change; set by the owner.
     """
 
     def __init__(self, storage: IStorage) -> None:
@@ -50,8 +50,8 @@ class StoredRules(StoreFollower):
         """
         As :meth:`IRuleSource.snapshot`.
 
-        All who ask between two changes share one answer: to make sense of it takes long where there
-        are many roles, and after a change everybody asks.
+        Callers between two changes share one result: building a policy takes long with many roles,
+        and after a change every request needs it.
         """
         if self._objects is not None:
             return succeed(self._objects)
@@ -74,7 +74,7 @@ class StoredRules(StoreFollower):
         if not isinstance(result, Failure) and self.running and changes == self._changes:
             self._objects = result
         for waiter in self._waiting.pop(changes):
-            if not waiter.called:  # else they gave up
+            if not waiter.called:  # its caller may have cancelled it
                 waiter.callback(result)
 
     async def _all(self, resource: Resource) -> list[Object]:
@@ -89,9 +89,9 @@ class StoredRules(StoreFollower):
 @implementer(IAdmission)
 class Escalation:
     """
-    Nobody grants what they do not have.
+    Refuses grants beyond the user's own permissions.
 
-    As Kubernetes: writing a role needs its rules or the verb ``escalate`` on it,
+    As Kubernetes: writing a role needs its rules or the verb ``escalate`` on it;
     writing a binding needs the role's rules or the verb ``bind`` on the role.
     """
 
@@ -117,10 +117,10 @@ class Escalation:
     async def _admit_role(self, change: Change, role: Object) -> None:
         if await self._may(change, "escalate", change.kind, role["metadata"]["name"]):
             return
-        wanted = [Rule.from_object(rule) for rule in role.get("rules", [])]
+        rules = [Rule.from_object(rule) for rule in role.get("rules", [])]
         if role.get("aggregationRule") or (change.old or {}).get("aggregationRule"):
-            wanted += EVERYTHING  # it could gather anything, tomorrow if not today
-        await self._authorizer.confirm_covered(change.user, _namespace(role), wanted)
+            rules += EVERYTHING  # it could aggregate any rule, if not today then tomorrow
+        await self._authorizer.confirm_covered(change.user, _namespace(role), rules)
 
     async def _admit_binding(self, change: Change, binding: Object) -> None:
         reference, namespace = binding["roleRef"], _namespace(binding)
@@ -130,8 +130,8 @@ class Escalation:
         # A role that does not exist covers nothing today and anything tomorrow.
         where = namespace if kind is kinds.ROLES else ""
         await self._storage.get(kind.resource, where, reference["name"])
-        wanted = await self._authorizer.rules_of(reference, namespace)
-        await self._authorizer.confirm_covered(change.user, namespace, wanted)
+        rules = await self._authorizer.rules_of(reference, namespace)
+        await self._authorizer.confirm_covered(change.user, namespace, rules)
 
     async def _may(self, change: Change, verb: str, kind: Kind, name: str) -> bool:
         resource = kind.resource
@@ -158,9 +158,9 @@ _BOOKKEEPING = ("ownerReferences", "finalizers", "managedFields", "resourceVersi
 
 def _substance(obj: Mapping[str, Any] | None) -> Any:
     """
-    What an object says without how it is kept.
+    An object without bookkeeping metadata.
 
-    All else counts, as in Kubernetes: a label alone can put a role into one that gathers.
+    Everything else counts, as in Kubernetes: even a label can put a role into an aggregated one.
     """
     if obj is None:
         return None

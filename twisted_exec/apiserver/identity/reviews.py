@@ -1,8 +1,8 @@
 """
-Reviews: questions about who someone is and what they may do.
+The review kinds: TokenReview, SubjectAccessReview and their relatives.
 
-Poollets ask them for everyone who knocks, kubectl asks them for
-``auth can-i`` and ``auth whoami``.
+Poollets and node servers create them for their clients' requests; kubectl for ``auth can-i`` and
+``auth whoami``.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from twisted_exec.streaming.http.routes import Routes
 from twisted_exec.streaming.http.site import Request, respond_json
 
 _Answer = Callable[[User, Object, str], Awaitable[Object]]
-"""From who asks, the review and its namespace to its ``status``."""
+"""From the requester, the review and its namespace to its ``status``."""
 
 
 class Reviews:
     """
-    Answers the review kinds.
+    Serves the review kinds.
 
-    :param authorizer: for the rules of a user; the gate decides what a user may do.
-    :param tokens: knows whose a token is.
+    :param authorizer: lists a user's rules; the gate decides single requests.
+    :param tokens: authenticates tokens.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class Reviews:
             raise BadRequest("token is required for TokenReview in authentication")
         raw, audiences = token.encode("utf-8", "surrogatepass"), spec.get("audiences", [])
         try:
-            known = await self._tokens.authenticate_for(raw, audiences)
+            identity = await self._tokens.authenticate_for(raw, audiences)
         except APIError as error:
             return {"authenticated": False, "error": error.message}
-        if known is None:
+        if identity is None:
             return {"authenticated": False, "error": "the token is not valid here"}
-        told: Object = {"authenticated": True, "user": user_info(known.user)}
-        # Without audiences in the answer the asker decides whether ours are theirs.
-        return told | {"audiences": list(known.audiences)} if known.audiences else told
+        status: Object = {"authenticated": True, "user": user_info(identity.user)}
+        # Without audiences in the response the client decides whether ours are acceptable.
+        return status | {"audiences": list(identity.audiences)} if identity.audiences else status
 
     async def _subject_access(self, asking: User, review: Object, namespace: str) -> Object:
         spec = review.get("spec", {})
@@ -96,10 +96,10 @@ class Reviews:
         return {"userInfo": user_info(asking)}
 
     async def _self_rules(self, asking: User, review: Object, namespace: str) -> Object:
-        wanted = review.get("spec", {}).get("namespace", "")
-        if not wanted:
+        requested = review.get("spec", {}).get("namespace", "")
+        if not requested:
             raise BadRequest("no namespace on request")
-        rules = [rule.to_object() for rule in await self._authorizer.rules_for(asking, wanted)]
+        rules = [rule.to_object() for rule in await self._authorizer.rules_for(asking, requested)]
         return {
             "resourceRules": [rule for rule in rules if "nonResourceURLs" not in rule],
             "nonResourceRules": [rule for rule in rules if "nonResourceURLs" in rule],
@@ -107,7 +107,7 @@ class Reviews:
         }
 
     async def _decide(self, user: User, spec: Object) -> Object:
-        decision = await self._gate.decide(asked(user, spec))
+        decision = await self._gate.decide(attributes_of_review(user, spec))
         status: Object = {"allowed": decision.allowed}
         if decision.reason:
             status["reason"] = decision.reason
@@ -123,11 +123,11 @@ def _check(kind: Kind, review: Object, namespace: str) -> None:
         raise Invalid(kind.resource.kind, name, causes, kind.resource.group)
 
 
-def asked(user: User, spec: Mapping[str, Any]) -> Attributes:
+def attributes_of_review(user: User, spec: Mapping[str, Any]) -> Attributes:
     """
-    What an access review asks about.
+    Convert the ``spec`` of an access review.
 
-    :param spec: valid, by its kind.
+    :param spec: valid by its kind.
     """
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if path is not None:
@@ -146,12 +146,12 @@ def asked(user: User, spec: Mapping[str, Any]) -> Attributes:
 
 
 def user_info(user: User) -> Object:
-    """A user as reviews tell it."""
-    told: Object = {"username": user.name}
+    """Convert a user to the ``user`` of a review."""
+    info: Object = {"username": user.name}
     if user.uid:
-        told["uid"] = user.uid
+        info["uid"] = user.uid
     if user.groups:
-        told["groups"] = list(user.groups)
+        info["groups"] = list(user.groups)
     if user.extra:
-        told["extra"] = {key: list(values) for key, values in user.extra.items()}
-    return told
+        info["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return info

@@ -1,16 +1,16 @@
 """
-Tokens of ServiceAccounts over HTTP: how one is had, and how others know them.
+Tokens of ServiceAccounts over HTTP: the TokenRequest API and issuer discovery.
 
-``serviceaccounts/token`` answers with a token to whoever may create that subresource.  For
-programs that shall trust such tokens and have no way to ask this server about each, it tells
-who issues them and with which keys, as OpenID Connect Discovery 1.0 has it.
+``serviceaccounts/token`` returns a token to users with ``create`` on that subresource.  Programs
+that accept such tokens and cannot send TokenReviews to this server find the issuer and its keys by
+OpenID Connect Discovery 1.0.
 
 Sources: ``pkg/registry/core/serviceaccount/storage/token.go`` and
 ``pkg/serviceaccount/openidmetadata.go`` of Kubernetes.
 
-Credentials that somebody takes away: accounts and tokens that are deleted.
+Detect deleted credentials: ServiceAccounts, tokens, and the objects that tokens are bound to.
 
-Whoever has a session by one of them is asked about again at once, not only in the next round.
+Sessions opened with such a credential are reviewed at once instead of in the next round.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from twisted_exec.streaming.http.site import Request, respond, respond_json
 
 class TokenInvalidation(Service):
     """
-    Tells of credentials that may be good no more.
+    Calls back when a credential may have become invalid.
 
     :param storage: started before this service is.
-    :ivar changed: called for each.
+    :ivar changed: called for each such event.
     """
 
     changed: Callable[[], None] = staticmethod(lambda: None)
@@ -62,7 +62,7 @@ class TokenInvalidation(Service):
         ]
 
     def stopService(self) -> None:
-        """Follow no longer."""
+        """Stop following the store."""
         super().stopService()
         for each in self._watches:
             each.stop()
@@ -70,7 +70,7 @@ class TokenInvalidation(Service):
 
     def _happened(self, event: Event) -> None:
         gone = event.type == DELETED or "deletionTimestamp" in event.obj["metadata"]
-        # What tokens are bound to may change as it likes, a token itself may be another then.
+        # Bound objects may change freely; a changed token Secret may hold another token.
         if gone or (event.type != ADDED and event.obj.get("type") == SECRET_TYPE):
             self.changed()
 
@@ -84,7 +84,7 @@ class TokenRequests:
     """
     Answers ``serviceaccounts/token``.
 
-    :param issuer: ``None`` when this server knows nothing of tokens of ServiceAccounts.
+    :param issuer: ``None`` when this server issues no tokens.
     """
 
     def __init__(self, gate: Gate, storage: IStorage, issuer: TokenIssuer | None) -> None:
@@ -100,37 +100,37 @@ class TokenRequests:
         target = Target(SERVICEACCOUNTS, namespace, name, "token")
         await self._gate.authorize_target(cast(APIRequest, request).requester, "create", target)
         options = write_options(Query(request.args), "CreateOptions")
-        wanted = strategy.shaped(TOKENREQUESTS, read_body(request, TOKENREQUESTS, options))
-        answer = await self._answer(wanted, target, options.warnings)
+        token_request = strategy.shaped(TOKENREQUESTS, read_body(request, TOKENREQUESTS, options))
+        answer = await self._answer(token_request, target, options.warnings)
         for warning in warning_headers(options.warnings):
             request.responseHeaders.addRawHeader(b"Warning", warning)
         respond_json(request, 201, answer)
 
-    async def _answer(self, wanted: Object, target: Target, warnings: list[str]) -> Object:
+    async def _answer(self, token_request: Object, target: Target, warnings: list[str]) -> Object:
         issuer, key = self._signing()
-        _check_names(wanted, target)
+        _check_names(token_request, target)
         where = (target.namespace, target.name)
         account = await self._storage.get(SERVICEACCOUNTS.resource, *where)
-        spec = _completed(wanted, issuer)
+        spec = _completed(token_request, issuer)
         bound = await self._bound(spec.get("boundObjectRef"), target.namespace)
         seconds, longest, now = spec["expirationSeconds"], issuer.longest_seconds, issuer.now()
         if longest and seconds > longest:
-            told = f"requested expiration of {seconds} seconds shortened to {longest} seconds"
-            warnings.append(told)
+            warning = f"requested expiration of {seconds} seconds shortened to {longest} seconds"
+            warnings.append(warning)
             spec["expirationSeconds"] = seconds = longest
-        wanted["metadata"] |= {
+        token_request["metadata"] |= {
             "name": target.name,
             "namespace": target.namespace,
             "creationTimestamp": times.timestamp(now),
         }
-        wanted["status"] = {
+        token_request["status"] = {
             "token": issuer.issue(account, key, spec["audiences"], seconds, bound),
             "expirationTimestamp": times.timestamp(now + seconds),
         }
-        return wanted
+        return token_request
 
     def _signing(self) -> tuple[TokenIssuer, SigningKey]:
-        """:raises MethodNotAllowed: nothing is signed here."""
+        """:raises MethodNotAllowed: no signing key is configured."""
         key = self._issuer.keys.signing() if self._issuer is not None else None
         if self._issuer is None or key is None:
             raise MethodNotAllowed(
@@ -139,68 +139,68 @@ class TokenRequests:
             )
         return self._issuer, key
 
-    async def _bound(self, told: Object | None, namespace: str) -> tuple[str, Object] | None:
+    async def _bound(self, reference: Object | None, namespace: str) -> tuple[str, Object] | None:
         """
-        What the token is to be bound to, as :meth:`TokenIssuer.issue` has it.
+        Return the object to bind the token to, as :meth:`TokenIssuer.issue` takes it.
 
-        :raises BadRequest: nothing of this kind.
-        :raises NotFound: it is not there.
-        :raises Conflict: it is another one of this name.
+        :raises BadRequest: tokens cannot be bound to this kind.
+        :raises NotFound: there is no such object.
+        :raises Conflict: the UID is that of another object.
         """
-        if told is None:
+        if reference is None:
             return None
-        version, kind = told.get("apiVersion", ""), told.get("kind", "")
-        for claim, known in BOUND.items():
-            if (known.resource.api_version, known.resource.kind) != (version, kind):
+        version, kind = reference.get("apiVersion", ""), reference.get("kind", "")
+        for claim, bound_kind in BOUND.items():
+            if (bound_kind.resource.api_version, bound_kind.resource.kind) != (version, kind):
                 continue
-            name = told.get("name", "")
-            where = namespace if known.resource.namespaced else ""
-            found = await self._storage.get(known.resource, where, name)
-            if told.get("uid") not in (None, "", found["metadata"]["uid"]):
+            name = reference.get("name", "")
+            where = namespace if bound_kind.resource.namespaced else ""
+            obj = await self._storage.get(bound_kind.resource, where, name)
+            if reference.get("uid") not in (None, "", obj["metadata"]["uid"]):
                 raise Conflict(
                     f'Operation cannot be fulfilled on {kind} "{name}": the UID in the bound '
-                    f"object reference ({told['uid']}) does not match the UID in record. The "
+                    f"object reference ({reference['uid']}) does not match the UID in record. The "
                     "object might have been deleted and then recreated"
                 )
-            return claim, found
+            return claim, obj
         raise BadRequest(f"cannot bind token to object of type {version}, Kind={kind}")
 
 
-def _check_names(wanted: Object, target: Target) -> None:
+def _check_names(token_request: Object, target: Target) -> None:
     """
     :raises Invalid: the body names another ServiceAccount than the URL.
     """
     for key, value in (("name", target.name), ("namespace", target.namespace)):
-        told = wanted["metadata"].get(key)
-        if told not in (None, "", value):
+        name = token_request["metadata"].get(key)
+        if name not in (None, "", value):
             must = f"must match the service account {key} if specified"
-            cause = fields.invalid(f"metadata.{key}", told, must)
+            cause = fields.invalid(f"metadata.{key}", name, must)
             raise Invalid("TokenRequest", target.name, [cause], TOKENREQUESTS.resource.group)
 
 
-def _completed(wanted: Object, issuer: TokenIssuer) -> Object:
+def _completed(token_request: Object, issuer: TokenIssuer) -> Object:
     """
-    The ``spec``, with what is meant by what it does not say.
+    Return the ``spec`` with defaults.
 
-    :raises Invalid: it breaks a rule.
+    :raises Invalid: it is not valid.
     """
-    wanted.setdefault("spec", {})  # all of it has defaults
-    spec: Object = strategy.completed(TOKENREQUESTS, wanted)["spec"]
+    token_request.setdefault("spec", {})  # every field has a default
+    spec: Object = strategy.completed(TOKENREQUESTS, token_request)["spec"]
     if not spec.get("audiences"):
         spec["audiences"] = list(issuer.audiences)
-    if causes := TOKENREQUESTS.validate(wanted):
+    if causes := TOKENREQUESTS.validate(token_request):
         raise Invalid("TokenRequest", "", causes, TOKENREQUESTS.resource.group)
     return spec
 
 
 class IssuerDocuments:
     """
-    Tells who issues tokens, and with which keys.
+    Serves the issuer's configuration and keys.
 
-    Whoever is asked for them needs the role ``system:service-account-issuer-discovery``.
-    Nothing is told when the issuer has no https URL: nobody could find it by that.
+    Clients need the role ``system:service-account-issuer-discovery``.  Without an https URL as
+    issuer nothing is served: clients could not discover it.
 
-    :param jwks_uri: where others find the keys; by default, at the issuer.
+    :param jwks_uri: external URL of the keys; by default below the issuer.
     """
 
     def __init__(self, gate: Gate, issuer: TokenIssuer, jwks_uri: str = "") -> None:
@@ -241,7 +241,7 @@ class IssuerDocuments:
 
 
 def _beside(issuer: str) -> str:
-    """Where the keys of an issuer are that is found by its name; empty when it is not."""
+    """Path of the keys below the issuer's URL; empty for an issuer without an https URL."""
     url = urlsplit(issuer)
     if url.scheme != "https" or not url.netloc or url.query or url.fragment:
         return ""

@@ -1,10 +1,10 @@
 """
-Who may do what with Pods that are machines.
+Authorization for Pods that are machines.
 
-A Pod has no permissions of its own: to see one is to see its machine, to attach to one is to open
-its machine's console.  So what is asked about a Pod is asked about its machine, for requests and
-for access reviews alike; rules that name ``pods`` grant nothing.  Where there are machines of several
-dialects, what names no Pod is about all of them, and needs to be allowed for each.
+A Pod has no permissions of its own: reading a Pod is reading its machine, attaching to it is opening
+the machine's console.  Requests and access reviews for a Pod are therefore decided for its machine;
+rules for ``pods`` grant nothing.  With machines of several dialects, a request without a Pod's name
+concerns all of them and must be allowed for each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer,
 from twisted_exec.auth.rbac.rules import ALL, Rule
 
 _OPEN = {"create": ("create", "exec"), "get": ("create", "exec")}
-"""A browser opens a WebSocket with GET, which must not be cheaper."""
+"""A browser opens a WebSocket with GET, which must need no lesser permission."""
 
 _NEEDED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "": {verb: (verb, "") for verb in ("get", "list", "watch")},
@@ -31,7 +31,7 @@ _NEEDED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "exec": _OPEN,
     "log": {"get": ("get", "log")},
 }
-"""By a Pod's subresource and the verb on it: verb and subresource that its machine needs."""
+"""By the Pod's subresource and verb: verb and subresource for the machine."""
 
 _GRANTS_NOTHING = "pods here are machines, seen by clients that know only pods"
 
@@ -39,10 +39,10 @@ _GRANTS_NOTHING = "pods here are machines, seen by clients that know only pods"
 @implementer(IRulesAuthorizer)
 class PodsAuthorizer:
     """
-    Decides about Pods as about their machines, and about all else as another one does.
+    Decides for Pods as for their machines; passes everything else on.
 
-    :param authorizer: that other one.
-    :param names: which Pod is which machine.
+    :param authorizer: decides for machines and everything else.
+    :param names: maps Pods to machines.
     """
 
     def __init__(self, authorizer: IRulesAuthorizer, names: PodNames) -> None:
@@ -56,8 +56,8 @@ class PodsAuthorizer:
 
     async def _authorize(self, attributes: Attributes) -> Decision:
         decision = Decision(False, f"{_GRANTS_NOTHING}, and are read-only")
-        for asked in machine_attributes(attributes, self._names):
-            decision = _explained(await self._decide(asked), asked)
+        for each in machine_attributes(attributes, self._names):
+            decision = _explained(await self._decide(each), each)
             if not decision.allowed:
                 break
         return decision
@@ -72,18 +72,18 @@ class PodsAuthorizer:
         return found.addCallback(lambda rules: tuple(dict.fromkeys(self._with_pods(rules))))
 
     def _with_pods(self, rules: tuple[Rule, ...]) -> Iterator[Rule]:
-        """Rules as they are, but what they say of pods is what they say of machines."""
+        """Return the rules with those for pods replaced by what the rules for machines imply."""
         for rule in rules:
-            kept = _without_pods(rule)
-            if kept is not None:
-                yield kept
+            remaining = _without_pods(rule)
+            if remaining is not None:
+                yield remaining
             if not _says_all(rule):
                 yield from self._pods_of(rule, rules)
 
     def _pods_of(self, rule: Rule, rules: tuple[Rule, ...]) -> Iterator[Rule]:
-        """What a rule on machines allows on their Pods, one rule for each set of verbs."""
+        """What a rule for machines allows on their Pods, one rule per set of verbs."""
         if not rule.resource_names:
-            # About all Pods: there must be such a rule for each dialect.
+            # For all Pods: each dialect needs such a rule.
             first, *others = self._names.dialects
             yield from _rules_of(
                 {
@@ -98,35 +98,35 @@ class PodsAuthorizer:
             yield from _rules_of(_allowed(rule, dialect), pods)
 
 
-def _is_pod(asked: Attributes) -> bool:
-    return asked.group == PODS.resource.group and asked.resource == PODS.resource.plural
+def _is_pod(attributes: Attributes) -> bool:
+    return attributes.group == PODS.resource.group and attributes.resource == PODS.resource.plural
 
 
-def machine_attributes(asked: Attributes, names: PodNames) -> tuple[Attributes, ...]:
+def machine_attributes(attributes: Attributes, names: PodNames) -> tuple[Attributes, ...]:
     """
-    What is asked about machines by asking this about a Pod, or about all Pods.
+    Return the requests for machines that a request for a Pod, or for all Pods, stands for.
 
-    :return: all of it must be allowed; empty when nothing allows it.
+    :return: all of them must be allowed; empty when nothing can allow the request.
     """
-    if asked.verb == "create" and not asked.subresource and asked.name in _NEEDED:
-        # kubectl auth can-i create pods/exec asks for a Pod of that name, and means this.
-        asked = replace(asked, subresource=asked.name, name="")
-    if not asked.name:
-        every = ((dialect, _of_machines(asked, dialect)) for dialect in names.dialects)
-        return tuple(told for _, told in every if told is not None)
-    dialect, name = names.machine(asked.name)
-    told = _of_machines(replace(asked, name=name), dialect)
-    return () if told is None else (told,)
+    if attributes.verb == "create" and not attributes.subresource and attributes.name in _NEEDED:
+        # kubectl auth can-i create pods/exec sends the subresource as the name.
+        attributes = replace(attributes, subresource=attributes.name, name="")
+    if not attributes.name:
+        every = ((dialect, _of_machines(attributes, dialect)) for dialect in names.dialects)
+        return tuple(each for _, each in every if each is not None)
+    dialect, name = names.machine(attributes.name)
+    each = _of_machines(replace(attributes, name=name), dialect)
+    return () if each is None else (each,)
 
 
-def _of_machines(asked: Attributes, dialect: Dialect) -> Attributes | None:
-    """What is asked about a dialect's machines; ``None``: nothing allows it."""
-    needed = _NEEDED.get(asked.subresource, {}).get(asked.verb)
-    if needed is None:
+def _of_machines(attributes: Attributes, dialect: Dialect) -> Attributes | None:
+    """The request for a dialect's machines; ``None`` when nothing can allow it."""
+    required = _NEEDED.get(attributes.subresource, {}).get(attributes.verb)
+    if required is None:
         return None
-    verb, subresource = needed
+    verb, subresource = required
     return replace(
-        asked,
+        attributes,
         verb=verb,
         group=dialect.group,
         version=dialect.version,
@@ -135,25 +135,25 @@ def _of_machines(asked: Attributes, dialect: Dialect) -> Attributes | None:
     )
 
 
-def _explained(decision: Decision, asked: Attributes) -> Decision:
-    """A refusal says what would be needed."""
+def _explained(decision: Decision, attributes: Attributes) -> Decision:
+    """A refusal names the permission that is missing."""
     if decision.allowed or decision.hidden:
         return decision
-    needed = f"{asked.verb} {asked.resource}"
-    needed += f"/{asked.subresource}" if asked.subresource else ""
-    told = f"a pod here is a machine: this needs {needed} in API group {asked.group}"
-    return Decision(False, f"{told}; {decision.reason}" if decision.reason else told)
+    needed = f"{attributes.verb} {attributes.resource}"
+    needed += f"/{attributes.subresource}" if attributes.subresource else ""
+    message = f"a pod here is a machine: this needs {needed} in API group {attributes.group}"
+    return Decision(False, f"{message}; {decision.reason}" if decision.reason else message)
 
 
 def _without_pods(rule: Rule) -> Rule | None:
-    """``None`` when nothing is left.  No other group here has pods."""
+    """Remove pods from a rule; ``None`` when nothing is left.  No other group has pods here."""
     if PODS.resource.group not in rule.api_groups and ALL not in rule.api_groups:
         return rule
     pods = PODS.resource.plural
-    kept = tuple(each for each in rule.resources if each.partition("/")[0] != pods)
-    if len(kept) == len(rule.resources):
+    remaining = tuple(each for each in rule.resources if each.partition("/")[0] != pods)
+    if len(remaining) == len(rule.resources):
         return rule
-    return replace(rule, resources=kept) if kept else None
+    return replace(rule, resources=remaining) if remaining else None
 
 
 def _says_all(rule: Rule) -> bool:
@@ -168,15 +168,15 @@ _KEYS: tuple[_Key, ...] = tuple(
 
 
 def _allowed(rule: Rule, dialect: Dialect) -> set[_Key]:
-    """What a rule on machines of a dialect allows on their Pods, or on those that it names."""
+    """What a rule for a dialect's machines allows on their Pods."""
     return {key for key in _KEYS if _allows(rule, dialect, key)}
 
 
 def _allows(rule: Rule, dialect: Dialect, key: _Key) -> bool:
     name = rule.resource_names[0] if rule.resource_names else ""
     verb, subresource = key
-    asked = Attributes(User(""), verb, name=name, subresource=subresource)
-    needed = _of_machines(asked, dialect)
+    attributes = Attributes(User(""), verb, name=name, subresource=subresource)
+    needed = _of_machines(attributes, dialect)
     return needed is not None and rule.allows(needed)
 
 
@@ -185,13 +185,13 @@ def _any_allows(rules: tuple[Rule, ...], dialect: Dialect, key: _Key) -> bool:
 
 
 def _rules_of(allowed: set[_Key], names: tuple[str, ...] = ()) -> Iterator[Rule]:
-    """Rules on Pods that allow just this, one for each set of verbs."""
+    """Rules for Pods that allow exactly this, one per set of verbs."""
     resource = PODS.resource
     by_verbs: dict[tuple[str, ...], list[str]] = {}
     for subresource in _NEEDED:
         verbs = tuple(verb for verb, of in _KEYS if of == subresource and (verb, of) in allowed)
         if verbs:
-            told = f"{resource.plural}/{subresource}" if subresource else resource.plural
-            by_verbs.setdefault(verbs, []).append(told)
+            name = f"{resource.plural}/{subresource}" if subresource else resource.plural
+            by_verbs.setdefault(verbs, []).append(name)
     for verbs, resources in by_verbs.items():
         yield Rule(verbs, (resource.group,), tuple(resources), names)

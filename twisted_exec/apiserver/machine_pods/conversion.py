@@ -1,19 +1,18 @@
 """
-How a Machine looks as a Pod.
+Conversion of a Machine to a Pod.
 
-Stock kubectl, k9s and every client library open streams of Pods only.  So each Machine is shown as
-one: of the same name (:mod:`.pods_names` has the exception), namespace, uid and labels, on a node named after its pool, with one
-container, its console.  What the Machine does not tell is left out, or has the value that says
-least where clients demand one (``restartCount``, ``imageID``, a ``terminated`` state's
-``exitCode``).
+Stock kubectl, k9s and every client library open streams of Pods only.  So each Machine is served as
+a Pod with its name (for exceptions see :mod:`.pods_names`), namespace, UID and labels, on a node
+named after its pool, with one container: the console.  Fields without an equivalent are left out, or
+have the least meaningful value where clients require one (``restartCount``, ``imageID``,
+``exitCode`` of a ``terminated`` state).
 
-A Machine on a pool that nothing is heard of is of phase Unknown, as what ran on it may run on.
+A Machine on a silent pool has phase Unknown: its workload may still be running.
 
-Which Pod is which machine, where a server has machines of several dialects.
+Names of Pods for machines of several dialects.
 
-The first dialect's machines are Pods of the same name.  Those of the others carry their
-dialect's name behind a dot, such as ``vm-1.spheric``: names of machines have no dots, so no two
-Pods are ever called the same, and no Pod's name comes to mean another machine.
+Machines of the first dialect are Pods of the same name.  Others append the dialect's name, such as
+``vm-1.spheric``: machine names contain no dots, so Pod names are unique and unambiguous.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from twisted_exec.api.kinds import CONSOLE, PODS, Object, image_of
 
 class PodNames:
     """
-    Names of Pods and names of machines.
+    Maps names of Pods to names of machines.
 
-    :param dialects: those of the server, in its order; at least one.
+    :param dialects: the server's dialects in order; at least one.
     """
 
     def __init__(self, dialects: Sequence[Dialect]) -> None:
@@ -37,11 +36,11 @@ class PodNames:
         self._suffixes = {f".{dialect.name}": dialect for dialect in self.dialects[1:]}
 
     def pod(self, dialect: Dialect, machine: str) -> str:
-        """The name of the Pod that shows a machine."""
+        """The Pod's name for a machine."""
         return machine if dialect == self.dialects[0] else f"{machine}.{dialect.name}"
 
     def machine(self, pod: str) -> tuple[Dialect, str]:
-        """The dialect and the name of the machine that a Pod of this name would show."""
+        """The dialect and name of the machine that a Pod's name stands for."""
         name, dot, suffix = pod.partition(".")
         dialect = self._suffixes.get(dot + suffix)
         return (self.dialects[0], pod) if dialect is None else (dialect, name)
@@ -57,7 +56,7 @@ _PHASES = {
     "Stopped": "Succeeded",
     "Terminated": "Succeeded",
 }
-"""By a machine's state, of any dialect."""
+"""Pod phases by machine state, for all dialects."""
 
 _COPIED_METADATA = (
     "name",
@@ -76,10 +75,10 @@ _HOST_TYPES = ("InternalIP", "ExternalIP")
 @dataclass(frozen=True)
 class Host:
     """
-    What its pool says about a machine.
+    The pool's contribution to the Pod.
 
-    :param address: where its poollet is, or empty.
-    :param silent: why nothing is known of the pool's machines, or empty.
+    :param address: address of its poollet, or empty.
+    :param silent: why the state of the pool's machines is unknown, or empty.
     """
 
     address: str = ""
@@ -87,21 +86,21 @@ class Host:
 
 
 NOWHERE = Host()
-"""Of a machine without a pool."""
+"""For a machine without a pool."""
 
 
 def host_of(name: str, pool: Object | None, noun: str) -> Host:
     """
-    What a pool says about its machines.
+    Return the pool's contribution to its machines' Pods.
 
-    :param name: of the pool that a machine is bound to; empty for none.
-    :param pool: ``None`` when there is none of that name.
-    :param noun: what a pool is called.
+    :param name: name of the machine's pool; empty for none.
+    :param pool: ``None`` when that pool does not exist.
+    :param noun: what the dialect calls a pool.
     """
     if not name:
         return NOWHERE
     if pool is None:
-        return Host(silent=f'there is no {noun} "{name}"')
+        return Host(silent=f'{noun} "{name}" does not exist')
     status = pool.get("status", {})
     return Host(_address(status), _silence(f'{noun} "{name}"', status))
 
@@ -112,12 +111,12 @@ def _address(status: Object) -> str:
 
 
 def _silence(pool: str, status: Object) -> str:
-    # Poollets of foreign make may set no such condition at all.
+    # Foreign poollets may set no Ready condition.
     ready = _ready_condition(status)
     if ready.get("status", "True") == "True":
         return ""
-    told = ready.get("message") or ready.get("reason") or "no reason given"
-    return f"{pool} is not ready: {told}"
+    reason = ready.get("message") or ready.get("reason") or "no reason given"
+    return f"{pool} is not ready: {reason}"
 
 
 def _ready_condition(status: Object) -> Object:
@@ -127,9 +126,9 @@ def _ready_condition(status: Object) -> Object:
 
 def pod_of(machine: Object, host: Host, dialect: Dialect, name: str) -> Object:
     """
-    A machine as a Pod; shares what it can with the machine.
+    Convert a machine; the result shares parts with it.
 
-    :param name: of the Pod.
+    :param name: the Pod's name.
     """
     metadata = {
         key: machine["metadata"][key] for key in _COPIED_METADATA if key in machine["metadata"]
@@ -147,7 +146,7 @@ def pod_of(machine: Object, host: Host, dialect: Dialect, name: str) -> Object:
 
 
 def _owner(machine: Object) -> Object:
-    """So that whoever looks at the Pod learns what it is."""
+    """An ownerReference, so that users who look at the Pod find the machine."""
     return {
         "apiVersion": machine["apiVersion"],
         "kind": machine["kind"],
@@ -164,7 +163,7 @@ def _image(machine: Object, dialect: Dialect) -> str:
 def _spec(machine: Object, dialect: Dialect) -> Object:
     image = _image(machine, dialect)
     console = {"name": CONSOLE, "image": image, "stdin": True, "tty": True}
-    # The empty one is what every Pod of Kubernetes has at least, and kubectl debug counts on it.
+    # Every Pod in Kubernetes has at least an empty securityContext; kubectl debug relies on it.
     spec: Object = {"containers": [console], "restartPolicy": "Never", "securityContext": {}}
     if pool := dialect.pool_name(machine):
         spec["nodeName"] = pool
@@ -174,13 +173,13 @@ def _spec(machine: Object, dialect: Dialect) -> Object:
 
 
 def _status(machine: Object, host: Host, dialect: Dialect) -> Object:
-    known = machine.get("status", {})
-    phase = _PHASES.get(known.get("state", ""), "Unknown")
+    observed = machine.get("status", {})
+    phase = _PHASES.get(observed.get("state", ""), "Unknown")
     lost = bool(host.silent) and phase == "Running"
     status: Object = {"phase": "Unknown" if lost else phase}
     if lost:
         status |= {"reason": "NodeLost", "message": host.silent}
-    ready = _ready_condition(known)
+    ready = _ready_condition(observed)
     reachable = phase == "Running" and not lost and ready.get("status", "True") == "True"
     status["conditions"] = _conditions(machine, reachable, ready, dialect)
     status["containerStatuses"] = [_console(machine, phase, reachable, ready, dialect)]
@@ -192,7 +191,7 @@ def _status(machine: Object, host: Host, dialect: Dialect) -> Object:
 def _console(
     machine: Object, phase: str, reachable: bool, ready: Object, dialect: Dialect
 ) -> Object:
-    """The container's status."""
+    """``containerStatuses`` of the console."""
     status: Object = {
         "name": CONSOLE,
         "image": _image(machine, dialect),
@@ -203,8 +202,8 @@ def _console(
         "state": _container_state(machine, phase, ready, dialect.noun),
         "lastState": {},
     }
-    if known := machine.get("status", {}).get(dialect.id_field):
-        status["containerID"] = known
+    if machine_id := machine.get("status", {}).get(dialect.id_field):
+        status["containerID"] = machine_id
     return status
 
 
@@ -217,16 +216,16 @@ def _conditions(machine: Object, reachable: bool, ready: Object, dialect: Dialec
             "message": f"{dialect.noun} {machine['metadata']['name']} has no "
             f"{dialect.pool_noun} assigned",
         }
-    told: Object = {"status": str(reachable)}
+    readiness: Object = {"status": str(reachable)}
     if not reachable:
-        told |= {key: ready[key] for key in ("reason", "message") if ready.get(key)}
+        readiness |= {key: ready[key] for key in ("reason", "message") if ready.get(key)}
     if str(reachable) == ready.get("status"):
-        told |= _at("lastTransitionTime", ready)
-    return [scheduled, *({"type": name, **told} for name in ("ContainersReady", "Ready"))]
+        readiness |= _at("lastTransitionTime", ready)
+    return [scheduled, *({"type": name, **readiness} for name in ("ContainersReady", "Ready"))]
 
 
 def _at(key: str, condition: Object) -> Object:
-    """When a condition last changed, under another name; nothing when that is not known."""
+    """The last transition of a condition, under the given key; empty if unknown."""
     moved = condition.get("lastTransitionTime")
     return {key: moved} if moved else {}
 

@@ -1,13 +1,13 @@
 """
-The machines of a store, kept as Pods.
+Storage that serves the machines of another store as Pods, read-only.
 
-A storage of its own, so that lists, pages, selectors and watches of Pods are those of any other
-kind.  It follows the machines and pools of the store that it is a view of: what happens to one of
-them happens, under the same resourceVersion, to the Pods that look different by it.  So a Pod's
-resourceVersion is that of its Machine, or that of its pool's change which made it look different.
+As a storage it gives Pods the same lists, pages, selectors and watches as any kind.  It follows the
+machines and pools of the socket_transport store: a change of one of them changes, under the same
+resourceVersion, every Pod that looks different by it.  A Pod's resourceVersion is therefore that of
+its Machine, or of the pool's change that made it look different.
 
-Nothing is followed before someone asks for Pods.  What happened before that nobody remembers, and
-a watch from then is told to list again.
+Following starts with the first request for Pods.  There is no history before, so a watch from an
+earlier version is told to list again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _Apply = Callable[[str, Object, int], None]
 
 
 class _Machines:
-    """The machines and pools of one dialect, and the Pods that they look like."""
+    """The machines and pools of one dialect, and their Pods."""
 
     def __init__(
         self, dialect: Dialect, names: PodNames, machines: Listing, pools: Listing
@@ -60,11 +60,11 @@ class _Machines:
             self._keep(machine)
 
     def first(self) -> Iterator[Object]:
-        """As they would be had they always been followed: no older than its latest change each."""
+        """The Pods, with the versions they would have had they always been followed."""
         for name, machines in self._machines.items():
             for machine in machines.values():
-                told = (machine, self._pools.get(name))
-                versions = [int(each["metadata"]["resourceVersion"]) for each in told if each]
+                sources = (machine, self._pools.get(name))
+                versions = [int(each["metadata"]["resourceVersion"]) for each in sources if each]
                 yield versioned(self._pod(machine), max(versions))
 
     def _pod(self, machine: Object) -> Object:
@@ -84,17 +84,17 @@ class _Machines:
 
     def _drop(self, machine: Object) -> None:
         pool = self._pool(machine)
-        found = self._machines[pool]
-        del found[key_of(machine)]
-        if not found:
+        machines = self._machines[pool]
+        del machines[key_of(machine)]
+        if not machines:
             del self._machines[pool]
             self._hosts.pop(pool, None)
 
     def followed(self, apply: _Apply) -> tuple[tuple[Resource, _Take], ...]:
         """
-        What to watch, and who is to take its events.
+        Return the resources to watch, each with the handler of its events.
 
-        :param apply: told what becomes of Pods by that.
+        :param apply: called with each resulting change of a Pod.
         """
         return (
             (self._dialect.workload, partial(self._machine_changed, apply)),
@@ -102,7 +102,7 @@ class _Machines:
         )
 
     def _machine_changed(self, apply: _Apply, event: Event) -> None:
-        """A machine was made, changed or removed: so was its Pod."""
+        """Update the machine's Pod."""
         if event.previous is not None:
             self._drop(event.previous)
         if event.type != DELETED:
@@ -110,7 +110,7 @@ class _Machines:
         apply(event.type, self._pod(event.obj), event.version)
 
     def _pool_changed(self, apply: _Apply, event: Event) -> None:
-        """A pool was made, changed or removed: its Pods may look different."""
+        """Update the pool's Pods that look different now."""
         name = event.obj["metadata"]["name"]
         if event.type == DELETED:
             self._pools.pop(name, None)
@@ -127,7 +127,7 @@ class _Machines:
 
 
 class _View:
-    """The Pods since somebody asked: their history, and what it is made of."""
+    """The Pods since the first request: their history and the state behind it."""
 
     def __init__(self, each: Sequence[_Machines], version: int) -> None:
         self.history = History()
@@ -137,7 +137,7 @@ class _View:
         self.history.restore(pods, version, version)
 
     def follow(self, storage: IStorage, on_lost: Callable[[], None]) -> list[IWatch]:
-        """Hear of what happens from now on, first of what has happened meanwhile, in order."""
+        """Watch from now on; first replay, in order, what happened since the lists."""
         early = self._early = []
         watches: list[IWatch] = []
         for one in self._each:
@@ -158,17 +158,17 @@ class _View:
 
     def _apply(self, change: str, pod: Object, version: int) -> None:
         previous = self.history.find(PODS.resource, pod) if change != ADDED else None
-        told = Event(change, versioned(pod, version), previous, version)
-        self.history.apply(table_of(PODS.resource), told)
+        event = Event(change, versioned(pod, version), previous, version)
+        self.history.apply(table_of(PODS.resource), event)
 
 
 @implementer(IStorage)
 class PodStorage(Through):
     """
-    A store that has Pods only, and these only to read.
+    A read-only store of Pods.
 
-    :param storage: whose machines they are; started before this service is.
-    :param names: which dialects' machines, and what their Pods are called.
+    :param storage: store of the machines; started before this service is.
+    :param names: names of the Pods, and the dialects.
     """
 
     def __init__(self, storage: IStorage, names: PodNames) -> None:
@@ -179,7 +179,7 @@ class PodStorage(Through):
         self._following = DeferredLock()
 
     def stopService(self) -> None:
-        """Follow no longer."""
+        """Stop following the store."""
         super().stopService()
         for watch in self._watches:
             watch.stop()
@@ -212,11 +212,11 @@ class PodStorage(Through):
     ) -> IWatch:
         """See :meth:`IStorage.watch`."""
         if self._view is None:
-            # Stores answer at once; one that does not has its clients list first.
+            # In-process stores complete at once; for others the client is told to list first.
             self._following.run(self._follow).addErrback(lambda failure: None)
         since = self._storage.version() if since is None else since
         if self._view is None:
-            raise Expired(f"too old resource version: {since} (nobody has listed pods yet)")
+            raise Expired(f"too old resource version: {since} (pods have not been listed yet)")
         return self._history(self._view).watch(resource, since, on_event, namespace, on_lost)
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
@@ -243,7 +243,7 @@ class PodStorage(Through):
         return following.addCallback(lambda view: read(self._history(view)))
 
     def _history(self, view: _View) -> History:
-        # What happened to other kinds since is nothing that happened to Pods.
+        # The store's version also advances by other kinds, without changes to Pods.
         view.history.version = self._storage.version()
         return view.history
 
@@ -259,7 +259,7 @@ class PodStorage(Through):
         return self._view
 
     def _lost(self) -> None:
-        """Changes were missed: who asks next is shown what is then, and who watches lists again."""
+        """Start anew after missed changes: watchers must list again."""
         view, self._view = self._view, None
         for watch in self._watches:
             watch.stop()

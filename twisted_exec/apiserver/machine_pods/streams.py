@@ -1,11 +1,11 @@
 """
-What is done to a Pod that is a machine, besides looking at it.
+Streams of Pods that are machines, and refusals of everything else.
 
-``attach`` and ``exec`` open the machine's console, by the same locator as ``machines/exec``: the
-same permission, the same record.  They differ in what else they may ask for; kubectl says much
-that means nothing to a serial line, and whoever means it is told.  What kubectl has no words for,
-to look on or to take over, may stand behind the only command there is.  Everything that would change a
-Pod is refused with what to do instead.
+``attach`` and ``exec`` open the machine's console with the locator of ``machines/exec``: same
+permission, same record.  They differ in the accepted options; options of kubectl that mean nothing
+to a serial line are refused with a message.  kubectl has no options for read-only or forced
+sessions, so these are options of the only command.  Every change of a Pod is refused with the
+alternative.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _WORDS = {b"POST": "create", b"PUT": "replace", b"PATCH": "patch", b"DELETE": "d
 @implementer(IStreamLocator)
 class ByPodName:
     """
-    Finds what is behind a path of a Pod by the machine that it shows.
+    Locates by a Pod's name.
 
-    :param machines: finds it for the machines of each dialect.
+    :param machines: locators by dialect.
     """
 
     def __init__(self, names: PodNames, machines: Mapping[Dialect, MachineLocator]) -> None:
@@ -59,9 +59,9 @@ class ByPodName:
 @implementer(IStreamLocator)
 class PodLocator:
     """
-    Finds the poollet behind ``.../pods/NAME/attach`` and ``.../pods/NAME/exec``.
+    Locates the poollet for ``.../pods/NAME/attach`` and ``.../pods/NAME/exec``.
 
-    :param machines: finds it for the machine.
+    :param machines: locates by the machine.
     """
 
     def __init__(self, machines: IStreamLocator) -> None:
@@ -72,20 +72,20 @@ class PodLocator:
         return Deferred.fromCoroutine(self._locate(request))
 
     async def _locate(self, request: IRequest) -> Location:
-        # First, since who may not is told nothing else.
+        # Authorize first: an unauthorized client must learn nothing else.
         location: Location = await self._machines.locate(request)
         query = Query(request.args)
         check_container(query)
         *_, pod, subresource = split_path(request.path)
         if subresource == "exec":
-            request.args.update(_asked_in(query.texts("command"), pod))
+            request.args.update(_query_of(query.texts("command"), pod))
         _check_streams(query)
         return location
 
 
 def check_container(query: Query) -> None:
     """
-    :raises BadRequest: another container than the only one.
+    :raises BadRequest: a container other than the console.
     """
     container = query.text("container")
     if container not in ("", CONSOLE):
@@ -95,11 +95,11 @@ def check_container(query: Query) -> None:
         )
 
 
-def _asked_in(command: Sequence[str], name: str) -> dict[bytes, list[bytes]]:
+def _query_of(command: Sequence[str], name: str) -> dict[bytes, list[bytes]]:
     """
-    What a command asks for, in the words of a query.
+    Convert a command to query parameters.
 
-    :raises BadRequest: it is not the only one, or has other options.
+    :raises BadRequest: not the console's command, or unknown options.
     """
     first, *options = [*command, ""][: len(command) or 1]
     if first != CONSOLE or len(options) > 1 or not set(options) <= _OPTIONS.keys():
@@ -108,7 +108,7 @@ def _asked_in(command: Sequence[str], name: str) -> dict[bytes, list[bytes]]:
 
 
 _OPTIONS = {"--read-only": b"readOnly", "--force": b"force"}
-"""Of the command, and what they are in a query: see :mod:`~twisted_exec.wire.stream_options`."""
+"""Options of the command and their query parameters: see :mod:`~twisted_exec.wire.stream_options`."""
 
 
 def _no_commands(name: str) -> str:
@@ -138,7 +138,7 @@ def add_pod_consoles(routes: Routes, proxy: Proxy) -> None:
 
 
 def add_refusals(routes: Routes, names: PodNames) -> None:
-    """What a console has not, and what a view lets nobody do."""
+    """Add routes that refuse what a console lacks, and what a view does not allow."""
     read_only = partial(_read_only, names)
     routes.add(["GET", "POST"], f"{_POD}/portforward", _no_ports)
     routes.add(["POST", "DELETE"], _PODS, read_only)
@@ -155,7 +155,7 @@ async def _no_ports(request: Request, values: Mapping[str, str]) -> None:
 
 
 async def _no_containers(request: Request, values: Mapping[str, str]) -> None:
-    """What ``kubectl debug`` would add."""
+    """Refuse ``kubectl debug``."""
     raise MethodNotAllowed(f'machine "{values["name"]}": {_no_commands(values["name"])}')
 
 
@@ -163,5 +163,5 @@ async def _read_only(names: PodNames, request: Request, values: Mapping[str, str
     request.setHeader(b"Allow", b"GET")
     dialect, name = names.machine(values.get("name", ""))
     which = f'{dialect.noun} "{name}"' if name else dialect.workload.plural
-    told = f"{_WORDS[request.method]} {which} in API group {dialect.group} instead"
-    raise MethodNotAllowed(f"{READ_ONLY}: {told}")
+    remedy = f"{_WORDS[request.method]} {which} in API group {dialect.group} instead"
+    raise MethodNotAllowed(f"{READ_ONLY}: {remedy}")

@@ -1,9 +1,9 @@
 """
-How the kubelet of a Node is reached, or whoever has a kubelet's face.
+Connections to kubelets, and to servers that present themselves as one.
 
-As kube-apiserver does it: the first of the Node's addresses by the preferred types and no other, the
-port that it reports, our client certificate, which is all that the kubelet learns of who asks.  Unlike
-there, a kubelet's certificate is always verified, by the name or address that was dialled.
+As in kube-apiserver: the first address of a preferred type only, the reported port, and our client
+certificate, which is all that the kubelet learns about the client.  Unlike there, the kubelet's
+certificate is always verified, by the name or address that was dialled.
 
 Source: ``pkg/kubelet/client/kubelet_client.go`` and ``pkg/util/node/node.go`` of Kubernetes.
 """
@@ -25,17 +25,17 @@ from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
 
 KUBELET_PORT = 10250
-"""Of a kubelet that does not say."""
+"""Port of a kubelet whose Node reports none."""
 _LARGEST_PORT = 65535
 
 
 @dataclass(frozen=True)
 class KubeletAccess:
     """
-    What it takes, by paths of PEM files.
+    Files and settings for connections to kubelets; paths of PEM files.
 
-    :param certificate: shown to kubelets.
-    :param ca: signs theirs.
+    :param certificate: client certificate for kubelets.
+    :param ca: CA of kubelets' serving certificates.
     """
 
     certificate: str
@@ -57,8 +57,8 @@ class Kubelet:
     """
     One kubelet.
 
-    :param label: for messages.
-    :param host: for the ``Host`` header.
+    :param label: its name in messages.
+    :param host: value of the ``Host`` header.
     """
 
     label: str
@@ -69,10 +69,10 @@ class Kubelet:
 @dataclass(frozen=True)
 class Kubelets:
     """
-    How they are reached.
+    Finds kubelets of Nodes.
 
     :param credentials: our client certificate, and the CA of kubelets.
-    :param seconds: to connect, TLS included, and then for the answer.
+    :param seconds: time limit to connect, TLS included, and again for the response.
     """
 
     credentials: ClientCredentials
@@ -81,17 +81,17 @@ class Kubelets:
 
     async def of(self, node: str, storage: IStorage, reactor: Any) -> Kubelet:
         """
-        The kubelet of a Node.
+        Return the kubelet of a Node.
 
-        :param node: its name.
+        :param node: the Node's name.
         :raises NotFound: there is no such Node.
-        :raises ServiceUnavailable: it reports no address that can be used.
+        :raises ServiceUnavailable: it reports no usable address.
         """
-        found = await storage.get(NODES.resource, "", node)
-        addresses = usable_addresses(found, self.address_types)
+        obj = await storage.get(NODES.resource, "", node)
+        addresses = usable_addresses(obj, self.address_types)
         if not addresses:
-            raise no_address(found, self.address_types, "node")
-        host, port = addresses[0], port_of(found)
+            raise no_address(obj, self.address_types, "node")
+        host, port = addresses[0], port_of(obj)
         at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         label = f'kubelet of node "{node}" at {at}'
         try:
@@ -103,7 +103,7 @@ class Kubelets:
 
 
 def port_of(node: Object) -> int:
-    """The port that a Node's kubelet reports, or the one that kubelets have."""
+    """The port that the Node reports for its kubelet, or the default."""
     endpoints = node.get("status", {}).get("daemonEndpoints", {})
     port = endpoints.get("kubeletEndpoint", {}).get("Port", 0)
     return port if 0 < port <= _LARGEST_PORT else KUBELET_PORT

@@ -1,5 +1,5 @@
 """
-The options that make Nodes' Pods of a server: how kubelets are reached, as kube-apiserver calls them.
+Options for Pods on Nodes: connections to kubelets, named as kube-apiserver's.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
 from twisted_exec.program.start import BrowserOptions, seconds
 
 _FILES = {
-    "kubelet-client-certificate": "the certificate that kubelets see",
-    "kubelet-client-key": "its private key",
-    "kubelet-certificate-authority": "the CA that signs kubelets' serving certificates",
+    "kubelet-client-certificate": "the client certificate for kubelets",
+    "kubelet-client-key": "the private key of the client certificate",
+    "kubelet-certificate-authority": "the CA of kubelets' serving certificates",
 }
 PATHS = tuple(_FILES)
-"""Those of them that name one file."""
+"""The options that name one file each."""
 _TYPES = "kubelet-preferred-address-types"
 _DEFAULT_TYPES = ",".join(ADDRESS_TYPES)
 _TIMEOUT = "kubelet-timeout"
 
 
 class KubeletOptions(BrowserOptions):
-    """Options of a server that may have Nodes' Pods."""
+    """Options of a server that may have Pods on Nodes."""
 
     optParameters = [
         [
             "kubelet-client-certificate",
             None,
             None,
-            "Certificate shown to kubelets (PEM); with it, Pods are objects of their own, on Nodes, "
+            "Client certificate for kubelets (PEM); with it, Pods are stored objects on Nodes "
             "instead of the view of machines.",
         ],
-        ["kubelet-client-key", None, None, "Its private key (PEM)."],
+        ["kubelet-client-key", None, None, "Private key of that certificate (PEM)."],
         ["kubelet-certificate-authority", None, None, "CA of kubelets' certificates (PEM)."],
         [
             _TYPES,
             None,
             _DEFAULT_TYPES,
-            "Types of Nodes' addresses, joined by commas: the first that a Node has is dialled.",
+            "Types of Nodes' addresses, separated by commas: only the first match is dialled.",
         ],
         [
             _TIMEOUT,
             None,
             5.0,
-            "Seconds to connect to a kubelet, and for it to answer.",
+            "Time limit to connect to a kubelet, and for its response.",
             seconds,
         ],
     ]
@@ -56,12 +56,14 @@ class KubeletOptions(BrowserOptions):
 
 def check(options: Mapping[str, Any]) -> None:
     """
-    :raises UsageError: some is missing, or cannot be.
+    :raises UsageError: an option is missing or invalid.
     """
     if not any(options[name] for name in PATHS):
         if (options[_TYPES], options[_TIMEOUT]) != (_DEFAULT_TYPES, 5.0):
-            given = _TYPES if options[_TYPES] != _DEFAULT_TYPES else _TIMEOUT
-            raise UsageError(f"--{given} needs --kubelet-client-certificate: no kubelet is reached")
+            option = _TYPES if options[_TYPES] != _DEFAULT_TYPES else _TIMEOUT
+            raise UsageError(
+                f"--{option} needs --kubelet-client-certificate: no kubelet is reached"
+            )
         return
     for name, what in _FILES.items():
         if not options[name]:
@@ -72,12 +74,12 @@ def check(options: Mapping[str, Any]) -> None:
         )
     unknown = [each for each in _types(options) if each not in ADDRESS_TYPES]
     if unknown:
-        told = ", ".join(ADDRESS_TYPES)
-        raise UsageError(f"--{_TYPES}: {unknown[0]!r} is none of {told}")
+        choices = ", ".join(ADDRESS_TYPES)
+        raise UsageError(f"--{_TYPES}: {unknown[0]!r} is none of {choices}")
 
 
 def kubelet_access(options: Mapping[str, Any]) -> KubeletAccess | None:
-    """What :class:`KubeletOptions` say; ``None``: there are no Pods of Nodes."""
+    """Settings by :class:`KubeletOptions`; ``None`` without Pods on Nodes."""
     if not options[PATHS[0]]:
         return None
     certificate, key, ca = (options[name] for name in PATHS)

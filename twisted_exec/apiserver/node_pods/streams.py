@@ -1,20 +1,20 @@
 """
-Where the streams and logs of a Pod go from here: to the kubelet of its Node.
+Streams and logs of stored Pods: proxied to the kubelet of the Pod's Node.
 
-As kube-apiserver has it, the kubelet is told what to run in which container and nothing of who asks:
-whether they may is decided here, and the kubelet decides about this server alone.  Opening a stream is
-a ``create`` whatever the HTTP method.  What passes is not read; which container is meant, and whether
-there is such a one, is found out before.
+As in kube-apiserver, the kubelet learns the command and the container but not the user: this server
+authorizes the user, and the kubelet authorizes this server.  Opening a stream is a ``create``
+whatever the HTTP method.  The stream itself is not decoded; the container is resolved beforehand.
 
 Source: ``pkg/registry/core/pod/strategy.go`` (``streamLocation``, ``LogLocation``,
+``validateContainer``) of Kubernetes, ``k8s.io/api/core/v1`` for the query parameters of kubelets.
 ``validateContainer``) of Kubernetes, ``k8s.io/api/core/v1`` for the words of kubelets' queries.
 
-``nodes/NAME/proxy/PATH``: what a kubelet tells of itself, through this server.
+``nodes/NAME/proxy/PATH``: read-only endpoints of a kubelet.
 
-That is whether it is well, its figures, and which Pods it knows; ``kubectl get --raw`` and those who
-look after Nodes ask so.  In Kubernetes a kubelet's every path can be had in this way, with it commands by
-a right to ``get`` (k8s#136550).  Here only these are passed, to be read: whoever wants a stream asks
-for that of a Pod.
+These are health, metrics and the list of Pods, as used by ``kubectl get --raw`` and by monitoring.
+In Kubernetes this proxies every path of a kubelet, so that the right to ``get`` it includes running
+commands (k8s#136550).  This server proxies only the paths below, and only reads; streams go through
+the Pod.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from twisted_exec.streaming.text.relay import Relay
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _WORDS = (("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty"))
-"""Of a stream's options: the API server's, and the kubelet's, which takes only ``1`` for true."""
+"""Stream options: the API server's name and the kubelet's, which accepts only ``1`` for true."""
 
 
 @implementer(IStreamLocator)
 class NodePodLocator:
     """
-    Finds the kubelet behind ``.../pods/NAME/SUBRESOURCE``.
+    Locates the kubelet for ``.../pods/NAME/SUBRESOURCE``.
 
-    :param limits: looking for it is a short request.
-    :cvar verb: what reaching it needs.
+    :param limits: locating counts as a short request.
+    :cvar verb: the verb that the subresource needs.
     """
 
     verb: ClassVar[str] = "create"
@@ -93,13 +93,13 @@ class NodePodLocator:
         sender = await self._gate.sender(request)
         request.subject = replace(request.subject, user=sender.name)
         user = request.requester = await self._gate.acting(request, sender)
-        if user is not sender:  # on record are both
+        if user is not sender:  # under impersonation the audit record names both
             request.subject = replace(request.subject, user=user.name, caller=sender.name)
         with self._limits.short(user):
             return await self._found(request, target)
 
     async def _found(self, request: APIRequest, target: Target) -> Location:
-        """As :meth:`locate`, for whoever it is that asks."""
+        """As :meth:`locate`, for an authorized request."""
         allowed = await self._gate.authorize_target(request.requester, self.verb, target)
         query = Query(request.args)
         if query.texts("dryRun"):
@@ -116,44 +116,44 @@ class NodePodLocator:
 
     def _path(self, pod: Object, target: Target, query: Query, request: APIRequest) -> bytes:
         """
-        Path and query of the kubelet's request.
+        Return path and query of the kubelet's request.
 
-        :raises APIError: what is asked for makes no sense, or not of this Pod.
+        :raises APIError: the request is malformed, or does not suit this Pod.
         """
         if b";" in request.uri:
-            # Some take it for an ampersand, and a command that lost its end is another one.
+            # Some parsers split at semicolons; a command cut short there would be another command.
             raise BadRequest("invalid semicolon separator in query")
         container = container_of(pod, query.text("container"))
-        told = kubelet_query(request.args.get(b"command", []), query)
-        return _at(target.subresource, target, container) + told
+        suffix = kubelet_query(request.args.get(b"command", []), query)
+        return _at(target.subresource, target, container) + suffix
 
 
 class NodePortLocator(NodePodLocator):
-    """Finds it behind ``.../pods/NAME/portforward``."""
+    """Locates the kubelet for ``.../pods/NAME/portforward``."""
 
     def _path(self, pod: Object, target: Target, query: Query, request: APIRequest) -> bytes:
-        ports = [text for told in query.texts("ports") for text in told.split(",") if text]
+        ports = [text for suffix in query.texts("ports") for text in suffix.split(",") if text]
         for port in ports:
             if not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536):
                 raise BadRequest(f"strconv.ParseUint: parsing {port[:16]!r}: invalid port")
-        told = "?port=" + quote(",".join(ports)) if ports else ""
-        return _at("portForward", target) + told.encode("ascii")
+        suffix = "?port=" + quote(",".join(ports)) if ports else ""
+        return _at("portForward", target) + suffix.encode("ascii")
 
 
 class NodeLogLocator(NodePodLocator):
-    """Finds it behind ``.../pods/NAME/log``."""
+    """Locates the kubelet for ``.../pods/NAME/log``."""
 
     verb: ClassVar[str] = "get"
 
     def _path(self, pod: Object, target: Target, query: Query, request: APIRequest) -> bytes:
         options = parse_of_pod(request.args, target.name)
         container = container_of(pod, query.text("container"))
-        told = options.query()
-        return _at("containerLogs", target, container) + (b"?" + told if told else b"")
+        suffix = options.query()
+        return _at("containerLogs", target, container) + (b"?" + suffix if suffix else b"")
 
 
 def to(kubelet: Kubelet, request: Request, path: bytes) -> Location:
-    """The next hop, of a request that says everything in its path and query."""
+    """The next hop, for a request that is complete with its path and query."""
     return Location(
         subject=request.subject,
         endpoints=[(kubelet.label, kubelet.endpoint)],
@@ -164,30 +164,32 @@ def to(kubelet: Kubelet, request: Request, path: bytes) -> Location:
     )
 
 
-def container_of(pod: Object, wanted: str) -> str:
+def container_of(pod: Object, requested: str) -> str:
     """
-    The container that is meant.
+    Return the container's name.
 
-    :param wanted: its name; empty: the only one, or the one that the Pod calls its default.
-    :raises BadRequest: there is none of that name, or it must be said which.
+    :param wanted: the requested name; empty selects the only container, or the Pod's default.
+    :raises BadRequest: no such container, or several without a default.
     """
     name = pod["metadata"]["name"]
-    known = [container["name"] for _, container in containers_of(pod)]
-    if wanted:
-        if wanted not in known:
-            raise BadRequest(f"container {wanted[:253]} is not valid for pod {name}")
-        return wanted
+    names = [container["name"] for _, container in containers_of(pod)]
+    if requested:
+        if requested not in names:
+            raise BadRequest(f"container {requested[:253]} is not valid for pod {name}")
+        return requested
     spec = pod["spec"]
     first = [container["name"] for container in spec["containers"]]
     if len(first) == 1:
         return str(first[0])
     default = pod["metadata"].get("annotations", {}).get(DEFAULT_CONTAINER, "")
-    if default in known:
+    if default in names:
         return str(default)
-    told = f"a container name must be specified for pod {name}, choose one of: [{' '.join(first)}]"
+    message = (
+        f"a container name must be specified for pod {name}, choose one of: [{' '.join(first)}]"
+    )
     if inits := [container["name"] for container in spec.get("initContainers", [])]:
-        told += f" or one of the init containers: [{' '.join(inits)}]"
-    raise BadRequest(told)
+        message += f" or one of the init containers: [{' '.join(inits)}]"
+    raise BadRequest(message)
 
 
 def _at(what: str, target: Target, container: str = "") -> bytes:
@@ -197,16 +199,17 @@ def _at(what: str, target: Target, container: str = "") -> bytes:
 
 def kubelet_query(command: Sequence[bytes], query: Query) -> bytes:
     """
-    What a stream is asked for, in a kubelet's words.
+    Return the query of a kubelet's request for a stream.
 
-    Names are in the order in which Go writes them; a command's parts in their own, and of any bytes.
+    Parameters are sorted by name, as Go encodes them; the parts of a command keep their order and
+    may contain any bytes.
 
-    :return: with its question mark; empty when nothing is asked for.
+    :return: with its question mark; empty without parameters.
     """
-    told = [("command", one) for one in command]
-    told += [(theirs, b"1") for ours, theirs in _WORDS if query.flag(ours)]
-    told.sort(key=lambda pair: pair[0])
-    pairs = [f"{name}={quote_plus(value)}" for name, value in told]
+    parameters = [("command", part) for part in command]
+    parameters += [(theirs, b"1") for ours, theirs in _WORDS if query.flag(ours)]
+    parameters.sort(key=lambda pair: pair[0])
+    pairs = [f"{name}={quote_plus(value)}" for name, value in parameters]
     return ("?" + "&".join(pairs) if pairs else "").encode("ascii")
 
 
@@ -219,9 +222,9 @@ def add_node_pods(
     """
     ``pods/exec``, ``attach``, ``portforward`` and ``log``.
 
-    :param proxies: makes one of a locator.
-    :param relay: likewise.
-    :param places: what locators are made of.
+    :param proxies: makes a proxy from a locator.
+    :param relay: makes a relay from a locator.
+    :param places: arguments of the locators.
     """
     streams, ports = proxies(NodePodLocator(*places)), proxies(NodePortLocator(*places))
     logs = relay(NodeLogLocator(*places))
@@ -249,12 +252,12 @@ PATHS = (
     "runningpods",
     "configz",
 )
-"""Of a kubelet, that are passed."""
+"""Paths of a kubelet that are proxied."""
 
 
 @implementer(IStreamLocator)
 class NodeProxyLocator:
-    """Finds the kubelet behind ``.../nodes/NAME/proxy/PATH``."""
+    """Locates the kubelet for ``.../nodes/NAME/proxy/PATH``."""
 
     def __init__(
         self, gate: Gate, storage: IStorage, kubelets: Kubelets, reactor: Any, limits: Limits
@@ -282,15 +285,15 @@ class NodeProxyLocator:
                 raise BadRequest("a node's proxy opens no streams: ask for those of a pod")
             kubelet = await self._kubelets.of(name, self._storage, self._reactor)
         _, mark, query = request.uri.partition(b"?")
-        asked = "".join(f"/{quote(each, safe='')}" for each in path).encode("ascii")
-        return to(kubelet, request, asked + mark + query)
+        path_below = "".join(f"/{quote(each, safe='')}" for each in path).encode("ascii")
+        return to(kubelet, request, path_below + mark + query)
 
 
 def add_node_proxy(routes: Routes, relay: Relay) -> None:
     """
-    The routes.
+    Add the routes.
 
-    :param relay: with a :class:`NodeProxyLocator`.
+    :param relay: a relay with a :class:`NodeProxyLocator`.
     """
 
     async def handle(request: Request, values: Mapping[str, str]) -> None:

@@ -1,9 +1,9 @@
 """
-The verbs on Pods that are stored, where they differ from those on anything else.
+Verbs on stored Pods, where they differ from other kinds.
 
-A Pod that runs somewhere is not taken away by who deletes it: it is marked, with the time until which
-it may take to end, and goes when its kubelet says that it is gone, by a deletion with a grace of 0.
-One that runs nowhere goes at once.  Where it runs is said by a Binding, once.
+Deleting a Pod that is bound to a Node only marks it, with a deadline; the object goes when its
+kubelet deletes it with a grace period of 0.  A Pod without a Node goes at once.  A Binding, made
+once, sets the Node.
 
 Source: ``pkg/registry/core/pod/strategy.go`` (``CheckGracefulDelete``),
 ``pkg/registry/core/pod/storage/storage.go`` (``BindingREST``) and
@@ -37,16 +37,16 @@ _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Suc
 
 
 class NodePodVerbs(Verbs):
-    """The verbs on Pods of Nodes."""
+    """Verbs on Pods of Nodes."""
 
     async def remove(
         self, user: User, kind: Kind, old: Object, options: WriteOptions
     ) -> tuple[Object, bool]:
-        """As :meth:`Verbs.remove`; not before its kubelet agrees."""
+        """As :meth:`Verbs.remove`; a bound Pod only goes when its kubelet agrees."""
         seconds = grace_seconds(old, options)
         before = old["metadata"].get("deletionGracePeriodSeconds")
         if before is not None and seconds >= before:
-            return old, False  # it is under way already
+            return old, False  # its deletion is already under way
         if seconds == 0 and not old["metadata"].get("finalizers"):
             if options.dry_run:
                 return old, True
@@ -65,18 +65,18 @@ class NodePodVerbs(Verbs):
         return new
 
     async def bind(
-        self, user: User, target: Target, node: str, told: Object, options: WriteOptions
+        self, user: User, target: Target, node: str, metadata: Object, options: WriteOptions
     ) -> None:
         """
-        Say where a Pod runs.
+        Bind a Pod to a Node.
 
-        :param told: labels and annotations that it gets by that, as ``metadata``.
-        :raises Conflict: it runs somewhere already, or is being deleted.
+        :param metadata: ``metadata`` of the Binding, whose labels and annotations are added to the Pod.
+        :raises Conflict: the Pod is bound already, or is being deleted.
         """
 
         for attempt in range(_ATTEMPTS):
             old = await self.get(target)
-            new = self._bound(old, node, told)
+            new = self._bound(old, node, metadata)
             change = Change(
                 user,
                 UPDATE,
@@ -85,7 +85,7 @@ class NodePodVerbs(Verbs):
                 old,
                 "binding",
                 dry_run=options.dry_run,
-                options=options.told,
+                options=options.submitted,
                 warnings=options.advice,
             )
             await self._admit(change)
@@ -98,14 +98,14 @@ class NodePodVerbs(Verbs):
                 if attempt == _ATTEMPTS - 1:
                     raise
 
-    def _bound(self, old: Object, node: str, told: Object) -> Object:
+    def _bound(self, old: Object, node: str, metadata: Object) -> Object:
         if reason := _unbindable(old):
             raise _conflict(old["metadata"]["name"], reason)
         new = copy.deepcopy(old)
         new["spec"]["nodeName"] = node
         for key in ("annotations", "labels"):
-            if told.get(key):
-                new["metadata"][key] = {**new["metadata"].get(key, {}), **told[key]}
+            if metadata.get(key):
+                new["metadata"][key] = {**new["metadata"].get(key, {}), **metadata[key]}
         new["status"] = self._scheduled(new.get("status", {}))
         return new
 
@@ -117,18 +117,18 @@ class NodePodVerbs(Verbs):
 
 def grace_seconds(pod: Object, options: WriteOptions) -> int:
     """
-    How long a Pod may take to end, when it is deleted by these options.
+    The grace period of a Pod that is deleted with these options.
 
-    :raises BadRequest: longer than times can be told.
+    :raises BadRequest: the period does not fit a timestamp.
     """
     if not node_of(pod) or is_over(pod):
         return 0
-    told = options.told.get("gracePeriodSeconds")
-    if told is None:
-        told = pod["spec"].get("terminationGracePeriodSeconds", 0)
-    if told > LONGEST_GRACE_SECONDS:
-        raise BadRequest(f"gracePeriodSeconds {told} is more than {LONGEST_GRACE_SECONDS}")
-    return 1 if told < 0 else int(told)
+    seconds = options.submitted.get("gracePeriodSeconds")
+    if seconds is None:
+        seconds = pod["spec"].get("terminationGracePeriodSeconds", 0)
+    if seconds > LONGEST_GRACE_SECONDS:
+        raise BadRequest(f"gracePeriodSeconds {seconds} is more than {LONGEST_GRACE_SECONDS}")
+    return 1 if seconds < 0 else int(seconds)
 
 
 def _unbindable(pod: Object) -> str:
@@ -141,8 +141,8 @@ def _unbindable(pod: Object) -> str:
 
 
 def _conflict(name: str, reason: str) -> Conflict:
-    told = f'Operation cannot be fulfilled on pods/binding "{name}": {reason}'
-    return Conflict(told, details={"name": name, "kind": "pods/binding"})
+    message = f'Operation cannot be fulfilled on pods/binding "{name}": {reason}'
+    return Conflict(message, details={"name": name, "kind": "pods/binding"})
 
 
 class Bindings:
@@ -162,32 +162,34 @@ class Bindings:
         with self._limits.short(user):
             await self._gate.authorize_target(user, "create", target)
             options = write_options(Query(request.args), "CreateOptions")
-            wanted = strategy.shaped(BINDINGS, read_body(request, BINDINGS, options))
-            node = _node(wanted, target)
-            await self._verbs.bind(user, target, node, wanted["metadata"], options)
+            binding = strategy.shaped(BINDINGS, read_body(request, BINDINGS, options))
+            node = _node(binding, target)
+            await self._verbs.bind(user, target, node, binding["metadata"], options)
         respond_json(request, 201, _SUCCESS)
 
 
-def _node(wanted: Object, target: Target) -> str:
+def _node(binding: Object, target: Target) -> str:
     """
-    The Node that a Binding names.
+    Return the Node that a Binding names.
 
-    :raises BadRequest: it is of another namespace than the URL.
-    :raises Invalid: it is for another Pod, or names no Node.
+    :raises BadRequest: its namespace differs from the URL's.
+    :raises Invalid: it names another Pod than the URL, or no Node.
     """
-    strategy.check_namespace(wanted["metadata"], target.namespace)
-    strategy.completed(BINDINGS, wanted)
-    told, causes = wanted["target"], []
-    if wanted["metadata"].get("name", target.name) != target.name:
-        name = wanted["metadata"]["name"]
+    strategy.check_namespace(binding["metadata"], target.namespace)
+    strategy.completed(BINDINGS, binding)
+    target_reference, causes = binding["target"], []
+    if binding["metadata"].get("name", target.name) != target.name:
+        name = binding["metadata"]["name"]
         causes.append(fields.invalid("metadata.name", name, "must match the name in the URL"))
-    if told.get("kind", "") not in ("", "Node"):
-        causes.append(fields.not_supported("target.kind", told["kind"], ["Node", "<empty>"]))
-    if not told.get("name"):
+    if target_reference.get("kind", "") not in ("", "Node"):
+        causes.append(
+            fields.not_supported("target.kind", target_reference["kind"], ["Node", "<empty>"])
+        )
+    if not target_reference.get("name"):
         causes.append(fields.required("target.name"))
     else:
-        wrong = dns_subdomain(told["name"])
-        causes += [fields.invalid("target.name", told["name"], each) for each in wrong]
+        wrong = dns_subdomain(target_reference["name"])
+        causes += [fields.invalid("target.name", target_reference["name"], each) for each in wrong]
     if causes:
         raise Invalid("Binding", target.name, causes, "")
-    return str(told["name"])
+    return str(target_reference["name"])

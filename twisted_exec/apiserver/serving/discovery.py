@@ -1,9 +1,8 @@
 """
-Discovery: which groups, versions, resources and verbs there are.
+Discovery documents: groups, versions, resources and verbs.
 
-Both forms, because kubectl needs both: the aggregated documents (v2, and
-v2beta1 for kubectl before 1.30), and the documents per group and version,
-which ``kubectl auth can-i`` asks for whatever else there is.  Sources:
+kubectl needs both forms: the aggregated documents (v2, and v2beta1 before kubectl 1.30), and the
+documents per group and version, which ``kubectl auth can-i`` always requests.  Sources:
 ``k8s.io/api/apidiscovery`` and ``k8s.io/apimachinery/pkg/apis/meta/v1``.
 """
 
@@ -18,7 +17,7 @@ from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.apiserver.serving.registry import Registry, subresources_of, verbs_of
 
 KUBERNETES_MINOR = 33
-"""Of the Kubernetes whose behaviour is followed; kubectl warns when it is far from its own."""
+"""Minor version of the Kubernetes release that this API follows; kubectl warns about large skew."""
 
 AGGREGATED = "apidiscovery.k8s.io"
 
@@ -51,7 +50,7 @@ def group_list(registry: Registry) -> Object:
 
 
 def group(registry: Registry, name: str) -> Object:
-    """``GET /apis/GROUP``; without ``kind`` it is an item of the list."""
+    """``GET /apis/GROUP``; an item of ``GET /apis`` is the same without ``kind``."""
     versions = [
         {"groupVersion": f"{name}/{item}", "version": item} for item in registry.groups[name]
     ]
@@ -81,8 +80,8 @@ def _legacy(kind: Kind, subresource: str) -> Object:
         "verbs": verbs_of(kind, subresource),
     }
     if subresource in kind.asked:
-        asked = kind.asked[subresource].resource
-        item |= {"group": asked.group, "version": asked.version}
+        requested = kind.asked[subresource].resource
+        item |= {"group": requested.group, "version": requested.version}
     if not subresource and kind.short_names:
         item["shortNames"] = list(kind.short_names)
     if not subresource and kind.categories:
@@ -97,7 +96,7 @@ def _kind_of(kind: Kind, subresource: str) -> str:
 
 
 def _asked_or(kind: Kind, subresource: str) -> Kind:
-    """What a subresource is of, if that is another kind; or the kind."""
+    """The kind that a subresource takes, such as ``Scale``, or the resource's own kind."""
     return kind.asked.get(subresource, kind)
 
 
@@ -105,7 +104,7 @@ def aggregated(registry: Registry, *, core: bool, api_version: str) -> Object:
     """
     ``GET /api`` or ``GET /apis`` as an ``APIGroupDiscoveryList``.
 
-    :param core: of the core group, which is at ``/api``; otherwise all others.
+    :param core: ``GET /api`` (the core group) instead of ``GET /apis`` (all other groups).
     :param api_version: ``v2`` or ``v2beta1``.
     """
     groups = [name for name in registry.groups if (not name) is core]

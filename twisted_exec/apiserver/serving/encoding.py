@@ -1,10 +1,9 @@
 """
-In which bytes objects go out: whole, as rows of a Table, or their metadata alone.
+Encoding of objects in responses: complete, as rows of a Table, or metadata only.
 
-Nothing that a store keeps is encoded here again: its bytes are put between
-others (:mod:`twisted_exec.api.encoded`).  Long lists come in pieces, made when they
-are asked for, so that neither making nor sending one takes the server's attention
-for long, and a client that reads slowly has a piece made for it, not a list.
+Stored objects are not encoded again: their bytes are inserted between others
+(:mod:`twisted_exec.api.encoded`).  Long lists are generated in pieces on demand, so that encoding and
+sending does not block the reactor for long, and a slow client costs one piece of memory, not a list.
 """
 
 from __future__ import annotations
@@ -20,31 +19,31 @@ from twisted_exec.apiserver.serving.query import Form
 from twisted_exec.storage.interfaces import Event
 
 PIECE_BYTES = 64 << 10
-"""About how large the pieces of a list are, unless one object is larger."""
+"""Approximate size of a list's pieces; a single larger object is one piece."""
 
 _PARTIAL = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'
 
 
 def partial_json(obj: Object) -> bytes:
-    """The ``PartialObjectMetadata`` of an object."""
+    """Encode an object's ``PartialObjectMetadata``."""
     return _PARTIAL + metadata_json_of(obj) + b"}"
 
 
 def row_json(kind: Kind, obj: Object, now: float, include: str) -> bytes:
-    """One object as a row of a Table; see :func:`twisted_exec.api.table.row`."""
+    """Encode one object as a row of a Table; see :func:`twisted_exec.api.table.row`."""
     row = f'{{"cells":[{",".join(map(_quoted, table.cells(kind, obj, now)))}]'.encode("ascii")
     if include == "None":
         return row + b"}"
-    told = json_of(obj) if include == "Object" else partial_json(obj)
-    return row + b',"object":' + told + b"}"
+    encoded = json_of(obj) if include == "Object" else partial_json(obj)
+    return row + b',"object":' + encoded + b"}"
 
 
 def object_json(kind: Kind, obj: Object, form: Form, now: float, *, columns: bool = True) -> bytes:
     """
-    One object in the form that was asked for.
+    Encode one object in the requested form.
 
     :param now: seconds since the epoch, for ages.
-    :param columns: whether a Table names its columns.
+    :param columns: a Table includes its column definitions.
     """
     if form.shape == "Partial":
         return partial_json(obj)
@@ -59,17 +58,16 @@ def list_pieces(
     kind: Kind, items: Sequence[Object], metadata: Object, form: Form, now: float
 ) -> Iterator[bytes]:
     """
-    A list of objects in the form that was asked for, of which each piece is made when
-    it is its turn.
+    Encode a list of objects in the requested form, each piece on demand.
 
-    :param metadata: of the list.
+    :param metadata: metadata of the list.
     """
     before, after = _around(empty_list(kind, metadata, form), _items_of(form))
     yield from _pieces(before, (_item(kind, obj, form, now) for obj in items), after)
 
 
 def empty_list(kind: Kind, metadata: Object, form: Form) -> Object:
-    """A list of none."""
+    """Return a list without items."""
     if form.shape == "Table":
         return table.table(kind, [], 0.0, metadata=metadata)
     partial = form.shape == "Partial"
@@ -92,7 +90,7 @@ def _item(kind: Kind, obj: Object, form: Form, now: float) -> bytes:
 
 
 def _around(document: Object, key: str) -> tuple[bytes, bytes]:
-    """What stands before and behind the elements of the document's last, empty list."""
+    """Return the text before and after the items of the document's last, empty list."""
     text = json_bytes(document)
     assert text.endswith(b'"%b":[]}' % key.encode()), f"{key} are not the last"
     return text[:-2], text[-2:]
@@ -111,7 +109,7 @@ def _pieces(before: bytes, elements: Iterable[bytes], after: bytes) -> Iterator[
 
 
 def gathered(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Parts joined to pieces of about :data:`PIECE_BYTES`; none when all of them are empty."""
+    """Join parts into pieces of about :data:`PIECE_BYTES`; none if all are empty."""
     waiting: list[bytes] = []
     size = 0
     for part in parts:
@@ -124,17 +122,17 @@ def gathered(parts: Iterable[bytes]) -> Iterator[bytes]:
         yield b"".join(waiting)
 
 
-def line(change: str, told: bytes) -> bytes:
-    """One line of a watch."""
-    return b'{"type":"%b","object":%b}\n' % (change.encode(), told)
+def line(change: str, encoded: bytes) -> bytes:
+    """Encode one line of a watch."""
+    return b'{"type":"%b","object":%b}\n' % (change.encode(), encoded)
 
 
 class EventLines:
     """
-    The lines that tell of changes, each made once, however many watches tell it.
+    Lines of changes, encoded once for all watches.
 
-    A store tells all watches of one change before it tells them of the next, so
-    the lines of one change are kept.
+    A store delivers a change to all watches before the next one, so only the lines of one change
+    are cached.
 
     :param now: seconds since the epoch, for ages.
     """
@@ -145,19 +143,19 @@ class EventLines:
         self._made: dict[Any, Any] = {}
 
     def once(self, event: Event, key: Any, make: Callable[[], Any]) -> Any:
-        """What ``make`` returns, called once for each change and key."""
+        """Return the result of ``make``, called once per change and key."""
         if event is not self._event:
             self._event, self._made = event, {}
-        found = self._made.get(key)
-        if found is None:
-            found = self._made[key] = make()
-        return found
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = make()
+        return made
 
-    def told(
+    def line_of(
         self, event: Event, kind: Kind, change: str, obj: Object, form: Form, columns: bool
     ) -> bytes:
         """
-        The line that tells watches of this form of this change.
+        Return the line of this change, for watches of this form.
 
         :param obj: of the event, or made by :meth:`once` for it.
         """
@@ -165,5 +163,5 @@ class EventLines:
         def make() -> bytes:
             return line(change, object_json(kind, obj, form, self._now(), columns=columns))
 
-        found: bytes = self.once(event, (kind.resource, change, form, columns), make)
-        return found
+        encoded: bytes = self.once(event, (kind.resource, change, form, columns), make)
+        return encoded

@@ -1,8 +1,8 @@
 """
-``fieldValidation``: what becomes of fields that a kind does not know, or that a body has twice.
+``fieldValidation``: unknown and duplicate fields in a request body.
 
-With ``Ignore`` nothing, with ``Warn`` they are told beside the answer, with ``Strict`` they are
-refused, in the words of ``k8s.io/apiserver/pkg/endpoints/handlers``.
+``Ignore`` accepts them, ``Warn`` sends warnings, ``Strict`` refuses the request, in the words of
+``k8s.io/apiserver/pkg/endpoints/handlers``.
 """
 
 from __future__ import annotations
@@ -15,49 +15,49 @@ from twisted_exec.apiserver.serving.query import WriteOptions
 
 def check_body(kind: Kind, body: Object, options: WriteOptions) -> None:
     """
-    A whole object, as it came.
+    Check a complete object.
 
-    :raises BadRequest: it is not as strictly as wanted what ``kind`` knows.
+    :raises BadRequest: ``Strict``, and it has unknown or duplicate fields.
     """
-    told = _noted(kind, body, options)
-    if told and options.field_validation == "Strict":
+    problems = _noted(kind, body, options)
+    if problems and options.field_validation == "Strict":
         resource = kind.resource
         raise BadRequest(
             f'{resource.kind} in version "{resource.version}" cannot be handled as a '
-            f"{resource.kind}: strict decoding error: {told}"
+            f"{resource.kind}: strict decoding error: {problems}"
         )
 
 
 def check_patched(kind: Kind, body: Object, options: WriteOptions) -> None:
     """
-    What a patch made of an object.
+    Check an object that results from a patch.
 
     :raises Invalid: as :func:`check_body`.
     """
-    told = _noted(kind, body, options)
-    if told and options.field_validation == "Strict":
-        raise strategy.refused_patch(kind, body, f"strict decoding error: {told}")
+    problems = _noted(kind, body, options)
+    if problems and options.field_validation == "Strict":
+        raise strategy.refused_patch(kind, body, f"strict decoding error: {problems}")
 
 
 def check_applied(options: WriteOptions) -> None:
     """
-    A configuration that is applied.
+    Check an apply configuration.
 
-    What the schema does not know is no configuration at all, and was refused before.
+    Unknown fields were refused before: without a schema they have no owner.
 
-    :raises BadRequest: it says something twice.
+    :raises BadRequest: ``Strict``, and it has duplicate fields.
     """
-    told = _noted(None, {}, options)
-    if told and options.field_validation == "Strict":
-        raise BadRequest(f"error strict decoding YAML: {told}")
+    problems = _noted(None, {}, options)
+    if problems and options.field_validation == "Strict":
+        raise BadRequest(f"error strict decoding YAML: {problems}")
 
 
 def _noted(kind: Kind | None, body: Object, options: WriteOptions) -> str:
-    """What is said twice or unknown: told as warnings, and to be refused if so wanted."""
+    """Set the warnings of the request, and return them as one text for ``Strict``."""
     if options.field_validation == "Ignore":
         return ""
-    told = [f'duplicate field "{path}"' for path in options.duplicates]
+    problems = [f'duplicate field "{path}"' for path in options.duplicates]
     if kind is not None:
-        told += [f'unknown field "{path}"' for path in strategy.unknown_fields(kind, body)]
-    options.warnings[:] = told
-    return ", ".join(told)
+        problems += [f'unknown field "{path}"' for path in strategy.unknown_fields(kind, body)]
+    options.warnings[:] = problems
+    return ", ".join(problems)

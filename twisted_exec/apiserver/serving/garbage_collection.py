@@ -1,9 +1,9 @@
 """
-What becomes of objects that belong to a deleted one, where a garbage collector sees to them.
+Finalizers for the garbage collector.
 
-StandaloneControlPlane there is none, and nothing belongs to anything.  Behind another API server its collector
-follows our objects as it follows all others, and is told by a finalizer that there is something
-to be done first.  Source: ``deletionFinalizersForGarbageCollection`` of
+A standalone server has no garbage collector and no owner references.  Behind a host cluster, the
+host's collector follows our objects as it follows all others; a finalizer tells it that dependents
+must be handled before the object goes.  Source: ``deletionFinalizersForGarbageCollection`` of
 ``k8s.io/apiserver/pkg/registry/generic/registry/store.go``.
 """
 
@@ -17,14 +17,14 @@ from twisted_exec.api.kinds import Object
 _FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 
 
-def with_collector_finalizer(obj: Object, told: Mapping[str, Any]) -> Object:
+def with_collector_finalizer(obj: Object, options: Mapping[str, Any]) -> Object:
     """
-    An object that is to be deleted, with the finalizer that its collector waits for.
+    Return the object to delete, with the finalizer that the garbage collector waits for.
 
-    :param told: the ``DeleteOptions``.
-    :return: the same object where nothing is to be done first.
+    :param options: the ``DeleteOptions``.
+    :return: the same object if the policy needs no finalizer.
     """
-    policy = "Orphan" if told.get("orphanDependents") else told.get("propagationPolicy")
+    policy = "Orphan" if options.get("orphanDependents") else options.get("propagationPolicy")
     finalizer, held = _FINALIZERS.get(str(policy)), obj["metadata"].get("finalizers", [])
     if finalizer is None or finalizer in held:
         return obj

@@ -1,10 +1,9 @@
 """
-OpenAPI: what kubectl validates ``create`` and ``apply`` against, and ``explain`` explains.
+OpenAPI documents: for ``kubectl explain``, and validation by clients.
 
-Version 3 is served per group and version, made from the kinds' own schemas.
-Version 2 is asked for by kubectl before 1.29 in a binary form only; an empty
-document satisfies it, and validation then uses version 3.  A kube-apiserver in front asks
-for it as JSON (:mod:`.openapi_v2`).
+Version 3 is served per group and version, generated from the kinds' schemas.  kubectl before 1.29
+requests version 2 in a binary form only; an empty document satisfies it, and validation then uses
+version 3.  A kube-apiserver in front requests version 2 as JSON (:mod:`.openapi_v2`).
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ class OpenAPI:
             for group, versions in registry.groups.items()
             for version in versions
         }
-        self._documents = {path: _rendered(told) for path, told in documents.items()}
+        self._documents = {path: _rendered(content) for path, content in documents.items()}
         self.v2 = _rendered(joined(documents.values()))
         """``GET /openapi/v2`` as JSON."""
 
     def index(self) -> Object:
-        """``GET /openapi/v3``.  The hash lets clients keep what they have."""
+        """``GET /openapi/v3``.  Hashes in the URLs let clients cache the documents."""
         return {
             "paths": {
                 path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={hash_of(text)}"}
@@ -58,12 +57,12 @@ class OpenAPI:
         return self._documents.get(path)
 
 
-def _rendered(told: Object) -> bytes:
-    return json.dumps(told, separators=(",", ":")).encode()
+def _rendered(content: Object) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()
 
 
 def hash_of(text: bytes) -> str:
-    """What names one content of a document: 32 hexadecimal digits."""
+    """Return the hash that identifies a document's content: 32 hexadecimal digits."""
     return hashlib.sha256(text).hexdigest()[:32].upper()
 
 
@@ -73,7 +72,7 @@ def path_of(group: str, version: str) -> str:
 
 
 def document(registry: Registry, group: str, version: str) -> Object:
-    """One OpenAPI v3 document."""
+    """Return one OpenAPI v3 document."""
     paths: dict[str, Any] = {}
     schemas: dict[str, Any] = {_QUANTITY: _QUANTITY_SCHEMA}
     for kind in registry.of(group, version):
@@ -105,9 +104,9 @@ def _identity(kind: Kind, name: str = "") -> Object:
 def _schemas(kind: Kind) -> Object:
     shape = _shown(strategy.full_schema(kind))
     own = {**shape, "x-kubernetes-group-version-kind": [_identity(kind)]}
-    found: Object = {_component(kind): own}
+    schemas: Object = {_component(kind): own}
     if kind.listed:
-        found[_component(kind, kind.list_kind)] = {
+        schemas[_component(kind, kind.list_kind)] = {
             "type": "object",
             "required": ["items"],
             "properties": {
@@ -119,17 +118,17 @@ def _schemas(kind: Kind) -> Object:
             "x-kubernetes-group-version-kind": [_identity(kind, kind.list_kind)],
         }
     for connect in kind.connects.values():
-        found[_component(kind, connect.options)] = {
+        schemas[_component(kind, connect.options)] = {
             **connect.schema,
             "x-kubernetes-group-version-kind": [_identity(kind, connect.options)],
         }
-    for asked in kind.asked.values():
-        found |= _schemas(asked)
-    return found
+    for each in kind.asked.values():
+        schemas |= _schemas(each)
+    return schemas
 
 
 def _shown(schema: Any) -> Any:
-    """A schema as readers of OpenAPI know it: quantities have a name."""
+    """Convert a schema to OpenAPI: quantities become references."""
     if isinstance(schema, list):
         return [_shown(item) for item in schema]
     if not isinstance(schema, dict):
@@ -147,37 +146,37 @@ def _reference(kind: Kind, name: str = "") -> Object:
 def _paths(kind: Kind) -> Object:
     resource = kind.resource
     namespace = "{namespace}" if resource.namespaced else ""
-    # Templates, so the braces must not be percent-encoded.
+    # Path templates: the braces must not be percent-encoded.
     collection = resource.path(namespace).replace("%7B", "{").replace("%7D", "}")
     named = [_parameter("namespace")] if resource.namespaced else []
-    found: Object = {collection: {"parameters": named}}
+    paths: Object = {collection: {"parameters": named}}
     if not kind.read_only and not kind.server_made:
-        found[collection]["post"] = _operation(kind, "post")
+        paths[collection]["post"] = _operation(kind, "post")
     if not kind.listed:
-        return found
-    found[collection]["get"] = _operation(kind, "list", name=kind.list_kind)
+        return paths
+    paths[collection]["get"] = _operation(kind, "list", name=kind.list_kind)
     item = f"{collection}/{{name}}"
     named = [*named, _parameter("name")]
     methods: tuple[str, ...] = ("get", "put", "patch", "delete")
     if kind.read_only or kind.server_made:
         methods = ("get",) if kind.read_only else ("get", "delete")
-    found[item] = {method: _operation(kind, method) for method in methods} | {"parameters": named}
+    paths[item] = {method: _operation(kind, method) for method in methods} | {"parameters": named}
     for status in kind.status_subresources:
-        found[f"{item}/{status}"] = {
+        paths[f"{item}/{status}"] = {
             method: _operation(kind, method) for method in methods if method != "delete"
         } | {"parameters": named}
-    for name, asked in kind.asked.items():
-        found[f"{item}/{name}"] = {"post": _operation(asked, "post"), "parameters": named}
+    for name, each in kind.asked.items():
+        paths[f"{item}/{name}"] = {"post": _operation(each, "post"), "parameters": named}
     for text, query in kind.texts.items():
-        found[f"{item}/{text}"] = {"get": _text(kind, query), "parameters": named}
-    return found
+        paths[f"{item}/{text}"] = {"get": _text(kind, query), "parameters": named}
+    return paths
 
 
 def _text(kind: Kind, query: Mapping[str, Schema]) -> Object:
-    """Reading a subresource that is text."""
-    told = {"description": "OK", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    """The operation that reads a text subresource."""
+    response = {"description": "OK", "content": {"text/plain": {"schema": {"type": "string"}}}}
     return {
-        "responses": {"200": told},
+        "responses": {"200": response},
         "parameters": [
             {"name": name, "in": "query", "schema": schema} for name, schema in query.items()
         ],
@@ -187,8 +186,8 @@ def _text(kind: Kind, query: Mapping[str, Schema]) -> Object:
 
 
 def _parameter(name: str, where: str = "path", kind: str = "string") -> Object:
-    told: Object = {"name": name, "in": where, "schema": {"type": kind}}
-    return told | {"required": True} if where == "path" else told
+    parameter: Object = {"name": name, "in": where, "schema": {"type": kind}}
+    return parameter | {"required": True} if where == "path" else parameter
 
 
 def _operation(kind: Kind, action: str, name: str = "") -> Object:
@@ -199,7 +198,7 @@ def _operation(kind: Kind, action: str, name: str = "") -> Object:
         "x-kubernetes-group-version-kind": _identity(kind),
     }
     if action in ("post", "put", "patch"):
-        # kubectl looks for fieldValidation here and leaves validation to us.
+        # kubectl checks for fieldValidation here, and then leaves validation to the server.
         operation["parameters"] = [_parameter(name, "query") for name in _WRITE_PARAMETERS]
         types: tuple[str, ...] = ("application/json",)
         if action == "patch":

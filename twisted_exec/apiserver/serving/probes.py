@@ -1,12 +1,11 @@
 """
-``/healthz``, ``/livez`` and ``/readyz``: is the server well?
+Health endpoints: ``/healthz``, ``/livez`` and ``/readyz``.
 
-Each is open to anyone and says one word.  To whoever is known it lists its checks
-(``?verbose``), leaves some out (``?exclude=NAME``), and tells of a single one
-(``/readyz/NAME``), as kube-apiserver does: ``k8s.io/apiserver/pkg/server/healthz``.
+They are open to anyone and return one word.  For authenticated users they list the checks
+(``?verbose``), skip some (``?exclude=NAME``), or run a single one (``/readyz/NAME``), as in
+kube-apiserver: ``k8s.io/apiserver/pkg/server/healthz``.
 
-A server that stops says at once that it is not ready, for whoever spreads requests over several;
-that it lives it says to the end.
+A stopping server is not ready at once, so that load balancers move on; it stays live to the end.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from twisted_exec.streaming.http.routes import not_found
 from twisted_exec.streaming.http.site import Request, respond_text
 
 PING = "ping"
-"""The check that passes when the server answers at all."""
+"""The check that passes if the server answers at all."""
 SHUTDOWN = "shutdown"
-"""The check that passes until the server is told to stop."""
+"""The check that fails once the server stops."""
 
 _CHECK_SECONDS = 1.0
 _READY = "readyz"
@@ -31,7 +30,7 @@ _ENDPOINTS = (_READY, "healthz", "livez")
 
 
 class Probes:
-    """Answers the paths of one server's health."""
+    """Serves the server's health endpoints."""
 
     def __init__(self, gate: Gate, health: Health) -> None:
         self._gate, self._health = gate, health
@@ -40,24 +39,24 @@ class Probes:
         self._stopping: str | None = None
 
     def shutting_down(self) -> None:
-        """From now on the server is not ready."""
+        """Report not ready from now on."""
         self._stopping = "the server is shutting down"
 
     @property
     def paths(self) -> list[str]:
-        """Every path that is answered."""
-        found = []
+        """Return every path that is served."""
+        paths = []
         for endpoint in _ENDPOINTS:
             names = [PING, *(self._ready_names if endpoint == _READY else ())]
-            found += [f"/{endpoint}", *(f"/{endpoint}/{name}" for name in names)]
-        return sorted(found)
+            paths += [f"/{endpoint}", *(f"/{endpoint}/{name}" for name in names)]
+        return sorted(paths)
 
     @property
     def _ready_names(self) -> list[str]:
         return [*self._health.names, SHUTDOWN]
 
     async def answer(self, request: Request) -> bool:
-        """Answer, if this is a probe."""
+        """Serve a probe; false if the request is none."""
         if request.method not in (b"GET", b"HEAD"):
             return False
         _, _, path = request.path.partition(b"/")
@@ -84,16 +83,16 @@ class Probes:
         results = await self._checked(request, endpoint)
         counted = [(name, error) for name, error in results if name not in excluded]
         passed = all(error is None for _, error in counted)
-        told = "ok" if passed else f"{endpoint} check failed"
-        # twisted.web leaves out of ``args`` what has no equals sign.
+        text = "ok" if passed else f"{endpoint} check failed"
+        # twisted.web drops parameters without an equals sign from ``args``.
         query = request.uri.partition(b"?")[2].split(b"&")
         verbose = any(item.partition(b"=")[0] == b"verbose" for item in query)
         if verbose and await self._known(request):
-            told = listing(results, endpoint, excluded)
-        respond_text(request, 200 if passed else 503, told)
+            text = listing(results, endpoint, excluded)
+        respond_text(request, 200 if passed else 503, text)
 
     async def _checked(self, request: Request, endpoint: str) -> Results:
-        """The checks' results, at most a moment old: anyone may ask, and each costs a write."""
+        """Return results that are at most a moment old: anyone may ask, and each check costs a write."""
         if endpoint != _READY:
             return [(PING, None)]
         now = request.channel.site.reactor.seconds()

@@ -1,5 +1,5 @@
 """
-What a request asks for besides its object: the query, and the forms it accepts.
+Options of a request: query parameters, options of writes, lists and watches, and the response form.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from twisted_exec.api.selectors import FieldSelector, LabelSelector
 from twisted_exec.api.status import BadRequest, Expired, Invalid, NotAcceptable
 
 MANAGER = "exec-apiserver"
-"""Who manages what this server writes of its own accord."""
+"""Field manager of the server's own writes."""
 
 _LIMIT_ITEMS = 2**31 - 1
 _LARGEST_VERSION = 2**64 - 1
 _EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
-# Clients come back at different times, so that they do not all list at once.
+# Random, so that clients do not all reconnect and list at once.
 _LEAST_WATCH_SECONDS, _MOST_WATCH_SECONDS = 1800.0, 3600.0
 _LIMIT_MANAGER_BYTES = 128
 
@@ -35,26 +35,26 @@ class Query:
         self._args = args
 
     def text(self, name: str, default: str = "") -> str:
-        """The first value of ``name``."""
+        """Return the first value of ``name``."""
         values = self._args.get(name.encode())
         return values[0].decode("utf-8", "replace") if values else default
 
     def texts(self, name: str) -> list[str]:
-        """All values of ``name``."""
+        """Return all values of ``name``."""
         return [value.decode("utf-8", "replace") for value in self._args.get(name.encode(), [])]
 
     def flag(self, name: str) -> bool:
-        """As Go's conversion reads booleans: absent, 0 and false are false, all else is true."""
-        given = self.texts(name)
-        return bool(given) and given[0].lower() not in ("0", "false")
+        """Parse a boolean as Go's conversion does: absent, 0 and false are false, all else is true."""
+        values = self.texts(name)
+        return bool(values) and values[0].lower() not in ("0", "false")
 
     def has(self, name: str) -> bool:
-        """Whether ``name`` is there, with whatever value."""
+        """Return whether ``name`` is present, with any value."""
         return name.encode() in self._args
 
     def number(self, name: str, default: int = 0) -> int:
         """
-        :raises BadRequest: neither a number nor absent, or negative.
+        :raises BadRequest: not a number, or negative.
         """
         text = self.text(name)
         if not text:
@@ -65,9 +65,9 @@ class Query:
 
     def version(self, name: str = "resourceVersion") -> int | None:
         """
-        A resourceVersion; ``None`` when none is given.
+        Parse a resourceVersion; ``None`` if absent.
 
-        :raises BadRequest: it is none.
+        :raises BadRequest: it is not valid.
         """
         text = self.text(name)
         if not text:
@@ -81,44 +81,44 @@ class Query:
 
 @dataclass(frozen=True)
 class Form:
-    """In which form an answer is wanted.  ``shape``: ``""``, ``Table`` or ``Partial``."""
+    """Form of a response.  ``shape``: ``""``, ``Table`` or ``Partial``."""
 
     shape: str = ""
     include: str = "Metadata"
 
 
 OBJECT, LIST = "PartialObjectMetadata", "PartialObjectMetadataList"
-"""What the metadata alone of an object, and of a list, is called."""
+"""Kinds of the metadata-only forms of an object and a list."""
 
 
 def accepted(
     accept: str, include: str = "", *, tables: bool = True, partial: Sequence[str] = (OBJECT, LIST)
 ) -> Form:
     """
-    Choose the first form that we have.
+    Choose the first acceptable form that is available.
 
     :param accept: the header; empty means JSON.
     :param include: ``includeObject`` of the query, for tables.
-    :param tables: whether what is asked for can be told as a Table.
-    :param partial: what its metadata alone may be called.
-    :raises NotAcceptable: we have none of them, or it was called something else.
-    :raises BadRequest: nobody defined this ``includeObject``.
+    :param tables: a Table is available.
+    :param partial: available metadata-only kinds.
+    :raises NotAcceptable: none is available, or the wrong metadata-only kind is requested.
+    :raises BadRequest: ``includeObject`` has an unknown value.
     """
     for media, parameters in media_ranges(accept):
         if media not in ("application/json", "application/*", "*/*"):
             continue
-        wanted = parameters.get("as", "")
-        if not wanted:
+        requested = parameters.get("as", "")
+        if not requested:
             return Form()
         if parameters.get("g") != "meta.k8s.io" or parameters.get("v") != "v1":
             continue
-        if wanted == "Table" and tables:
+        if requested == "Table" and tables:
             return Form("Table", _included(include))
-        if wanted in partial:
+        if requested in partial:
             return Form("Partial")
-        if wanted in (OBJECT, LIST):
-            told = "a list" if wanted == OBJECT else "not a list"
-            raise NotAcceptable(f"you requested {wanted}, but the requested object is {told}")
+        if requested in (OBJECT, LIST):
+            actual = "a list" if requested == OBJECT else "not a list"
+            raise NotAcceptable(f"you requested {requested}, but the requested object is {actual}")
     raise NotAcceptable("only the following media types are accepted: application/json")
 
 
@@ -132,12 +132,12 @@ def _included(include: str) -> str:
 
 
 def media_ranges(accept: str) -> list[tuple[str, dict[str, str]]]:
-    """The ranges of an ``Accept`` header with their parameters, in order."""
+    """Parse the media ranges of an ``Accept`` header with their parameters, in order."""
     ranges = []
     for item in (accept or "application/json").split(",")[:64]:
         media, *rest = item.split(";")
         parameters = {
-            key.strip(): value.strip() for key, _, value in (one.partition("=") for one in rest)
+            key.strip(): value.strip() for key, _, value in (each.partition("=") for each in rest)
         }
         ranges.append((media.strip().lower(), parameters))
     return ranges
@@ -149,13 +149,13 @@ _VALIDATIONS = ("Ignore", "Strict", "Warn")
 @dataclass
 class WriteOptions:
     """
-    How a write is meant.
+    Options of a write.
 
-    :param warnings: filled by the write; shown to the user.
-    :param duplicates: paths of keys that the body has more than once.
-    :param manager: the program behind it, for ``managedFields``.
-    :param told: the options as their client gave them, for whoever reviews the write.
-    :param advice: filled by who reviews it; shown to the user even if the write is refused.
+    :param warnings: filled by the write; sent to the client.
+    :param duplicates: paths of duplicate keys in the body.
+    :param manager: the program that writes, for ``managedFields``.
+    :param submitted: the options as the client sent them, for admission.
+    :param advice: filled by admission; sent to the client even if the write is refused.
     """
 
     dry_run: bool = False
@@ -163,7 +163,7 @@ class WriteOptions:
     warnings: list[str] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
     manager: str = ""
-    told: Mapping[str, Any] = field(default_factory=dict)
+    submitted: Mapping[str, Any] = field(default_factory=dict)
     advice: list[str] = field(default_factory=list)
 
 
@@ -171,12 +171,12 @@ def write_options(
     query: Query, kind: str, body: Mapping[str, Any] | None = None, *, agent: str = ""
 ) -> WriteOptions:
     """
-    The options of a create, an update or a delete.
+    Parse the options of a create, update or delete.
 
-    :param kind: of the options, such as ``CreateOptions``, by which a refusal calls them.
-    :param body: of ``DeleteOptions``, whose ``dryRun`` counts as well.
-    :param agent: the ``User-Agent``, which names the manager unless ``fieldManager`` does.
-    :raises Invalid: a value that nobody defined.
+    :param kind: kind of the options in errors, such as ``CreateOptions``.
+    :param body: a body of ``DeleteOptions``, whose ``dryRun`` counts too.
+    :param agent: the ``User-Agent``, the default of ``fieldManager``.
+    :raises Invalid: an option has an unknown value.
     """
     options, causes = _write_options(query, agent, body or {})
     _refuse(kind, causes)
@@ -185,10 +185,9 @@ def write_options(
 
 def patch_options(query: Query, *, agent: str = "", applying: bool = False) -> WriteOptions:
     """
-    The options of a patch.
+    Parse the options of a patch.
 
-    :param applying: it is a server-side apply, whose manager must be named and
-        which alone may be forced.
+    :param applying: a server-side apply, which requires a manager and may be forced.
     :raises Invalid: as :func:`write_options`.
     """
     causes = []
@@ -211,11 +210,13 @@ def _write_options(
         causes.append(fields.not_supported("dryRun", dry_run, ["All"]))
     if validation not in ("", *_VALIDATIONS):
         causes.append(fields.not_supported("fieldValidation", validation, ["", *_VALIDATIONS]))
-    given = {**body, "dryRun": dry_run, "fieldManager": manager, "fieldValidation": validation}
-    # A grace of 0 seconds is another wish than none.
-    told = {key: value for key, value in given.items() if value or type(value) is int}
+    options = {**body, "dryRun": dry_run, "fieldManager": manager, "fieldValidation": validation}
+    # A grace period of 0 seconds differs from none.
+    submitted = {key: value for key, value in options.items() if value or type(value) is int}
     manager = manager or _name_of(agent)
-    return WriteOptions(bool(dry_run), validation or "Warn", manager=manager, told=told), causes
+    return WriteOptions(
+        bool(dry_run), validation or "Warn", manager=manager, submitted=submitted
+    ), causes
 
 
 def _refuse(kind: str, causes: list[Cause]) -> None:
@@ -229,51 +230,53 @@ def _manager_causes(manager: str) -> list[Cause]:
         causes.append(fields.too_long("fieldManager", _LIMIT_MANAGER_BYTES))
     for place, mark in enumerate(manager):
         if not mark.isprintable():
-            told = f"invalid character U+{ord(mark):04X} (at position {place})"
-            return [*causes, fields.invalid("fieldManager", manager, told)]
+            message = f"invalid character U+{ord(mark):04X} (at position {place})"
+            return [*causes, fields.invalid("fieldManager", manager, message)]
     return causes
 
 
 def _name_of(agent: str) -> str:
-    """A program's name: what is printable before the first slash, up to 128 bytes."""
+    """The program's name: printable text before the first slash, up to 128 bytes."""
     name = "".join(mark for mark in agent.partition("/")[0] if mark.isprintable())
     return name.encode()[:_LIMIT_MANAGER_BYTES].decode(errors="ignore")
 
 
 @dataclass(frozen=True)
 class ListOptions:
-    """Which objects, and as of when."""
+    """Selection and version of a list."""
 
     labels: LabelSelector = LabelSelector()
     fields: FieldSelector = FieldSelector()
     limit: int = 0
     start: tuple[str, str] = ("", "")
-    """Of a continued list: namespace and name after which to go on."""
+    """For a continued list: namespace and name of the last item before."""
     version: int | None = None
-    """As of this resourceVersion exactly; ``None`` is now."""
+    """Exactly this resourceVersion; ``None`` for the current one."""
     at_least: int = 0
-    """Now must not be before this resourceVersion."""
+    """At least this resourceVersion."""
     stale: bool = False
-    """Now may be what is at hand, which others may have changed."""
+    """A cached version is acceptable, even if outdated."""
 
     @property
     def selects(self) -> bool:
-        """Whether there is a selector at all."""
+        """Return whether there is a selector."""
         return bool(self.labels.requirements or self.fields.terms)
 
 
 def list_options(query: Query) -> ListOptions:
     """
-    Which resourceVersion is meant how is in ``k8s.io/apiserver/pkg/storage/interfaces.go``
-    (``ValidateListOptions``), what may not be said together in
+    Parse the options of a list.
+
+    The meaning of resourceVersion is that of ``k8s.io/apiserver/pkg/storage/interfaces.go``
+    (``ValidateListOptions``), the rules for combinations are those of
     ``k8s.io/apimachinery/pkg/apis/meta/internalversion/validation``.
 
-    :raises BadRequest: something cannot be read.
-    :raises Invalid: some of it contradicts the rest.
+    :raises BadRequest: an option is malformed.
+    :raises Invalid: options contradict each other.
     """
     _check(_list_causes(query))
     chosen, limit = selectors_of(query), _limit(query)
-    query.number("timeoutSeconds")  # a list is answered at once, but nonsense is refused
+    query.number("timeoutSeconds")  # unused: lists are answered at once; only validated
     version, match = query.version(), query.text("resourceVersionMatch")
     if token := query.text("continue"):
         if version:
@@ -295,9 +298,9 @@ def _limit(query: Query) -> int:
 
 def selectors_of(query: Query) -> ListOptions:
     """
-    The selectors alone.
+    Parse the selectors only.
 
-    :raises BadRequest: one cannot be read.
+    :raises BadRequest: one is malformed.
     """
     labels = selectors.parse_labels(query.text("labelSelector"))
     return ListOptions(labels, selectors.parse_fields(query.text("fieldSelector")))
@@ -306,18 +309,18 @@ def selectors_of(query: Query) -> ListOptions:
 def _list_causes(query: Query) -> list[Cause]:
     match, causes, name = query.text("resourceVersionMatch"), [], "resourceVersionMatch"
     if match and not query.text("resourceVersion"):
-        told = f"{name} is forbidden unless resourceVersion is provided"
-        causes.append(fields.forbidden(name, told))
+        message = f"{name} is forbidden unless resourceVersion is provided"
+        causes.append(fields.forbidden(name, message))
     if match and query.text("continue"):
         causes.append(fields.forbidden(name, f"{name} is forbidden when continue is provided"))
     if match not in ("", _EXACT, _NOT_OLDER):
         causes.append(fields.not_supported(name, match, [_EXACT, _NOT_OLDER, ""]))
     if match == _EXACT and query.text("resourceVersion") == "0":
-        told = f'{name} "exact" is forbidden for resourceVersion "0"'
-        causes.append(fields.forbidden(name, told))
+        message = f'{name} "exact" is forbidden for resourceVersion "0"'
+        causes.append(fields.forbidden(name, message))
     if query.has("sendInitialEvents"):
-        told = "sendInitialEvents is forbidden for list"
-        causes.append(fields.forbidden("sendInitialEvents", told))
+        message = "sendInitialEvents is forbidden for list"
+        causes.append(fields.forbidden("sendInitialEvents", message))
     return causes
 
 
@@ -329,13 +332,13 @@ def _check(causes: list[Cause]) -> None:
 @dataclass(frozen=True)
 class WatchOptions:
     """
-    What a watch tells.
+    Contents of a watch.
 
-    :param version: with ``initial``, what there is must not be older; without, tell what
-        happened since.  0 is now.
-    :param initial: begin with the objects that there are.
-    :param bookmarks: tell now and then how far the watch has come.
-    :param announce: tell when all objects that there are have been told.
+    :param version: with ``initial``, the oldest acceptable version of the initial objects; without,
+        the version to start from.  0 means now.
+    :param initial: start with the existing objects.
+    :param bookmarks: send bookmarks with the current version.
+    :param announce: mark the end of the initial objects.
     """
 
     chosen: ListOptions
@@ -348,18 +351,20 @@ class WatchOptions:
 
 
 def announces(query: Query) -> bool:
-    """Whether a watch is asked to tell the objects that there are, and when that is done."""
+    """Return whether a watch asks for the initial objects and a mark at their end."""
     return query.flag("sendInitialEvents") and query.flag("allowWatchBookmarks")
 
 
 def watch_options(query: Query, form: Form) -> WatchOptions:
     """
-    :raises BadRequest: something cannot be read.
-    :raises Invalid: some of it contradicts the rest.
+    Parse the options of a watch.
+
+    :raises BadRequest: an option is malformed.
+    :raises Invalid: options contradict each other.
     """
     _check(_watch_causes(query))
     version = query.version() or 0
-    asked = query.has("sendInitialEvents")
+    has_initial = query.has("sendInitialEvents")
     seconds = float(query.number("timeoutSeconds"))
     if not 0 < seconds <= _MOST_WATCH_SECONDS:
         seconds = random.uniform(_LEAST_WATCH_SECONDS, _MOST_WATCH_SECONDS)
@@ -367,7 +372,7 @@ def watch_options(query: Query, form: Form) -> WatchOptions:
         selectors_of(query),
         form,
         version,
-        query.flag("sendInitialEvents") if asked else not version,
+        query.flag("sendInitialEvents") if has_initial else not version,
         query.flag("allowWatchBookmarks"),
         announces(query),
         seconds,
@@ -376,13 +381,13 @@ def watch_options(query: Query, form: Form) -> WatchOptions:
 
 def _watch_causes(query: Query) -> list[Cause]:
     match, causes, name = query.text("resourceVersionMatch"), [], "resourceVersionMatch"
-    asked = query.has("sendInitialEvents")
-    if asked and match != _NOT_OLDER:
-        told = f"sendInitialEvents requires setting {name} to {_NOT_OLDER}"
-        causes.append(fields.forbidden(name, told))
-    if match and not asked:
-        told = f"{name} is forbidden for watch unless sendInitialEvents is provided"
-        causes.append(fields.forbidden(name, told))
+    has_initial = query.has("sendInitialEvents")
+    if has_initial and match != _NOT_OLDER:
+        message = f"sendInitialEvents requires setting {name} to {_NOT_OLDER}"
+        causes.append(fields.forbidden(name, message))
+    if match and not has_initial:
+        message = f"{name} is forbidden for watch unless sendInitialEvents is provided"
+        causes.append(fields.forbidden(name, message))
     if match not in ("", _NOT_OLDER):
         causes.append(fields.not_supported(name, match, [_NOT_OLDER]))
     if match and query.text("continue"):
@@ -392,9 +397,9 @@ def _watch_causes(query: Query) -> list[Cause]:
 
 class ContinueExpired(Expired):
     """
-    A paged list went on too late: what it was a list of is forgotten.
+    A paged list was continued too late: its version is compacted.
 
-    The Status holds a token with which it goes on nevertheless, with what there is now.
+    The Status contains a token to continue at the current version.
     """
 
     def __init__(self, after: tuple[str, str]) -> None:
@@ -414,29 +419,31 @@ class ContinueExpired(Expired):
 
 
 _LATEST = -1
-"""In a token: go on with what there is now."""
+"""In a token: continue at the current version."""
 
 
 def continue_token(version: int, after: tuple[str, str]) -> str:
-    """Where a paged list goes on, in the form that ``k8s.io/apiserver/pkg/storage`` gives it."""
+    """Encode a position in a paged list, in the form of ``k8s.io/apiserver/pkg/storage``."""
     token = {"v": "meta.k8s.io/v1", "rv": version, "start": "/".join(after) + "\0"}
     return base64.urlsafe_b64encode(json.dumps(token).encode()).decode().rstrip("=")
 
 
 def read_continue(token: str) -> tuple[int | None, tuple[str, str]]:
     """
-    :return: the version, ``None`` for now, and namespace and name after which to go on.
+    Decode a token.
+
+    :return: the version (``None``: current), and namespace and name of the last item before.
     :raises BadRequest: not a token of :func:`continue_token`.
     """
     try:
         padded = token.encode("ascii") + b"=" * (-len(token) % 4)
-        told = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        version, start = told["rv"], told["start"]
+        decoded = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        version, start = decoded["rv"], decoded["start"]
         namespace, slash, name = start.removesuffix("\0").partition("/")
-        known = told["v"] == "meta.k8s.io/v1" and slash and "/" not in name
+        is_valid = decoded["v"] == "meta.k8s.io/v1" and slash and "/" not in name
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        known = False
-    if not known or type(version) is not int or not _is_version(version):
+        is_valid = False
+    if not is_valid or type(version) is not int or not _is_version(version):
         raise BadRequest("invalid continue token: continue key is not valid")
     return (None if version == _LATEST else version), (namespace, name)
 

@@ -1,5 +1,5 @@
 """
-Which kinds this server has, by the names that URLs use.
+The kinds that a server serves, by the names in URLs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ WRITE = ("create", "delete", "deletecollection", "patch", "update")
 
 
 def verbs_of(kind: Kind, subresource: str = "") -> list[str]:
-    """The verbs that discovery shows for a kind or its subresource."""
+    """Verbs that discovery lists for a kind or its subresource."""
     if subresource in kind.connects:
         return ["create", "get"]
     if subresource in kind.asked:
@@ -39,7 +39,7 @@ class Registry:
     """
     The kinds of one server, in the order given.
 
-    :param kinds: each group, version and plural once.
+    :param kinds: unique by group, version and plural.
     """
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
@@ -51,11 +51,11 @@ class Registry:
 
     @property
     def groups(self) -> dict[str, list[str]]:
-        """Group to versions, preferred first; the core group is the empty name."""
-        found: dict[str, list[str]] = {}
+        """Versions by group, preferred first; the core group has the empty name."""
+        versions: dict[str, list[str]] = {}
         for group, version in self._by_version:
-            found.setdefault(group, []).append(version)
-        return found
+            versions.setdefault(group, []).append(version)
+        return versions
 
     def of(self, group: str, version: str) -> list[Kind]:
         """The kinds of one group and version; empty when there is none."""

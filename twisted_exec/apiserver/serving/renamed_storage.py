@@ -1,9 +1,8 @@
 """
-One resource of a store under another name and with other names for its fields.
+Serve one stored resource under another API, with translated fields.
 
-Kubernetes serves the same Events by two APIs.  Here one of them is stored, and
-this shows it as the other, to read and to write; what else the store has is passed
-on as it is.
+Kubernetes serves the same Events in two API groups.  One of them is stored; this storage shows it
+as the other for reads and writes, and passes all other resources through.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ _KEPT_OBJECTS = 1024
 @implementer(IStorage)
 class RenamedStorage(Through):
     """
-    A store as users of the other API see it.
+    A store with one resource translated.
 
-    :param storage: started and stopped by someone else.
-    :param kind: of the other API; its ``kept_as`` is what the store has.
-    :param outward: makes an object of that kind from one that the store has.
-    :param inward: the other way round.
+    :param storage: started and stopped by the caller.
+    :param kind: the kind to serve; its ``kept_as`` is the stored resource.
+    :param outward: convert a stored object to ``kind``.
+    :param inward: convert an object of ``kind`` for the store.
     """
 
     def __init__(self, storage: IStorage, kind: Kind, outward: Rename, inward: Rename) -> None:
@@ -52,7 +51,7 @@ class RenamedStorage(Through):
         """See :meth:`IStorage.get`."""
         if resource != self._shown:
             return self._storage.get(resource, namespace, name, stale=stale)
-        return self._told(self._storage.get(self._kept, namespace, name, stale=stale), name)
+        return self._translated(self._storage.get(self._kept, namespace, name, stale=stale), name)
 
     def list(
         self,
@@ -69,7 +68,7 @@ class RenamedStorage(Through):
             self._kept, namespace, version=version, stale=stale
         )
         return listing.addCallback(
-            lambda found: Listing([self._out(obj) for obj in found.items], found.version)
+            lambda stored: Listing([self._out(obj) for obj in stored.items], stored.version)
         )
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
@@ -106,24 +105,24 @@ class RenamedStorage(Through):
         if resource != self._shown:
             written: Deferred[Object] = write(resource, obj)
             return written
-        return self._told(write(self._kept, self._inward(obj)), obj["metadata"]["name"])
+        return self._translated(write(self._kept, self._inward(obj)), obj["metadata"]["name"])
 
-    def _told(self, answer: Deferred[Object], name: str) -> Deferred[Object]:
+    def _translated(self, answer: Deferred[Object], name: str) -> Deferred[Object]:
         return answer.addCallbacks(self._out, self._refused, errbackArgs=(name,))
 
     def _out(self, obj: Object) -> Object:
-        """The same one for all who get it, so that it is encoded once."""
+        """Convert, once per stored object: all readers share the result, so it is encoded once."""
         _, made = self._made.get(id(obj), (None, None))
         if made is None:
             made = Encoded(self._outward(obj))
-            # With the object itself: its identity must not become another's.
+            # Keep the stored object too: after its release another object could get its id().
             self._made[id(obj)] = obj, made
             if len(self._made) > _KEPT_OBJECTS:
                 self._made.popitem(last=False)
         return made
 
     def _refused(self, failure: Failure, name: str) -> NoReturn:
-        """By the name under which it was asked for."""
+        """Fail under the name that the client used."""
         for error in (NotFound, AlreadyExists):
             if failure.check(error):
                 raise error(self._shown.plural, name, self._shown.group)

@@ -1,5 +1,5 @@
 """
-One server's paths: probes, discovery, kinds, reviews, consoles.
+The server's routes: probes, discovery, kinds, reviews, consoles.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ _AGGREGATED = "application/json;g={group};v={version};as=APIGroupDiscoveryList"
 
 class APIDispatcher(Dispatcher):
     """
-    Answers every request of the API server.
+    Dispatches every request of the API server.
 
-    Probes are open to anyone and say one word.  A console's locator
-    authenticates by itself, so that refusals are on record.  For everything
-    else nothing is said before it is known who asks.
+    Probes are open to anyone and return one word.  Console locators authenticate by themselves, so
+    that refusals are audited.  All other requests are authenticated before anything is answered.
 
-    :param routes: of everything but probes and consoles.
-    :param consoles: of ``exec`` and ``log`` of machines.
+    :param routes: routes of everything but probes and consoles.
+    :param consoles: routes of ``exec`` and ``log`` of machines.
     """
 
     def __init__(self, routes: Routes, consoles: Routes, gate: Gate, probes: Probes) -> None:
@@ -71,7 +70,7 @@ class APIDispatcher(Dispatcher):
         except APIError:
             return False
         if request.method == b"HEAD":
-            # There is nothing that it could be told of a stream, and nobody else asks who it is.
+            # A HEAD of a stream has no answer, and no locator authenticates it.
             await self._gate.authenticate(request)
         await handler(request, values)
         return True
@@ -79,9 +78,9 @@ class APIDispatcher(Dispatcher):
 
 class Documents:
     """
-    Everything that is told about the server itself.
+    Documents about the server itself: discovery, OpenAPI, version, metrics.
 
-    :param probes: whose paths ``/`` lists as well.
+    :param probes: its paths are listed at ``/`` too.
     """
 
     def __init__(
@@ -133,23 +132,23 @@ class Documents:
             if not version:
                 respond_json(request, 200, document())
                 return
-            told = discovery.aggregated(self._registry, core=core, api_version=version)
+            discovered = discovery.aggregated(self._registry, core=core, api_version=version)
             form = _AGGREGATED.format(group=discovery.AGGREGATED, version=version)
-            _respond_document(request, json.dumps(told, separators=(",", ":")).encode(), form)
+            _respond_document(request, json.dumps(discovered, separators=(",", ":")).encode(), form)
 
         routes.add(["GET"], path, handle)
 
     def _paths(self) -> Object:
-        """``GET /``: where there is something to be found."""
+        """``GET /``: the list of paths."""
         registry = self._registry
-        found = ["/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/version"]
-        found += ["/api"] if registry.of("", "v1") else []
+        paths = ["/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/version"]
+        paths += ["/api"] if registry.of("", "v1") else []
         for name, versions in registry.groups.items():
-            found += [f"/apis/{name}"] if name else []
+            paths += [f"/apis/{name}"] if name else []
             for version in versions:
                 path = path_of(name, version)
-                found += [f"/{path}", f"/openapi/v3/{path}"]
-        return {"paths": sorted([*found, *self._probes.paths])}
+                paths += [f"/{path}", f"/openapi/v3/{path}"]
+        return {"paths": sorted([*paths, *self._probes.paths])}
 
     def _group(self, name: str) -> Object:
         return {"kind": "APIGroup", "apiVersion": "v1", **discovery.group(self._registry, name)}
@@ -161,7 +160,7 @@ class Documents:
         if document is None:
             raise not_found()
         if (request.args or {}).get(b"hash") == [hash_of(document).encode()]:
-            # What has this address never changes: clients may keep it on disk, as kubectl does.
+            # The URL contains a hash of the content: clients may cache it on disk, as kubectl does.
             request.setHeader(b"Cache-Control", b"public, immutable, max-age=31536000")
         _respond_document(request, document, "application/json")
 
@@ -180,13 +179,13 @@ class Documents:
 
     async def _allow(self, request: Request) -> None:
         user = cast(APIRequest, request).requester
-        # As the routes read it, not as it was encoded.
+        # Authorize the decoded path, as the routes match it.
         path = "/" + "/".join(split_path(request.path))
         await self._gate.authorize(Attributes(user, "get", path=path))
 
 
 def _respond_document(request: Request, body: bytes, content_type: str) -> None:
-    """Answer with a document, or with 304 when the client has it already."""
+    """Send a document, or 304 if the client's copy is current."""
     if request.setETag(b'"%s"' % hash_of(body).encode()) is http.CACHED:
         request.finish()
     else:
@@ -194,7 +193,7 @@ def _respond_document(request: Request, body: bytes, content_type: str) -> None:
 
 
 def _aggregated_version(request: Request) -> str:
-    """Which aggregated form the client likes best: ``v2``, ``v2beta1``, or none."""
+    """Return the client's preferred aggregated form: ``v2``, ``v2beta1``, or empty for none."""
     accept = b",".join(request.requestHeaders.getRawHeaders(b"accept", [])).decode("latin-1")
     for media, parameters in media_ranges(accept):
         if media in ("application/json", "*/*", "application/*"):
@@ -208,10 +207,9 @@ def _aggregated_version(request: Request) -> str:
 
 def add_consoles(routes: Routes, kind: Kind, proxy: Proxy) -> None:
     """
-    ``machines/exec`` of one dialect, as GET and POST; and DELETE, by which who opened a session
-    ends it.
+    Add ``machines/exec`` of one dialect: GET and POST, and DELETE, which ends the user's session.
 
-    :param kind: its machines.
+    :param kind: the dialect's machines.
     """
 
     async def handle(request: Request, values: Mapping[str, str]) -> None:

@@ -1,9 +1,9 @@
 """
-The verbs, on objects: what happens between a request and the store.
+The verbs, on objects: the layer between requests and the store.
 
-No HTTP here.  Every write reads the object, makes the new one, asks the
-admissions and stores it under optimistic concurrency; when someone else was
-faster and the client named no version, it begins again.
+No HTTP here.  Every write reads the object, makes the new one, runs admission and stores it with
+optimistic concurrency.  On a conflict with another writer it starts again, unless the client named a
+version.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ _LIMIT_OBJECT_BYTES = 1 << 20
 _ATTEMPTS = 5
 
 Make = Callable[[Object], Object]
-"""From the stored object to the whole new one, before the rules are applied."""
+"""From the stored object to the complete new one, before validation."""
 
 
 @dataclass(frozen=True)
 class Draft:
     """
-    A whole object as its writer wants it, before the rules.
+    A complete object before validation.
 
-    :param managed: who manages what in it, when that has been decided with it.
-    :param written: what its writer wrote, when an admission has changed that: the writer
-        manages that, and nobody what was changed.
+    :param managed: ``managedFields``, if they were determined together with it.
+    :param written: the client's version, if mutating admission has changed it: the client manages
+        its own fields, and changed fields have no manager.
     """
 
     body: Object
@@ -75,7 +75,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Target:
-    """What a request is about.  ``namespace`` is empty for cluster-scoped kinds."""
+    """Target of a request.  ``namespace`` is empty for cluster-scoped kinds."""
 
     kind: Kind
     namespace: str = ""
@@ -88,8 +88,8 @@ class Page:
     """
     A list, or one page of it.
 
-    :param next: the token with which the rest can be had, empty when this is all.
-    :param remaining: how many are left; ``None`` for unknown, or none.
+    :param next: token for the next page, empty at the end.
+    :param remaining: number of remaining items; ``None`` if unknown or zero.
     """
 
     items: Sequence[Object]
@@ -102,10 +102,10 @@ class Verbs:
     """
     The verbs over one store.
 
-    :param admissions: asked in order before each write.
+    :param admissions: called in order before each write.
     :param now: seconds since the epoch.
-    :param collected: a garbage collector sees to what belongs to deleted objects, and waits
-        to be told by finalizers what to do.
+    :param collected: a garbage collector handles dependents of deleted objects, controlled by
+        finalizers.
     """
 
     def __init__(
@@ -138,10 +138,10 @@ class Verbs:
 
     async def get(self, target: Target, at_least: int | None = None) -> Object:
         """
-        :param at_least: a resourceVersion before which the answer must not be; 0: what is at hand
-            will do; ``None``: every write acknowledged before is to be seen.
-        :raises NotFound: there is none.
-        :raises APIError: this version has not happened yet.
+        :param at_least: oldest acceptable resourceVersion; 0 accepts a cached object; ``None``
+            requires the result of every acknowledged write.
+        :raises NotFound: the object does not exist.
+        :raises APIError: the version is in the future.
         """
         resource, namespace, name = target.kind.resource, target.namespace, target.name
         stale = at_least is not None and at_least <= self._storage.version()
@@ -152,8 +152,8 @@ class Verbs:
 
     async def list(self, target: Target, options: ListOptions) -> Page:
         """
-        :raises BadRequest: a field that this kind cannot be selected by.
-        :raises Expired: nobody remembers the version asked for.
+        :raises BadRequest: this kind has no such field selector.
+        :raises Expired: the requested version is compacted.
         """
         kind = target.kind
         options.fields.check(kind.selectable)
@@ -166,7 +166,7 @@ class Verbs:
         if next(fitting, None) is None:
             return Page(items, listing.version)
         token = continue_token(listing.version, key_of(items[-1]))
-        # As in Kubernetes, nobody counts what a selector would still find.
+        # As in Kubernetes, the remaining items of a filtered list are not counted.
         left = None if options.selects else len(listing.items) - first - len(items)
         return Page(items, listing.version, token, left)
 
@@ -188,9 +188,9 @@ class Verbs:
         self, user: User, target: Target, body: Object, options: WriteOptions
     ) -> Object:
         """
-        :raises AlreadyExists: the name is taken.
-        :raises Invalid: it breaks a rule.
-        :raises NotFound: its namespace does not exist.
+        :raises AlreadyExists: the name exists.
+        :raises Invalid: validation failed.
+        :raises NotFound: the namespace does not exist.
         """
         field_validation.check_body(target.kind, body, options)
         return await self._create(user, target, Draft(body), options)
@@ -216,9 +216,9 @@ class Verbs:
         """
         Replace the whole object.
 
-        :raises Conflict: it is not the one that the client read.
-        :raises Invalid: it breaks a rule.
-        :raises NotFound: there is none.
+        :raises Conflict: it has changed since the client read it.
+        :raises Invalid: validation failed.
+        :raises NotFound: it does not exist.
         """
         kind = target.kind
         strategy.check_type(kind, body)
@@ -227,8 +227,8 @@ class Verbs:
         def whole(old: Object) -> Draft:
             version = body.get("metadata", {}).get("resourceVersion")
             if not version and not kind.unconditional_update:
-                told = "must be specified for an update"
-                missing = fields.invalid("metadata.resourceVersion", 0, told)
+                message = "must be specified for an update"
+                missing = fields.invalid("metadata.resourceVersion", 0, message)
                 raise Invalid(kind.resource.kind, target.name, [missing], kind.resource.group)
             return Draft(body)
 
@@ -236,9 +236,9 @@ class Verbs:
 
     async def patch(self, user: User, target: Target, make: Make, options: WriteOptions) -> Object:
         """
-        Change what is there.
+        Change an existing object.
 
-        :param make: applies the patch; gets an object that it must not change.
+        :param make: applies the patch; must not modify its argument.
         """
 
         def patched(old: Object) -> Draft:
@@ -260,12 +260,12 @@ class Verbs:
         may_create: bool,
     ) -> tuple[Object, bool]:
         """
-        Server-side apply: what ``options.manager`` wants of an object, no more and no less.
+        Server-side apply: set exactly the fields that ``options.manager`` wants.
 
-        :param force: take what other managers have.
-        :param may_create: make what is missing.
-        :return: the object as stored, and whether it was made.
-        :raises Conflict: others manage some of it, and want it otherwise.
+        :param force: take over fields of other managers.
+        :param may_create: create a missing object.
+        :return: the object as stored, and whether it was created.
+        :raises Conflict: other managers have different values for some fields.
         """
 
         def applied(old: Object | None) -> Draft:
@@ -289,10 +289,10 @@ class Verbs:
         self, user: User, target: Target, options: WriteOptions, preconditions: Object
     ) -> tuple[Object, bool]:
         """
-        Delete an object, or mark it for those whose finalizers it carries.
+        Delete an object, or mark it for its finalizers.
 
-        :param preconditions: ``uid`` and ``resourceVersion`` that it must have.
-        :return: its last or current state, and whether it is gone.
+        :param preconditions: required ``uid`` and ``resourceVersion``.
+        :return: its last or current state, and whether it is deleted.
         """
         for attempt in range(_ATTEMPTS):
             old = await self.get(target)
@@ -314,13 +314,13 @@ class Verbs:
     async def delete_collection(
         self, user: User, target: Target, chosen: ListOptions, options: WriteOptions
     ) -> Page:
-        """Delete what a list would show.  Objects that go meanwhile are nobody's error."""
+        """Delete what a list would return.  Objects that are deleted meanwhile are no error."""
         page = await self.list(target, chosen)
         for obj in page.items:
             namespace, name = key_of(obj)
-            one = Target(target.kind, namespace, name)
+            each = Target(target.kind, namespace, name)
             try:
-                await self.delete(user, one, options, {"uid": obj["metadata"]["uid"]})
+                await self.delete(user, each, options, {"uid": obj["metadata"]["uid"]})
             except NotFound:
                 continue
         return page
@@ -333,9 +333,11 @@ class Verbs:
         options: WriteOptions,
     ) -> Object:
         """
-        Where others write, too, what is at hand is tried first, as kube-apiserver does: it nearly
-        always is what there is, and if not, the store does not take what was made of it.  Whatever
-        else comes of it is not believed, but found out anew.
+        Read, change and store an object, and retry on conflicts.
+
+        With other writers on the store the first attempt uses a cached object, as kube-apiserver
+        does.  It is nearly always current, and if not, the store refuses the write.  Any other
+        error of that attempt may come from the outdated object, so it is retried.
         """
         first = 0 if self._storage.alone else -1
         for attempt in range(first, _ATTEMPTS):
@@ -354,7 +356,7 @@ class Verbs:
             try:
                 return await self._store(target.kind, new, old)
             except Conflict:
-                # A client that named a version was refused by for_update already.
+                # A client's own version was already compared by for_update.
                 if attempt == _ATTEMPTS - 1:
                     raise
             except NotFound:
@@ -380,14 +382,14 @@ class Verbs:
     def _note_managers(
         self, target: Target, old: Object | None, new: Object, draft: Draft, options: WriteOptions
     ) -> None:
-        """Tell in the new object who manages what."""
+        """Set ``managedFields`` of the new object."""
         kind, metadata = target.kind, new["metadata"]
         if draft.managed is not None:
             entries = managers.encode(draft.managed, kind.resource.api_version)
         else:
-            told = (draft.written or draft.body).get("metadata", {}).get("managedFields")
+            submitted = (draft.written or draft.body).get("metadata", {}).get("managedFields")
             writer = self._writer(target, options)
-            entries = updates.updated(kind, old, draft.written or new, told, writer)
+            entries = updates.updated(kind, old, draft.written or new, submitted, writer)
         metadata.pop("managedFields", None)
         if entries:
             metadata["managedFields"] = entries
@@ -406,13 +408,13 @@ class Verbs:
         self, user: User, kind: Kind, old: Object, options: WriteOptions
     ) -> tuple[Object, bool]:
         """
-        What a delete that may be does.
+        Carry out an admitted delete.
 
-        :return: as of :meth:`delete`.
-        :raises Conflict: the object has changed; it is asked for anew.
+        :return: as :meth:`delete`.
+        :raises Conflict: the object has changed; the caller reads it again.
         """
         if self._collected and "deletionTimestamp" not in old["metadata"]:
-            old = with_collector_finalizer(old, options.told)
+            old = with_collector_finalizer(old, options.submitted)
         if kind.held_by(old):
             if "deletionTimestamp" in old["metadata"] or options.dry_run:
                 return old, False
@@ -436,10 +438,9 @@ class Verbs:
         self, user: User, target: Target, draft: Draft, old: Object | None, options: WriteOptions
     ) -> Draft:
         """
-        The draft as those want it who change what others write.
+        Run mutating admission on a draft.
 
-        As in Kubernetes, they come before the rules: what they leave is checked, not what they
-        were given.
+        As in Kubernetes this precedes validation, which checks the result.
         """
         if not self._mutating:
             return draft
@@ -453,8 +454,8 @@ class Verbs:
             new = await mutating.mutate(change)
         if new == written:
             return draft
-        if told := draft.body.get("metadata", {}).get("managedFields"):
-            written["metadata"]["managedFields"] = told
+        if submitted := draft.body.get("metadata", {}).get("managedFields"):
+            written["metadata"]["managedFields"] = submitted
         return replace(draft, body=new, written=written)
 
     async def _admit(self, change: Change) -> None:
@@ -466,8 +467,8 @@ class Verbs:
             return
         if await self._takes_more(namespace):
             return
-        found = await self._storage.get(NAMESPACES.resource, "", namespace)
-        if "deletionTimestamp" in found["metadata"]:
+        obj = await self._storage.get(NAMESPACES.resource, "", namespace)
+        if "deletionTimestamp" in obj["metadata"]:
             raise Forbidden(
                 f"unable to create new content in namespace {namespace} because it is being "
                 "terminated",
@@ -476,15 +477,15 @@ class Verbs:
 
     async def _takes_more(self, namespace: str) -> bool:
         """
-        Whether a namespace is there, as far as is known at hand.
+        Return whether a cached namespace exists and is not being deleted.
 
-        What is made in it in the very moment in which it is deleted elsewhere goes with it.
+        An object created just while another server deletes the namespace is deleted with it.
         """
         try:
-            found = await self._storage.get(NAMESPACES.resource, "", namespace, stale=True)
+            obj = await self._storage.get(NAMESPACES.resource, "", namespace, stale=True)
         except NotFound:
             return False
-        return "deletionTimestamp" not in found["metadata"]
+        return "deletionTimestamp" not in obj["metadata"]
 
     async def _check_name_is_free(self, kind: Kind, obj: Object) -> None:
         namespace, name = key_of(obj)
@@ -511,23 +512,23 @@ def _change(
         old,
         target.subresource,
         dry_run=options.dry_run,
-        options=options.told,
+        options=options.submitted,
         warnings=options.advice,
     )
 
 
 def selected(kind: Kind, obj: Object, options: ListOptions) -> bool:
-    """Whether an object fits a list's selectors; :meth:`FieldSelector.check` has been called."""
+    """Return whether an object matches a list's selectors, already validated for the kind."""
     labels = obj["metadata"].get("labels", {})
     return options.labels.matches(labels) and options.fields.matches(obj, kind.selectable)
 
 
 def check_size(obj: Object, *, applied: bool = False) -> None:
     """
-    An object too large is kept without its ``managedFields``, if it then is not: what
-    no apply works with may be forgotten.
+    Check the size of an object.  One that is too large loses its ``managedFields`` if that is
+    enough: without apply they can be dropped.
 
-    :param applied: this is an apply.
+    :param applied: this is an apply, which needs them.
     :raises RequestEntityTooLarge: more than 1 MiB as JSON.
     """
     if _size(obj) <= _LIMIT_OBJECT_BYTES:

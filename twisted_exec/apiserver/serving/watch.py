@@ -1,18 +1,16 @@
 """
 Watches: changes as a stream of JSON lines, or of messages on a WebSocket.
 
-Each is ``{"type": ..., "object": ...}``.  A change is told as it looks
-through the watch's selectors: an object that no longer fits is ``DELETED`` for
-this watcher, one that begins to fit is ``ADDED``.  What there is already is told as
-fast as the client reads.  Of changes, a client that does not read is owed a bounded
-number of bytes; then its connection is closed and it lists again.
+Each event is ``{"type": ..., "object": ...}``.  A change is seen through the watch's selectors: an
+object that no longer matches is ``DELETED`` for this watcher, one that begins to match is ``ADDED``.
+Initial objects are sent at the client's pace.  For changes a client that does not read has a limited
+buffer; beyond it the connection is closed, and the client lists again.
 
-One change reaches all watches in one pass, and its lines are made once for all of
-them (:class:`~twisted_exec.apiserver.serving.encoding.EventLines`).
+One change reaches all watches in one pass, and its lines are encoded once for all of them
+(:class:`~twisted_exec.apiserver.serving.encoding.EventLines`).
 
-Where a watch begins, and what it refuses, is that of
-``k8s.io/apiserver/pkg/storage/cacher`` with the feature WatchList; only a version
-that has not happened yet is refused at once, for here it never will happen by waiting.
+Start and errors are those of ``k8s.io/apiserver/pkg/storage/cacher`` with the feature WatchList,
+except that a future version is refused at once: in this store waiting would not help.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _BOOKMARK_SECONDS = 60.0
 
 
 class Watcher:
-    """Turns changes into lines for one watch."""
+    """Converts changes to lines for one watch."""
 
     __slots__ = ("_columns_told", "_kind", "_lines", "_now", "_options", "_send")
 
@@ -64,7 +62,7 @@ class Watcher:
         self._columns_told = False
 
     def existing(self, obj: Object) -> bytes:
-        """The line for an object that was there when the watch began; empty for none."""
+        """Return the line for an existing object; empty if it does not match."""
         if not selected(self._kind, obj, self._options.chosen):
             return b""
         columns, self._columns_told = not self._columns_told, True
@@ -72,7 +70,7 @@ class Watcher:
         return line(ADDED, object_json(self._kind, obj, form, self._now(), columns=columns))
 
     def changed(self, event: Event) -> None:
-        """A change, as it looks through the selectors."""
+        """Send a change, as seen through the selectors."""
         chosen, previous = self._options.chosen, event.previous
         fits = event.type != DELETED and selected(self._kind, event.obj, chosen)
         fitted = previous is not None and selected(self._kind, previous, chosen)
@@ -82,15 +80,17 @@ class Watcher:
             self._tell(event, DELETED, self._gone(event))
 
     def _gone(self, event: Event) -> Object:
-        """What the client knew, at the version at which it is gone for the client."""
+        """Return the object as the client knows it, at the version of its removal."""
         previous = event.previous
         if event.type == DELETED or previous is None:
             return event.obj
-        gone: Object = self._lines.once(event, "gone", lambda: versioned(previous, event.version))
-        return gone
+        removed: Object = self._lines.once(
+            event, "gone", lambda: versioned(previous, event.version)
+        )
+        return removed
 
     def bookmark(self, version: int, *, initial_end: bool = False) -> None:
-        """How far the watch has come."""
+        """Send the current version."""
         metadata: Object = {"resourceVersion": str(version)}
         if initial_end:
             metadata["annotations"] = self._initial_end()
@@ -103,7 +103,7 @@ class Watcher:
         self._send(line("BOOKMARK", json_bytes(obj)))
 
     def _initial_end(self) -> Object:
-        # The list of which client-go makes the one that its caller asked for.
+        # client-go creates a list of this type for its caller.
         blueprint = json_bytes(empty_list(self._kind, {}, self._options.form))
         return {
             "k8s.io/initial-events-end": "true",
@@ -111,21 +111,21 @@ class Watcher:
         }
 
     def refused(self, error: APIError) -> None:
-        """The watch cannot begin where the client wants."""
+        """Send an error: the watch cannot start or continue."""
         self._send(line("ERROR", json_bytes(error.to_status())))
 
     def _tell(self, event: Event, change: str, obj: Object) -> None:
         columns, self._columns_told = not self._columns_told, True
         form = self._options.form
-        self._send(self._lines.told(event, self._kind, change, obj, form, columns))
+        self._send(self._lines.line_of(event, self._kind, change, obj, form, columns))
 
 
 class CatchingUp:
     """
-    Changes that have happened already, told as fast as the client reads.
+    Sends past changes at the client's pace.
 
-    They are the store's, and cost a watch little.  What happens meanwhile is the
-    client's debt, as it is later.
+    They are in the store's memory and cost a watch little.  Changes that happen meanwhile count
+    against the client's limit, as later.
     """
 
     def __init__(self, watcher: Watcher, stream: Lines) -> None:
@@ -135,7 +135,7 @@ class CatchingUp:
         self.is_lost = False
 
     def lost(self) -> None:
-        """The store missed changes: when what it told is told, the client is to list again."""
+        """Handle a gap in the store's events: after those received, the client must list again."""
         self.is_lost = True
         if self._past is None:
             self._tell_lost()
@@ -145,11 +145,11 @@ class CatchingUp:
         self._stream.finish()
 
     def changed(self, event: Event) -> None:
-        """The store tells a change."""
+        """Handle a change from the store."""
         try:
             self._take(event)
         except Exception:
-            # The store tells this watch no more, and its client would wait for ever.
+            # The store sends no more events to this watch, and its client would wait for ever.
             self._stream.evict()
             raise
 
@@ -164,10 +164,10 @@ class CatchingUp:
 
     async def tell(self) -> bool:
         """
-        Tell it all.
+        Send all past changes.
 
-        :return: true when that is done, and changes are told as they happen; false when
-            the stream was over before.
+        :return: true when done, and changes are sent as they happen; false if the stream ended
+            before.
         """
         self._since = deque()
         while (event := self._next()) is not None:
@@ -175,7 +175,7 @@ class CatchingUp:
             if self._stream.done.called:
                 return False
             self._watcher.changed(event)
-        self._past = self._since = None  # an idle watch keeps nothing
+        self._past = self._since = None  # saves memory in idle watches
         if self.is_lost:
             self._tell_lost()
         return not self.is_lost
@@ -212,7 +212,7 @@ class Watches:
         visibility: IVisibility | None = None,
     ) -> None:
         """
-        Answer a request with a watch; returns when it is over.
+        Serve a watch; returns at its end.
 
         :param visibility: the objects that the client may see; ``None`` for all.
         """
@@ -227,7 +227,7 @@ class Watches:
         try:
             await self._follow(storage, target, options, watcher, stream, timers)
         except APIError as refusal:
-            # As the answer has begun, it can only be told in a line.
+            # The response has begun, so the error can only be an event.
             watcher.refused(refusal)
         finally:
             self._streams.discard(stream)
@@ -237,7 +237,7 @@ class Watches:
             stream.end()
 
     def end_all(self) -> None:
-        """End every watch, those too that begin later; clients go elsewhere."""
+        """End every watch, including later ones; clients reconnect elsewhere."""
         self._over = True
         for stream in list(self._streams):
             stream.finish()
@@ -283,12 +283,12 @@ class Watches:
         stream: Lines,
     ) -> int:
         listing = await storage.list(target.kind.resource, target.namespace)
-        for told in gathered(map(watcher.existing, listing.items)):
+        for piece in gathered(map(watcher.existing, listing.items)):
             await stream.room()
             if stream.done.called:
-                stream.evict()  # half of what there is would look like all of it
+                stream.evict()  # a partial list must not look complete
                 break
-            stream.write(told)
+            stream.write(piece)
         if options.announce:
             watcher.bookmark(listing.version, initial_end=True)
         return listing.version

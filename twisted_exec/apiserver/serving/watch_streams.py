@@ -1,8 +1,8 @@
 """
-What a watch is written to: a response that goes on, or a WebSocket.
+Output streams of watches: a long-lived response, or a WebSocket.
 
-Of changes, a client that does not read is owed a bounded number of bytes, and all
-such clients together what the server's budget for them allows.
+For changes a client that does not read has a limited buffer, and all such clients together share the
+server's memory budget.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from twisted_exec.wire.upgrade import (
 
 _LIMIT_OWED_BYTES = 4 << 20
 _HEARD_BYTES = 64 << 10
-"""The largest message from a client; there is nothing that it could say."""
+"""Largest message from a client; messages have no meaning here."""
 _LINGER_SECONDS = 10.0
 
 
 class Lines(Paced):
     """
-    Lines to one client, as fast as it reads them; mixed in before what carries them.
+    Lines to one client at its pace; mixed in before the transport's class.
 
-    :ivar unread: what all clients that do not read may keep.
-    :ivar limit_bytes: of lines that wait for this one.
+    :ivar unread: the budget for all clients that do not read.
+    :ivar limit_bytes: limit for lines that wait for this client.
     """
 
     unread: Budget[SlowReader]
     limit_bytes = _LIMIT_OWED_BYTES
-    _queue: deque[bytes] | None = None  # an idle watch has none
+    _queue: deque[bytes] | None = None  # None while idle, to save memory
     _owed_bytes = 0
 
     def send(self, line: bytes) -> None:
-        """One line, or several; bounded by what the client reads."""
+        """Queue one or more lines, within the client's limit."""
         if self.gone:
             return
         if not self.paused:
@@ -56,7 +56,7 @@ class Lines(Paced):
         self.owe(len(line))
 
     def owe(self, count: int) -> None:
-        """So many more bytes wait for the client; less when negative.  Beyond the limit it is cut."""
+        """Count bytes that wait for the client (negative: fewer).  Beyond the limit it is cut."""
         self._owed_bytes += count
         if count < 0:
             self.unread.release(self, -count)
@@ -68,7 +68,7 @@ class Lines(Paced):
     def end(self) -> None:
         """As :meth:`Paced.end`."""
         if self._queue:
-            self.evict()  # half of the queue would look like all of it
+            self.evict()  # a partial queue must not look complete
         self.unread.release(self)
         super().end()
 
@@ -85,7 +85,7 @@ class Lines(Paced):
 
 
 class LineStream(Lines, PacedAnswer):
-    """Lines of a response."""
+    """Lines in a response."""
 
     def __init__(self, request: Request, limit_bytes: int = _LIMIT_OWED_BYTES) -> None:
         PacedAnswer.__init__(self, request)
@@ -95,7 +95,7 @@ class LineStream(Lines, PacedAnswer):
 
 class MessageStream(Lines):
     """
-    Messages on a WebSocket, a line each.  What the client says is not listened to.
+    Messages on a WebSocket, one per line.  Messages of the client are ignored.
 
     :raises BadRequest: the request is no complete handshake.
     """
@@ -128,7 +128,7 @@ class MessageStream(Lines):
         self._socket.abort()
 
     def end(self) -> None:
-        """Close behind what was sent."""
+        """Close behind everything sent."""
         super().end()
         if not self.gone:
             self._socket.close()
@@ -140,31 +140,31 @@ class MessageStream(Lines):
         else:
             self.resumeProducing()
 
-    # What the socket tells.
+    # Callbacks of the socket
 
     def opened(self) -> None:
-        """The watch runs already."""
+        """Nothing to do: the watch is running."""
 
     def message_received(self, message: bytes) -> None:
-        """There is nothing to be said."""
+        """Ignored."""
 
     def pong_received(self) -> None:
-        """Nobody asked."""
+        """Ignored: this end sends no pings."""
 
     def failing(self, reason: str) -> None:
-        """A Close says what is wrong; ``lost`` follows."""
+        """Nothing to do: the socket sends a Close with the reason; ``lost`` follows."""
 
     def close_received(self, code: int | None) -> None:
-        """The client wants no more; it is answered by the socket."""
+        """The client leaves; the socket answers its Close."""
         self.stopProducing()
 
     def lost(self, reason: str) -> None:
-        """The connection is gone."""
+        """The connection is lost."""
         self.stopProducing()
 
 
 def _subprotocol(headers: list[tuple[bytes, bytes]]) -> str:
-    """The client's first; a browser hangs up when it offers some and is answered none."""
+    """The client's first offer: a browser that offers some hangs up if none is chosen."""
     offered = tokens(values(headers, b"sec-websocket-protocol"))
     named = (token for token in offered if not token.startswith(BEARER_SUBPROTOCOL))
     return next(named, b"").decode("ascii", "replace")
@@ -172,11 +172,11 @@ def _subprotocol(headers: list[tuple[bytes, bytes]]) -> str:
 
 def stream_of(request: Request) -> LineStream | MessageStream:
     """
-    What a watch's request asks to be answered with; it has begun.
+    Start the stream for a watch's request.
 
-    :raises BadRequest: a WebSocket's handshake is not complete.
+    :raises BadRequest: a WebSocket handshake is incomplete.
     """
-    wanted = is_upgrade(request)
-    stream = MessageStream(request) if wanted == WEBSOCKET else LineStream(request)
+    protocol = is_upgrade(request)
+    stream = MessageStream(request) if protocol == WEBSOCKET else LineStream(request)
     stream.begin()
     return stream

@@ -1,10 +1,10 @@
 """
-What people are known by: ``kubernetes.io/kube-apiserver-client``.
+The signer ``kubernetes.io/kube-apiserver-client``: client certificates of people and poollets.
 
-The server approves none of these by itself, and who approves one says who that is.  Members of
-``system:masters`` are not made so, as Kubernetes' admission ``CertificateSubjectRestriction`` has it:
-they may do everything, and no role could be taken from them.  What has a poollet's name is a
-poollet's, and of no other shape.
+The server approves none for people; whoever approves a request vouches for the user.  Membership in
+``system:masters`` is never granted this way (as Kubernetes' admission plugin
+``CertificateSubjectRestriction``): it bypasses RBAC and could not be revoked.  A request with a
+poollet's name must have the shape of a poollet's request.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _USAGES = {CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT}
 @implementer(ISigner)
 class Clients:
     """
-    Signs what people are known by, and poollets.
+    Signs client certificates of people and poollets.
 
-    :param authorizer: says who may have what a poollet is known by.
+    :param authorizer: decides who may obtain a poollet's certificate.
     """
 
     def __init__(self, dialects: Sequence[Dialect], authorizer: IAuthorizer) -> None:
@@ -60,7 +60,7 @@ class Clients:
         if self._is_poollet(subject):
             return await self._poollets.refusal(csr, subject)
         groups = f" of {', '.join(subject.organizations)}" if subject.organizations else ""
-        return f"whoever has it is {subject.common_name}{groups}, which is for people to decide"
+        return f"it makes a user {subject.common_name}{groups}, which people have to approve"
 
     def organizations(self, subject: Subject) -> Sequence[str]:
         """As :meth:`ISigner.organizations`."""
@@ -75,7 +75,7 @@ class Clients:
 
 
 def person_problem(csr: Mapping[str, Any], subject: Subject) -> str:
-    """Why this is nobody whom the signer makes known; empty when it is somebody."""
+    """Why the request for a person is never signed; empty when its shape is acceptable."""
     usages = set(csr["spec"].get("usages", []))
     if CLIENT_AUTH not in usages or usages - _USAGES:
         return f"its usages must be {CLIENT_AUTH}, and perhaps {DIGITAL_SIGNATURE} and {KEY_ENCIPHERMENT}"
@@ -84,7 +84,7 @@ def person_problem(csr: Mapping[str, Any], subject: Subject) -> str:
     if not all(0 < len(each) <= LONGEST_COMMON_NAME for each in subject.organizations):
         return f"its organizations must have 1 to {LONGEST_COMMON_NAME} characters each"
     if MASTERS in subject.organizations:
-        return f"nobody is made a member of {MASTERS} by a request"
+        return f"membership in {MASTERS} is never granted by a request"
     if is_node(subject.common_name) or NODE_SERVERS in subject.organizations:
         return "it is a node server's: kubernetes.io/kube-apiserver-client-kubelet signs those"
     return names_problem(subject, serving=False)

@@ -1,10 +1,10 @@
 """
-What may be signed, without I/O: what all signers ask.
+Checks on CertificateSigningRequests that all signers share, without I/O.
 
-A signer has two questions.  Of every request: has it the *shape* of what this signer signs?
-What has not is never signed, whoever approved it.  Of one that nobody decided on: may the
-server approve it by itself?  Who is asked for, and what for, is of each signer's own module:
-:mod:`.signing_poollets`, :mod:`.signing_nodes` and :mod:`.signing_people`.
+A signer answers two questions.  For every request: does it have the *shape* that this signer signs?
+Other shapes are never signed, even when approved.  For a pending request: may the server approve it
+without a person?  The rules for each signer are in :mod:`.signing_poollets`, :mod:`.signing_nodes`
+and :mod:`.signing_people`.
 
 As Kubernetes' signers (``pkg/apis/certificates/helpers.go`` and
 ``pkg/controller/certificates``).
@@ -35,13 +35,13 @@ from twisted_exec.tls.pem import server_name
 Object = dict[str, Any]
 
 SERVING = "twisted-exec.dev/poollet-serving"
-"""What poollets show."""
+"""Serving certificates of poollets."""
 CLIENT = "kubernetes.io/kube-apiserver-client"
-"""What people, and poollets, are known by."""
+"""Client certificates of people and poollets."""
 NODE_SERVING = "kubernetes.io/kubelet-serving"
-"""What node servers show."""
+"""Serving certificates of node servers."""
 NODE_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
-"""What node servers are known by."""
+"""Client certificates of node servers."""
 
 FOR_SERVERS = (SERVING, NODE_SERVING)
 
@@ -51,14 +51,14 @@ _SHORTEST_EC_BITS = 256
 
 @dataclass(frozen=True)
 class Subject:
-    """What a request asks to be called."""
+    """The requested subject."""
 
     common_name: str
     organizations: tuple[str, ...]
     names: tuple[str, ...]
-    """DNS names and IP addresses, each as it would be signed, and as clients compare it."""
+    """DNS names and IP addresses in the one form that is signed and compared."""
     other_names: int = 0
-    """How many alternative names there are that are nothing of this."""
+    """Number of subject alternative names of other types."""
 
 
 NOBODY = Subject("", (), ())
@@ -66,9 +66,9 @@ NOBODY = Subject("", (), ())
 
 def subject_of(request: x509.CertificateSigningRequest) -> Subject:
     """
-    What a request asks to be called.
+    Return the subject that a request asks for.
 
-    :raises ValueError: its extensions cannot be read.
+    :raises ValueError: the extensions cannot be parsed.
     """
 
     def told(oid: x509.ObjectIdentifier) -> tuple[str, ...]:
@@ -76,69 +76,68 @@ def subject_of(request: x509.CertificateSigningRequest) -> Subject:
 
     common = told(NameOID.COMMON_NAME)
     try:
-        found = list(_alternatives(request))
+        alternatives = list(_alternatives(request))
     except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, TypeError) as problem:
         raise ValueError(str(problem)) from None
-    hosts = [each for each in found if isinstance(each, x509.DNSName | x509.IPAddress)]
+    hosts = [each for each in alternatives if isinstance(each, x509.DNSName | x509.IPAddress)]
     names = [name for each in hosts if (name := _as_asked(str(each.value)))]
     single = common[0] if len(common) == 1 else ""
     organizations = told(NameOID.ORGANIZATION_NAME)
-    return Subject(single, organizations, tuple(names), len(found) - len(names))
+    return Subject(single, organizations, tuple(names), len(alternatives) - len(names))
 
 
 def server_names(certificate: x509.Certificate) -> frozenset[str]:
     """
-    What a server is called by its certificate, as :class:`Subject` has names.
+    Return the names of a server by its certificate, in the form of :class:`Subject`.
 
-    Without those that every host has for itself, which lead nobody else to it.
+    Loopback names are left out: every host has them, and they lead no one else to this server.
     """
     try:
-        found = list(_alternatives(certificate))
+        alternatives = list(_alternatives(certificate))
     except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, TypeError, ValueError):
         return frozenset()
-    hosts = [each for each in found if isinstance(each, x509.DNSName | x509.IPAddress)]
+    hosts = [each for each in alternatives if isinstance(each, x509.DNSName | x509.IPAddress)]
     names = {_as_known(str(each.value)) for each in hosts} - {"", "localhost"}
     return frozenset(name for name in names if not _is_loopback(name))
 
 
 def is_named(name: str, names: Collection[str]) -> bool:
-    """Whether a server of these names, patterns among them, is called so."""
+    """Return whether ``names``, which may contain wildcards, cover the name."""
     return name in names or f"*.{name.partition('.')[2]}" in names
 
 
 def _is_loopback(name: str) -> bool:
-    known = address_of(name)
-    return known is not None and known.is_loopback
+    address = address_of(name)
+    return address is not None and address.is_loopback
 
 
 def _as_asked(name: str) -> str:
     """
-    As :func:`_as_known`; but an IPv4 address in an IPv6 one is nothing that is signed: who looks at a
-    certificate may take it for that address (Go's ``net.IP.Equal``), or may not (OpenSSL).
+    As :func:`_as_known`, but empty for an IPv4-mapped IPv6 address.  These are never signed: some
+    verifiers take them for the IPv4 address (Go's ``net.IP.Equal``), others do not (OpenSSL).
     """
-    known = _as_known(name)
-    return "" if ":" in name and ":" not in known else known
+    normalized = _as_known(name)
+    return "" if ":" in name and ":" not in normalized else normalized
 
 
 def _as_known(name: str) -> str:
     """
-    A DNS name, a pattern of some, or an IP address in the one spelling that counts; empty for what
-    is none.
+    Normalize a DNS name, wildcard or IP address; empty if it is none of these.
 
-    Whoever signs a name leaves out its final dot: in another spelling nobody may get what is not to
-    be had.
+    The final dot of a DNS name is dropped: verifiers ignore it, so a request must not obtain
+    somebody else's name by spelling it differently.
     """
     lowered = name.lower()
     pattern = "*." if lowered.startswith("*.") else ""
     try:
-        found = server_name(lowered.removeprefix(pattern))
+        parsed = server_name(lowered.removeprefix(pattern))
     except TLSConfigError:
         return ""
-    if isinstance(found, str):
-        return pattern + found
+    if isinstance(parsed, str):
+        return pattern + parsed
     if pattern:
         return ""
-    plain = ipaddress.ip_address(found.packed)  # without a scope, which no certificate has
+    plain = ipaddress.ip_address(parsed.packed)  # without a zone: certificates have none
     mapped = plain.ipv4_mapped if isinstance(plain, ipaddress.IPv6Address) else None
     return str(mapped or plain)
 
@@ -153,32 +152,32 @@ def _alternatives(
 
 
 class ISigner(Interface):
-    """What one signer signs."""
+    """The rules of one signer."""
 
     def shape_problem(csr: Mapping[str, Any], request: x509.CertificateSigningRequest) -> str:
-        """Why this is nothing that it signs; empty when it is."""
+        """Why this signer never signs the request; empty when its shape is acceptable."""
 
     async def refusal(csr: Mapping[str, Any], subject: Subject) -> str:
         """
-        Why the server does not approve a request of this shape by itself; empty when it does.
+        Why the server does not approve a request of acceptable shape; empty when it does.
 
-        :raises APIError: that cannot be found out.
+        :raises APIError: the facts for the decision cannot be read.
         """
 
     def organizations(subject: Subject) -> Sequence[str]:
-        """The organizations of the certificate, for a request of this shape."""
+        """The organizations in the certificate, for a request of acceptable shape."""
 
 
 def usage_problem(usages: Sequence[str], *, serving: bool) -> str:
-    """Why the key would be for something else; empty when it is for just this."""
-    wanted = {DIGITAL_SIGNATURE, SERVER_AUTH if serving else CLIENT_AUTH}
-    if set(usages) - {KEY_ENCIPHERMENT} != wanted:
-        return f"its usages must be {', '.join(sorted(wanted))} and perhaps {KEY_ENCIPHERMENT}"
+    """Why the requested usages are wrong; empty when they are right."""
+    required = {DIGITAL_SIGNATURE, SERVER_AUTH if serving else CLIENT_AUTH}
+    if set(usages) - {KEY_ENCIPHERMENT} != required:
+        return f"its usages must be {', '.join(sorted(required))} and perhaps {KEY_ENCIPHERMENT}"
     return ""
 
 
 def names_problem(subject: Subject, *, serving: bool) -> str:
-    """Why these are not names of a server, or of a client; empty when they are."""
+    """Why the subject alternative names do not suit a server or client; empty when they do."""
     if not serving:
         return "it must have no subject alternative names" if _any_names(subject) else ""
     if subject.other_names:
@@ -195,7 +194,7 @@ def _any_names(subject: Subject) -> bool:
 
 
 def key_problem(request: x509.CertificateSigningRequest) -> str:
-    """Why its key is no good; empty when it is."""
+    """Why the key is not acceptable; empty when it is."""
     key = request.public_key()
     if isinstance(key, rsa.RSAPublicKey):
         short = key.key_size < _SHORTEST_RSA_BITS
@@ -207,6 +206,6 @@ def key_problem(request: x509.CertificateSigningRequest) -> str:
 
 
 def addresses_of(holder: Mapping[str, Any]) -> set[str]:
-    """What a pool or a node reports to be reached at, as :class:`Subject` has names."""
+    """The addresses that a pool or node reports, in the form of :class:`Subject`."""
     reported = holder.get("status", {}).get("addresses", [])
     return {_as_known(str(each.get("address", ""))) for each in reported} - {""}

@@ -1,16 +1,16 @@
 """
-What is signed for node servers: what they show, and what they are known by.
+Signers of node servers' certificates.
 
-A node server is the user ``system:node:NAME`` of the group ``system:nodes``, as a kubelet is.
+A node server is the user ``system:node:NAME`` in the group ``system:nodes``, like a kubelet.
 
-``kubernetes.io/kube-apiserver-client-kubelet`` signs what it is known by.  The server approves
-for whoever may create ``certificatesigningrequests/nodeclient``, and for a node server itself, of
-its own name, when it may create ``certificatesigningrequests/selfnodeclient``.
+``kubernetes.io/kube-apiserver-client-kubelet`` signs client certificates.  The server approves them
+for users with ``create`` on ``certificatesigningrequests/nodeclient``, and for the node server
+itself with ``create`` on ``certificatesigningrequests/selfnodeclient``.
 
-``kubernetes.io/kubelet-serving`` signs what it shows.  Kubernetes leaves all of these to people.
-Here the server approves what the node server itself asks for when every name is one of the
-addresses that its Node reports, and no other Node does: whoever may say where a node is reached is
-asked for it there anyway.  Names of the API server itself it never approves.
+``kubernetes.io/kubelet-serving`` signs serving certificates.  Kubernetes leaves their approval to
+people.  This server approves a node server's own request when its Node, and no other Node, reports
+every requested name: a client that can write a Node's addresses receives its connections anyway.
+Names of the API server itself are never approved.
 
 Shapes: ``ValidateKubeletServingCSR`` and ``ValidateKubeletClientCSR`` of
 ``pkg/apis/certificates/helpers.go``; approval: ``pkg/controller/certificates/approver``.
@@ -47,19 +47,19 @@ NODE_PREFIX = "system:node:"
 
 
 def is_node(user: str) -> bool:
-    """Whether this is how a node server is called."""
+    """Return whether the user name is that of a node server."""
     return user.startswith(NODE_PREFIX)
 
 
 def node_of(user: str) -> str:
-    """The Node whose server has this name; empty when it is none's."""
+    """The Node of a node server's user name; empty for other users."""
     name = user.removeprefix(NODE_PREFIX)
     return name if is_node(user) and name and not dns_subdomain(name) else ""
 
 
 @implementer(ISigner)
 class NodeClient:
-    """Signs what node servers are known by."""
+    """Signs client certificates of node servers."""
 
     def __init__(self, authorizer: IAuthorizer) -> None:
         self._authorizer = authorizer
@@ -83,10 +83,10 @@ class NodeClient:
 @implementer(ISigner)
 class NodeServing:
     """
-    Signs what node servers show.
+    Signs serving certificates of node servers.
 
-    :param storage: has the Nodes.
-    :param own_names: what the API server itself is called by a certificate of the same CA.
+    :param storage: holds the Nodes.
+    :param own_names: the API server's own names in certificates of the same CA.
     """
 
     def __init__(self, storage: IStorage, own_names: Callable[[], Collection[str]]) -> None:
@@ -107,7 +107,7 @@ class NodeServing:
 
 
 def shape_problem(csr: Mapping[str, Any], request: x509.CertificateSigningRequest) -> str:
-    """Why this is nothing that the signer it names signs for node servers; empty when it is."""
+    """Why the named signer never signs the request; empty when its shape is acceptable."""
     try:
         subject = subject_of(request)
     except ValueError:
@@ -123,7 +123,7 @@ def shape_problem(csr: Mapping[str, Any], request: x509.CertificateSigningReques
 
 
 def own_problem(csr: Mapping[str, Any], subject: Subject) -> str:
-    """Why it is not by the node server that it names; empty when it is."""
+    """Why the requester is not the node server named in the request; empty when it is."""
     spec = csr["spec"]
     if spec.get("username") != subject.common_name or NODE_SERVERS not in spec.get("groups", []):
         return f"only the node server that it names, {subject.common_name}, may ask for it"
@@ -132,10 +132,10 @@ def own_problem(csr: Mapping[str, Any], subject: Subject) -> str:
 
 def serving_refusal(subject: Subject, nodes: Iterable[Object], ours: Collection[str] = ()) -> str:
     """
-    Why the server does not approve of these names by itself; empty when it does.
+    Why the server does not approve these names; empty when it does.
 
-    :param nodes: all that there are.
-    :param ours: names by which users know the API server.
+    :param nodes: all Nodes.
+    :param ours: the API server's own names.
     """
     if mine := next((name for name in subject.names if is_named(name, ours)), None):
         return f"{mine} is the API server's own, whose certificate is of the same CA"
@@ -150,8 +150,8 @@ def serving_refusal(subject: Subject, nodes: Iterable[Object], ours: Collection[
     if not own:
         return f"node {name} reports no address yet"
     if missing := [each for each in subject.names if each not in own]:
-        told = f"it reports {', '.join(sorted(own))}"
-        return f"node {name} does not report the address {missing[0]}: {told}"
-    if taken := next((each for each in subject.names if each in others), None):
-        return f"{taken} is reported by node {others[taken]}, too"
+        reported = f"it reports {', '.join(sorted(own))}"
+        return f"node {name} does not report the address {missing[0]}: {reported}"
+    if conflicting := next((each for each in subject.names if each in others), None):
+        return f"{conflicting} is reported by node {others[conflicting]}, too"
     return ""

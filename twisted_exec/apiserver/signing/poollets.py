@@ -1,18 +1,17 @@
 """
-What is signed for poollets: what they show, and what they are known by.
+Signers of poollets' certificates.
 
-``twisted-exec.dev/poollet-serving`` signs what poollets show.  Its certificates name the pool
-(common name) and where it is reached (subject alternative names).  The server approves one
-that the pool's own poollet asks for when the names are all among the addresses that its
-MachinePool reports.  A pool that has reported none yet, as at its poollet's first start, gets
-what no other pool reports: the first to come has it, as nobody knows better, and nobody can
-take what is another's.  Names of the API server itself it never approves where one CA has signed
-both: a poollet that showed them could be the API server to its users.  What else is asked for waits
-for ``kubectl certificate approve``.
+``twisted-exec.dev/poollet-serving`` signs serving certificates.  They name the pool (common name)
+and its addresses (subject alternative names).  The server approves a request of the pool's own
+poollet when its MachinePool reports all of the names.  A pool that has reported none yet, as at its
+poollet's first start, gets names that no other pool reports: first come, first served, and no
+poollet can take the address of another.  Names of the API server itself are never approved where
+one CA signs both: a poollet with such a certificate could impersonate the API server.  Everything
+else waits for ``kubectl certificate approve``.
 
-``kubernetes.io/kube-apiserver-client`` signs what poollets are known by here: those that
-have none yet ask as someone who may create ``certificatesigningrequests/machinepoolclient``,
-and those that have one renew it for themselves.
+``kubernetes.io/kube-apiserver-client`` signs client certificates of poollets.  The first one is
+requested by a user with ``create`` on ``certificatesigningrequests/machinepoolclient``; later the
+poollet renews its own.
 
 As ironcore's ``internal/controllers/core/certificate/compute``.
 """
@@ -46,10 +45,10 @@ from twisted_exec.storage.interfaces import IStorage
 @implementer(ISigner)
 class PoolletServing:
     """
-    Signs what poollets show.
+    Signs serving certificates of poollets.
 
-    :param storage: has the pools.
-    :param own_names: what the API server itself is called by a certificate of the same CA.
+    :param storage: holds the pools.
+    :param own_names: the API server's own names in certificates of the same CA.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class PoolletServing:
 
 @implementer(ISigner)
 class PoolletClient:
-    """Signs what poollets are known by."""
+    """Signs client certificates of poollets."""
 
     def __init__(self, dialects: Sequence[Dialect], authorizer: IAuthorizer) -> None:
         self._dialects, self._authorizer = dialects, authorizer
@@ -93,8 +92,8 @@ class PoolletClient:
         dialect = _dialect(subject, self._dialects)
         if dialect_of(csr["spec"].get("username", ""), self._dialects):
             return own_problem(csr, subject, dialect)
-        wanted = f"{dialect.pool.kind.lower()}client"
-        return await asking_refusal(csr, wanted, self._authorizer)
+        subresource = f"{dialect.pool.kind.lower()}client"
+        return await asking_refusal(csr, subresource, self._authorizer)
 
     def organizations(self, subject: Subject) -> Sequence[str]:
         """As :meth:`ISigner.organizations`."""
@@ -102,7 +101,7 @@ class PoolletClient:
 
 
 async def asking_refusal(csr: Mapping[str, Any], subresource: str, authorizer: IAuthorizer) -> str:
-    """Why whoever asks may not have such a certificate unasked; empty when it may."""
+    """Why the requester may not have the request approved automatically; empty when it may."""
     spec = csr["spec"]
     extra = {key: tuple(values) for key, values in spec.get("extra", {}).items()}
     user = User(
@@ -112,7 +111,7 @@ async def asking_refusal(csr: Mapping[str, Any], subresource: str, authorizer: I
         extra=extra,
     )
     resource = CERTIFICATESIGNINGREQUESTS.resource
-    wanted = Attributes(
+    attributes = Attributes(
         user,
         "create",
         group=resource.group,
@@ -120,7 +119,7 @@ async def asking_refusal(csr: Mapping[str, Any], subresource: str, authorizer: I
         resource=resource.plural,
         subresource=subresource,
     )
-    if (await authorizer.authorize(wanted)).allowed:
+    if (await authorizer.authorize(attributes)).allowed:
         return ""
     return f"{user.name} may not create {resource.plural}/{subresource}"
 
@@ -130,7 +129,7 @@ def shape_problem(
     request: x509.CertificateSigningRequest,
     dialects: Sequence[Dialect],
 ) -> str:
-    """Why this is nothing that the signer it names signs; empty when it is."""
+    """Why the named signer never signs the request; empty when its shape is acceptable."""
     try:
         subject = subject_of(request)
     except ValueError:
@@ -138,8 +137,8 @@ def shape_problem(
     serving = csr["spec"]["signerName"] == SERVING
     dialect = dialect_of(subject.common_name, dialects)
     if dialect is None:
-        told = ", ".join(f"{each.pool_identity_prefix}POOL" for each in dialects)
-        return f"its common name must be that of a pool's poollet: {told}"
+        examples = ", ".join(f"{each.pool_identity_prefix}POOL" for each in dialects)
+        return f"its common name must be that of a pool's poollet: {examples}"
     groups = (dialect.pool_identity_group,)
     if subject.organizations != groups and not (serving and not subject.organizations):
         return f"its organization must be {dialect.pool_identity_group} and no other"
@@ -149,18 +148,18 @@ def shape_problem(
 
 
 def _dialect(subject: Subject, dialects: Sequence[Dialect]) -> Dialect:
-    found = dialect_of(subject.common_name, dialects)
-    assert found is not None  # its shape says so
-    return found
+    dialect = dialect_of(subject.common_name, dialects)
+    assert dialect is not None  # its shape says so
+    return dialect
 
 
 def dialect_of(user: str, dialects: Sequence[Dialect]) -> Dialect | None:
-    """The dialect of which this is a poollet's name."""
+    """The dialect whose poollets have such user names."""
     return next((each for each in dialects if each.pool_of(user)), None)
 
 
 def own_problem(csr: Mapping[str, Any], subject: Subject, dialect: Dialect) -> str:
-    """Why it is not by the poollet that it names; empty when it is."""
+    """Why the requester is not the poollet named in the request; empty when it is."""
     spec = csr["spec"]
     member = dialect.pool_identity_group in spec.get("groups", [])
     if spec.get("username") != subject.common_name or not member:
@@ -172,11 +171,11 @@ def serving_refusal(
     subject: Subject, pool: str, pools: Iterable[Object], ours: Collection[str] = ()
 ) -> str:
     """
-    Why the server does not approve of these names by itself; empty when it does.
+    Why the server does not approve these names; empty when it does.
 
-    :param pool: whose poollet asks.
-    :param pools: all of the dialect.
-    :param ours: names by which users know the API server.
+    :param pool: the pool of the requesting poollet.
+    :param pools: all pools of the dialect.
+    :param ours: the API server's own names.
     """
     if mine := next((name for name in subject.names if is_named(name, ours)), None):
         return f"{mine} is the API server's own, whose certificate is of the same CA"
@@ -193,9 +192,9 @@ def serving_refusal(
         if missing:
             return f"pool {pool} does not report the address {missing[0]}: {_listed(own)}"
         return ""
-    taken = next((name for name in subject.names if name in others), None)
-    if taken:
-        return f"pool {pool} reports no address yet, and {taken} is one of pool {others[taken]}"
+    conflicting = next((name for name in subject.names if name in others), None)
+    if conflicting:
+        return f"pool {pool} reports no address yet, and {conflicting} is one of pool {others[conflicting]}"
     return ""
 
 

@@ -1,15 +1,15 @@
 """
-The signer: looks after CertificateSigningRequests.
+The controller that approves, signs and removes CertificateSigningRequests.
 
-Level-triggered: whatever happens to one of them, or to addresses of a pool or a node, all of them are
-looked at again.  What is to happen to each is said by the signer that it names
-(:mod:`twisted_exec.apiserver.signing.csr`); here it is done.  Several servers over one store may run one each: who is too late is told so
-by the resourceVersion, and looks again.
+Level-triggered: after any change of a request, or of the addresses of a pool or node, it looks at
+all requests.  The signer named in a request (:mod:`twisted_exec.apiserver.signing.csr`) decides; this
+controller acts.  Several servers over one store may run it at once: the slower one fails on the
+resourceVersion and looks again.
 
-Requests go when nobody needs them any more, an hour after they were decided and a day after
-they were made, as Kubernetes' controller does it.
+Requests are deleted one hour after a decision and one day after their creation, as by Kubernetes'
+controller.
 
-Who may decide on CertificateSigningRequests, and bring certificates to them.
+Admission for CertificateSigningRequests: who may approve, and who may sign.
 """
 
 from __future__ import annotations
@@ -71,21 +71,21 @@ from twisted_exec.tls.pki.authority import Authority
 @implementer(IAdmission)
 class SigningRights:
     """
-    Notes who asks for certificates, and lets only those decide and sign who may.
+    Records the requester, and restricts approval and signing.
 
-    As Kubernetes: ``approve`` and ``sign`` on the resource ``signers`` of the name that the
-    request names.
+    As the admission plugins ``CertificateApproval`` and ``CertificateSigning`` of Kubernetes:
+    the verbs ``approve`` and ``sign`` on ``signers``, by the request's signer name.
     """
 
     def __init__(self, authorizer: IAuthorizer) -> None:
         self._authorizer = authorizer
 
     def admit(self, change: Change) -> Deferred[None]:
-        """As :meth:`IAdmission.admit`; a new request is told, in place, who made it."""
+        """As :meth:`IAdmission.admit`; sets the requester of a new request in place."""
         if change.kind is not CERTIFICATESIGNINGREQUESTS or change.new is None:
             return succeed(None)
         if change.operation == CREATE:
-            change.new["spec"].pop("extra", None)  # who has none could bring another's
+            change.new["spec"].pop("extra", None)  # else a user without extra could claim another's
             change.new["spec"] |= _requester(change.user)
             return succeed(None)
         verb = {"approval": "approve", "status": "sign"}.get(change.subresource)
@@ -97,10 +97,10 @@ class SigningRights:
         signer = change.obj["spec"]["signerName"]
         domain = signer.partition("/")[0]
         for name in (signer, f"{domain}/*"):
-            wanted = Attributes(
+            attributes = Attributes(
                 change.user, verb, group=GROUP, version="v1", resource="signers", name=name
             )
-            if (await self._authorizer.authorize(wanted)).allowed:
+            if (await self._authorizer.authorize(attributes)).allowed:
                 return
         raise Forbidden(
             f'certificatesigningrequests "{change.obj["metadata"]["name"]}" is forbidden: user '
@@ -109,10 +109,10 @@ class SigningRights:
 
 
 def _requester(user: User) -> Object:
-    told: Object = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
+    requester: Object = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
     if user.extra:
-        told["extra"] = {key: list(values) for key, values in user.extra.items()}
-    return told
+        requester["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return requester
 
 
 LOOK_SECONDS = 60.0
@@ -132,7 +132,7 @@ class CAPair:
     key: str
 
     def reloading(self, clock: IReactorTime) -> Reloading[Authority]:
-        """The authority, read again when its files change."""
+        """Return the authority; it is read again when its files change."""
 
         def parsed(certificate: bytes, key: bytes) -> Authority:
             return Authority.load(
@@ -150,14 +150,14 @@ class Signer(Service):
     Approves, signs and removes CertificateSigningRequests.
 
     :param storage: started before this service is.
-    :param verbs: without admissions.
-    :param authorizer: says who may ask for a first client certificate.
-    :param dialects: whose poollets there are.
-    :param authorities: the CA of each signer that is served, by the signer's name.
+    :param verbs: without admission.
+    :param authorizer: decides who may ask for a first client certificate.
+    :param dialects: the dialects whose poollets get certificates.
+    :param authorities: CAs by name of the signer; other signers are not served.
     :param now: seconds since the epoch.
-    :param life_seconds: how long certificates are good that do not ask for less.
-    :param own_names: what the API server itself is called by a certificate of the CA that signs
-        those of others.
+    :param life_seconds: longest lifetime of a certificate.
+    :param own_names: the API server's own names in certificates of the CA that signs serving
+        certificates.
     """
 
     _log = Logger()
@@ -184,9 +184,9 @@ class Signer(Service):
         }
         self._clock, self._now, self._life_seconds = clock, now, life_seconds
         self._reports = Reports(verbs, "signer", now)
-        self._told: dict[str, str] = {}
+        self._pending_reasons: dict[str, str] = {}
         self._shapes: dict[str, tuple[str, Subject]] = {}
-        self._left: dict[str, int] = {}  # in which round they were left as they are
+        self._left: dict[str, int] = {}  # the round in which a request was left pending
         self._round = 0
         self._watches: list[IWatch] = []
         self._passes = CoalescedRuns(self._pass, self._failed, self._look)
@@ -195,7 +195,7 @@ class Signer(Service):
         self._loop.clock = clock
 
     def startService(self) -> None:
-        """Look at what there is, and follow the store."""
+        """List requests, and follow the store."""
         super().startService()
         watch = self._storage.watch
         self._watches = [watch(CERTIFICATESIGNINGREQUESTS.resource, None, self._changed)]
@@ -204,7 +204,7 @@ class Signer(Service):
         self._loop.start(LOOK_SECONDS)
 
     def stopService(self) -> None:
-        """Follow no longer."""
+        """Stop following the store."""
         super().stopService()
         for each in self._watches:
             each.stop()
@@ -222,7 +222,7 @@ class Signer(Service):
             self._look_anew()
 
     def _look_anew(self) -> None:
-        """What was left as it is may be approved now."""
+        """Reconsider pending requests: changed facts may allow approval now."""
         self._round += 1
         self._look()
 
@@ -231,7 +231,7 @@ class Signer(Service):
             self._passes.ask()
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("looking after certificate signing requests failed", failure)
+        self._log.failure("cannot process certificate signing requests", failure)
         self._look_later()
 
     def _look_later(self) -> None:
@@ -239,17 +239,19 @@ class Signer(Service):
             self._retry = self._clock.callLater(_RETRY_SECONDS, self._look)
 
     async def _pass(self) -> None:
-        found = (await self._storage.list(CERTIFICATESIGNINGREQUESTS.resource)).items
-        names = {csr["metadata"]["name"] for csr in found}
-        self._told = {name: told for name, told in self._told.items() if name in names}
-        uids = {csr["metadata"]["uid"] for csr in found}
-        self._shapes = {uid: told for uid, told in self._shapes.items() if uid in uids}
+        requests = (await self._storage.list(CERTIFICATESIGNINGREQUESTS.resource)).items
+        names = {csr["metadata"]["name"] for csr in requests}
+        self._pending_reasons = {
+            name: shape for name, shape in self._pending_reasons.items() if name in names
+        }
+        uids = {csr["metadata"]["uid"] for csr in requests}
+        self._shapes = {uid: shape for uid, shape in self._shapes.items() if uid in uids}
         self._left = {uid: left for uid, left in self._left.items() if uid in uids}
-        for csr in found:
+        for csr in requests:
             try:
                 await self._one(csr)
             except (Conflict, NotFound):
-                continue  # it changed meanwhile, and that change brings us back
+                continue  # changed meanwhile; that change triggers the next run
             except (APIError, TLSConfigError) as error:
                 name = csr["metadata"]["name"]
                 self._log.error("request {name} waits: {error}", name=name, error=error)
@@ -263,11 +265,11 @@ class Signer(Service):
         if csr["spec"]["signerName"] not in self._authorities or _is_decided(csr):
             return
         uid, (problem, subject) = csr["metadata"]["uid"], self._shape(csr)
-        this_round = self._round  # pools may change while we ask for them
+        this_round = self._round  # addresses may change while we await below
         if condition_of(csr, APPROVED):
             await self._sign(csr, problem)
         elif self._left.get(uid) == this_round:
-            return  # however many others come and go
+            return  # nothing changed that could affect this request
         elif problem:
             self._left[uid] = this_round
             await self._leave(csr, f"{problem}; it cannot be signed so, even when it is approved")
@@ -280,9 +282,9 @@ class Signer(Service):
 
     def _shape(self, csr: Object) -> tuple[str, Subject]:
         """
-        What is wrong with a request, and who is to be named where nothing is.
+        Return the problem of a request's shape, and the subject if there is none.
 
-        What is asked for never changes, and verifying it each time would cost.
+        Cached: a request's spec is immutable, and verifying its signature is expensive.
         """
         uid = csr["metadata"]["uid"]
         if uid not in self._shapes:
@@ -297,19 +299,19 @@ class Signer(Service):
         return self._shapes[uid]
 
     def _is_over(self, csr: Object) -> bool:
-        made = times.seconds(csr["metadata"]["creationTimestamp"])
+        created = times.seconds(csr["metadata"]["creationTimestamp"])
         decided = _is_decided(csr) or condition_of(csr, APPROVED) is not None
-        return self._now() - made > (DECIDED_SECONDS if decided else PENDING_SECONDS)
+        return self._now() - created > (DECIDED_SECONDS if decided else PENDING_SECONDS)
 
     async def _approve(self, csr: Object) -> None:
-        told = "whoever it names asks for it, or someone who may for such"
-        await self._tell(csr, "approval", APPROVED, "AutoApproved", told)
+        message = "requested by its subject, or by a user who may request such certificates"
+        await self._tell(csr, "approval", APPROVED, "AutoApproved", message)
 
     async def _leave(self, csr: Object, message: str) -> None:
-        """Nobody has decided yet, and we do not; said once."""
+        """Leave the request pending, and log why once."""
         name = csr["metadata"]["name"]
-        if self._told.get(name) != message:
-            self._told[name] = message
+        if self._pending_reasons.get(name) != message:
+            self._pending_reasons[name] = message
             self._log.info("request {name} waits: {message}", name=name, message=message)
             await self._reports.tell(
                 CERTIFICATESIGNINGREQUESTS, csr, WARNING, "NotApproved", message
@@ -370,5 +372,5 @@ class Signer(Service):
 
 
 def _is_decided(csr: Object) -> bool:
-    """Nothing more is to be done for it."""
+    """Return whether the request needs no further action."""
     return bool(certificate_of(csr) or condition_of(csr, DENIED) or condition_of(csr, FAILED))

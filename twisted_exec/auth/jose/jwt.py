@@ -1,15 +1,15 @@
 """
-JSON Web Tokens: whose they are, and that nobody else made them.
+JSON Web Tokens: signing and verification.
 
-The one joint to joserfc.  A library for JOSE can do far more than a server should
-ever let a stranger ask for, and that is where the holes of others were: ``alg: none``, a MAC
-whose key is somebody's public key, keys that the token itself brings or names
-(``jwk``, ``jku``, ``x5u``, ``x5c``), headers that change what is signed (``crit``, ``b64``).  So
-the header is read here first, the algorithm comes from a list of ours, and the keys are the
-issuer's alone: hints of the token about keys, but for ``kid``, are not looked at.
+The only module that uses joserfc.  A JOSE library can do far more than a client should be able to
+request, and other projects' vulnerabilities were there: ``alg: none``, a MAC keyed with a public key,
+keys that the token contains or names (``jwk``, ``jku``, ``x5u``, ``x5c``), headers that change what
+is signed (``crit``, ``b64``).  So the header is parsed here first, the algorithm must be on our list,
+and only the issuer's keys are used: of the token's hints about keys only ``kid`` counts.
 
-What is told about a token that is refused (:class:`InvalidToken`) holds nothing of the token, as it
-goes to logs.  Sources: RFC 7515, RFC 7519, RFC 8725; ``go-oidc`` and
+The reason of a refusal (:class:`InvalidToken`) contains nothing of the token, as it is logged.
+Sources: RFC 7515, RFC 7519, RFC 8725; ``go-oidc`` and ``k8s.io/kubernetes/pkg/serviceaccount`` for
+kube-apiserver's rules.
 ``k8s.io/kubernetes/pkg/serviceaccount`` for what kube-apiserver takes.
 """
 
@@ -30,28 +30,28 @@ from twisted_exec.api.status import APIError
 from twisted_exec.auth.jose.keys import ALGORITHMS, SigningKey, VerifyingKey
 
 LONGEST_LEEWAY_SECONDS = 300.0
-"""By how much clocks may differ at most; more would give tokens a longer life."""
+"""Largest tolerance for clock skew; more would extend the life of tokens."""
 
 _LIMIT_BYTES = 32 << 10
 _LIMIT_HEADER_BYTES = 4 << 10
-# To try one takes up to 4 ms, of everybody's time, and anybody can send a token.
+# Each attempt blocks the reactor for up to 4 ms, and any client can send a token.
 _MOST_TRIED = 20
-# The end of year 9999: what comes after is in no calendar.
+# The end of year 9999, the latest time that datetime can represent.
 _LATEST = 253402300799.0
 _BASE64URL = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
 class InvalidToken(Exception):
-    """A token that counts for nothing.  The text says why, and quotes nothing of it."""
+    """A token is not valid.  The message gives the reason, and quotes nothing of the token."""
 
 
 class UnknownKey(InvalidToken):
-    """None of the keys is the one that the token names; newer ones may have it."""
+    """The token names a key that is not known; newer keys may include it."""
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """What a token says of itself, verified by nobody: good for choosing who shall verify it."""
+    """Unverified claims: only good for choosing the verifier."""
 
     issuer: str
     kid: str
@@ -65,7 +65,7 @@ class _Registry(jws.JWSRegistry):
 
 
 def claimed(token: bytes) -> Claimed | None:
-    """What a token says of itself; ``None`` when it is no JWT, so it is another kind of token."""
+    """Return a token's unverified claims; ``None`` if it is no JWT but another kind of token."""
     if token.count(b".") != 2 or len(token) > _LIMIT_BYTES:
         return None
     header, payload, _ = token.split(b".")
@@ -73,8 +73,8 @@ def claimed(token: bytes) -> Claimed | None:
         head, claims = _object(header, "header"), _object(payload, "payload")
     except InvalidToken:
         return None
-    said = (claims.get("iss"), head.get("kid", ""), head.get("alg"))
-    issuer, kid, algorithm = (each if isinstance(each, str) else "" for each in said)
+    values = (claims.get("iss"), head.get("kid", ""), head.get("alg"))
+    issuer, kid, algorithm = (each if isinstance(each, str) else "" for each in values)
     return Claimed(issuer, kid, algorithm)
 
 
@@ -89,16 +89,16 @@ def claims_of(
     leeway_seconds: float,
 ) -> Mapping[str, Any]:
     """
-    The claims of a token that is genuine, of this issuer, for one of us, and in its time.
+    Return the claims of a token after verifying signature, issuer, audience and times.
 
     :param algorithms: of :data:`ALGORITHMS`, one or more.
-    :param issuer: must be the token's ``iss``, character by character.
+    :param issuer: must equal the token's ``iss`` exactly.
     :param audiences: one of them must be in the token's ``aud``.
     :param now: in seconds since 1970.
-    :param leeway_seconds: by how much the issuer's clock may differ, to
+    :param leeway_seconds: tolerance for the issuer's clock, up to
         :data:`LONGEST_LEEWAY_SECONDS`.
-    :raises UnknownKey: it is signed with a key that is not among ``keys``.
-    :raises InvalidToken: it is not all of that.
+    :raises UnknownKey: none of ``keys`` has signed it.
+    :raises InvalidToken: another check fails.
     """
     if not algorithms or not set(algorithms) <= set(ALGORITHMS):
         raise ValueError(f"algorithms {sorted(algorithms)} are not among {', '.join(ALGORITHMS)}")
@@ -114,7 +114,7 @@ def claims_of(
 
 
 def signed(claims: Mapping[str, Any], key: SigningKey) -> str:
-    """A token with these claims, signed."""
+    """Return a signed token with these claims."""
     registry = _Registry(algorithms=[key.algorithm])
     header = {"alg": key.algorithm, "kid": key.public.kid}
     payload = json.dumps(claims, separators=(",", ":"))
@@ -142,7 +142,7 @@ def _verified(
 
 
 def _checked(header: Mapping[str, Any], algorithms: Collection[str]) -> tuple[str, str]:
-    """The algorithm and the key's id of a header that asks for nothing special."""
+    """Return algorithm and key id of a header without unsupported features."""
     algorithm, kid = header.get("alg"), header.get("kid", "")
     if "crit" in header or "b64" in header:
         raise InvalidToken("its header asks for extensions that are not taken")
@@ -154,7 +154,7 @@ def _checked(header: Mapping[str, Any], algorithms: Collection[str]) -> tuple[st
 
 
 def _is_signed(token: bytes, key: VerifyingKey, algorithm: str) -> bool:
-    # What an issuer adds to a header for others ("x5t", "pi.atm") is no reason to refuse.
+    # Ignore unknown header fields, which issuers add for other consumers ("x5t", "pi.atm").
     registry = _Registry(algorithms=[algorithm], strict_check_header=False)
     try:
         jws.deserialize_compact(token, key.key, registry=registry)
@@ -164,27 +164,27 @@ def _is_signed(token: bytes, key: VerifyingKey, algorithm: str) -> bool:
 
 
 def _object(part: bytes, what: str) -> dict[str, Any]:
-    """The JSON object of a part.  With a key twice, readers would differ about it."""
+    """Decode a part to its JSON object.  Duplicate keys are refused: parsers differ about them."""
     doubled: list[str] = []
     limit = _LIMIT_HEADER_BYTES if what == "header" else _LIMIT_BYTES
     try:
         if len(part) > limit or not _BASE64URL.issuperset(part):
             raise ValueError
         text = base64.urlsafe_b64decode(part + b"=" * (-len(part) % 4))
-        found = body.decode("application/json", text, doubled)
+        obj = body.decode("application/json", text, doubled)
     except (APIError, ValueError):
         raise InvalidToken(f"its {what} is not a JSON object in base64url") from None
     if doubled:
         raise InvalidToken(f"its {what} has a key more than once")
-    return found
+    return obj
 
 
 def _audiences(claims: Mapping[str, Any]) -> list[str]:
-    told = claims.get("aud")
-    told = [told] if isinstance(told, str) else told
-    if not isinstance(told, list) or not all(isinstance(each, str) for each in told):
+    audiences = claims.get("aud")
+    audiences = [audiences] if isinstance(audiences, str) else audiences
+    if not isinstance(audiences, list) or not all(isinstance(each, str) for each in audiences):
         raise InvalidToken("its audience is neither a string nor a list of them")
-    return told
+    return audiences
 
 
 def _check_times(claims: Mapping[str, Any], now: float, leeway_seconds: float) -> None:
@@ -202,13 +202,13 @@ def _check_times(claims: Mapping[str, Any], now: float, leeway_seconds: float) -
 
 def moment_of(claims: Mapping[str, Any], name: str) -> float:
     """
-    A claim that is a moment, in seconds since 1970.
+    Return a claim with a time, in seconds since 1970.
 
-    :raises InvalidToken: it is there no number, or beyond any calendar.
+    :raises InvalidToken: it is missing, no number, or out of range.
     """
     moment = claims.get(name)
     if isinstance(moment, bool) or not isinstance(moment, int | float):
         raise InvalidToken(f"its {name} is not a number")
     if not math.isfinite(moment) or not 0 <= moment <= _LATEST:
-        raise InvalidToken(f"its {name} is in no calendar")
+        raise InvalidToken(f"its {name} is out of range")
     return float(moment)

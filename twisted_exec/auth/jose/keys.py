@@ -1,13 +1,11 @@
 """
-Keys that tokens are signed with: from PEM files, and from the JWKS of an issuer.
+Keys of tokens: from PEM files, and from an issuer's JWKS.
 
-Only what signs for everybody to verify comes out of here: RSA keys and those of the NIST
-curves.  There is no way to make a symmetric key, so a token that is "signed" with the text of a
-public key (``HS256``) finds nothing that would verify it.
+This module produces only asymmetric keys: RSA, and the NIST curves.  Symmetric keys do not exist
+here, so a token that is "signed" with the text of a public key (``HS256``) cannot be verified.
 
-Of a JWK the public numbers are taken and nothing else; where it says that more may be found
-(``x5u``) nobody looks.  Sources: RFC 7517, RFC 7518 §6; for the ids of keys
-``k8s.io/kubernetes/pkg/serviceaccount/jwt.go``.
+Of a JWK only the public numbers are used; references to further keys (``x5u``) are ignored.
+Sources: RFC 7517, RFC 7518 §6; for key ids ``k8s.io/kubernetes/pkg/serviceaccount/jwt.go``.
 """
 
 from __future__ import annotations
@@ -39,14 +37,14 @@ ALGORITHMS = (
     "ES256", "ES384", "ES512",
     "PS256", "PS384", "PS512",
 )  # fmt: skip
-"""What tokens may be signed with, as kube-apiserver's ``--oidc-signing-algs`` has it."""
+"""Supported algorithms, as of kube-apiserver's ``--oidc-signing-algs``."""
 
 _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 _NAMES = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}
 _RSA = tuple(each for each in ALGORITHMS if not each.startswith("ES"))
-# Smaller ones can be broken; larger ones take a second of everybody's time for each token.
+# Smaller keys can be broken; larger ones block the reactor for up to a second per token.
 _RSA_BITS = range(2048, 8193)
-# As in Go's crypto/rsa.  One as long as the key makes each look at a signature a hundred times slower.
+# As in Go's crypto/rsa.  An exponent as long as the key makes verification a hundred times slower.
 _LARGEST_EXPONENT = (1 << 31) - 1
 _LIMIT_KEYS = 100
 _LIMIT_KID = 1024
@@ -57,9 +55,9 @@ class VerifyingKey:
     """
     A public key of an issuer.
 
-    :param kid: what its tokens call it; empty when the issuer gives it no name.
-    :param algorithms: what it may have signed with.
-    :param key: for joserfc.
+    :param kid: key id in its tokens; empty if the issuer sets none.
+    :param algorithms: algorithms it can be used with.
+    :param key: the key for joserfc.
     """
 
     kid: str
@@ -67,7 +65,7 @@ class VerifyingKey:
     key: RSAKey | ECKey
 
     def jwk(self) -> dict[str, object]:
-        """As an issuer publishes it: its public numbers, ``kid``, ``use`` and ``alg``."""
+        """The public JWK: numbers, ``kid``, ``use`` and ``alg``."""
         numbers: dict[str, object] = dict(self.key.as_dict(private=False))
         return {**numbers, "kid": self.kid, "use": "sig", "alg": self.algorithms[0]}
 
@@ -75,9 +73,9 @@ class VerifyingKey:
 @dataclass(frozen=True)
 class SigningKey:
     """
-    A private key that tokens are signed with, and its public half.
+    A private key that signs tokens, and its public half.
 
-    :param algorithm: what it signs with: ``RS256``, or that of its curve.
+    :param algorithm: ``RS256``, or that of its curve.
     """
 
     algorithm: str
@@ -87,10 +85,10 @@ class SigningKey:
 
 def signing_key(pem: bytes, what: str) -> SigningKey:
     """
-    The unencrypted private key of a PEM text.
+    Parse an unencrypted private key.
 
-    :param what: how to call it in an error, such as ``signing key '/etc/sa.key'``.
-    :raises TLSConfigError: it is none, or of a kind that signs no tokens.
+    :param what: name of the source in errors, such as ``signing key '/etc/sa.key'``.
+    :raises TLSConfigError: there is no key, or its type cannot sign tokens.
     """
     try:
         private = load_pem_private_key(pem, password=None)
@@ -106,11 +104,11 @@ def signing_key(pem: bytes, what: str) -> SigningKey:
 
 def pem_keys(pem: bytes, what: str) -> tuple[VerifyingKey, ...]:
     """
-    All keys of a PEM text, which may hold public keys, private keys and certificates.
+    Parse all keys of a PEM text: public keys, private keys and certificates.
 
-    Each is called by what kube-apiserver calls it: the SHA-256 of the public key.
+    Key ids are those of kube-apiserver: the SHA-256 of the public key.
 
-    :raises TLSConfigError: there is none, or one that is of no use here.
+    :raises TLSConfigError: there is no key, or one that cannot be used.
     """
     keys = tuple(_verifying(_public(block, what), what) for block in _blocks(pem))
     if not keys:
@@ -131,7 +129,7 @@ def _public(block: bytes, what: str) -> object:
             return load_pem_private_key(block, password=None).public_key()
         return load_pem_public_key(block)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        # The parser's text could quote a private key: nothing of it is told.
+        # The parser's message could quote a private key, so it is dropped.
         raise TLSConfigError(f"{what} holds a PEM block that is no usable key") from None
 
 
@@ -158,23 +156,22 @@ def _fingerprint(public: rsa.RSAPublicKey | ec.EllipticCurvePublicKey) -> str:
 
 def jwks_keys(document: bytes) -> tuple[VerifyingKey, ...]:
     """
-    The keys of a JWKS that may verify signatures, in its order.
+    Return the keys of a JWKS that can verify signatures, in its order.
 
-    Those of kinds that nobody knows here, or that are for something else, are left out, as
-    RFC 7517 §5 has it.
+    Keys of unknown types or for other uses are skipped, as required by RFC 7517 §5.
 
-    :param document: as it was fetched; its size is bounded by who fetched it.
-    :raises ValueError: it is no JWKS, has too many keys, or has none for signatures.
+    :param document: as fetched; the caller limits its size.
+    :raises ValueError: it is malformed, has too many keys, or none for signatures.
     """
     try:
-        found = body.decode("application/json", document).get("keys")
+        entries = body.decode("application/json", document).get("keys")
     except APIError:
         raise ValueError("the key set is not a JSON object") from None
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
         raise ValueError("the key set has no list of keys")
-    if len(found) > _LIMIT_KEYS:
+    if len(entries) > _LIMIT_KEYS:
         raise ValueError(f"the key set has more than {_LIMIT_KEYS} keys")
-    keys = tuple(key for key in map(_from_jwk, found) if key is not None)
+    keys = tuple(key for key in map(_from_jwk, entries) if key is not None)
     if not keys:
         raise ValueError("the key set has no key that verifies signatures")
     return keys
@@ -190,7 +187,7 @@ def _from_jwk(jwk: Mapping[str, Any]) -> VerifyingKey | None:
     numbers: dict[str, Any] = {name: jwk[name] for name in names if isinstance(jwk.get(name), str)}
     if not names or len(numbers) != len(names):
         return None
-    # joserfc would take numbers of any length, and warn of short ones for each key set.
+    # joserfc would accept numbers of any length, and warn about short ones for each key set.
     if max(map(len, numbers.values())) > _RSA_BITS[-1] // 6 + 8:
         return None
     if len(numbers.get("n", "n" * _RSA_BITS[0])) < _RSA_BITS[0] // 6:

@@ -1,13 +1,12 @@
 """
-Users by OIDC id token, as kube-apiserver knows them.
+Authentication by OIDC ID tokens, as in kube-apiserver.
 
-A token says itself who issued it; whether that is one of ours, and whether the issuer's keys have
-signed it, decides whose it is.  One that claims an issuer of ours and is not valid is refused
-here: no other kind of token is tried with it, and it is never nobody's.  Why is told to the log,
-not to who sent it, and without a word of the token.
+The issuer claim selects the issuer, whose keys verify the signature.  An invalid token of one of our
+issuers is refused at once: no other authenticator gets it, and the request is never anonymous.  The
+reason goes to the log, not to the client, and without any part of the token.
 
-Claims that are elsewhere (``_claim_names``, distributed claims) are not fetched: a token could
-name any place.  Source: ``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``.
+Distributed claims (``_claim_names``) are not fetched: a token could name any URL.  Source:
+``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
 from twisted_exec.tls.files import Reloading
 
 LEEWAY_SECONDS = 10.0
-"""By how much the clock of an issuer may differ."""
+"""Tolerance for clock skew of an issuer."""
 KEPT_SECONDS = 10.0
-"""How long a token that was verified is taken without another look, at most."""
+"""How long the result of a verification is cached, at most."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class _Verdict:
 
 class _Tokens:
     """
-    Judges the tokens of one issuer.
+    Verifies the tokens of one issuer.
 
     :param now: in seconds since 1970.
     """
@@ -67,11 +66,11 @@ class _Tokens:
 
     async def user(self, token: bytes) -> User:
         """
-        Whose it is.
+        Return the user of a token.
 
-        :raises Unauthorized: it is not valid, or cannot be verified now; the log says why.
+        :raises Unauthorized: it is invalid, or cannot be verified now; the log has the reason.
         """
-        # Keyed by HMAC: neither tokens nor anything they can be tested by is kept.
+        # Keyed by HMAC: neither tokens nor digests that a guess could be tested against are stored.
         key = hmac.digest(self._secret, token, "sha256")
         verdict = await self._cache.get(key, lambda: self._judge(token))
         return verdict.user
@@ -111,12 +110,12 @@ class _Tokens:
 @implementer(IAuthenticator, ITokenAuthenticator)
 class OIDCAuthenticator:
     """
-    Knows users by the tokens of some issuers.
+    Authenticates users by the tokens of the configured issuers.
 
-    :param issuers: which; looked at for each token, so that a changed file counts.  Nothing is
-        opened before :meth:`load` or the first token.
-    :param fetcher: gets their keys; by HTTPS when ``None``.
-    :param now: the time that tokens are judged by, in seconds since 1970.
+    :param issuers: read for each token, so that a changed file takes effect.  Nothing is opened
+        before :meth:`load` or the first token.
+    :param fetcher: fetches keys; ``None`` for HTTPS.
+    :param now: time for validity checks, in seconds since 1970.
     """
 
     credential_headers = NO_HEADERS
@@ -136,16 +135,16 @@ class OIDCAuthenticator:
 
     def load(self) -> None:
         """
-        Read the files now, and begin to ask for keys, so that a wrong issuer shows in the log.
+        Read the files now, and start to fetch keys, so that a wrong issuer shows in the log.
 
-        :raises TLSConfigError: a file cannot be used.
+        :raises TLSConfigError: a file is unusable.
         """
         for issuer in self._issuers.load():
             asking = Deferred.fromCoroutine(self._tokens_of(issuer).keys.known())
             asking.addErrback(lambda failure: failure.trap(Unpublished))
 
     def close(self) -> None:
-        """Ask for no more keys."""
+        """Stop fetching keys."""
         for tokens in self._known.values():
             tokens.keys.close()
 
@@ -157,17 +156,17 @@ class OIDCAuthenticator:
         """
         As :meth:`ITokenAuthenticator.authenticate_token`.
 
-        Fails with :class:`~twisted_exec.api.status.Unauthorized` when the token claims an
-        issuer of ours and is not valid, or cannot be verified now.
+        Fails with :class:`~twisted_exec.api.status.Unauthorized` if the token claims one of our
+        issuers and is invalid, or cannot be verified now.
         """
         return Deferred.fromCoroutine(self._user(token))
 
     async def _user(self, token: bytes) -> User | None:
-        said = jwt.claimed(token)
-        if said is None:
+        claims = jwt.claimed(token)
+        if claims is None:
             return None
         for issuer in self._issuers.get():
-            if issuer.url == said.issuer:
+            if issuer.url == claims.issuer:
                 return await self._tokens_of(issuer).user(token)
         return None
 

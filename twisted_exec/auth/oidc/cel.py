@@ -1,10 +1,10 @@
 """
-Expressions in an AuthenticationConfiguration: from claims to names, and who is let in at all.
+CEL expressions of an AuthenticationConfiguration: mapping and validation of claims.
 
-The language is CEL, evaluated by cel-cpp (the Python package ``cel-expr-python``), which bounds the
-rounds of an expression's loops.  What is wrong with an expression is told when it is read; what
-cannot be evaluated about a token makes that token nobody's, and is told without the library's words:
-they quote claims.  Source: ``k8s.io/apiserver/pkg/authentication/cel``.
+The evaluator is cel-cpp (the Python package ``cel-expr-python``), which limits the iterations of
+loops.  A malformed expression is reported when the configuration is read.  If an evaluation fails the
+token is invalid; the library's message is dropped, as it quotes claims.  Source:
+``k8s.io/apiserver/pkg/authentication/cel``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from twisted_exec.auth.jose.jwt import InvalidToken
 
 CLAIMS, USER = "claims", "user"
-"""What an expression may name: one of them."""
+"""The variable of an expression: one of them."""
 
 _KEPT = 1024
 _MISSING = (
@@ -29,10 +29,10 @@ _MISSING = (
 @dataclass(frozen=True)
 class Expression:
     """
-    An expression that can be evaluated.
+    A CEL expression.
 
-    :param field: where it stands, for messages.
-    :param about: :data:`CLAIMS` or :data:`USER`.
+    :param field: its field in the configuration, for messages.
+    :param about: its variable: :data:`CLAIMS` or :data:`USER`.
     """
 
     text: str
@@ -40,20 +40,20 @@ class Expression:
     about: str = CLAIMS
 
     def check(self) -> None:
-        """:raises ValueError: it cannot be evaluated, ever; one line."""
+        """:raises ValueError: the expression does not compile; one line."""
         _compiled(self.text, self.about)
 
     def value(self, of: Mapping[str, Any]) -> Any:
         """
-        Its value, as JSON has it.
+        Evaluate to a JSON value.
 
         :param of: the claims, or the user.
-        :raises InvalidToken: it has none for these.
+        :raises InvalidToken: the evaluation fails.
         """
         try:
-            found = _compiled(self.text, self.about).eval(data={self.about: dict(of)})
-            plain, failed = found.plain_value(), str(found.type()) == "ERROR"
-        except Exception:  # whatever the library's C++ finds to say
+            result = _compiled(self.text, self.about).eval(data={self.about: dict(of)})
+            plain, failed = result.plain_value(), str(result.type()) == "ERROR"
+        except Exception:  # the library's C++ raises various types
             failed, plain = True, None
         if failed:
             raise InvalidToken(f"{self.field} cannot be evaluated about it")
@@ -62,13 +62,13 @@ class Expression:
 
 @dataclass(frozen=True)
 class Rule:
-    """What must be true; ``message`` is told to the log otherwise."""
+    """A condition; ``message`` is logged when it is false."""
 
     expression: Expression
     message: str = ""
 
     def confirm(self, of: Mapping[str, Any]) -> None:
-        """:raises InvalidToken: it is not true."""
+        """:raises InvalidToken: the condition is false."""
         if self.expression.value(of) is not True:
             raise InvalidToken(self.message or f"{self.expression.field} is not true of it")
 

@@ -1,10 +1,9 @@
 """
-Where issuers are told: in the AuthenticationConfiguration of kube-apiserver, as far as that is
-served here, or by its older options.
+OIDC issuers from kube-apiserver's AuthenticationConfiguration, or from its older options.
 
-Read as strictly as there: what is not known is refused rather than left out, as it may have been
-meant to keep somebody away, and each refusal is one line that names the field.  Source: ``k8s.io/apiserver/pkg/apis/apiserver`` (types and
-validation), as of v1.33.
+Parsing is as strict as there: an unknown field is refused rather than ignored, as it may have been
+meant to restrict access.  Each error is one line that names the field.  Source:
+``k8s.io/apiserver/pkg/apis/apiserver`` (types and validation), as of v1.33.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ _RESERVED = re.compile(r"(.*\.)?(k8s|kubernetes)\.io/.*")
 @dataclass(frozen=True)
 class Issuers:
     """
-    Where a server is told its issuers: by options, or in a file.
+    A server's configured issuers: by options, or in a file.
 
     :param configuration: path of an AuthenticationConfiguration; empty for none.
-    :param issuer: the one of the options.
-    :param ca_file: path of the CA of its server (PEM); empty for the system's.
+    :param issuer: the issuer by options.
+    :param ca_file: path of its server's CA (PEM); empty for the system's.
     """
 
     configuration: str = ""
@@ -55,20 +54,20 @@ class Issuers:
         self, clock: IReactorTime, own: Collection[str] = ()
     ) -> Reloading[tuple[Issuer, ...]]:
         """
-        The issuers, read again when the file changes.
+        Return the issuers; they are read again when the file changes.
 
-        :param own: the names in which this server issues tokens itself; nobody else may have them.
+        :param own: issuer names of this server's own tokens, which no provider may have.
         """
 
         def checked(content: bytes = b"") -> tuple[Issuer, ...]:
-            found = self._read(content)
-            taken = [issuer.url for issuer in found if issuer.url in own]
-            if taken:
+            issuers = self._read(content)
+            conflicting = [issuer.url for issuer in issuers if issuer.url in own]
+            if conflicting:
                 raise TLSConfigError(
-                    f"identity provider {taken[0]!r} is this server itself, as issuer of "
+                    f"identity provider {conflicting[0]!r} is this server itself, as issuer of "
                     "ServiceAccounts' tokens"
                 )
-            return found
+            return issuers
 
         path = self.configuration or self.ca_file
         return Reloading([path] if path else [], checked, clock)
@@ -84,15 +83,15 @@ class Issuers:
 
 
 class _Fault(Exception):
-    """Something of the configuration cannot be; the text begins with its field."""
+    """The configuration is invalid; the message begins with the field."""
 
 
 def read_configuration(content: bytes, what: str) -> tuple[Issuer, ...]:
     """
-    The issuers of an AuthenticationConfiguration in YAML or JSON; there may be none.
+    Parse the issuers of an AuthenticationConfiguration in YAML or JSON; there may be none.
 
-    :param what: how to call it in an error, such as ``authentication config '/etc/x.yaml'``.
-    :raises TLSConfigError: something of it is wrong, or not served here.
+    :param what: name of the source in errors, such as ``authentication config '/etc/x.yaml'``.
+    :raises TLSConfigError: it is invalid, or uses an unsupported feature.
     """
     doubled: list[str] = []
     try:
@@ -101,9 +100,9 @@ def read_configuration(content: bytes, what: str) -> tuple[Issuer, ...]:
             raise _Fault(f"{doubled[0]} is there more than once")
         return _issuers(document)
     except _Fault as fault:
-        # Names come from the file: they may hold line ends and terminal controls.
-        told = "".join(mark if mark.isprintable() else " " for mark in str(fault))
-        raise TLSConfigError(f"{what}: {told[:_LONGEST_TOLD]}") from None
+        # Field names come from the file: they may contain line ends and terminal controls.
+        message = "".join(mark if mark.isprintable() else " " for mark in str(fault))
+        raise TLSConfigError(f"{what}: {message[:_LONGEST_TOLD]}") from None
     except APIError:
         raise TLSConfigError(f"{what} is not a YAML object") from None
 
@@ -115,11 +114,11 @@ def _issuers(document: Mapping[str, Any]) -> tuple[Issuer, ...]:
     anonymous = _object(document, "anonymous", "")
     _known(anonymous, "anonymous.", ("enabled",))
     if anonymous.get("enabled", False) is not False:
-        raise _Fault("anonymous.enabled: nobody is served without credentials here")
-    told = _objects(document, "jwt", "")
-    if len(told) > _MOST_ISSUERS:
+        raise _Fault("anonymous.enabled: this server serves no anonymous users")
+    entries = _objects(document, "jwt", "")
+    if len(entries) > _MOST_ISSUERS:
         raise _Fault(f"jwt: there are more than {_MOST_ISSUERS} issuers")
-    issuers = tuple(_issuer(each, f"jwt[{index}].") for index, each in enumerate(told))
+    issuers = tuple(_issuer(each, f"jwt[{index}].") for index, each in enumerate(entries))
     for name in ("url", "discovery"):
         places = [getattr(issuer, name) for issuer in issuers]
         if len(set(places)) != len(places):
@@ -127,19 +126,19 @@ def _issuers(document: Mapping[str, Any]) -> tuple[Issuer, ...]:
     return issuers
 
 
-def _issuer(told: Mapping[str, Any], path: str) -> Issuer:
+def _issuer(entry: Mapping[str, Any], path: str) -> Issuer:
     rules = ("claimValidationRules", "userValidationRules")
-    _known(told, path, ("issuer", "claimMappings", *rules))
-    issuer, here = _object(told, "issuer", path), f"{path}issuer."
+    _known(entry, path, ("issuer", "claimMappings", *rules))
+    issuer, here = _object(entry, "issuer", path), f"{path}issuer."
     url, discovery = _places(issuer, here)
-    mappings = _object(told, "claimMappings", path)
+    mappings = _object(entry, "claimMappings", path)
     where = f"{path}claimMappings."
     _known(mappings, where, ("username", "groups", "uid", "extra"))
     username = _claim(mappings, "username", where)
     if username is None:
         raise _Fault(f"{where}username.claim is missing: the claim that names the user")
     extra = _extra(mappings, where)
-    claim_rules = _rules(told, "claimValidationRules", path, CLAIMS)
+    claim_rules = _rules(entry, "claimValidationRules", path, CLAIMS)
     looked_at = [each.expression for each in claim_rules] + [each for _, each in extra]
     _check_email(username, looked_at)
     return Issuer(
@@ -150,15 +149,15 @@ def _issuer(told: Mapping[str, Any], path: str) -> Issuer:
         groups=_claim(mappings, "groups", where),
         uid=_uid(mappings, where),
         extra=extra,
-        required=_required(told, path),
+        required=_required(entry, path),
         claim_rules=claim_rules,
-        user_rules=_rules(told, "userValidationRules", path, USER),
+        user_rules=_rules(entry, "userValidationRules", path, USER),
         ca_pem=_ca(issuer, here),
     )
 
 
 def _places(issuer: Mapping[str, Any], path: str) -> tuple[str, str]:
-    """What the issuer is called, and where it is asked if not there."""
+    """Return the issuer's URL, and its discovery URL if that differs."""
     policies = ("audiences", "audienceMatchPolicy")
     _known(issuer, path, ("url", "discoveryURL", "certificateAuthority", *policies))
     url = _url(issuer, "url", path)
@@ -170,74 +169,76 @@ def _places(issuer: Mapping[str, Any], path: str) -> tuple[str, str]:
     return url, discovery
 
 
-def _url(told: Mapping[str, Any], name: str, path: str) -> str:
+def _url(obj: Mapping[str, Any], name: str, path: str) -> str:
     try:
-        return checked_url(told.get(name))
+        return checked_url(obj.get(name))
     except ValueError as problem:
         raise _Fault(f"{path}{name} {problem}") from None
 
 
 def _audiences(issuer: Mapping[str, Any], path: str) -> tuple[str, ...]:
-    told = issuer.get("audiences") or []
-    if not isinstance(told, list) or not all(isinstance(each, str) and each for each in told):
+    audiences = issuer.get("audiences") or []
+    if not isinstance(audiences, list) or not all(
+        isinstance(each, str) and each for each in audiences
+    ):
         raise _Fault(f"{path}audiences is not a list of texts")
-    if not told:
-        raise _Fault(f"{path}audiences is missing: whom tokens must be for")
-    if len(set(told)) != len(told):
+    if not audiences:
+        raise _Fault(f"{path}audiences is missing: the audiences that tokens must have")
+    if len(set(audiences)) != len(audiences):
         raise _Fault(f"{path}audiences has one more than once")
     policy = issuer.get("audienceMatchPolicy") or ""
-    if policy not in ("", "MatchAny") or (not policy and len(told) > 1):
+    if policy not in ("", "MatchAny") or (not policy and len(audiences) > 1):
         raise _Fault(f"{path}audienceMatchPolicy: it must be MatchAny")
-    return tuple(told)
+    return tuple(audiences)
 
 
 def _claim(mappings: Mapping[str, Any], name: str, path: str) -> Claim | Expression | None:
-    told, here = _object(mappings, name, path), f"{path}{name}."
-    _known(told, here, ("claim", "prefix", "expression"))
-    claim = _text(told, "claim", here)
-    if told.get("expression"):
-        if claim or told.get("prefix") is not None:
+    mapping, here = _object(mappings, name, path), f"{path}{name}."
+    _known(mapping, here, ("claim", "prefix", "expression"))
+    claim = _text(mapping, "claim", here)
+    if mapping.get("expression"):
+        if claim or mapping.get("prefix") is not None:
             raise _Fault(
                 f"{here}expression: there is a claim or a prefix as well; give one of them"
             )
-        return _expression(told, "expression", here)
-    if claim and told.get("prefix") is None:
-        raise _Fault(f'{here}prefix is missing: what names of this issuer begin with; "" for none')
-    prefix = _text(told, "prefix", here)
+        return _expression(mapping, "expression", here)
+    if claim and mapping.get("prefix") is None:
+        raise _Fault(f'{here}prefix is missing: the prefix of names of this issuer; "" for none')
+    prefix = _text(mapping, "prefix", here)
     if prefix and not claim:
         raise _Fault(f"{here}claim is missing: it belongs to the prefix")
     return Claim(claim, prefix) if claim else None
 
 
 def _uid(mappings: Mapping[str, Any], path: str) -> str | Expression:
-    told = _object(mappings, "uid", path)
-    _known(told, f"{path}uid.", ("claim", "expression"))
-    claim = _text(told, "claim", f"{path}uid.")
-    if not told.get("expression"):
+    mapping = _object(mappings, "uid", path)
+    _known(mapping, f"{path}uid.", ("claim", "expression"))
+    claim = _text(mapping, "claim", f"{path}uid.")
+    if not mapping.get("expression"):
         return claim
     if claim:
         raise _Fault(f"{path}uid.expression: there is a claim as well; give one of them")
-    return _expression(told, "expression", f"{path}uid.")
+    return _expression(mapping, "expression", f"{path}uid.")
 
 
 def _extra(mappings: Mapping[str, Any], path: str) -> tuple[tuple[str, Expression], ...]:
     extra: dict[str, Expression] = {}
-    for index, told in enumerate(_objects(mappings, "extra", path)):
+    for index, mapping in enumerate(_objects(mappings, "extra", path)):
         here = f"{path}extra[{index}]."
-        _known(told, here, ("key", "valueExpression"))
-        key = _text(told, "key", here)
+        _known(mapping, here, ("key", "valueExpression"))
+        key = _text(mapping, "key", here)
         if not _KEY.fullmatch(key) or key in extra:
             raise _Fault(f"{here}key: give another, of small letters, such as example.com/team")
         if _RESERVED.fullmatch(key):
             raise _Fault(f"{here}key: {key.partition('/')[0]} is Kubernetes' own")
-        extra[key] = _expression(told, "valueExpression", here)
+        extra[key] = _expression(mapping, "valueExpression", here)
     return tuple(extra.items())
 
 
-def _rules(told: Mapping[str, Any], name: str, path: str, about: str) -> tuple[Rule, ...]:
-    """The rules of a list that are expressions."""
+def _rules(obj: Mapping[str, Any], name: str, path: str, about: str) -> tuple[Rule, ...]:
+    """Parse the rules of a list that are expressions."""
     rules = []
-    for index, rule in enumerate(_objects(told, name, path)):
+    for index, rule in enumerate(_objects(obj, name, path)):
         here = f"{path}{name}[{index}]."
         if about == USER or rule.get("expression"):
             _known(rule, here, ("expression", "message"))
@@ -248,20 +249,20 @@ def _rules(told: Mapping[str, Any], name: str, path: str, about: str) -> tuple[R
     return tuple(rules)
 
 
-def _expression(told: Mapping[str, Any], name: str, path: str, about: str = CLAIMS) -> Expression:
-    text = _text(told, name, path)
+def _expression(obj: Mapping[str, Any], name: str, path: str, about: str = CLAIMS) -> Expression:
+    text = _text(obj, name, path)
     if not text.strip():
         raise _Fault(f"{path}{name} is missing")
-    found = Expression(text, f"{path}{name}", about)
+    expression = Expression(text, f"{path}{name}", about)
     try:
-        found.check()
+        expression.check()
     except ValueError as problem:
         raise _Fault(f"{path}{name}: {problem}") from None
-    return found
+    return expression
 
 
 def _check_email(username: Claim | Expression, looked_at: Sequence[Expression]) -> None:
-    """An email names somebody only if some expression has looked whether it is verified."""
+    """An email identifies a user only if some expression checks that it is verified."""
     if not isinstance(username, Expression) or not _EMAIL.search(username.text):
         return
     if not any(_VERIFIED.search(each.text) for each in (username, *looked_at)):
@@ -271,9 +272,9 @@ def _check_email(username: Claim | Expression, looked_at: Sequence[Expression]) 
         )
 
 
-def _required(told: Mapping[str, Any], path: str) -> tuple[tuple[str, str], ...]:
+def _required(obj: Mapping[str, Any], path: str) -> tuple[tuple[str, str], ...]:
     required: dict[str, str] = {}
-    for index, rule in enumerate(_objects(told, "claimValidationRules", path)):
+    for index, rule in enumerate(_objects(obj, "claimValidationRules", path)):
         here = f"{path}claimValidationRules[{index}]."
         if rule.get("expression"):
             continue
@@ -297,28 +298,28 @@ def _ca(issuer: Mapping[str, Any], path: str) -> bytes:
     return text
 
 
-def _known(told: Mapping[str, Any], path: str, fields: Collection[str]) -> None:
-    for name in told:
+def _known(obj: Mapping[str, Any], path: str, fields: Collection[str]) -> None:
+    for name in obj:
         if name not in fields:
             raise _Fault(f"{path}{name} is not known here")
 
 
-def _object(told: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any]:
-    value = told.get(name) or {}
+def _object(obj: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any]:
+    value = obj.get(name) or {}
     if not isinstance(value, Mapping):
         raise _Fault(f"{path}{name} is not an object")
     return value
 
 
-def _objects(told: Mapping[str, Any], name: str, path: str) -> Sequence[Mapping[str, Any]]:
-    value = told.get(name) or []
+def _objects(obj: Mapping[str, Any], name: str, path: str) -> Sequence[Mapping[str, Any]]:
+    value = obj.get(name) or []
     if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
         raise _Fault(f"{path}{name} is not a list of objects")
     return value
 
 
-def _text(told: Mapping[str, Any], name: str, path: str) -> str:
-    value = told.get(name)
+def _text(obj: Mapping[str, Any], name: str, path: str) -> str:
+    value = obj.get(name)
     if value is not None and not isinstance(value, str):
         raise _Fault(f"{path}{name} is not a text")
     return value or ""

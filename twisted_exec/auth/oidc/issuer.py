@@ -1,13 +1,13 @@
 """
-Which issuers of OIDC tokens are believed, and what becomes of their tokens' claims.
+OIDC issuers, and the mapping of their tokens' claims to users.
 
-An :class:`Issuer` is one record, whether it comes from kube-apiserver's ``--oidc-`` options or from
-its AuthenticationConfiguration (:mod:`.oidc_config`).  From verified claims to a user
-(:func:`user_of`) is a pure function of it.
+An :class:`Issuer` is one record, whether from kube-apiserver's ``--oidc-`` options or from its
+AuthenticationConfiguration (:mod:`.oidc_config`).  :func:`user_of`, from verified claims to a user,
+is a pure function of it.
 
-One thing is stricter than there: no token makes anybody of Kubernetes' own names.  A user
-or a group ``system:...`` from a provider is a mistake or an attack, as ``system:masters`` may
-do everything; and so is one ``DOMAIN:system:...``, as poollets are called.  Source:
+One rule is stricter than Kubernetes': no token gives a reserved name.  A user or group
+``system:...`` from a provider is a mistake or an attack, as ``system:masters`` bypasses RBAC; the
+same holds for ``DOMAIN:system:...``, the names of poollets.  Source:
 ``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``.
 """
 
@@ -34,7 +34,7 @@ _COMPONENT = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+:system:", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim whose value, with ``prefix`` before it, is a name here."""
+    """A claim whose value, with ``prefix`` before it, becomes a name."""
 
     name: str
     prefix: str = ""
@@ -43,20 +43,20 @@ class Claim:
 @dataclass(frozen=True)
 class Issuer:
     """
-    One issuer of tokens, and how its users are called here.
+    One issuer of tokens, and the mapping of its claims.
 
-    :param url: exactly as its tokens have it in ``iss``; https.
+    :param url: exactly the ``iss`` of its tokens; https.
     :param audiences: a token must be for one of them.
     :param username: a claim with a string.
-    :param groups: a claim with a string or a list of them; ``None`` for no groups.
+    :param groups: a claim with a string or a list of strings; ``None`` for no groups.
     :param uid: a claim with a string; empty for none.
-    :param extra: by key, each a string or a list of them; what is empty is left out.
+    :param extra: by key, each a string or a list of strings; empty ones are left out.
     :param required: claims that must have these values.
-    :param claim_rules: what must be true of the claims.
-    :param user_rules: what must be true of the user that they make.
-    :param algorithms: what its tokens may be signed with.
-    :param ca_pem: who signs its server's certificate; empty for the system's CAs.
-    :param discovery_url: of its discovery document, where that is not beneath ``url``.
+    :param claim_rules: conditions on the claims.
+    :param user_rules: conditions on the resulting user.
+    :param algorithms: accepted signature algorithms.
+    :param ca_pem: CA of its server's certificate; empty for the system's CAs.
+    :param discovery_url: URL of its discovery document, if that is not below ``url``.
     """
 
     url: str
@@ -74,7 +74,7 @@ class Issuer:
 
     @property
     def discovery(self) -> str:
-        """Where its discovery document is.  Source: OpenID Connect Discovery 1.0 §4."""
+        """URL of its discovery document.  Source: OpenID Connect Discovery 1.0 §4."""
         return (
             self.discovery_url or f"{self.url.removesuffix('/')}/.well-known/openid-configuration"
         )
@@ -82,10 +82,10 @@ class Issuer:
 
 def checked_url(text: object, *, query: bool = False) -> str:
     """
-    The https URL of a server that may be asked.
+    Check the https URL of a server.
 
-    :param query: it may have one.
-    :raises ValueError: it is none; the text says why.
+    :param query: it may have a query.
+    :raises ValueError: it is not acceptable; the message gives the reason.
     """
     if not isinstance(text, str) or not 0 < len(text) <= _LIMIT_URL:
         raise ValueError("no URL")
@@ -107,9 +107,9 @@ def checked_url(text: object, *, query: bool = False) -> str:
 
 def user_of(claims: Mapping[str, Any], issuer: Issuer) -> User:
     """
-    The user that verified claims are.
+    Map verified claims to a user.
 
-    :raises InvalidToken: they name nobody, or something required is missing.
+    :raises InvalidToken: they name no user, or a required claim is missing.
     """
     for name, value in issuer.required:
         if claims.get(name) != value:
@@ -125,9 +125,9 @@ def user_of(claims: Mapping[str, Any], issuer: Issuer) -> User:
     uid = _text(claims, Claim(issuer.uid) if isinstance(issuer.uid, str) else issuer.uid)
     extra = {key: _printable(_texts(claims, each), each) for key, each in issuer.extra}
     extra = {key: values for key, values in extra.items() if values}
-    told = {"username": name, "uid": uid, "groups": groups, "extra": _lists(extra)}
+    user_info = {"username": name, "uid": uid, "groups": groups, "extra": _lists(extra)}
     for rule in issuer.user_rules:
-        rule.confirm(told)
+        rule.confirm(user_info)
     return User(name, with_authenticated(name, groups), uid, extra | _credential(claims))
 
 
@@ -162,7 +162,7 @@ def _texts(claims: Mapping[str, Any], source: _Source) -> list[str]:
 
 
 def _name(value: str, source: _Source) -> str:
-    """A user or a group by name, which every hop must be able to forward."""
+    """Check the name of a user or group, which every hop must be able to forward."""
     (name,) = _printable([value], source)
     name = source.prefix + name if isinstance(source, Claim) else name
     if name != name.strip():
@@ -185,8 +185,12 @@ def _lists(extra: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 
 
 def _credential(claims: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Which token it was, for the record; an id of odd characters is not worth a refusal."""
-    told = claims.get("jti")
-    if not isinstance(told, str) or not told.isprintable() or not 0 < len(told) <= _LIMIT_ID:
+    """The token's id, for the record; an id with odd characters is dropped, not refused."""
+    token_id = claims.get("jti")
+    if (
+        not isinstance(token_id, str)
+        or not token_id.isprintable()
+        or not 0 < len(token_id) <= _LIMIT_ID
+    ):
         return {}
-    return {CREDENTIAL_ID: (f"JTI={told}",)}
+    return {CREDENTIAL_ID: (f"JTI={token_id}",)}

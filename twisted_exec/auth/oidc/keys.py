@@ -1,15 +1,14 @@
 """
-The keys of an issuer, as it publishes them.
+Published keys of an issuer.
 
-Two documents: the discovery document, which names the key set, and the key set.  Both come by
-verified TLS, without redirects, bounded in size and time, and the first must name the issuer
-itself.  They are asked for when they are needed and once for all who wait.
+Two documents are fetched: the discovery document, which names the key set, and the key set.  Both
+come by verified TLS, without redirects, limited in size and time, and the first must name the issuer
+itself.  They are fetched on demand, once for all waiting callers.
 
-Keys count for as long as their answer says, for an hour at most; then they are fetched again, and
-an issuer that does not answer then is believed a day longer by those that are at hand: to sign in
-must not depend on two servers all the time, and a key that was withdrawn must not count for ever.
-A token with an unknown key is a reason to look before, but strangers can make such tokens, so not
-more often than every few seconds.
+Keys are cached as long as the response allows, for an hour at most, then fetched again.  While an
+issuer does not answer its cached keys count for another day: authentication must not depend on two
+servers all the time, but a withdrawn key must not count for ever.  A token with an unknown key
+triggers an earlier fetch, but at most every few seconds: any client can make such tokens.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from twisted_exec.kube.kubeconfig.environment import proxy_for
 from twisted_exec.kube.transport.http import HTTPTransport, Request
 
 LONGEST_SECONDS = 3600.0
-"""How long keys count at most."""
+"""Longest lifetime of cached keys."""
 SHORTEST_SECONDS = 60.0
-"""... and at least, whatever the issuer says: each look costs it two requests."""
+"""Shortest lifetime, whatever the issuer says: each fetch costs it two requests."""
 GRACE_SECONDS = 86400.0
-"""How long they count beyond that while the issuer does not answer."""
+"""Additional lifetime while the issuer does not answer."""
 PAUSE_SECONDS = 10.0
-"""Between two looks that did not bring what was looked for."""
+"""Pause after a fetch that failed or brought no new key."""
 
 _LIMIT_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 10.0
@@ -50,7 +49,7 @@ _NOT_KEPT = re.compile(r"(?:^|,)\s*no-(?:store|cache)\s*(?:,|$)", re.IGNORECASE)
 
 
 class Unpublished(Exception):
-    """An issuer's keys cannot be had; one line says why."""
+    """The issuer's keys cannot be fetched; one line with the reason."""
 
 
 class IKeyFetcher(Interface):
@@ -58,15 +57,15 @@ class IKeyFetcher(Interface):
 
     def fetch(url: str, ca_pem: bytes) -> Deferred[tuple[bytes, float]]:
         """
-        :param ca_pem: whom to believe; empty for the system's CAs.
-        :return: fires with a document and the seconds that it may be kept; fails with
+        :param ca_pem: CAs of the server; empty for the system's.
+        :return: fires with the document and its cache lifetime in seconds; fails with
             :class:`Unpublished`.
         """
 
 
 @implementer(IKeyFetcher)
 class HTTPSFetcher:
-    """Fetches documents by HTTPS, each with a connection of its own."""
+    """Fetches documents by HTTPS, on one connection each."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -101,18 +100,22 @@ class HTTPSFetcher:
 
 
 def kept_seconds(cache_control: str) -> float:
-    """For how long an answer with this header may be kept, within our own bounds."""
+    """Return the cache lifetime by this header, within our own limits."""
     if _NOT_KEPT.search(cache_control):
         return SHORTEST_SECONDS
-    told = _MAX_AGE.search(cache_control)
-    return min(max(float(told[1]), SHORTEST_SECONDS), LONGEST_SECONDS) if told else LONGEST_SECONDS
+    max_age = _MAX_AGE.search(cache_control)
+    return (
+        min(max(float(max_age[1]), SHORTEST_SECONDS), LONGEST_SECONDS)
+        if max_age
+        else LONGEST_SECONDS
+    )
 
 
 class IssuerKeys:
     """
     The keys of one issuer.
 
-    :param clock: ages them.
+    :param clock: clock for expiry.
     """
 
     _log = Logger()
@@ -127,9 +130,9 @@ class IssuerKeys:
 
     async def known(self) -> tuple[VerifyingKey, ...]:
         """
-        The keys as they are now, one or more.
+        Return the current keys, one or more.
 
-        :raises Unpublished: there are none, and could not be had.
+        :raises Unpublished: there are none, and they cannot be fetched.
         """
         if self._clock.seconds() >= self._fresh_until:
             await self._look()
@@ -139,7 +142,7 @@ class IssuerKeys:
 
     async def newer(self) -> tuple[VerifyingKey, ...]:
         """
-        The keys after another look, unless that was just now.
+        Return the keys after another fetch, unless the last one was just now.
 
         :raises Unpublished: as :meth:`known`.
         """
@@ -147,12 +150,12 @@ class IssuerKeys:
         return await self.known()
 
     def close(self) -> None:
-        """Look no further; whoever waits is told what is known."""
+        """Stop fetching; waiting callers get the cached keys."""
         if self._looking is not None:
             self._looking.cancel()
 
     def _look(self) -> Deferred[None]:
-        """Fetch the keys, once for all who wait; fires, and never fails, when that is over."""
+        """Fetch the keys, once for all callers; fires at the end and never fails."""
         waiter: Deferred[None] = Deferred()
         if self._looking is None and self._clock.seconds() < self._next_look:
             waiter.callback(None)
@@ -177,9 +180,9 @@ class IssuerKeys:
         why = str(failure.value) if failure.check(Unpublished) else repr(failure.value)
         if why != self._problem:
             self._log.warn(
-                "keys of {issuer} cannot be had, so its tokens are {what}: {why}",
+                "cannot fetch the keys of {issuer}, so its tokens are {what}: {why}",
                 issuer=self._issuer.url,
-                what="judged by those at hand" if self._keys else "refused",
+                what="verified with cached keys" if self._keys else "refused",
                 why=why,
             )
         self._problem = why
@@ -193,7 +196,7 @@ class IssuerKeys:
         self._fresh_until = self._clock.seconds() + seconds
         self._good_until = self._fresh_until + GRACE_SECONDS
         if self._problem:
-            self._log.info("keys of {issuer} can be had again", issuer=issuer.url)
+            self._log.info("fetched the keys of {issuer} again", issuer=issuer.url)
         self._problem = ""
 
 
@@ -206,17 +209,17 @@ def _read(parse: Callable[[], Any], where: str) -> Any:
 
 def _key_set_url(document: bytes, issuer: str) -> str:
     """
-    Where a discovery document says that the keys are.
+    Return the URL of the key set by the discovery document.
 
-    :raises Unpublished: it is another issuer's, or names no place that may be asked.
+    :raises Unpublished: it names another issuer, or no acceptable URL.
     """
     try:
-        told = body.decode("application/json", document)
+        discovery = body.decode("application/json", document)
     except APIError:
         raise Unpublished(f"the discovery document of {issuer} is not a JSON object") from None
-    if told.get("issuer") != issuer:
+    if discovery.get("issuer") != issuer:
         raise Unpublished(f"the discovery document of {issuer} is that of another issuer")
     try:
-        return checked_url(told.get("jwks_uri"), query=True)
+        return checked_url(discovery.get("jwks_uri"), query=True)
     except ValueError as problem:
         raise Unpublished(f"the jwks_uri of {issuer} {problem}") from None

@@ -1,9 +1,8 @@
 """
-The authorizer for real ``rbac.authorization.k8s.io`` objects.
+The authorizer for ``rbac.authorization.k8s.io`` objects.
 
-Matching is in :mod:`twisted_exec.auth.rbac.rules`, who has which rules in
-:mod:`twisted_exec.auth.rbac.policy`, what exists from the start in
-:mod:`twisted_exec.auth.rbac.bootstrap`.
+Rules are matched in :mod:`twisted_exec.auth.rbac.rules` and indexed by user in
+:mod:`twisted_exec.auth.rbac.policy`; :mod:`twisted_exec.auth.rbac.bootstrap` has the default roles.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ __all__ = ["IRuleSource", "RBACAuthorizer", "RBACObjects", "Rule", "bootstrap_ob
 
 
 class IRuleSource(Interface):
-    """Where an authorizer gets roles and bindings from."""
+    """A source of roles and bindings."""
 
     def snapshot() -> Deferred[RBACObjects]:
         """
-        :return: fires with all RBAC objects as they are now: with the *same instance* as
-            long as none has changed, since making sense of a new one takes time.
-            Fails with an :class:`~twisted_exec.api.status.APIError`.
+        :return: fires with all current RBAC objects: the *same instance* until one changes, since
+            building a policy from a new one takes time.  Fails with an
+            :class:`~twisted_exec.api.status.APIError`.
         """
 
 
 @implementer(IRulesAuthorizer)
 class RBACAuthorizer:
-    """Decides by the roles and bindings of a source."""
+    """Authorizes by the roles and bindings of a source."""
 
     def __init__(self, source: IRuleSource) -> None:
         self._source = source
@@ -51,27 +50,27 @@ class RBACAuthorizer:
         """As :meth:`IRulesAuthorizer.rules_for`."""
         return self._policy().addCallback(lambda policy: policy.rules_for(user, namespace))
 
-    def confirm_covered(self, user: User, namespace: str, wanted: Iterable[Rule]) -> Deferred[None]:
+    def confirm_covered(self, user: User, namespace: str, rules: Iterable[Rule]) -> Deferred[None]:
         """
-        Make sure that nobody grants what they do not have: the escalation check.
+        Check for privilege escalation: users must not grant more than they have.
 
-        For writing a role, ``wanted`` are its rules, or
+        For writing a role, ``rules`` are its rules, or
         :data:`~twisted_exec.auth.rbac.rules.EVERYTHING` for one with an ``aggregationRule``;
         for writing a binding, those of :meth:`rules_of`.
 
-        :return: fires with ``None``; fails with :class:`Forbidden` naming what is missing.
+        :return: fires with ``None``; fails with :class:`Forbidden` and the missing rules.
         """
-        return Deferred.fromCoroutine(self._confirm_covered(user, namespace, tuple(wanted)))
+        return Deferred.fromCoroutine(self._confirm_covered(user, namespace, tuple(rules)))
 
     def rules_of(self, reference: Mapping[str, Any], namespace: str) -> Deferred[tuple[Rule, ...]]:
-        """The rules behind a binding's ``roleRef``; none when there is no such role."""
+        """Return the rules of a binding's ``roleRef``; empty if the role does not exist."""
         return self._policy().addCallback(
             lambda policy: policy.rules_of(reference, namespace) or ()
         )
 
-    async def _confirm_covered(self, user: User, namespace: str, wanted: tuple[Rule, ...]) -> None:
+    async def _confirm_covered(self, user: User, namespace: str, rules: tuple[Rule, ...]) -> None:
         own = await self.rules_for(user, namespace)
-        missing = uncovered(own, wanted)
+        missing = uncovered(own, rules)
         if missing:
             raise Forbidden(
                 f"user {user.name!r} is attempting to grant RBAC permissions not currently held: "
@@ -88,6 +87,6 @@ class RBACAuthorizer:
 
 
 def _few(rules: list[Rule]) -> str:
-    told = [str(rule.to_object()) for rule in rules[:5]]
+    descriptions = [str(rule.to_object()) for rule in rules[:5]]
     more = f" and {len(rules) - 5} more" if len(rules) > 5 else ""
-    return "; ".join(told) + more
+    return "; ".join(descriptions) + more

@@ -1,20 +1,20 @@
 """
-The roles and bindings that exist from the start.
+Default roles and bindings.
 
-Kubernetes' own where it has them, with its names; those of each
-dialect's poollets; and one for the API server that forwards people to poollets.  Nobody but
-``system:masters`` may open a console until someone binds ``edit`` or ``admin``.
+Kubernetes' own under their names, those of each dialect's poollets, and one for the API server that
+forwards users to poollets.  Only ``system:masters`` can open a console until ``edit`` or ``admin`` is
+bound.
 
-In Kubernetes ``view`` may read the logs of Pods.  Here it may not read those of machines: a container's
-log is what a program chose to write, a console's is what people saw who were logged in there, and
-much of what they typed.  Whoever may open the console sees it anyway, so ``edit`` has it.
-Secrets, as in Kubernetes, are ``edit``'s as well, and not ``view``'s.
+In Kubernetes ``view`` includes the logs of Pods.  Here it excludes the logs of machines: a container
+logs what its program chose to write, a console logs what its users saw and much of what they typed.
+A user who may open the console sees that anyway, so ``edit`` includes them.  Secrets, as in
+Kubernetes, are in ``edit`` and not in ``view``.
 
-Spaces are ``edit``'s to make where they are, as machines are.  Their providers, which name Secrets of any namespace,
-are for who may do everything.
+``edit`` includes Spaces, like machines.  Their providers, which refer to Secrets of any namespace,
+need ``system:masters``.
 
-Who sits at which console, and where, is seen by whom it concerns: ``edit``, who may sit there, too.  To
-end the session of somebody else is ``admin``'s.
+The list of console sessions, with users and their addresses, is in ``edit``, which can open consoles
+too.  Ending other users' sessions is in ``admin``.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def _object(kind: str, name: str, **more: Any) -> Object:
 
 def _role(name: str, *rules: Rule, part_of: str = "") -> Object:
     labels = {f"{_GROUP}/aggregate-to-{part_of}": "true"} if part_of else {}
-    told = [rule.to_object() for rule in rules]
-    return _object("ClusterRole", name, labels=labels, rules=told)
+    rule_objects = [rule.to_object() for rule in rules]
+    return _object("ClusterRole", name, labels=labels, rules=rule_objects)
 
 
 def _gathering(name: str, part_of: str = "") -> Object:
-    """A role that is whatever is labelled as part of it, so that others can add to it."""
+    """An aggregated role: it consists of the roles labelled as part of it, so others can extend it."""
     label = {"matchLabels": {f"{_GROUP}/aggregate-to-{name}": "true"}}
     role = _role(name, part_of=part_of)
     return {**role, "aggregationRule": {"clusterRoleSelectors": [label]}}
@@ -143,7 +143,7 @@ _POD_ROLES = [
     _role(
         "system:aggregate-to-edit:pods",
         _on("pods", _WRITE, ("",)),
-        # Opening a stream is a create; older servers ask about a WebSocket as a get.
+        # Opening a stream is a create; older servers authorize a WebSocket as a get.
         _on("pods/attach pods/exec pods/portforward", ("create", "get"), ("",)),
         part_of="edit",
     ),
@@ -153,14 +153,14 @@ _POD_ROLES = [
         _on("pods/log", ("get",), ("",)),
         part_of="view",
     ),
-    # What a kube-apiserver's own certificate may ask of kubelets.
+    # Permissions of a kube-apiserver's own certificate at kubelets.
     _role(
         "system:kubelet-api-admin",
         _on("nodes", _READ, ("",)),
         _on("nodes/proxy nodes/log nodes/stats nodes/metrics", ("*",), ("",)),
     ),
 ]
-"""Of servers whose Pods are those of Nodes; in Kubernetes, too, who may view may read their logs."""
+"""For servers with Pods on Nodes; as in Kubernetes, ``view`` includes their logs."""
 
 _SYSTEM_BINDINGS = [
     _binding("cluster-admin", ("Group", MASTERS)),
@@ -168,7 +168,7 @@ _SYSTEM_BINDINGS = [
     _binding("system:discovery", ("Group", AUTHENTICATED)),
     _binding("system:service-account-issuer-discovery", ("Group", "system:serviceaccounts")),
     _binding("system:public-info-viewer", ("Group", AUTHENTICATED), ("Group", UNAUTHENTICATED)),
-    # What of its role a node server has is narrowed by NodeRestriction.
+    # NodeRestriction narrows what each node server can do with this role.
     _binding("system:node", ("Group", NODE_SERVERS)),
     _binding(f"system:{CERTIFICATES}:{_REQUESTS}:selfnodeclient", ("Group", NODE_SERVERS)),
     _binding(f"system:{CERTIFICATES}:{_REQUESTS}:nodeclient", ("Group", NODE_BOOTSTRAPPERS)),
@@ -181,26 +181,26 @@ _BESIDE = {
     "networking": "networkinterfaces networks",
     "ipam": "prefixes",
 }
-"""What a dialect has besides machines, by the beginning of the group's name."""
+"""Further resources of a dialect, by the prefix of the group's name."""
 
 
 _ROUTING = (
     "aliasprefixes aliasprefixroutings loadbalancers loadbalancerroutings "
     "natgateways natgatewayroutings virtualips"
 )
-"""What some dialects have besides in their networking."""
+"""Further networking resources of some dialects."""
 
 
 def _beside(dialect: Dialect, verbs: tuple[str, ...]) -> tuple[Rule, ...]:
     if not dialect.domain:
         return ()
-    found = [
+    rules = [
         _on(resources, verbs, (f"{group}.{dialect.domain}",))
         for group, resources in _BESIDE.items()
     ]
     if dialect.routings:
-        found.append(_on(_ROUTING, verbs, (f"networking.{dialect.domain}",)))
-    return tuple(found)
+        rules.append(_on(_ROUTING, verbs, (f"networking.{dialect.domain}",)))
+    return tuple(rules)
 
 
 def _editing(dialect: Dialect) -> tuple[Rule, ...]:
@@ -208,7 +208,7 @@ def _editing(dialect: Dialect) -> tuple[Rule, ...]:
     return (
         *_beside(dialect, _WRITE),
         _on(machines, _WRITE, groups),
-        # Opening one is a create; but a kube-apiserver in front asks about a WebSocket as a get.
+        # Opening a console is a create; a kube-apiserver in front authorizes a WebSocket as a get.
         _on(f"{machines}/exec", ("create", "get"), groups),
         _on(f"{machines}/log", ("get",), groups),
     )
@@ -216,12 +216,12 @@ def _editing(dialect: Dialect) -> tuple[Rule, ...]:
 
 def _viewing(dialect: Dialect) -> tuple[Rule, ...]:
     machines, pools = dialect.workload.plural, dialect.pool.plural
-    told = f"{machines} {machines}/status {pools} {dialect.workload_class.plural}"
-    return _on(told, _READ, (dialect.group,)), *_beside(dialect, _READ)
+    resources = f"{machines} {machines}/status {pools} {dialect.workload_class.plural}"
+    return _on(resources, _READ, (dialect.group,)), *_beside(dialect, _READ)
 
 
 def _asking_certificates(dialect: Dialect) -> tuple[Rule, ...]:
-    """Rights to ask, for a poollet or for who brings one up; what comes of it the signer says."""
+    """Requests for certificates, for poollets and bootstrappers; the signer decides about approval."""
     groups, requests = (CERTIFICATES,), _REQUESTS
     return (
         _on(requests, (*_READ, "create"), groups),
@@ -230,7 +230,7 @@ def _asking_certificates(dialect: Dialect) -> tuple[Rule, ...]:
 
 
 def _claiming(dialect: Dialect) -> tuple[Rule, ...]:
-    """What a poollet may read and claim; PoolRestriction says of which objects."""
+    """What a poollet may read and claim; PoolRestriction limits it to its pool's objects."""
     if not dialect.domain:
         return ()
     storage, networking = (f"{group}.{dialect.domain}" for group in ("storage", "networking"))
@@ -267,7 +267,7 @@ def _proxy_role(dialect: Dialect) -> Object:
 
 
 def bootstrappers(dialect: Dialect) -> str:
-    """The group of who brings poollets up, as ironcore names it."""
+    """The group of poollets' bootstrappers, as named by ironcore."""
     return f"system:bootstrappers:{dialect.group.replace('.', '-')}:{dialect.pool.plural}"
 
 
@@ -275,10 +275,10 @@ def bootstrap_objects(
     dialects: Iterable[Dialect], *, node_pods: bool = False
 ) -> tuple[Object, ...]:
     """
-    ClusterRoles, then ClusterRoleBindings, with names of their own each.
+    Return ClusterRoles, then ClusterRoleBindings, with unique names.
 
-    :param dialects: whose machines, pools and classes they are about.
-    :param node_pods: there are Pods of Nodes as well.
+    :param dialects: dialects whose machines, pools and classes the roles cover.
+    :param node_pods: include roles for Pods on Nodes.
     """
     several = tuple(dialects)
     roles = [

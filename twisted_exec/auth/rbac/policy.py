@@ -1,11 +1,10 @@
 """
-Roles and bindings, turned round: from a user to the rules that hold for them.
+RBAC policy: roles and bindings, indexed by user.
 
-A :class:`Policy` is made from all RBAC objects as they are at one moment, and
-answers without looking at them again.  Source:
-``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``, and the aggregation
-controller for cluster roles that gather others: here they are gathered when
-the policy is made, so no ``rules`` are ever out of date.
+A :class:`Policy` is built from all RBAC objects at one moment, and answers without looking at them
+again.  Source: ``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``, and the controller for
+aggregated cluster roles: here they are aggregated when the policy is built, so their ``rules`` are
+never out of date.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RBACObjects:
-    """Every object of the four kinds, at one moment."""
+    """All objects of the four kinds at one moment."""
 
     cluster_roles: Sequence[Object] = ()
     cluster_role_bindings: Sequence[Object] = ()
@@ -33,18 +32,18 @@ class RBACObjects:
 
 @dataclass(frozen=True)
 class _Grant:
-    """One binding: its rules, and how to name it."""
+    """One binding: its rules, and its description."""
 
     rules: tuple[Rule, ...]
-    told: str
+    description: str
 
 
 _Subjects = dict[tuple[str, str], list[_Grant]]
-"""From ``("User", name)`` or ``("Group", name)`` to what is granted."""
+"""Grants by ``("User", name)`` or ``("Group", name)``."""
 
 
 class Policy:
-    """Who may do what, at one moment."""
+    """All permissions at one moment."""
 
     def __init__(self, objects: RBACObjects) -> None:
         self._cluster_roles = _gather(objects.cluster_roles)
@@ -52,24 +51,24 @@ class Policy:
             (_namespace(role), _name(role)): _rules(role.get("rules")) for role in objects.roles
         }
         self._scopes: dict[str, _Subjects] = {}
-        """By namespace; the empty one is the whole cluster."""
+        """By namespace; empty for the whole cluster."""
         for binding in objects.cluster_role_bindings:
             self._bind(binding, "")
         for binding in objects.role_bindings:
             self._bind(binding, _namespace(binding))
 
-    def decide(self, asked: Attributes) -> Decision:
-        """Whether some binding allows it.  The reason names the binding."""
-        if MASTERS in asked.user.groups:
+    def decide(self, attributes: Attributes) -> Decision:
+        """Return whether a binding allows the request.  The reason names the binding."""
+        if MASTERS in attributes.user.groups:
             return Decision(True, f"RBAC: group {MASTERS!r} may do everything")
-        namespace = asked.namespace if asked.resource else ""
-        for grant in self._grants(asked.user, namespace):
-            if any(rule.allows(asked) for rule in grant.rules):
-                return Decision(True, f"RBAC: allowed by {grant.told}")
+        namespace = attributes.namespace if attributes.resource else ""
+        for grant in self._grants(attributes.user, namespace):
+            if any(rule.allows(attributes) for rule in grant.rules):
+                return Decision(True, f"RBAC: allowed by {grant.description}")
         return Decision(False, "")
 
     def rules_for(self, user: User, namespace: str) -> tuple[Rule, ...]:
-        """Every rule that holds for a user in a namespace (empty: in the cluster only), once."""
+        """Return a user's rules in a namespace (empty: cluster-wide only), each once."""
         if MASTERS in user.groups:
             return EVERYTHING
         grants = self._grants(user, namespace)
@@ -77,10 +76,10 @@ class Policy:
 
     def rules_of(self, reference: Object, namespace: str) -> tuple[Rule, ...] | None:
         """
-        The rules behind a ``roleRef``.
+        Return the rules of a ``roleRef``.
 
         :param namespace: of the binding; empty for a cluster role binding.
-        :return: ``None`` when there is no such role.
+        :return: ``None`` if the role does not exist.
         """
         name = str(reference.get("name", ""))
         if reference.get("kind") == "ClusterRole":
@@ -100,7 +99,7 @@ class Policy:
         reference = binding.get("roleRef")
         if not isinstance(reference, Mapping):
             return
-        # A role that does not exist grants nothing, until it does.
+        # A role that does not exist grants nothing until it is created.
         rules = self.rules_of(reference, namespace)
         if not rules:
             return
@@ -125,21 +124,21 @@ def _subjects(binding: Object, namespace: str) -> Iterator[tuple[str, str]]:
 
 
 def _gather(roles: Sequence[Object]) -> dict[str, tuple[Rule, ...]]:
-    """The rules of each cluster role; those that select others by label have theirs."""
+    """Return the rules of each cluster role, with aggregated roles resolved."""
     by_name = {_name(role): role for role in roles}
     gathered: dict[str, tuple[Rule, ...]] = {}
     for name, role in by_name.items():
-        found: dict[Rule, None] = {}
+        rules: dict[Rule, None] = {}
         for part in _reachable(role, roles):
             if not _selectors(part):
-                found.update(dict.fromkeys(_rules(part.get("rules"))))
-        gathered[name] = tuple(found)
+                rules.update(dict.fromkeys(_rules(part.get("rules"))))
+        gathered[name] = tuple(rules)
     return gathered
 
 
 def _reachable(role: Object, roles: Sequence[Object]) -> Iterator[Object]:
-    """A role and whatever it gathers, directly or not, each once: roles may gather in circles."""
-    seen = {_name(role)}
+    """Return a role and all it aggregates, directly or not, once each: aggregation may be circular."""
+    visited = {_name(role)}
     waiting = [role]
     while waiting:
         part = waiting.pop()
@@ -147,8 +146,8 @@ def _reachable(role: Object, roles: Sequence[Object]) -> Iterator[Object]:
         selectors = _selectors(part)
         for other in roles if selectors else ():
             labels = _labels(other)
-            if _name(other) not in seen and any(_selects(each, labels) for each in selectors):
-                seen.add(_name(other))
+            if _name(other) not in visited and any(_selects(each, labels) for each in selectors):
+                visited.add(_name(other))
                 waiting.append(other)
 
 
@@ -160,11 +159,11 @@ def _selectors(role: Object) -> list[Object]:
 
 
 def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
-    """A ``metav1.LabelSelector``.  What is not understood selects nothing."""
-    wanted = selector.get("matchLabels") or {}
-    if not isinstance(wanted, Mapping):
+    """Match a ``metav1.LabelSelector``.  An invalid one selects nothing."""
+    match_labels = selector.get("matchLabels") or {}
+    if not isinstance(match_labels, Mapping):
         return False
-    if any(labels.get(key) != value for key, value in wanted.items()):
+    if any(labels.get(key) != value for key, value in match_labels.items()):
         return False
     expressions = selector.get("matchExpressions") or []
     return isinstance(expressions, list) and all(_holds(each, labels) for each in expressions)

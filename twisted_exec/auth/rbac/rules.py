@@ -1,5 +1,5 @@
 """
-RBAC's rules: what one allows, and whether some cover others.
+RBAC rules: matching, and covering of rules by others.
 
 Pure functions on plain values.  Source:
 ``k8s.io/kubernetes/pkg/apis/rbac/v1/evaluation_helpers.go`` for matching,
@@ -25,8 +25,8 @@ class Rule:
     """
     One rule of a role.
 
-    ``resources`` are plurals, ``plural/subresource``, ``*/subresource`` or ``*`` (which means
-    subresources as well).  Empty ``resource_names`` means every name.
+    ``resources`` are plurals, ``plural/subresource``, ``*/subresource`` or ``*`` (which includes
+    subresources).  Empty ``resource_names`` means every name.
     """
 
     verbs: tuple[str, ...] = ()
@@ -37,11 +37,11 @@ class Rule:
 
     @classmethod
     def from_object(cls, rule: Mapping[str, Any]) -> Rule:
-        """From the ``rules`` item of a Role.  What is not a list of strings is as if absent."""
+        """Parse a ``rules`` item of a Role.  Fields that are no lists of strings count as absent."""
         return cls(*(_strings(rule.get(key)) for key in _KEYS))
 
     def to_object(self) -> dict[str, list[str]]:
-        """As a ``rules`` item; empty fields are left out, except ``verbs``."""
+        """Convert to a ``rules`` item; empty fields are left out, except ``verbs``."""
         values = zip(_KEYS, self._fields(), strict=True)
         return {key: list(value) for key, value in values if value or key == "verbs"}
 
@@ -54,20 +54,20 @@ class Rule:
             self.non_resource_urls,
         )
 
-    def allows(self, asked: Attributes) -> bool:
-        """Whether this rule allows what is asked.  Who asks does not matter here."""
-        if not _has(self.verbs, asked.verb):
+    def allows(self, attributes: Attributes) -> bool:
+        """Return whether this rule allows the request, regardless of the user."""
+        if not _has(self.verbs, attributes.verb):
             return False
-        if not asked.resource:
-            return any(_url_covers(url, asked.path) for url in self.non_resource_urls)
+        if not attributes.resource:
+            return any(_url_covers(url, attributes.path) for url in self.non_resource_urls)
         return (
-            _has(self.api_groups, asked.group)
-            and _allows_resource(self.resources, asked.resource, asked.subresource)
-            and (not self.resource_names or asked.name in self.resource_names)
+            _has(self.api_groups, attributes.group)
+            and _allows_resource(self.resources, attributes.resource, attributes.subresource)
+            and (not self.resource_names or attributes.name in self.resource_names)
         )
 
     def covers(self, other: Rule) -> bool:
-        """Whether whatever ``other`` allows is allowed by this one rule."""
+        """Return whether this rule alone allows everything that ``other`` allows."""
         return (
             _has_all(self.verbs, other.verbs)
             and _has_all(self.api_groups, other.api_groups)
@@ -80,7 +80,7 @@ class Rule:
         )
 
     def combinations(self) -> Iterator[Rule]:
-        """This rule as rules of one verb, group, resource and name each, or one verb and URL."""
+        """Split into rules of one verb, group, resource and name each, or one verb and URL."""
         for verb, group, resource in product(self.verbs, self.api_groups, self.resources):
             for name in self.resource_names or (None,):
                 names = () if name is None else (name,)
@@ -89,7 +89,7 @@ class Rule:
             yield Rule((verb,), non_resource_urls=(url,))
 
     def size(self) -> int:
-        """How many :meth:`combinations` there are."""
+        """Number of :meth:`combinations`."""
         names = max(1, len(self.resource_names))
         resources = len(self.api_groups) * len(self.resources) * names
         return len(self.verbs) * (resources + len(self.non_resource_urls))
@@ -101,19 +101,19 @@ EVERYTHING = (
     Rule((ALL,), (ALL,), (ALL,)),
     Rule((ALL,), non_resource_urls=(ALL,)),
 )
-"""What one must have to make a role that gathers others by label."""
+"""The permissions needed to create an aggregated role."""
 
 
-def uncovered(own: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
+def uncovered(own: Sequence[Rule], required: Iterable[Rule]) -> list[Rule]:
     """
-    What of ``wanted`` is not allowed by ``own``: the escalation check.
+    Return the part of ``required`` that ``own`` does not allow: the escalation check.
 
-    :return: rules of one combination each; empty when all is covered.
-    :raises BadRequest: there are too many combinations to look at.
+    :return: rules of one combination each; empty if everything is covered.
+    :raises BadRequest: there are too many combinations to check.
     """
     missing: list[Rule] = []
     held, looked_at = _Held(own), 0
-    for rule in dict.fromkeys(wanted):
+    for rule in dict.fromkeys(required):
         is_covered = held.covers(rule)
         looked_at += 1 if is_covered else max(1, rule.size())
         if looked_at > _MOST_COMBINATIONS:
@@ -128,8 +128,8 @@ def uncovered(own: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
 
 class _Held:
     """
-    The rules that someone has, by what they are about: to look through all of them for thousands of
-    others takes seconds, of everybody's time.
+    A user's rules, indexed by their targets: a linear search for thousands of rules would block the
+    reactor for seconds.
     """
 
     def __init__(self, own: Sequence[Rule]) -> None:
@@ -137,7 +137,7 @@ class _Held:
         self._about: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Rule]] = {}
 
     def covers(self, rule: Rule) -> bool:
-        """Whether one of them allows whatever ``rule`` allows."""
+        """Return whether one of the rules allows everything that ``rule`` allows."""
         key = rule.verbs, rule.api_groups
         if key not in self._about:
             self._about[key] = [
@@ -154,12 +154,12 @@ def _strings(value: object) -> tuple[str, ...]:
     return tuple(each for each in value if isinstance(each, str))
 
 
-def _has(allowed: Sequence[str], asked: str) -> bool:
-    return ALL in allowed or asked in allowed
+def _has(allowed: Sequence[str], value: str) -> bool:
+    return ALL in allowed or value in allowed
 
 
-def _has_all(allowed: Sequence[str], asked: Iterable[str]) -> bool:
-    return ALL in allowed or set(asked) <= set(allowed)
+def _has_all(allowed: Sequence[str], values: Iterable[str]) -> bool:
+    return ALL in allowed or set(values) <= set(allowed)
 
 
 def _allows_resource(allowed: Sequence[str], resource: str, subresource: str) -> bool:
@@ -168,16 +168,16 @@ def _allows_resource(allowed: Sequence[str], resource: str, subresource: str) ->
     return _has(allowed, f"{resource}/{subresource}") or f"*/{subresource}" in allowed
 
 
-def _resource_covers(own: Sequence[str], wanted: str) -> bool:
-    if _has(own, wanted):
+def _resource_covers(own: Sequence[str], required: str) -> bool:
+    if _has(own, required):
         return True
-    _, slash, subresource = wanted.partition("/")
+    _, slash, subresource = required.partition("/")
     return bool(slash) and f"*/{subresource}" in own
 
 
-def _names_cover(own: Sequence[str], wanted: Sequence[str]) -> bool:
-    return not own or (bool(wanted) and set(wanted) <= set(own))
+def _names_cover(own: Sequence[str], required: Sequence[str]) -> bool:
+    return not own or (bool(required) and set(required) <= set(own))
 
 
-def _url_covers(own: str, wanted: str) -> bool:
-    return own == wanted or (own.endswith(ALL) and wanted.startswith(own.rstrip(ALL)))
+def _url_covers(own: str, required: str) -> bool:
+    return own == required or (own.endswith(ALL) and required.startswith(own.rstrip(ALL)))

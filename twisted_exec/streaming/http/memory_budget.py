@@ -1,11 +1,10 @@
 """
-What slow peers may keep of our memory, all of them together.
+A memory budget for all slow peers together.
 
-A limit for each connection is not enough: thousands of connections, each with a
-body that never becomes complete or an answer that nobody reads, keep thousands
-of times that limit, and the first of these takes no credentials.  So what is kept for peers
-counts against one budget, and beyond it goes whoever has kept us the
-longest: an honest peer is done in a moment, so it is hardly ever that one.
+A limit per connection is not enough: thousands of connections, each with an incomplete body or an
+unread response, take thousands of times that limit, and sending a body needs no credentials.  So
+buffers for peers share one budget.  Beyond it the peer whose buffer is oldest is evicted: a
+well-behaved peer is done in a moment, so this hardly ever hits one.
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ Holder = TypeVar("Holder")
 
 class Budget(Generic[Holder]):
     """
-    Bytes that are kept for holders.
+    Bytes buffered per holder, with a common limit.
 
-    :param limit_bytes: of all holders together.
-    :param evict: called with the one that must go; nothing counts for it any more.
+    :param limit_bytes: total of all holders.
+    :param evict: called with the holder to evict, which no longer counts.
     """
 
     def __init__(self, limit_bytes: int, evict: Callable[[Holder], None]) -> None:
         self._limit_bytes, self._evict = limit_bytes, evict
-        self._kept: dict[Holder, int] = {}  # in the order in which they began
+        self._kept: dict[Holder, int] = {}  # oldest first
         self._total = 0
 
     def __len__(self) -> int:
-        """How many bytes are kept."""
+        """Total of buffered bytes."""
         return self._total
 
     def keep(self, holder: Holder, count: int) -> None:
-        """Keep ``count`` more bytes; this may evict anyone, ``holder`` too."""
+        """Count ``count`` more bytes; this may evict any holder, including ``holder``."""
         self._kept[holder] = self._kept.get(holder, 0) + count
         self._total += count
         while self._total > self._limit_bytes:
@@ -43,9 +42,9 @@ class Budget(Generic[Holder]):
             self._evict(longest)
 
     def release(self, holder: Holder, count: int | None = None) -> None:
-        """Nothing is kept for ``holder`` any more; or ``count`` bytes less."""
-        kept = self._kept.pop(holder, 0)
-        if count is not None and count < kept:
-            self._kept[holder] = kept - count  # it did read: it begins anew
-            kept = count
-        self._total -= kept
+        """Release ``count`` bytes of ``holder``, by default all."""
+        released = self._kept.pop(holder, 0)
+        if count is not None and count < released:
+            self._kept[holder] = released - count  # it made progress: it becomes the youngest
+            released = count
+        self._total -= released

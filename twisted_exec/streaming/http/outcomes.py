@@ -1,5 +1,5 @@
 """
-What became of a request that never became a stream: for who asked, and for audit.
+Results of requests that never became streams, for clients and for audit.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from twisted_exec.api.status import APIError
 from twisted_exec.streaming.interfaces import Subject
 
 CLIENT_LEFT = 499
-"""The audit's code for a client that left before it was answered (nginx's word for it)."""
+"""Audit code for a client that left before the response, as in nginx."""
 
 
 def naming(error: APIError, subject: Subject) -> APIError:
-    """The error, its message preceded by the machine's name unless it holds that already."""
+    """Prefix the error's message with the machine's name, unless it contains the name."""
     name = re.escape(subject.machine)
     if not name or re.search(rf'"{name}"|\b{subject.noun} {name}(?![-.\w])', error.message):
         return error
@@ -30,7 +30,7 @@ def naming(error: APIError, subject: Subject) -> APIError:
 
 
 def outcome(problem: BaseException) -> tuple[int, str]:
-    """An error's code and reason, for audit: of what never became a stream."""
+    """Return the error's code and reason for audit."""
     if isinstance(problem, APIError):
         return problem.code, problem.message
     if isinstance(problem, CancelledError):

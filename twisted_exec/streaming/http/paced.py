@@ -1,10 +1,9 @@
 """
-Answers that are too long for one piece: written as fast as the client reads.
+Long responses, written in pieces at the client's pace.
 
-Whoever writes asks for room before each piece.  There is none while the client's
-buffers are full, so what a slow client holds is a piece, not the answer; and there
-is none until the reactor has seen to the others, when much was written at once:
-a fast client would otherwise have the server to itself.
+The writer waits for room before each piece.  There is no room while the client's buffers are full,
+so a slow client costs the memory of a piece rather than of the response.  After a burst there is no
+room until the reactor has served others, or one fast client would occupy the server.
 """
 
 from __future__ import annotations
@@ -19,22 +18,21 @@ from zope.interface import implementer
 from twisted_exec.streaming.http.site import Request, respond
 
 _TURN_BYTES = 256 << 10
-"""How much one answer may write before others have their turn."""
+"""Bytes that one response may write in one turn of the reactor."""
 
 STALLED_SECONDS = 30.0
-"""How long a client may take nothing of an answer."""
+"""Time limit for a client that reads nothing of a response."""
 
 LONGEST_SECONDS = 600.0
-"""How long a client may take for all of it."""
+"""Time limit for a whole response."""
 
 
 @implementer(IPushProducer)
 class Paced:
     """
-    What is written to one client, piece by piece.
+    A response to one client, in pieces.
 
-    :ivar done: fires when it is over: finished, or cut because the client left or does
-        not read.
+    :ivar done: fires at the end: finished, or cut because the client left or does not read.
     :ivar paused: the client's buffers are full.
     :ivar gone: the client left, or was cut.
     """
@@ -49,20 +47,20 @@ class Paced:
         self._written = 0
 
     def put(self, data: bytes) -> None:
-        """Hand it to the transport."""
+        """Pass a piece to the transport."""
         raise NotImplementedError
 
     def abort(self) -> None:
-        """Reset the connection, if there still is one."""
+        """Reset the connection, if it still exists."""
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:
-        """Write now, room or not."""
+        """Write now, with or without room."""
         self._written += len(data)
         self.put(data)
 
     def room(self) -> Deferred[None]:
-        """Fires when more should be written, or it is over.  One at a time."""
+        """Fires when there is room for a piece, or at the end.  One waiter at a time."""
         waiting: Deferred[None] = Deferred()
         self._room = waiting
         if self.done.called or not self.paused:
@@ -77,7 +75,7 @@ class Paced:
                 self._turn = self._clock.callLater(0, self._next_turn)
             return
         room, self._room = self._room, None
-        if not room.called:  # it may have been cancelled
+        if not room.called:  # its waiter may have cancelled it
             room.callback(None)
 
     def _next_turn(self) -> None:
@@ -86,19 +84,19 @@ class Paced:
             self._make_room()
 
     def finish(self) -> None:
-        """Nothing more will be written, but for what is on its way."""
+        """End after the pieces that were written."""
         if not self.done.called:
             self.done.callback(None)
         self._make_room()
 
     def end(self) -> None:
-        """Nothing more is to come.  Called once, after :attr:`done`."""
+        """End the response.  Called once, after :attr:`done`."""
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
 
     def evict(self) -> None:
-        """The client does not read, and others need the room; or it cannot be told all."""
+        """Cut a client that does not read while others need memory, or whose response failed."""
         self.gone = True
         self.abort()
         self.finish()
@@ -119,7 +117,7 @@ class Paced:
 
 
 class PacedAnswer(Paced):
-    """The body of an answer that has begun."""
+    """The body of a response whose head is set."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request.channel.site.reactor)
@@ -142,16 +140,16 @@ class PacedAnswer(Paced):
             self.request.channel.transport.abortConnection()
 
     def end(self) -> None:
-        """Finish the response, unless the client is lost."""
+        """Finish the response, unless the connection is lost."""
         super().end()
-        # A connection that is being aborted must not be told that this was all.
+        # A response that is being aborted must not end as if it were complete.
         if not self.gone and not self.request.gone and not self.request.finished:
             self.request.unregisterProducer()
             self.request.finish()
 
 
 class _Long(PacedAnswer):
-    """A long answer, of which the client must take something now and then."""
+    """A long response, of which the client must read something now and then."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
@@ -194,12 +192,12 @@ class _Long(PacedAnswer):
 
 async def respond_pieces(request: Request, code: int, pieces: Iterator[bytes]) -> None:
     """
-    Answer with a JSON document that is made piece by piece.
+    Send a JSON document that is produced in pieces.
 
-    One piece alone is an answer like any other.  Returns when the last one was written;
-    a client that does not read is cut.
+    A single piece is sent as an ordinary response.  Returns after the last write; a client that
+    does not read is cut.
 
-    :param pieces: one or more.
+    :param pieces: at least one.
     """
     first, second = next(pieces), next(pieces, None)
     if second is None:
@@ -211,7 +209,7 @@ async def respond_pieces(request: Request, code: int, pieces: Iterator[bytes]) -
     try:
         await _write_all(answer, first, second, pieces)
     except BaseException:
-        answer.evict()  # a part of it must not look like all of it
+        answer.evict()  # a truncated body must not look complete
         raise
     finally:
         answer.finish()

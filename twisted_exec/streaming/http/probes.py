@@ -1,9 +1,9 @@
 """
-Probes of a program, on a port of their own: without TLS, without credentials, without secrets.
+Probe endpoints on a port of their own: without TLS, credentials and secrets.
 
-A port of streams answers nobody whom it does not know, and whoever restarts programs knows
-nobody; and some programs have no other port.  While a program stops it is not ready, so that others are
-sent elsewhere, and still answers.
+The streaming ports require credentials, which a kubelet's probes do not have, and some programs have
+no other port.  While a program stops it reports not ready, so that traffic moves elsewhere, and
+continues to serve.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ProbeRoutes(Dispatcher):
     """
     ``/healthz``, ``/livez`` and ``/readyz``.
 
-    :param registry: its figures are at ``/metrics``, of a program that has no other port.
+    :param registry: metrics to serve at ``/metrics``; ``None`` if another port serves them.
     """
 
     def __init__(self, health: Health, registry: CollectorRegistry | None = None) -> None:

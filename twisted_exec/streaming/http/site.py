@@ -1,18 +1,16 @@
 """
-The HTTP server under every program: limits, and one place for answers.
+The HTTP server of every program: limits, and error responses in one place.
 
-twisted.web trusts its clients in three ways that we do not.  Its timeout starts
-again with every byte, so a client that sends one byte a minute keeps its
-connection for ever; it reads bodies of any size; and it answers bad requests
-with text that kubectl cannot show.  :class:`Channel` gives each stage of a
-request an *absolute* deadline, refuses what is too large before keeping it,
-and answers in JSON ``Status`` documents.
+twisted.web trusts its clients in three ways that we do not.  Its timeout restarts with every byte,
+so a client that sends one byte a minute keeps its connection for ever; it reads bodies of any size;
+and it answers bad requests with text that kubectl cannot display.  :class:`Channel` gives each stage
+of a request an *absolute* deadline, refuses a body that is too large before buffering it, and
+answers with JSON ``Status`` documents.
 
 Only HTTP/1.1 is offered: HTTP/2 has no upgrade.
 
-A connection that was taken over (:mod:`twisted_exec.streaming.http.upgrade_server`)
-stops counting here; from then on it is a session, and
-:mod:`twisted_exec.streaming.sessions.registry` bounds those.
+An upgraded connection (:mod:`twisted_exec.streaming.http.upgrade_server`) no longer counts here; it is a
+session, limited by :mod:`twisted_exec.streaming.sessions.registry`.
 """
 
 from __future__ import annotations
@@ -48,32 +46,32 @@ from twisted_exec.streaming.interfaces import Subject
 
 MAX_HEAD_BYTES = 64 << 10
 LONGEST_AGENT = 256
-"""Request line and headers together.  Tokens with many groups need more than twisted.web's 16 KiB."""
+"""Limit for request line and headers.  Tokens with many groups exceed twisted.web's 16 KiB."""
 
 
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-"""What no header may hold: see RFC 9110 section 5.5."""
+"""Characters that RFC 9110 section 5.5 forbids in field values."""
 
 _EAGER_BYTES = 16 << 10
-"""Of requests that come behind the one that is being answered."""
+"""Limit for pipelined requests that arrive before the current one is answered."""
 
 
 _TOGETHER_BYTES = 64 << 10
-"""Of a body that is worth a copy to go out with its head."""
+"""Largest body that is copied in order to be written together with its head."""
 
 
 class _Kept:
-    """What a head is written to that waits for its body."""
+    """Collects a head, to be written together with its body."""
 
     def __init__(self, parts: list[bytes]) -> None:
         self.writeSequence = parts.extend
 
 
 class SlowReader(Protocol):
-    """Keeps bytes that its client does not read."""
+    """A holder of bytes that its client does not read."""
 
     def evict(self) -> None:
-        """Make room for others, at once."""
+        """Free the memory at once, for others."""
 
 
 class RequestHeaderFieldsTooLarge(APIError):
@@ -86,12 +84,11 @@ class Request(server.Request):
     """
     One request.
 
-    :ivar gone: nobody reads an answer any more: the client left, or the
-        connection was taken over.
-    :ivar subject: what is known about who reaches what; locators refine it.
-    :ivar credentials: what the client presented to say who it is, once that has been taken out of
-        the headers (:mod:`twisted_exec.auth.credentials`).
-    :ivar evidence: what the gate let the request in by; a session keeps it, to be reviewed.
+    :ivar gone: no response can be sent: the client left, or the connection was upgraded.
+    :ivar subject: user and target, as far as known; locators refine it.
+    :ivar credentials: the client's credentials, once they have been taken out of the headers
+        (:mod:`twisted_exec.auth.credentials`).
+    :ivar evidence: the gate's reason to admit the request; a session keeps it for reviews.
     """
 
     evidence: object = None
@@ -105,12 +102,12 @@ class Request(server.Request):
         self.subject = Subject(session=str(uuid.uuid4()))
 
     def gotLength(self, length: int | None) -> None:
-        # twisted.web would put a body of unknown length into a temporary file.
+        # twisted.web would use a temporary file for a body of unknown length.
         self.content = BytesIO()
 
     def handleContentChunk(self, data: bytes) -> None:
         if self.gone or self.channel.refused:
-            return  # the decoder goes on with what it has
+            return  # the decoder may still deliver what it has buffered
         if self.content.tell() + len(data) > self.channel.site.max_body_bytes:
             self.channel.refuse(self.channel.too_large())
         else:
@@ -118,7 +115,7 @@ class Request(server.Request):
             self.channel.site.receiving.keep(self.channel, len(data))
 
     def laid_out(self, body: bytes, content_type: str) -> bytes:
-        """A whole body as this request wants it written; a program may ask for more than this."""
+        """Format a whole response body; programs override this, such as for ``?pretty``."""
         return body
 
     def process(self) -> None:
@@ -136,14 +133,12 @@ class Channel(http.HTTPChannel):
     """
     One connection, with one deadline at a time.
 
-    :ivar refused: the request was answered before it was complete; what still
-        comes is not read.
-    :ivar stalled: a long answer waits for the client.
+    :ivar refused: the request was answered before it was complete; further input is discarded.
+    :ivar stalled: a long response waits for the client.
 
-    Waiting for the first byte of another request: ``idle_seconds``.  From the
-    connection (TLS handshake included) or that first byte to the end of the
-    headers: ``header_seconds``.  From there to the end of the body:
-    ``body_seconds``.  While a request is handled: none, that is the handler's.
+    Deadlines: ``idle_seconds`` for the first byte of a further request; ``header_seconds`` from
+    the connection (TLS handshake included) or that byte to the end of the headers;
+    ``body_seconds`` from there to the end of the body.  None while a handler works on a request.
     """
 
     site: Site
@@ -170,7 +165,7 @@ class Channel(http.HTTPChannel):
             super().dataReceived(data)
 
     def _begin(self) -> None:
-        """The first bytes of a request are there: its time runs."""
+        """Start the deadline at the first bytes of a request."""
         if not self._begun and not self._handlingRequest:
             self._begun = True
             self._arm(self.site.header_seconds)
@@ -178,7 +173,7 @@ class Channel(http.HTTPChannel):
     def lineReceived(self, line: bytes) -> None:
         if self.refused:
             return
-        self._begin()  # a pipelined request gets here without dataReceived
+        self._begin()  # a pipelined request starts here, without dataReceived
         self._head_bytes += len(line)
         if self._head_bytes > MAX_HEAD_BYTES:
             self.lineLengthExceeded(line)
@@ -187,7 +182,7 @@ class Channel(http.HTTPChannel):
 
     def headerReceived(self, line: bytes) -> bool:
         if _CONTROL.search(line):
-            # twisted.web lets all but NUL pass, for the next hop or a terminal to trip over.
+            # twisted.web refuses only NUL; other controls would reach the next hop or a terminal.
             self._respondToBadRequestAndDisconnect()
             return False
         return bool(super().headerReceived(line))
@@ -204,7 +199,7 @@ class Channel(http.HTTPChannel):
             return
         super().rawDataReceived(data)
         if self._handlingRequest and sum(map(len, self._dataBuffer)) > _EAGER_BYTES:
-            # twisted.web does not when it waits for the transport, and collects without end.
+            # Unlike here, twisted.web goes on reading while it waits for the transport.
             self._networkProducer.pauseProducing()
 
     def allHeadersReceived(self) -> None:
@@ -231,13 +226,13 @@ class Channel(http.HTTPChannel):
         self._begun = False
         self._arm(self.site.idle_seconds)
         if self._waitingForTransport and self.persistent:
-            # Requests that came behind it would be answered into the same full buffer.
+            # Pipelined requests would be answered into the same full buffer.
             self._unread = request
         else:
             super().requestDone(request)
 
     def answered(self, length: int) -> None:
-        """An answer of so many bytes was written: it is kept until the client reads."""
+        """Account for a written response: it occupies memory until the client reads it."""
         if self._waitingForTransport:
             self.site.unread.keep(self, length)
 
@@ -250,16 +245,16 @@ class Channel(http.HTTPChannel):
 
     @property
     def evictable(self) -> bool:
-        """Nobody here works for this client: it is silent, or sends or reads slowly."""
+        """Return whether no handler works for this client: it is silent, or sends or reads slowly."""
         return not self._handlingRequest or self._unread is not None or self.stalled
 
     def evict(self) -> None:
-        """Make room for others."""
+        """Close to make room for other clients."""
         self.leave()
         self.transport.abortConnection()
 
     def too_long(self) -> None:
-        """Too many bodies are being received; this one the longest."""
+        """Refuse this body, the oldest of too many that are being received."""
         self.refuse(
             ServiceUnavailable("too many requests are being received", retry_after_seconds=1)
         )
@@ -271,7 +266,7 @@ class Channel(http.HTTPChannel):
         )
 
     def refuse(self, error: APIError) -> None:
-        """Answer ``error`` to a request that never became complete, and hang up."""
+        """Answer an incomplete request with ``error``, and hang up."""
         if self.refused:
             return
         self.refused = True
@@ -288,17 +283,17 @@ class Channel(http.HTTPChannel):
         self._hang_up()
 
     def _respondToBadRequestAndDisconnect(self) -> None:
-        # twisted.web calls this for whatever it cannot parse.
+        # twisted.web calls this for anything that it cannot parse.
         self.refuse(BadRequest("the request is not well-formed HTTP"))
 
     def _hang_up(self) -> None:
-        """Close so that the client can still read the answer; what comes is thrown away."""
+        """Close so that the client can still read the response; further input is discarded."""
         self._networkProducer.unregisterProducer()
         self._arm(self.site.linger_seconds)
         close_behind(self.transport)
 
     def write_at_once(self, request: Request, body: bytes) -> None:
-        """Head and body together: each write is a TLS record and a system call of its own."""
+        """Write head and body together: each write costs a TLS record and a system call."""
         if len(body) > _TOGETHER_BYTES:
             request.write(body)
             return
@@ -331,11 +326,11 @@ class Channel(http.HTTPChannel):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.leave()
         if self._unread is not None:
-            self.requests.remove(self._unread)  # it is done, and is not to be told
+            self.requests.remove(self._unread)  # already finished: it must not be notified
         super().connectionLost(reason)
 
     def leave(self) -> None:
-        """This connection is no longer the site's: it is lost, or taken over."""
+        """Stop counting this connection: it was lost, or upgraded."""
         self._disarm()
         self.site.connections.pop(self, None)
         self.site.receiving.release(self)
@@ -365,7 +360,7 @@ class Channel(http.HTTPChannel):
 
 
 class _TurnedAway(TwistedProtocol):
-    """A connection beyond the limit, when all others are being answered."""
+    """A connection beyond the limit, while handlers work for all others."""
 
     transport: Any
 
@@ -381,14 +376,13 @@ class Site(server.Site):
     :param header_seconds: from the connection to the end of the headers.
     :param body_seconds: from there to the end of the body.
     :param idle_seconds: between two requests of one connection.
-    :param linger_seconds: for a client to read the last answer.
+    :param linger_seconds: for a client to read the last response.
     :param max_body_bytes: larger bodies are refused with 413.
-    :param max_connections: at once, without those taken over.  A further one takes
-        the place of the oldest for which nobody works, so that a crowd of silent
-        ones shuts nobody out.  ``None``: 4096, and at most half of the
-        descriptors that this process may have.
-    :param receiving_bytes: of all bodies that are not complete yet.
-    :param unread_bytes: of all answers, and changes of watches, that clients do not read.
+    :param max_connections: open connections, without upgraded ones.  A further connection evicts
+        the oldest for which no handler works, so that silent clients cannot lock others out.
+        ``None``: 4096, and at most half of the process's file descriptors.
+    :param receiving_bytes: total of all incomplete request bodies.
+    :param unread_bytes: total of all responses and watch events that clients have not read.
     """
 
     protocol = Channel  # type: ignore[assignment]
@@ -424,17 +418,17 @@ class Site(server.Site):
     def buildProtocol(self, addr: IAddress | None) -> Any:
         # None would say "close" as well, but TLS factories cannot wrap it.
         if len(self.connections) >= self.max_connections:
-            oldest = next((one for one in self.connections if one.evictable), None)
+            oldest = next((each for each in self.connections if each.evictable), None)
             if oldest is None:
                 return _TurnedAway()
             oldest.evict()
         return super().buildProtocol(addr)
 
     def startFactory(self) -> None:
-        """No access log: it would hold query strings.  Audit is the record."""
+        """No access log: it would contain query strings.  The audit log is the record."""
 
     def stopFactory(self) -> None:
-        """Nothing was started."""
+        """Nothing to stop."""
 
     def log(self, request: http.Request) -> None:
         """No access log, see :meth:`startFactory`."""
@@ -443,7 +437,7 @@ class Site(server.Site):
         return [b"http/1.1"]
 
     def drain(self) -> None:
-        """From now on connections close after their answer, and idle ones at once."""
+        """Close each connection after its response, and idle ones at once."""
         self.closing = True
         for channel in list(self.connections):
             channel.persistent = False
@@ -484,7 +478,7 @@ class Dispatcher(resource.Resource):
         except CancelledError:
             if not request.gone:
                 respond_status(request, InternalError("the request was cancelled"))
-        except Exception:  # the last place that can: nobody calls us
+        except Exception:  # the outermost handler: nothing above could report it
             session = request.subject.session
             self._log.failure("request {session} failed", session=session)
             respond_status(request, InternalError(f"internal error, see the log for {session}"))
@@ -492,20 +486,20 @@ class Dispatcher(resource.Resource):
 
 def respond_json(request: Request, code: int, body: Any) -> None:
     """
-    Answer with a JSON document and finish; a client that left gets nothing.
+    Send a JSON document and finish; does nothing if the client left.
 
-    :param body: anything :func:`json.dumps` takes, or ``bytes`` of JSON.
+    :param body: anything that :func:`json.dumps` accepts, or ``bytes`` of JSON.
     """
     respond(request, code, body if isinstance(body, bytes) else _render(body), "application/json")
 
 
 def respond_text(request: Request, code: int, text: str) -> None:
-    """Answer with plain text, as probes expect it."""
+    """Send plain text, as for probes."""
     respond(request, code, text.encode(), "text/plain; charset=utf-8")
 
 
 def respond(request: Request, code: int, body: bytes, content_type: str) -> None:
-    """Answer with a whole body and finish; a client that left gets nothing."""
+    """Send a whole body and finish; does nothing if the client left."""
     if request.gone or request.finished:
         return
     body = request.laid_out(body, content_type)
@@ -522,9 +516,9 @@ def respond(request: Request, code: int, body: bytes, content_type: str) -> None
 
 def respond_status(request: Request, error: APIError) -> None:
     """
-    Answer with the error's ``Status``.
+    Send the error's ``Status``.
 
-    When the answer has already begun (a watch), only closing tells the client.
+    If the response has begun (a watch), the connection is closed: nothing else can tell the client.
     """
     if request.gone or request.finished:
         return
@@ -544,7 +538,7 @@ def _render(document: Any) -> bytes:
 
 def _most_connections() -> int:
     descriptors, _ = limits.getrlimit(limits.RLIMIT_NOFILE)
-    # Consoles, the store and certificates need some, too.
+    # The other half is for consoles, the store and files.
     return 4096 if descriptors == limits.RLIM_INFINITY else min(4096, descriptors // 2)
 
 

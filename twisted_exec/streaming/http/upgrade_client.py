@@ -1,14 +1,12 @@
 """
-Asking the next hop for an upgrade.
+Client of an HTTP upgrade, for the next hop.
 
-twisted.web's ``Agent`` cannot: it drops a 101.  So the request goes out through
-h11 on any endpoint, and after the 101 the connection is handed to the caller's
-protocol, with every byte that came behind the head.
+twisted.web's ``Agent`` drops a 101.  So the request is sent through h11 on any endpoint, and after
+the 101 the connection goes to the caller's protocol, with every byte that followed the head.
 
-Anything but the upgrade that was asked for ends the connection: a backend
-connection that outlives a refusal would be an open, privileged pipe
-(CVE-2018-1002105), and a redirect that is followed carries credentials away
-(CVE-2020-8559).
+Any response but the requested upgrade closes the connection: a backend connection that survives a
+refusal would be an open, privileged pipe (CVE-2018-1002105), and following a redirect would send
+credentials elsewhere (CVE-2020-8559).
 """
 
 from __future__ import annotations
@@ -40,16 +38,16 @@ from twisted_exec.wire.upgrade import requested_upgrade
 
 MAX_HEAD_BYTES = 64 << 10
 MAX_ERROR_BYTES = 64 << 10
-"""Of a refusal's body; the rest is not read."""
+"""Limit for the body of a refusal; the rest is not read."""
 
 
 @dataclass(frozen=True)
 class UpgradeRequest:
     """
-    What to send.
+    The request.
 
     :param path: with its query.
-    :param headers: all but ``Host``; those of the upgrade itself included.
+    :param headers: all but ``Host``, including those of the upgrade.
     """
 
     method: bytes
@@ -60,7 +58,7 @@ class UpgradeRequest:
 
 class UpgradeRefused(Exception):
     """
-    The peer answered, and not with the upgrade.
+    The peer's response is not the upgrade.
 
     :ivar body: at most :data:`MAX_ERROR_BYTES`.
     """
@@ -71,23 +69,23 @@ class UpgradeRefused(Exception):
 
     def as_api_error(self) -> APIError:
         """
-        The refusal as this side tells it on.
+        Convert the refusal to an error for our client.
 
-        A Status is passed on with its code, a text is wrapped into one.  What
-        is no error (a redirect, a 200) becomes 502 and names the code only.
+        A Status keeps its code, text is wrapped into a Status.  Responses that are no errors
+        (redirects, 200) become 502, with their code in the message.
         """
         if self.code < 400:
             return BadGateway(f"invalid upgrade response: status code {self.code}")
-        told = self.status() or from_code(self.code, self._text())
-        if told.code != self.code:  # a Status that lies about its own answer
-            told = APIError(told.message, code=self.code, reason=told.reason)
+        error = self.status() or from_code(self.code, self._text())
+        if error.code != self.code:  # the Status contradicts its own response
+            error = APIError(error.message, code=self.code, reason=error.reason)
         retry = {name.lower(): value for name, value in self.headers}.get(b"retry-after", b"")
-        if told.retry_after_seconds is None and retry.isdigit() and len(retry) < 6:
-            told.retry_after_seconds = int(retry)
-        return told
+        if error.retry_after_seconds is None and retry.isdigit() and len(retry) < 6:
+            error.retry_after_seconds = int(retry)
+        return error
 
     def status(self) -> APIError | None:
-        """The Status that the peer answered, if it was one."""
+        """The Status in the body, if it is one."""
         try:
             status = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -112,29 +110,28 @@ class Upgraded:
 
     def hand_over(self, protocol: IProtocol) -> None:
         """
-        Give the connection to ``protocol`` and let it run.
+        Give the connection to ``protocol`` and resume it.
 
-        What came behind the 101 follows ``makeConnection`` at once; so does the
-        end, if the connection was lost meanwhile.
+        Bytes that followed the 101 are delivered right after ``makeConnection``, and the loss of
+        the connection if it was lost meanwhile.
         """
         self._asking.hand_over(protocol)
 
     def abort(self) -> None:
-        """Nobody takes it."""
+        """Close a connection that is not handed over."""
         self._asking.abort()
 
 
 class Asking(Protocol):
     """
-    Sends the request and waits for the answer; afterwards keeps what comes early.
+    Sends the request, waits for the response, and afterwards buffers early bytes.
 
-    What is asked for here is an upgrade; :mod:`~twisted_exec.streaming.text.download` asks for
-    something else.
+    This class requests an upgrade; :mod:`~twisted_exec.streaming.text.download` subclasses it.
 
-    :cvar asked: what is sent, for messages.
+    :cvar request_noun: what messages call the request.
     """
 
-    asked = "upgrade request"
+    request_noun = "upgrade request"
     transport: Any
     lost: Failure | None = None
 
@@ -148,9 +145,9 @@ class Asking(Protocol):
 
     def ask(self, head: UpgradeRequest) -> Deferred[Any]:
         """
-        Send ``head``; fires or fails as :func:`upgrade`, but has no time limit.
+        Send ``head``; fires or fails as :func:`upgrade`, without a time limit.
 
-        :raises BadRequest: HTTP cannot carry it; the connection is closed.
+        :raises BadRequest: HTTP cannot encode it; the connection is closed.
         """
         headers = [(b"Host", head.host), *head.headers]
         try:
@@ -169,22 +166,22 @@ class Asking(Protocol):
         return answered
 
     def _cancelled(self, answered: Deferred[Any]) -> None:
-        self._answered = None  # the abort below is no answer
+        self._answered = None  # so that the abort below does not fire it
         self.abort()
 
     def late(self, seconds: float) -> None:
-        """The time is over: a refusal whose body dawdles is still one."""
+        """Fail after the time limit; a refusal whose body is incomplete still counts."""
         if self._refusal is not None:
             self._refuse()
         else:
-            self._fail(GatewayTimeout(f"no answer to the {self.asked} within {seconds:g} s"))
+            self._fail(GatewayTimeout(f"no answer to the {self.request_noun} within {seconds:g} s"))
 
     def dataReceived(self, data: bytes) -> None:
         if self._http.our_state is h11.IDLE:
-            self.abort()  # it speaks first: whatever it is, it is no HTTP server
+            self.abort()  # it sent bytes before our request: not an HTTP server
         elif self._answered is None:
-            # After the answer nobody takes these bytes but the next protocol;
-            # a TLS layer delivers what it has already read in spite of the pause.
+            # Keep these bytes for the next protocol: a TLS layer delivers what it has already
+            # read in spite of the pause.
             self._early.append(data)
         else:
             self._parse(data)
@@ -195,10 +192,10 @@ class Asking(Protocol):
             while self._answered is not None and self._next(self._http.next_event()):
                 pass
         except h11.RemoteProtocolError:
-            self._broken(f"the answer to the {self.asked} is not HTTP")
+            self._broken(f"the answer to the {self.request_noun} is not HTTP")
 
     def _next(self, event: Any) -> bool:
-        """Take one event of h11's; whether to ask for another."""
+        """Handle one h11 event; true if more may follow."""
         if event is h11.NEED_DATA:
             return False
         if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
@@ -240,11 +237,11 @@ class Asking(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.lost = reason
-        self._broken(f"the connection was closed before the {self.asked} was answered")
+        self._broken(f"the connection was closed before the {self.request_noun} was answered")
 
     def _broken(self, why: str) -> None:
         if self._refusal is not None:
-            self._refuse()  # with the part of the body that came
+            self._refuse()  # with the part of the body that arrived
         else:
             self._fail(BadGateway(why))
 
@@ -260,15 +257,15 @@ class Asking(Protocol):
             answered.errback(problem)
 
     def abort(self) -> None:
-        """Close for good; nothing of ours is worth a flush."""
+        """Reset the connection; nothing of ours is worth a flush."""
         if self.lost is None and self.transport is not None:
             self.transport.abortConnection()
 
 
 class AskingFactory(Factory):
-    """Of connections that ask for something, by default for an upgrade."""
+    """Makes :class:`Asking` connections, by default for an upgrade."""
 
-    noisy = False  # one line per session is the audit's business
+    noisy = False  # the audit log has one line per session
     protocol: type[Asking] = Asking
 
 
@@ -283,11 +280,11 @@ async def connect(
     factory: AskingFactory = _FACTORY,
 ) -> Asking:
     """
-    Connect, TLS included, without sending anything yet.
+    Connect, TLS included, without sending a request.
 
-    :param factory: of what is to be asked.
-    :raises BadGateway: nobody listens, or it is not whom we trust.
-    :raises GatewayTimeout: nobody answered in time.
+    :param factory: makes the protocol.
+    :raises BadGateway: the connection or the verification of the peer failed.
+    :raises GatewayTimeout: no connection in time.
     """
     connecting: Deferred[Any] = endpoint.connect(factory)
     connecting.addTimeout(timeout_seconds, clock)
@@ -297,7 +294,7 @@ async def connect(
         raise GatewayTimeout(f"no connection within {timeout_seconds:g} s") from None
     except CancelledError:
         raise
-    except Exception as problem:  # endpoints fail with whatever their layers raise
+    except Exception as problem:  # endpoints fail with the exceptions of all their layers
         raise BadGateway(_why(problem)) from None
     return connection
 
@@ -310,12 +307,12 @@ async def connect_first(
     factory: AskingFactory = _FACTORY,
 ) -> tuple[str, Asking]:
     """
-    The first of several that lets us connect, with its label.
+    Connect to the first endpoint that accepts; return its label and the connection.
 
     :param endpoints: with labels for messages.
-    :param timeout_seconds: for each.
-    :raises BadGateway: none does; it says why of each.
-    :raises GatewayTimeout: none answered in time.
+    :param timeout_seconds: for each endpoint.
+    :raises BadGateway: none accepts; with the reason for each.
+    :raises GatewayTimeout: none accepts in time.
     :raises ServiceUnavailable: there are none.
     """
     problems: list[tuple[str, APIError]] = []
@@ -328,10 +325,10 @@ async def connect_first(
             problems.append((label, error))
     if not problems:
         raise ServiceUnavailable("there is no usable address to reach it")
-    told = "; ".join(f"{label}: {error.message}" for label, error in problems)
+    reasons = "; ".join(f"{label}: {error.message}" for label, error in problems)
     if all(isinstance(error, GatewayTimeout) for _, error in problems):
-        raise GatewayTimeout(f"cannot connect to {told}")
-    raise BadGateway(f"cannot connect to {told}")
+        raise GatewayTimeout(f"cannot connect to {reasons}")
+    raise BadGateway(f"cannot connect to {reasons}")
 
 
 async def ask(
@@ -344,9 +341,9 @@ async def ask(
     """
     Send the request on a connection from :func:`connect`.
 
-    :param timeout_seconds: ``None``: the answer may take as long as it takes.
-    :raises UpgradeRefused: any answer but a 101.
-    :raises APIError: 502 for what is no answer, 504 for none in time.
+    :param timeout_seconds: ``None`` for no limit.
+    :raises UpgradeRefused: the response is not a 101.
+    :raises APIError: 502 for a malformed response, 504 for none in time.
     """
     answered = connection.ask(head)
     timer = None
@@ -369,12 +366,11 @@ def upgrade(
     connect_seconds: float | None = None,
 ) -> Deferred[Upgraded]:
     """
-    Connect and ask for an upgrade.
+    Connect and request an upgrade.
 
     Cancelling closes the connection.
 
-    :param timeout_seconds: for the answer, and unless ``connect_seconds`` is
-        given for connecting as well.
+    :param timeout_seconds: for the response, and without ``connect_seconds`` also for connecting.
     :return: fires with the connection after its 101; fails with
         :class:`UpgradeRefused`, or an
         :class:`~twisted_exec.api.status.APIError` (502, 504).

@@ -1,19 +1,18 @@
 """
-Taking a connection over from twisted.web, after an upgrade.
+Take a connection over from twisted.web after an upgrade.
 
-This is the most delicate joint of the house.  What must hold:
+The most delicate code of this package.  Invariants:
 
-* Bytes that came early are not lost: a client may send its first frames right
-  behind the request.  They lie in the channel's line buffer when the request
-  is answered at once, and in its ``_dataBuffer`` when it is answered later.
-* The channel is the transport's producer since ``connectionMade``; it must let
-  go, or the new protocol cannot register its own and has no back-pressure.
+* No early bytes are lost: a client may send its first frames right behind the request.  They are in
+  the channel's line buffer if the request is answered at once, and in its ``_dataBuffer`` if it is
+  answered later.
+* The channel has been the transport's producer since ``connectionMade``; it must unregister, or the
+  new protocol cannot register its own and has no back-pressure.
 * The channel's deadlines end, and it no longer counts as a connection.
-* twisted.web pauses the socket beyond 16 KiB of early bytes; somebody has to
-  resume it.
+* twisted.web pauses the socket beyond 16 KiB of early bytes; it has to be resumed.
 
-One private name of twisted.web is used, ``HTTPChannel._dataBuffer``;
-``tests/streaming/http/test_upgrade_server.py`` is its canary.
+This uses one private name of twisted.web, ``HTTPChannel._dataBuffer``;
+``tests/streaming/http/test_upgrade_server.py`` fails if it changes.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from twisted_exec.wire.upgrade import is_cross_site, requested_upgrade
 
 
 def header_pairs(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """twisted.web's headers in the form that :mod:`twisted_exec.wire.upgrade` reads."""
+    """Convert twisted.web's headers for :mod:`twisted_exec.wire.upgrade`."""
     return [(name, value) for name, values in headers.getAllRawHeaders() for value in values]
 
 
 def is_upgrade(request: IRequest) -> bytes:
     """
-    What the request asks to be upgraded to, such as ``b"websocket"``.
+    Return the requested protocol, such as ``b"websocket"``.
 
-    Empty when it is no upgrade request; HTTP/1.0 has none.
+    Empty without an upgrade request; HTTP/1.0 has no upgrades.
     """
     if getattr(request, "clientproto", b"HTTP/1.1") != b"HTTP/1.1":
         return b""
@@ -51,13 +50,13 @@ def refuse_other_sites(
     request: IRequest, allowed: Collection[bytes] = (), *, sent_unasked: bool = True
 ) -> None:
     """
-    Refuse a request that a browser may have sent for a page of another site.
+    Refuse a request that a browser may have sent for a page of another origin.
 
-    :param allowed: sites besides this server's own, see
+    :param allowed: origins besides this server's own, see
         :func:`~twisted_exec.wire.upgrade.read_origin`.
-    :param sent_unasked: the user may be known by something that a browser adds to the requests of
-        any page, such as a client certificate.
-    :raises Forbidden: a page of another site may have sent the request.
+    :param sent_unasked: the credentials may be ones that a browser adds to the requests of any
+        page, such as a client certificate.
+    :raises Forbidden: a page of another origin may have sent the request.
     """
     if not request.requestHeaders.hasHeader(b"origin"):
         return
@@ -77,14 +76,13 @@ def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> N
     """
     Give a request's connection to ``protocol``.
 
-    ``protocol.makeConnection`` gets the transport; what the client already sent
-    behind the request follows as ``dataReceived``, even if the protocol pauses
-    the transport first.  The request must not be answered any more, and its
-    ``notifyFinish`` does not fire.
+    ``protocol.makeConnection`` gets the transport; bytes that the client sent behind the request
+    follow as ``dataReceived``, even if the protocol pauses the transport first.  The request must
+    not be answered any more, and its ``notifyFinish`` does not fire.
 
-    :param response: written before, such as the head of a 101; empty when the
-        protocol answers by itself.
-    :raises ConnectionDone: the client has left meanwhile.
+    :param response: written first, such as the head of a 101; empty if the protocol writes its
+        own.
+    :raises ConnectionDone: the client has left.
     """
     if request.gone:
         raise ConnectionDone("the client left before the upgrade")
@@ -95,8 +93,8 @@ def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> N
     early = b"".join(channel._dataBuffer) + channel.clearLineBuffer()
     channel._dataBuffer = []
     channel.requests.remove(request)
-    # Nobody may answer or be told through the request any more; this also cuts
-    # the cycle between it, the channel and the transport.
+    # Nothing may answer or be notified through the request any more; this also breaks the
+    # reference cycle of request, channel and transport.
     request.gone = True
     request.notifications.clear()
     del request.channel

@@ -1,19 +1,18 @@
 """
-autobahn's WebSocket, as the two ends of a console need it.
+autobahn's WebSocket, adapted to both ends of a console.
 
-HTTP is not autobahn's business here: the request was read by twisted.web and
-checked by us, the answer was read by h11.  So autobahn is given a minimal head
-that it cannot refuse, and everything that a user could get wrong was answered
-with a JSON Status before.
+autobahn handles no HTTP here: twisted.web or h11 has parsed the head, and we have checked it.  So
+autobahn gets a minimal head that it cannot refuse; every mistake of a client was answered with a
+JSON Status before.
 
-What else differs from autobahn as it comes:
+Other differences to plain autobahn:
 
-* sizes of what comes are limited (they are not by default), and a message that is too
-  large is told (1009) instead of the connection dropped;
-* all times are ours, on the clock we are given: autobahn's own closing timer
-  begins before a slow reader has the output, and ends in a reset;
-* no end is a reset, unless time is over;
-* a ping is answered while output is blocked, but only the latest of them.
+* the size of messages is limited (by default it is not), and a message that is too large is answered
+  with Close 1009 instead of dropping the connection;
+* all timers are ours, on the given clock: autobahn's own closing timer starts before a slow reader
+  has the output, and ends in a reset;
+* no connection ends with a reset, unless a time limit has passed;
+* pings are answered while output is blocked, but only the latest.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _log = Logger()
 
 
 class SocketUser(Typing):
-    """Whom a :class:`MessageSocket` tells."""
+    """Callbacks of a :class:`MessageSocket`."""
 
     def opened(self) -> None:
         """Messages may be sent."""
@@ -61,17 +60,17 @@ class SocketUser(Typing):
         """The peer answered a ping."""
 
     def failing(self, reason: str) -> None:
-        """The peer broke the protocol; a message sent now still goes out before the Close."""
+        """The peer broke the protocol; a message sent now still precedes the Close."""
 
     def close_received(self, code: int | None) -> None:
-        """The peer closed: it asks for it, or answers ours.  What follows is not this one's."""
+        """The peer sent a Close, or answered ours.  It sends no more messages."""
 
     def lost(self, reason: str) -> None:
-        """The connection is gone; called once, the last call."""
+        """The connection is lost; called once, as the last call."""
 
 
 class MessageSocket(PacedConnection):
-    """What both ends add to autobahn's protocols; mixed in before them."""
+    """Common part of both ends; mixed in before autobahn's protocols."""
 
     state: Any
     STATE_OPEN: Any
@@ -83,46 +82,46 @@ class MessageSocket(PacedConnection):
     def send(self, message: bytes, text: bool = False) -> None:
         """Send one message, binary or text, unfragmented; dropped when the socket is closing."""
         if self.can_send:
-            # autobahn's sendMessage has the limit of what comes for what goes, and raises.
+            # autobahn's sendMessage applies the limit of received messages, and raises.
             self.sendFrame(opcode=_TEXT if text else _BINARY, payload=message)  # type: ignore[attr-defined]
 
     def ping(self) -> None:
-        """Ask for a pong, unless the ping would only join a queue."""
+        """Send a ping, unless output is blocked: it would only join the queue."""
         if not self.blocked:
             self.sendPing()  # type: ignore[attr-defined]
 
     def close(self, code: int = NORMAL) -> None:
-        """Send a Close; what was sent before goes first."""
+        """Send a Close behind everything sent before."""
         self.sendCloseFrame(code=code)  # type: ignore[attr-defined]
 
     def fail(self, reason: str) -> None:
-        """The peer broke the protocol above this one."""
+        """Fail the connection: the peer broke the protocol inside the messages."""
         self._fail_connection(PROTOCOL_ERROR, reason)
 
     @property
     def can_send(self) -> bool:
-        """Neither side has sent a Close."""
+        """Return whether neither side has sent a Close."""
         return bool(self.state == self.STATE_OPEN)
 
     # What Twisted and autobahn call.
 
     def dataReceived(self, data: bytes) -> None:
-        # autobahn would keep what comes after the end, and format a debug message first.
+        # autobahn would buffer bytes after the end, and format a debug message first.
         if self.state != self.STATE_CLOSED:
             self._dataReceived(data)  # type: ignore[attr-defined]
 
     def sendData(self, data: bytes, sync: bool = False, chopsize: int | None = None) -> None:
-        # Without autobahn's coloured debug message for every frame: a quarter of an echo's cost.
+        # Skip autobahn's coloured debug message per frame: a quarter of the cost of an echo.
         self.transport.write(data)
 
     def _onOpen(self) -> None:
-        # Without autobahn's reading of certificates: others have done that.
+        # Skip autobahn's parsing of certificates: TLS has verified them.
         self.transport.registerProducer(self, True)
         self.user.opened()
 
     def connectionMade(self) -> None:
-        # Without autobahn's account of the transport, which knows one kind of TLS only and takes
-        # the peer's certificate to pieces for each session.
+        # Skip autobahn's description of the transport: it knows one kind of TLS only, and parses
+        # the peer's certificate for each session.
         self.peer = str(self.transport.getPeer())
         self._connectionMade()  # type: ignore[attr-defined]
 
@@ -131,12 +130,12 @@ class MessageSocket(PacedConnection):
         self.message_data: Any = bytearray()
 
     def onMessageFrame(self, payload: list[bytes]) -> None:
-        # Not in a list: fragments count by their bytes there, and empty ones have none.
+        # Not into a list: autobahn counts fragments by bytes, and empty ones have none.
         if not self.failedByMe:  # type: ignore[attr-defined]
             self.message_data += b"".join(payload)
 
     def onMessageEnd(self) -> None:
-        # Without autobahn's Future for every message.
+        # Skip autobahn's Future per message.
         message = bytes(self.message_data)
         self.message_data = None
         if not self.failedByMe:  # type: ignore[attr-defined]
@@ -163,25 +162,25 @@ class MessageSocket(PacedConnection):
             self.hang_up()
 
     def dropConnection(self, abort: bool = False) -> None:
-        # autobahn resets the connection when the peer has answered our Close.
+        # autobahn would reset the connection once the peer has answered our Close.
         if self.state != self.STATE_CLOSED:
             self.state = self.STATE_CLOSED
             self.hang_up()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        told = self.connection_lost(reason)
-        self.wasClean = True  # keeps autobahn from composing a reason of its own
+        cause = self.connection_lost(reason)
+        self.wasClean = True  # else autobahn composes a reason of its own
         self._connectionLost(reason)  # type: ignore[attr-defined]
-        self.user.lost(told)
+        self.user.lost(cause)
 
 
 class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc]
     """
-    The server's end, over a connection that was taken over.
+    The server's end, on an upgraded connection.
 
     :param key: the client's ``Sec-WebSocket-Key``.
-    :param subprotocol: the one we chose; empty when the client offered none.
-    :param headers: of the 101, besides its own.
+    :param subprotocol: our choice; empty if the client offered none.
+    :param headers: further headers of the 101.
     """
 
     def __init__(self, key: str, subprotocol: str, headers: dict[str, str]) -> None:
@@ -208,31 +207,31 @@ class ClientSocket(MessageSocket, WebSocketClientProtocol):  # type: ignore[misc
         super().makeConnection(transport)
         head = (
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            # No subprotocol: autobahn did not ask for one, and would refuse it.
+            # No subprotocol: autobahn did not offer one, and would refuse it.
             f"Sec-WebSocket-Accept: {accept_key(self.websocket_key).decode()}\r\n\r\n"
         )
         self._dataReceived(head.encode("ascii"))
 
     def startHandshake(self) -> None:
-        self.websocket_key = new_key()  # the request went out already
+        self.websocket_key = new_key()  # the request has been sent already
 
     def sendFrame(  # type: ignore[override]
         self, opcode: int, payload: bytes = b"", **more: Any
     ) -> None:
-        # Masked as RFC 6455 demands of a client, with the key 0, which changes
-        # nothing: masks keep scripts in browsers from talking HTTP to proxies, and
-        # we are no browser.  So no client needs autobahn's compiled parts.
+        # Masked, as RFC 6455 demands of a client, but with the key 0, which changes nothing: masks
+        # keep scripts in browsers from talking HTTP to proxies, and we are no browser.  So no
+        # client needs autobahn's compiled parts.
         self.sendData(_frame_head(opcode, len(payload)) + payload)
 
     def onCloseFrame(self, code: int | None, reason: bytes | None) -> Any:
         handled = super().onCloseFrame(code, reason)
-        # autobahn leaves the closing to the server; ours waits for this one.
+        # autobahn's client waits for the server to close; ours does so itself.
         self.hang_up()
         return handled
 
 
 def _frame_head(opcode: int, length: int) -> bytes:
-    """Of a whole message in one frame, with a mask of 0."""
+    """The head of an unfragmented message, with mask 0."""
     if length < 126:
         return struct.pack("!BB4x", 0x80 | opcode, 0x80 | length)
     if length <= 0xFFFF:
@@ -247,7 +246,7 @@ def new_key() -> bytes:
 
 @lru_cache(maxsize=8)
 def server_factory(clock: IReactorTime, message_bytes: int) -> WebSocketServerFactory:
-    """Options for the server's ends; one factory serves all with the same options."""
+    """Options of server ends; one factory serves all with equal options."""
     check_nvx()
     factory = WebSocketServerFactory(reactor=clock, server=None)
     factory.setProtocolOptions(openHandshakeTimeout=0, **_options(message_bytes))
@@ -256,7 +255,7 @@ def server_factory(clock: IReactorTime, message_bytes: int) -> WebSocketServerFa
 
 @lru_cache(maxsize=8)
 def client_factory(clock: IReactorTime, message_bytes: int) -> WebSocketClientFactory:
-    """Options for the client's ends; they mask with 0 and need no compiled parts."""
+    """Options of client ends; they mask with 0 and need no compiled parts."""
     factory = WebSocketClientFactory(reactor=clock)
     factory.setProtocolOptions(
         openHandshakeTimeout=0, serverConnectionDropTimeout=0, **_options(message_bytes)
@@ -282,9 +281,9 @@ def start(
     linger_seconds: float,
 ) -> IProtocol:
     """
-    Make a socket ready to be given a connection.
+    Prepare a socket for its connection.
 
-    :param linger_seconds: how long its end may take, behind the last byte.
+    :param linger_seconds: time limit to close, from the last byte on.
     """
     socket.user, socket.clock, socket.linger_seconds = user, clock, linger_seconds
     socket.factory = factory  # type: ignore[attr-defined]
@@ -293,9 +292,9 @@ def start(
 
 def check_nvx() -> bool:
     """
-    Whether autobahn's compiled parts are there; logs a warning when not.
+    Return whether autobahn's compiled parts are available; logs a warning if not.
 
-    Without them a masked byte costs a thousand times as much.
+    Without them unmasking costs a thousand times as much per byte.
     """
     masker = type(create_xor_masker(b"abcd", 999)).__module__
     if masker != "autobahn.nvx._xormasker":

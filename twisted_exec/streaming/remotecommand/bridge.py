@@ -1,9 +1,8 @@
 """
-The two legs of a session whose client and next hop speak differently.
+Frontend and backend connection of a bridge between protocols.
 
-Each is told by its carrier what came, says to the joint what that means, and knows
-in which state its connection is; what passes from one to the other is decided in
-:mod:`~twisted_exec.streaming.remotecommand.translate`.
+Each gets the callbacks of its carrier, keeps the state of its connection, and reports to the bridge;
+:mod:`~twisted_exec.streaming.remotecommand.translate` decides what passes between them.
 """
 
 from __future__ import annotations
@@ -23,55 +22,55 @@ from twisted_exec.wire.remotecommand.messages import STATUS_LIMIT_BYTES, decode_
 LOST = "connection to the machine lost before the session's status"
 
 SILENT_SECONDS = 61.0
-"""A next hop that answers nothing for so long is dead."""
+"""A next hop that answers no ping for this long is dead."""
 
 LEAVE_SECONDS = 5.0
-"""How long the next hop may take to close, once the user has left."""
+"""Time limit for the next hop to close after the user has left."""
 
 
 class Bridge(Typing):
-    """Whom the legs tell."""
+    """Callbacks of both connections."""
 
     @property
     def clock(self) -> IReactorTime:
-        """For time limits."""
+        """Clock of time limits."""
 
     def pump(self) -> None:
-        """The user's leg takes output now."""
+        """The frontend accepts output now."""
 
     def input(self, channel: Channel, data: bytes) -> None:
-        """The user typed, or has another size."""
+        """The user sent input or a size."""
 
     def input_over(self) -> None:
-        """The user has no more input."""
+        """The user ended the input."""
 
     def user_flow(self, full: bool) -> None:
-        """The user takes no more for now, or again."""
+        """The user's buffer is full, or has room again."""
 
     def user_broke(self, reason: str) -> None:
-        """The user's client breaks the protocol; it can still be told something."""
+        """The user's client broke the protocol; it can still receive a status."""
 
     def user_left(self, reason: str) -> None:
-        """The user goes, or is gone; may repeat."""
+        """The user is leaving, or has left; may be repeated."""
 
     def output(self, channel: Channel, data: bytes) -> None:
-        """The machine printed."""
+        """The machine sent output."""
 
     def machine_over(self, reason: str) -> None:
-        """The machine's end has said all, or is lost; called once."""
+        """The machine's end sent everything, or is lost; called once."""
 
     def gone(self) -> None:
-        """A leg's connection is gone; each leg's last call."""
+        """A connection is closed; the last call of each."""
 
 
 def cancel(timer: IDelayedCall | None) -> None:
-    """Stop a timer that may have gone off, or never have been set."""
+    """Stop a timer, if it is set and active."""
     if timer is not None and timer.active():
         timer.cancel()
 
 
 class FrontendConnection:
-    """What the user's carrier tells."""
+    """The user's side."""
 
     carrier: ServerCarrier
     open = False
@@ -86,13 +85,13 @@ class FrontendConnection:
 
     @property
     def takes(self) -> bool:
-        """It may be sent something."""
+        """Return whether it accepts output now."""
         return self.open and not self.gone and not self.carrier.blocked
 
     # CarrierUser
 
     def connected(self) -> None:
-        """It is the channels that count."""
+        """Ignored: only the opening of the channels counts."""
 
     def opened(self) -> None:
         self.open = True
@@ -107,7 +106,7 @@ class FrontendConnection:
             self._joint.input_over()
 
     def pong_received(self) -> None:
-        """That the peer lives is known from TCP."""
+        """Ignored: TCP shows whether the peer is alive."""
 
     def failing(self, reason: str) -> None:
         self._joint.user_broke(reason)
@@ -123,10 +122,10 @@ class FrontendConnection:
 
 class BackendConnection:
     """
-    What the machine's carrier tells.
+    The machine's side.
 
-    :ivar opening: fires when the streams are there; fails with 502 when that cannot be.
-    :ivar over: nothing more will come.
+    :ivar opening: fires when the streams are open; fails with 502.
+    :ivar over: nothing more will arrive.
     """
 
     carrier: ClientCarrier
@@ -149,7 +148,7 @@ class BackendConnection:
         self.carrier.abort()
 
     def hear(self, hearing: bool) -> None:
-        """Read on, or not for now."""
+        """Pause or resume reading."""
         if hearing is not self._hearing and not self.gone:
             self._hearing, self._heard_at = hearing, self._clock.seconds()
             if hearing:
@@ -158,28 +157,28 @@ class BackendConnection:
                 self.carrier.transport.pauseProducing()
 
     def leave(self) -> None:
-        """The user is done: close, and wait a little for the machine's end to do so."""
+        """Close, and wait a little for the machine's end to do so."""
         if self.gone or self._leaving is not None:
             return
-        self.hear(True)  # its end must be seen
+        self.hear(True)  # to notice its end
         self.over = True
         self._leaving = self._clock.callLater(LEAVE_SECONDS, self.carrier.hang_up)
         self.carrier.close()
 
     @property
     def silent(self) -> bool:
-        """It owes an answer for too long."""
+        """Return whether a ping has gone unanswered for too long."""
         quiet_seconds = self._clock.seconds() - self._heard_at
         held_up = self.carrier.blocked or not self._hearing
         return quiet_seconds >= SILENT_SECONDS and not held_up
 
     def give_up(self) -> None:
-        """It is dead."""
+        """Treat the peer as dead."""
         self._why = f"the machine's end has not answered for {SILENT_SECONDS:g} seconds"
         self.carrier.abort()
 
     def ending(self) -> Ending | bytes:
-        """How it ended: the Status as it came, if it was one."""
+        """How the session ended: the Status as received, if there was one."""
         if not (self._status or self._status_ended):
             return Ending(INTERNAL, self._why or LOST)
         try:
@@ -192,10 +191,10 @@ class BackendConnection:
     # CarrierUser
 
     def connected(self) -> None:
-        """It is the channels that count."""
+        """Ignored: only the opening of the channels counts."""
 
     def opened(self) -> None:
-        self.hear(False)  # nobody is there yet
+        self.hear(False)  # until the client is answered
         self._heard_at = self._clock.seconds()
         self.opening.callback(None)
 

@@ -1,10 +1,10 @@
 """
-What carries a console's channels: a WebSocket's messages, or SPDY's streams.
+Carriers: a console's channels over WebSocket messages or SPDY streams.
 
-The two ends of a console (:mod:`~twisted_exec.streaming.remotecommand.server`,
-:mod:`~twisted_exec.streaming.remotecommand.client`) know channels, sizes and
-endings; a carrier knows how its protocol says these, and in which order a session
-begins and ends.  So a console behaves alike whatever its client speaks.
+Both ends of a console (:mod:`~twisted_exec.streaming.remotecommand.server`,
+:mod:`~twisted_exec.streaming.remotecommand.client`) deal with channels, sizes and endings.  A carrier
+knows how its protocol encodes these, and the order in which a session begins and ends.  So consoles
+behave alike over every protocol.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from twisted_exec.wire.channel import Channel
 
 
 class CarrierUser(Typing):
-    """Whom a carrier tells."""
+    """Callbacks of a carrier."""
 
     def connected(self) -> None:
-        """The connection is there; called once, the first call."""
+        """The connection is up; called once, first of all."""
 
     def opened(self) -> None:
-        """The channels are there; called once, before anything comes on them, or never."""
+        """The channels are open; called at most once, before anything arrives on them."""
 
     def received(self, channel: Channel, data: bytes) -> None:
         """
-        Something came on a channel.
+        Data arrived on a channel.
 
-        :param data: 1 byte or more, any split.
+        :param data: 1 byte or more, split anywhere.
         """
 
     def ended(self, channel: Channel) -> None:
@@ -45,47 +45,47 @@ class CarrierUser(Typing):
         """The peer answered a ping."""
 
     def failing(self, reason: str) -> None:
-        """The peer broke the protocol; a status sent now still goes out before the end."""
+        """The peer broke the protocol; a status sent now still precedes the end."""
 
     def close_received(self) -> None:
-        """The peer leaves: it wants to, or because we do.  What follows is not this one's."""
+        """The peer leaves, on its own or after us.  It sends nothing more."""
 
     def lost(self, reason: str) -> None:
-        """The connection is gone; called once, the last call."""
+        """The connection is lost; called once, last of all."""
 
 
 class Carrier(Typing):
-    """What both ends ask of a carrier."""
+    """The interface of carriers at both ends."""
 
     @property
     def transport(self) -> Any:
-        """The connection's."""
+        """The connection's transport."""
 
     @property
     def blocked(self) -> bool:
-        """The transport takes no more for now."""
+        """Return whether the transport's buffer is full."""
 
     @property
     def protocol(self) -> str:
-        """The version's name, such as ``v4.channel.k8s.io``."""
+        """Name of the protocol version, such as ``v4.channel.k8s.io``."""
 
     def send(self, channel: Channel, data: bytes) -> None:
-        """Send data; dropped when the channel takes no more."""
+        """Send data; dropped when the channel is closed."""
 
     def ping(self) -> None:
-        """Ask for an answer, unless the question would only join a queue."""
+        """Send a ping, unless output is blocked: it would only join the queue."""
 
     def close(self) -> None:
-        """Leave in the protocol's order; what was sent goes first."""
+        """Close in the protocol's order, behind everything sent before."""
 
     def hang_up(self) -> None:
-        """Close the connection behind what was sent; reset it when that takes too long."""
+        """Close the connection behind everything sent; reset it after a time limit."""
 
     def abort(self) -> None:
         """Reset the connection."""
 
     def on_flow(self, changed: Callable[[bool], None]) -> None:
-        """``changed(True)`` when the transport is full, ``changed(False)`` when it has room."""
+        """Set a callback: ``changed(True)`` when the transport's buffer is full, ``False`` after."""
 
 
 class ServerCarrier(Carrier, Typing):
@@ -93,9 +93,9 @@ class ServerCarrier(Carrier, Typing):
 
     def send_status(self, document: bytes) -> None:
         """
-        Say how it ended, behind all output.
+        Send the status of the session, behind all output.
 
-        :param document: in the words of :attr:`protocol`; empty where they have none.
+        :param document: as encoded for :attr:`protocol`; empty if it has none for this.
         """
 
 
@@ -104,39 +104,39 @@ class ClientCarrier(Carrier, Typing):
 
     @property
     def can_half_close(self) -> bool:
-        """The protocol can tell the end of input."""
+        """Return whether the protocol can signal the end of input."""
 
     def end(self, channel: Channel) -> None:
-        """There is no more on a channel.  :raises LocalProtocolError: not ``can_half_close``."""
+        """End a channel.  :raises LocalProtocolError: not ``can_half_close``."""
 
     def fail(self, reason: str) -> None:
-        """The peer broke the protocol above this one."""
+        """Fail the connection: the peer broke the protocol inside the channels."""
 
 
 @implementer(IPushProducer)
 class PacedConnection:
     """
-    What carriers have in common as the holders of a transport; mixed into their protocols.
+    Common part of carriers that own a transport; mixed into their protocols.
 
-    :ivar blocked: the transport takes no more for now.
+    :ivar blocked: the transport's buffer is full.
     """
 
     transport: Any
     clock: IReactorTime
     linger_seconds: float
     blocked = False
-    _question: Any = None  # the latest ping that was not answered
+    _question: Any = None  # the latest ping without an answer
     _hung_up = False
     _abort_timer: IDelayedCall | None = None
     _flow: Callable[[bool], None] | None = None
 
     def hang_up(self) -> None:
-        """Close the connection behind what was sent; reset it when that takes too long."""
+        """Close the connection behind everything sent; reset it after a time limit."""
         if not self._hung_up:
             self._hung_up = True
             self._abort_timer = self.clock.callLater(self.linger_seconds, self._abort)
             self.transport.unregisterProducer()
-            self.transport.resumeProducing()  # to see the peer's end
+            self.transport.resumeProducing()  # to notice the peer's end
             close_behind(self.transport)
 
     def abort(self) -> None:
@@ -144,7 +144,7 @@ class PacedConnection:
         self.transport.abortConnection()
 
     def on_flow(self, changed: Callable[[bool], None]) -> None:
-        """``changed(True)`` when the transport is full, ``changed(False)`` when it has room."""
+        """Set a callback: ``changed(True)`` when the transport's buffer is full, ``False`` after."""
         self._flow = changed
 
     def pauseProducing(self) -> None:
@@ -165,10 +165,10 @@ class PacedConnection:
 
     def asked(self, question: Any) -> None:
         """
-        The peer wants a sign of life.
+        Answer a ping of the peer.
 
-        Answered while output is blocked as well, but then only the latest: a peer
-        that asks and reads nothing would fill our memory.
+        While output is blocked only the latest is answered, afterwards: a peer that sends pings
+        and reads nothing would fill our memory.
         """
         if self.blocked:
             self._question = question
@@ -176,11 +176,11 @@ class PacedConnection:
             self.answer(question)
 
     def answer(self, question: Any) -> None:
-        """Give the sign."""
+        """Send the answer."""
         raise NotImplementedError
 
     def connection_lost(self, reason: Failure) -> str:
-        """What ends with a connection; returns why it did."""
+        """Clean up after a lost connection; return the reason."""
         self._hung_up = True
         timer, self._abort_timer = self._abort_timer, None
         if timer is not None and timer.active():

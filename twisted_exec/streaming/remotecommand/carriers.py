@@ -1,7 +1,7 @@
 """
-Making carriers: of a request that was accepted, and of a connection that was made.
+Create carriers, for an accepted request and for an established connection.
 
-Both ends of a console, and whoever joins two legs that speak differently, begin here.
+Used by both ends of a console, and by bridges between protocols.
 """
 
 from __future__ import annotations
@@ -31,26 +31,24 @@ from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.upgrade import SPDY, switching_protocols, values
 
 MESSAGE_BYTES = 32 << 20
-"""The largest message from a server; ours sends 32 KiB, Go servers at most this."""
+"""Largest message from a server: ours sends 32 KiB, Go servers at most this."""
 
 
 @dataclass(frozen=True)
 class Limits:
     """
-    Bounds of one session.
+    Limits of one session.
 
-    :param message_bytes: the largest WebSocket message from the client, 64 KiB or
-        more; larger ones end the session with Close 1009.
-    :param input_bytes: kept while the machine takes no input; beyond it the
-        client is not read any more.
-    :param hold_seconds: how long output is held back for a client that loses what
-        comes too early (kubectl).
-    :param open_seconds: how long a SPDY client may take to open its streams.
-    :param close_seconds: how long the client may take to leave, counted
-        from the last progress of the output.
-    :param ping_seconds: between pings to the client, which keep the
-        connections through load balancers alive.  No pong is demanded: a user
-        whose terminal is stopped must not lose the session.
+    :param message_bytes: largest WebSocket message from the client, at least 64 KiB; larger ones
+        end the session with Close 1009.
+    :param input_bytes: input buffered while the machine accepts none; beyond it the client is not
+        read.
+    :param hold_seconds: how long output is held back for clients that lose early output (kubectl).
+    :param open_seconds: time limit for a SPDY client to open its streams.
+    :param close_seconds: time limit for the client to leave, from the last progress of the output.
+    :param ping_seconds: interval of pings to the client, which keep connections through load
+        balancers alive.  No pong is required: a user whose terminal is stopped must not lose the
+        session.
     """
 
     message_bytes: int = 1 << 20
@@ -65,10 +63,10 @@ DEFAULT_LIMITS = Limits()
 
 
 class ServerUser(CarrierUser, Typing):
-    """Whom a client's carrier tells, and who speaks through it."""
+    """Callbacks of a client's carrier, which this end writes to."""
 
     def use(self, carrier: ServerCarrier) -> None:
-        """What it speaks through; called once, before anything else."""
+        """Set the carrier; called once, first of all."""
 
 
 def accept(
@@ -81,13 +79,13 @@ def accept(
     limits: Limits = DEFAULT_LIMITS,
 ) -> None:
     """
-    Answer an upgrade request with a 101 and carry on.
+    Answer an upgrade request with a 101, and start its carrier.
 
-    ``user`` is told of the connection before this returns, and over a WebSocket of
-    all that the client sent right behind its request.
+    ``user.connected`` is called before this returns, and over a WebSocket also the callbacks for
+    everything that the client sent right behind its request.
 
-    :param protocol: what :func:`~twisted_exec.streaming.remotecommand.negotiation.choose_protocol` chose.
-    :param session: the session's id, told to the client as ``Audit-Id``.
+    :param protocol: as chosen by :func:`~twisted_exec.streaming.remotecommand.negotiation.choose_protocol`.
+    :param session: id of the session, sent to the client as ``Audit-Id``.
     :raises ConnectionDone: the client has left.
     """
     take = _accept_spdy if is_upgrade(request) == SPDY else _accept_websocket
@@ -112,9 +110,9 @@ def _accept_websocket(
 
 
 def _may_be_deaf(request: Request) -> bool:
-    """Whether a client is one that loses what comes too early; see ``streaming.channels``."""
+    """Return whether the client may lose early output; see ``streaming.channels``."""
     agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
-    return b" kubernetes/" in agent  # as client-go names itself, whatever the program
+    return b" kubernetes/" in agent  # client-go's User-Agent, whatever the program
 
 
 def _accept_spdy(
@@ -149,14 +147,14 @@ def over(
     channels: Collection[Channel] = TERMINAL,
 ) -> tuple[ClientCarrier, IProtocol]:
     """
-    A carrier to a server, and what is to be given the connection.
+    Create a carrier to a server, and the protocol for its connection.
 
-    :param way: how the server was asked: with a WebSocket's protocol, or
+    :param way: the requested protocol: a WebSocket subprotocol, or
         :data:`~twisted_exec.streaming.remotecommand.negotiation.OVER_SPDY`.
-    :param protocol: what it chose.
-    :param open_seconds: how long the streams may take, if there are any to open.
-    :param linger_seconds: how long the end may take, behind the last byte.
-    :param channels: the streams to open; a WebSocket has them all.
+    :param protocol: the server's choice.
+    :param open_seconds: time limit to open the streams, with SPDY.
+    :param linger_seconds: time limit to close, from the last byte on.
+    :param channels: streams to open; a WebSocket always has all.
     """
     if way == OVER_SPDY:
         streams = ClientSPDY(

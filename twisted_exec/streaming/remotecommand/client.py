@@ -1,14 +1,13 @@
 """
-The user's end of a console, over a WebSocket or over SPDY.
+The user's end of a console, over WebSocket or SPDY.
 
-A session is over when the server ends the stream; what it *was* says the
-status that came before.  Kubernetes' own client takes an end without a status
-for success and a lost connection for whatever came last; here a session without
-a status is one whose connection was lost, however politely.
+A session is over when the server ends the stream; the status before that says how.  Kubernetes' own
+client takes an end without a status for success, and a lost connection for the last thing received;
+here a session without a status counts as a lost connection, however politely it closed.
 
-A server that does not speak version 5 (it answers with another subprotocol, or
-as Go's WebSocket server does with an empty 403) is asked again for version 4,
-which cannot tell the end of input, and then for SPDY, which can.
+A server without version 5 (it picks another subprotocol, or sends an empty 403 as Go's WebSocket
+server does) is tried again with version 4, which cannot signal the end of input, and then with SPDY,
+which can.
 """
 
 from __future__ import annotations
@@ -53,36 +52,36 @@ from twisted_exec.wire.remotecommand.messages import (
 from twisted_exec.wire.upgrade import values
 
 ATTEMPTS = (V5, V4, OVER_SPDY)
-"""What is tried, in this order."""
+"""Protocols to try, in order."""
 
 PING_SECONDS = 5
 PONG_SECONDS = 61
-"""As kubectl: a ping every 5 s, and a server that has not answered for 61 s is dead."""
+"""As kubectl: a ping every 5 s; a server that does not answer for 61 s is dead."""
 
 LOST = "connection lost before the session's status"
 
 LEAVE_SECONDS = 5.0
-"""How long the server may take to answer our Close."""
+"""Time limit for the server to answer our Close."""
 
 
 class ConsoleUser(Typing):
-    """Whom a :class:`ConsoleClient` tells."""
+    """Callbacks of a :class:`ConsoleClient`."""
 
     def attached(self, stream: ConsoleClient) -> None:
-        """The stream is up; called once, before anything else."""
+        """The stream is open; called once, first of all."""
 
     def data_received(self, data: bytes) -> None:
         """Output of the machine, 1 byte or more."""
 
     def ended(self, ending: Ending) -> None:
-        """The other side ended the session, and why; :meth:`detached` follows."""
+        """The server ended the session with this status; :meth:`detached` follows."""
 
     def detached(self, reason: str) -> None:
         """
-        The stream is gone; called exactly once, the last call.
+        The stream is closed; called exactly once, last of all.
 
-        Without :meth:`ended` before, and unless this side left, the connection
-        was lost before the session's status: then ``reason`` says so.
+        Without :meth:`ended` before, and unless this side left, the connection was lost before
+        the session's status; ``reason`` then says so.
         """
 
 
@@ -98,19 +97,18 @@ def connect(
     """
     Open a console.
 
-    :param head: the request without the headers of the upgrade; credentials
-        are among its headers.
-    :param user: told of everything that comes, beginning with ``attached``,
-        before the Deferred fires.
-    :param timeout_seconds: for connecting, again for the answer, and with SPDY
-        again for its streams.
-    :param protocols: tried in this order, one connection each: of
+    Open a console.
+
+    :param head: the request with credentials, without the headers of the upgrade.
+    :param user: receives everything, from ``attached`` on, before the Deferred fires.
+    :param timeout_seconds: to connect, again for the response, and with SPDY again for its
+        streams.
+    :param protocols: tried in this order, on one connection each: of
         :data:`~twisted_exec.wire.channel.PROTOCOLS`, or
         :data:`~twisted_exec.streaming.remotecommand.negotiation.OVER_SPDY`.
-    :return: fires with the stream once it is attached; fails with an
-        :class:`~twisted_exec.api.status.APIError`: what the server said, or 502
-        and 504 when it is not there or speaks none of ``protocols``.
-        Cancelling closes the connection.
+    :return: fires with the attached stream; fails with an
+        :class:`~twisted_exec.api.status.APIError`: the server's, or 502 and 504 if it cannot be
+        reached or speaks none of ``protocols``.  Cancelling closes the connection.
     """
 
     async def open_console() -> ConsoleClient:
@@ -151,10 +149,10 @@ def _start(
 
 class ConsoleClient:
     """
-    A session's stream, from the user's side; :func:`connect` makes it.
+    A session's stream at the user's end; made by :func:`connect`.
 
-    :ivar session: its id on every hop, for questions to operators; may be empty.
-    :ivar opening: fires with this when it is attached; fails with 502 when that cannot be.
+    :ivar session: id of the session on every hop, for support; may be empty.
+    :ivar opening: fires with this object once attached; fails with 502.
     """
 
     carrier: ClientCarrier
@@ -169,18 +167,18 @@ class ConsoleClient:
         self._paused = False
         self._attached = False
         self._status = b""
-        self._status_ended = False  # all of it has come, even if that is nothing
-        self._over = False  # no more will come but the connection's end
+        self._status_ended = False  # the status is complete, even if it is empty
+        self._over = False  # only the loss of the connection is still to come
         self._left = False
-        self._told = False  # the ending was told
-        self._why = ""  # what is known about the end before the connection tells
-        self._gone: str | None = None  # the connection is lost, and why
+        self._told = False  # ended() was called
+        self._why = ""  # a reason known before the connection is lost
+        self._gone: str | None = None  # reason of the loss of the connection
         self._detached = False
         self._unanswered_since: float | None = None
         self._timer: IDelayedCall | None = None
 
     def over(self, way: str, protocol: str, open_seconds: float) -> IProtocol:
-        """What is to be given the connection; see :func:`~twisted_exec.streaming.remotecommand.carriers.over`."""
+        """The protocol for a connection; see :func:`~twisted_exec.streaming.remotecommand.carriers.over`."""
         self.carrier, holder = over(
             way,
             protocol,
@@ -194,57 +192,56 @@ class ConsoleClient:
 
     @property
     def transport(self) -> Any:
-        """For addresses."""
+        """The transport, for its addresses."""
         return self.carrier.transport
 
     @property
     def protocol(self) -> str:
-        """The version's name."""
+        """Name of the protocol version."""
         return self.carrier.protocol
 
     @property
     def can_half_close(self) -> bool:
-        """The end of input can be told (version 5, or SPDY)."""
+        """Return whether the end of input can be signalled (version 5, or SPDY)."""
         return self.carrier.can_half_close
 
     # For the user.
 
     def write(self, data: bytes) -> None:
-        """Input for the machine; dropped when the session is over."""
+        """Send input; dropped when the session is over."""
         self.carrier.send(Channel.STDIN, data)
 
     def end_input(self) -> None:
         """
-        There is no more input; output goes on.
+        End the input; output continues.
 
         :raises LocalProtocolError: not :attr:`can_half_close`.
         """
         self.carrier.end(Channel.STDIN)
 
     def resize(self, size: TerminalSize) -> None:
-        """The user's terminal has a new size."""
+        """Send the new size of the user's terminal."""
         self._size = size
         self.carrier.send(Channel.RESIZE, encode_size(size))
 
     def wish(self, wish: Break | Role) -> None:
         """
-        Ask for a BREAK, or for another role, behind the input so far.
+        Request a BREAK or another role, in order with the input.
 
-        A machine's end that has no such thing says so in its output if it is one of
-        ours, else it says nothing.
+        A machine's end of ours that lacks it prints a notice; others ignore the request.
         """
         self.carrier.send(Channel.RESIZE, encode_wish(wish, self._size))
 
     def pause_output(self) -> None:
-        """Deliver no more for now; the machine's end is held back."""
+        """Stop delivery; the machine's end is held back."""
         self._paused = True
         self.carrier.transport.pauseProducing()
 
     def resume_output(self) -> None:
-        """Deliver again."""
+        """Resume delivery."""
         self._paused = False
         if self._unanswered_since is not None:
-            self._unanswered_since = self._clock.seconds()  # its pong may lie unread
+            self._unanswered_since = self._clock.seconds()  # its pong may still be unread
         self._deliver()
         if not self._paused and self._gone is None:
             self.carrier.transport.resumeProducing()
@@ -260,7 +257,7 @@ class ConsoleClient:
         self._producer = None
 
     def leave(self) -> None:
-        """End the session from this side: Close, and a bounded wait for the server's."""
+        """End the session from this side: send Close, and wait up to a limit for the server's."""
         if self._over or self._left:
             return
         self._left = True
@@ -277,7 +274,7 @@ class ConsoleClient:
     # CarrierUser
 
     def connected(self) -> None:
-        """It is the channels that count."""
+        """Ignored: only the opening of the channels counts."""
 
     def opened(self) -> None:
         self._attached = True

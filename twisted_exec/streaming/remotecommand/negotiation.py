@@ -1,13 +1,11 @@
 """
-Which protocol the two ends of a console speak.
+Negotiation of the protocol between both ends of a console.
 
-The server (:func:`choose_protocol`) takes the client's first choice that is on *our*
-list; Go servers that make the client's list their own can be brought to promise what
-they do not speak.  Whoever is refused gets a JSON Status: kubectl shows its message,
-where it can make nothing of a text.
+The server (:func:`choose_protocol`) picks the first of the client's protocols that is on *our* list;
+Go servers that adopt the client's list can be made to promise protocols that they do not speak.
+Refusals are a JSON Status: kubectl shows its message, and cannot show plain text.
 
-The client (:class:`Attempt`) offers what one way of asking has, and reads the answer
-to just that.
+The client (:class:`Attempt`) makes one offer per request, and checks the response to that offer.
 """
 
 from __future__ import annotations
@@ -36,10 +34,10 @@ from twisted_exec.wire.upgrade import (
 )
 
 OVER_SPDY = "SPDY/3.1"
-"""A way to ask: whichever of SPDY's versions the server likes best."""
+"""An offer of all SPDY versions; the server picks one."""
 
 UPGRADE_REQUIRED = "Upgrade request required"
-"""What a server of Kubernetes says to a request for a stream that is no upgrade."""
+"""Kubernetes' message for a stream request without an upgrade."""
 
 STREAM_PROTOCOL = b"X-Stream-Protocol-Version"
 _ACCEPTED = b"X-Accepted-Stream-Protocol-Versions"
@@ -49,19 +47,19 @@ def choose_protocol(request: Request) -> str:
     """
     Check that a request is a complete handshake for a console.
 
-    Whoever consumes a token for a session asks this before.
+    Call this before consuming a one-time token for the session.
 
-    :return: the version: of WebSocket's or SPDY's, whichever the request is for; empty
-        for a WebSocket that names none.
-    :raises APIError: 400, 403 or 405, saying what is missing.
+    :return: the version of WebSocket or SPDY, depending on the request; empty for a WebSocket
+        without subprotocol.
+    :raises APIError: 400, 403 or 405, with the reason.
     """
-    wanted = is_upgrade(request)
-    if not wanted:
+    requested = is_upgrade(request)
+    if not requested:
         raise BadRequest(UPGRADE_REQUIRED)
-    if wanted == SPDY:
+    if requested == SPDY:
         return _choose_spdy(request)
     headers = header_pairs(request.requestHeaders)
-    if wanted == WEBSOCKET and request.method != b"GET":
+    if requested == WEBSOCKET and request.method != b"GET":
         request.setHeader(b"Allow", b"GET")
         raise MethodNotAllowed("a WebSocket is opened with GET")
     try:
@@ -102,10 +100,10 @@ class OtherProtocol(Exception):
 @dataclass(frozen=True)
 class Attempt:
     """
-    One way to ask for a console.
+    One offer of a protocol.
 
-    :param headers: those of the upgrade.
-    :param check: reads the 101: see :meth:`chosen`.
+    :param headers: headers of the upgrade.
+    :param check: checks the 101: see :meth:`chosen`.
     """
 
     method: bytes
@@ -115,22 +113,22 @@ class Attempt:
     @classmethod
     def over(cls, protocol: str) -> Attempt:
         """
-        The way for ``protocol``.
+        Make the offer for ``protocol``.
 
-        :param protocol: one for WebSockets, or :data:`OVER_SPDY`.
+        :param protocol: a WebSocket subprotocol, or :data:`OVER_SPDY`.
         """
         return _ask_for_spdy() if protocol == OVER_SPDY else _ask_for_websocket(protocol)
 
     def head(self, head: UpgradeRequest) -> UpgradeRequest:
-        """The whole request."""
+        """Add the offer to a request."""
         return replace(head, method=self.method, headers=[*head.headers, *self.headers])
 
     def chosen(self, upgraded: Upgraded) -> str:
         """
-        The version that the server chose; the connection is closed when that is no answer.
+        Return the version that the server chose; on failure the connection is closed.
 
-        :raises BadGateway: the 101 is not an answer to this request.
-        :raises OtherProtocol: it is, but for another protocol.
+        :raises BadGateway: the 101 does not belong to this request.
+        :raises OtherProtocol: it is for another protocol.
         """
         try:
             return self.check(upgraded)
@@ -141,11 +139,11 @@ class Attempt:
 
 def of_the_protocol(answer: UpgradeRefused) -> bool:
     """
-    Whether a refusal may be of this way to ask alone, so that another may do.
+    Return whether a refusal may concern only this offer, so that another may succeed.
 
-    Go's WebSocket server says 403 and nothing else; a server that knows only SPDY
-    says 400, with a text.  What comes in a Status is about the request, but for one that missed the
-    upgrade: something in between, which knows only WebSockets, has taken it out.
+    Go's WebSocket server sends a bare 403; a SPDY-only server sends 400 with text.  A Status
+    concerns the request itself, except one that reports a missing upgrade: a proxy that knows only
+    WebSockets has removed the SPDY headers.
     """
     if answer.code == BadRequest.code:
         status = answer.status()
@@ -155,17 +153,17 @@ def of_the_protocol(answer: UpgradeRefused) -> bool:
 
 def is_answer(answered: Headers, offered: Headers) -> bool:
     """
-    Whether a 101 names a subprotocol that the request offered, if it offered any.
+    Return whether a 101 names a subprotocol that the request offered, if it offered any.
 
-    Servers that know none of them may accept without one; clients hang up on that.
+    Servers that know none of them may accept without one; clients then hang up.
     """
-    wanted = tokens(values(offered, b"sec-websocket-protocol"))
+    requested = tokens(values(offered, b"sec-websocket-protocol"))
     chosen = tokens(values(answered, b"sec-websocket-protocol"))
-    return not wanted or (len(chosen) == 1 and chosen[0] in wanted)
+    return not requested or (len(chosen) == 1 and chosen[0] in requested)
 
 
 def _ask_for_spdy() -> Attempt:
-    offers = [(STREAM_PROTOCOL, one.encode("ascii")) for one in SPDY_PROTOCOLS]
+    offers = [(STREAM_PROTOCOL, version.encode("ascii")) for version in SPDY_PROTOCOLS]
     upgrade = [(b"Connection", b"Upgrade"), (b"Upgrade", SPDY), (b"Content-Length", b"0")]
     return Attempt(b"POST", [*upgrade, *offers], _chosen_by_spdy)
 
@@ -188,7 +186,7 @@ def _chosen_by_websocket(key: bytes, protocol: str, upgraded: Upgraded) -> str:
         raise BadGateway("the server's WebSocket handshake is wrong")
     if values(upgraded.headers, b"sec-websocket-extensions"):
         raise BadGateway("the server uses a WebSocket extension that was not offered")
-    # Go's server answers a request that names none with an empty line.
+        # Go's server sends an empty header line when the request names none.
     answered = tokens(values(upgraded.headers, b"sec-websocket-protocol"))
     if answered != ([protocol.encode("ascii")] if protocol else []):
         raise OtherProtocol(f"the server does not speak {protocol or 'unnamed subprotocols'}")
@@ -196,9 +194,9 @@ def _chosen_by_websocket(key: bytes, protocol: str, upgraded: Upgraded) -> str:
 
 
 def _chosen_by_spdy(upgraded: Upgraded) -> str:
-    # Servers of version 1 do not know the header.
-    told = values(upgraded.headers, STREAM_PROTOCOL)[-1:] or [V1.encode("ascii")]
-    chosen = negotiate(told, SPDY_PROTOCOLS)
+    # Servers of version 1 do not send the header.
+    versions = values(upgraded.headers, STREAM_PROTOCOL)[-1:] or [V1.encode("ascii")]
+    chosen = negotiate(versions, SPDY_PROTOCOLS)
     if chosen is None:
         raise OtherProtocol("the server speaks a version over SPDY that was not offered")
     return chosen

@@ -1,16 +1,14 @@
 """
-The machine's end of a console, over a WebSocket or over SPDY.
+The machine's end of a console, over WebSocket or SPDY.
 
-:func:`serve` joins an upgrade request to an attachment.  Order at the end, as
-Kubernetes' newest servers keep it: all output, the status, the protocol's own end
-(Close 1000, or an end to each stream), then wait for the client to leave.  A server
-that closes sooner resets the tail of its output away; one that closes without a
-status looks like success.
+:func:`serve` connects an upgrade request to an attachment.  At the end it keeps the order of
+Kubernetes' newest servers: all output, the status, the protocol's own end (Close 1000, or the end of
+each stream), then wait for the client to leave.  A server that closes sooner resets the connection
+and loses the tail of its output; one that closes without a status looks successful.
 
-What the client types is kept while the attachment takes no input, up to a limit.
-Beyond it the client is not read any more, since neither protocol can hold back one
-channel: then its sizes, its pings and its leaving wait as well, until the attachment
-takes input again.
+Input is buffered up to a limit while the attachment has paused it.  Beyond the limit the connection
+is no longer read, since neither protocol can pause a single channel: sizes, pings and the client's
+leaving then wait too, until the attachment resumes input.
 """
 
 from __future__ import annotations
@@ -41,16 +39,16 @@ from twisted_exec.wire.remotecommand.messages import SizeDecoder, encode_ending
 from twisted_exec.wire.stream_options import StreamOptions
 
 READ_ONLY = b"\r\n[twisted-exec: you are an observer; what you type is not sent]\r\n"
-"""What a user reads who asked to look on, and types."""
+"""Notice to an observer who types."""
 
 NO_BREAK = b"\r\n[twisted-exec: this console has no BREAK]\r\n"
-"""What a user reads whose BREAK cannot be sent."""
+"""Notice for a BREAK that cannot be sent."""
 
 NO_ROLES = b"\r\n[twisted-exec: this console has no roles: whoever is here may type]\r\n"
-"""What a user reads who asks for one where there are none."""
+"""Notice for a role request on a console without roles."""
 
 _WISH_COST = 64
-"""What one of them counts in the queue of input."""
+"""Cost of a BREAK or role request in the input queue, in bytes."""
 
 
 def serve(
@@ -66,17 +64,15 @@ def serve(
     """
     Answer a request with a console.
 
-    Over a WebSocket ``attachment.attached`` is called before this returns, and so may
-    ``data_received`` be: a client may send right behind its request.  Over SPDY that
-    waits for the client's streams; a client that opens none is never attached, but
-    detached all the same.
+    Over a WebSocket this calls ``attachment.attached`` before it returns, and perhaps
+    ``data_received``: a client may send right behind its request.  Over SPDY that waits for the
+    client's streams; a client that opens none is never attached, but detached all the same.
 
-    :param session: the session's id, told to the client as ``Audit-Id``.
-    :param record: the session in :class:`~twisted_exec.streaming.sessions.registry.Sessions`
-        of this hop, if it keeps any: it can then end the stream, and learns
-        when it is over.
+    :param session: id of the session, sent to the client as ``Audit-Id``.
+    :param record: the session in this hop's :class:`~twisted_exec.streaming.sessions.registry.Sessions`,
+        if there is one: it can end the stream, and is told of the end.
     :return: the attachment's transport.
-    :raises APIError: it is no such request; nothing has been answered.
+    :raises APIError: the request is no valid handshake; nothing was sent.
     :raises ConnectionDone: the client has left.
     """
     protocol = choose_protocol(request)
@@ -96,10 +92,10 @@ def serve(
 @implementer(IAttachmentTransport)
 class ConsoleServer:
     """
-    A session's stream, from the machine's side; :func:`serve` makes it.
+    A session's stream at the machine's end; made by :func:`serve`.
 
-    :ivar bytes_to_machine: input that came, without framing.
-    :ivar bytes_to_user: output that was sent, without framing.
+    :ivar bytes_to_machine: received input, without framing.
+    :ivar bytes_to_user: sent output, without framing.
     """
 
     def __init__(
@@ -119,24 +115,24 @@ class ConsoleServer:
         self._record = record
         self._sizes = SizeDecoder()
         self._producer: Any = None
-        self._input: deque[bytes | Break | Role | None] = deque()  # None: the input's end
+        self._input: deque[bytes | Break | Role | None] = deque()  # None: end of input
         self._queued = 0
         self._input_paused = False
         self._input_over = False
-        self._refused: set[bytes] = set()  # what the user was told that it cannot have
-        self._ending = False  # the status is sent, or never will be
+        self._refused: set[bytes] = set()  # notices that the user has had
+        self._ending = False  # the status was sent, or never will be
         self._detached = False
         self._why = ""
         self._timer: IDelayedCall | None = None
 
     def use(self, carrier: ServerCarrier) -> None:
-        """What it speaks through."""
+        """Set the carrier."""
         self._carrier = carrier
         carrier.on_flow(self._flow)
 
     @property
     def protocol(self) -> str:
-        """The version's name, empty for a WebSocket that named none."""
+        """Name of the protocol version; empty for a WebSocket without subprotocol."""
         return self._carrier.protocol
 
     # IAttachmentTransport
@@ -148,9 +144,9 @@ class ConsoleServer:
 
     def write_error(self, data: bytes) -> None:
         """
-        Send errors apart from output, as a command without a terminal has them.
+        Send error output, as for a command without a terminal.
 
-        They are dropped where the client has opened no stream for them.
+        Dropped if the client has opened no stream for it.
         """
         if not self._ending:
             self.bytes_to_user += len(data)
@@ -182,7 +178,7 @@ class ConsoleServer:
         self._producer = None
 
     def cut(self) -> None:
-        """End without a word; for when the time to say one is over."""
+        """Close without a status, when the time for one has passed."""
         self._carrier.abort()
 
     # CarrierUser
@@ -205,8 +201,8 @@ class ConsoleServer:
             else:
                 self._refuse()
         elif channel is Channel.RESIZE and not self.asked.read_only:
-            for told in self._sizes.feed(data):
-                self._told(told)
+            for event in self._sizes.feed(data):
+                self._told(event)
 
     def ended(self, channel: Channel) -> None:
         if channel is Channel.STDIN and not self._input_over and not self._ending:
@@ -214,7 +210,7 @@ class ConsoleServer:
             self._take(None)
 
     def pong_received(self) -> None:
-        """That the peer lives is known from TCP."""
+        """Ignored: TCP shows whether the peer is alive."""
 
     def failing(self, reason: str) -> None:
         if not self._ending:
@@ -237,9 +233,9 @@ class ConsoleServer:
 
     def _refuse(self) -> None:
         """
-        Nothing of it is for the machine.
+        Drop input.
 
-        Whoever did not ask for input and sends some gets no word, as in Kubernetes.
+        As in Kubernetes, a client that did not request stdin and sends some gets no notice.
         """
         if self.asked.read_only:
             self._tell_once(READ_ONLY)
@@ -249,20 +245,19 @@ class ConsoleServer:
             self._refused.add(notice)
             self.write(notice)
 
-    def _told(self, told: TerminalSize | Break | Role) -> None:
-        """A size goes at once; what is asked for waits for its turn behind what was typed."""
-        if isinstance(told, TerminalSize):
-            self._attachment.window_changed(told)
+    def _told(self, event: TerminalSize | Break | Role) -> None:
+        """Deliver a size at once; queue other requests behind the input before them."""
+        if isinstance(event, TerminalSize):
+            self._attachment.window_changed(event)
         elif self.asked.takes_input and not self._input_over:
-            self._take(told)
+            self._take(event)
 
     def _take(self, data: bytes | Break | Role | None) -> None:
         self._input.append(data)
         self._queued += len(data) if isinstance(data, bytes) else _WISH_COST
         self._deliver()
         if self._queued >= self._limits.input_bytes:
-            # Pings stay unread as well from here on; there is no other way to
-            # make this client stop.
+            # From here on pings stay unread too; there is no other way to stop this client.
             self._carrier.transport.pauseProducing()
 
     def _deliver(self) -> None:
@@ -291,17 +286,17 @@ class ConsoleServer:
             else:
                 self._producer.resumeProducing()
         if self._ending and self._timer is not None and not full:
-            self._timer.reset(self._limits.close_seconds)  # it reads; be patient
+            self._timer.reset(self._limits.close_seconds)  # it still reads: give it more time
 
     # The end
 
     def _finish(self, ending: Ending) -> None:
-        """Say how it ended; to close is the caller's."""
+        """Send the status; the caller closes."""
         self._ending, self._why = True, ending.reason
         self._carrier.send_status(encode_ending(ending, self.protocol))
         self._input.clear()
         self._queued = 0
-        # Whatever the client still sends is thrown away, but that it leaves must be seen.
+        # Discard further input, but keep reading to notice when the client leaves.
         self._carrier.transport.resumeProducing()
         self._arm(self._limits.close_seconds, self._carrier.hang_up)
 

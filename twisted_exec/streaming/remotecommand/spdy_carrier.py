@@ -1,12 +1,12 @@
 """
-A console's channels as the streams of a SPDY connection: a carrier for each end.
+Carriers over a SPDY connection, one for each end.
 
-All that is SPDY is in :mod:`twisted_exec.wire.remotecommand.spdy_streams`; here are the
-transport, the clock and the peer's patience.
+The protocol itself is in :mod:`twisted_exec.wire.remotecommand.spdy_streams`; this module adds the
+transport and the time limits.
 
-SPDY as Kubernetes has it knows no flow control, so a stream is held back by not
-reading the connection.  Answers are sent even while output is blocked; a client
-that makes us answer and does not read is hung up on.
+Kubernetes' SPDY has no flow control, so a stream is held back by not reading the connection.
+Answers to pings are sent even while output is blocked; a client that causes answers and does not
+read is disconnected.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from twisted_exec.wire.remotecommand.spdy_streams import (
 from twisted_exec.wire.spdy.connection import PingReceived
 
 UNREAD_BYTES = 64 << 10
-"""Of answers to a peer that reads nothing."""
+"""Limit for answers to a peer that reads nothing."""
 
 
 class _SPDYCarrier(PacedConnection, Protocol):
     """
-    What both ends do alike.
+    Common part of both ends.
 
-    :param open_seconds: from the connection to the last stream.
-    :param linger_seconds: how long its end may take, behind the last byte.
+    :param open_seconds: time limit from the connection to the last stream.
+    :param linger_seconds: time limit to close, from the last byte on.
     """
 
     transport: Any
     streams: ServerStreams | ClientStreams
-    _over = False  # nothing more is read
-    _unread = 0  # bytes of answers since the transport was full
+    _over = False  # input is no longer read
+    _unread = 0  # bytes of answers since the transport's buffer was full
     _patience: IDelayedCall | None = None
     _why = ""
 
@@ -77,7 +77,7 @@ class _SPDYCarrier(PacedConnection, Protocol):
             self._flush()
 
     def fail(self, reason: str) -> None:
-        """The peer broke the protocol: tell it, and hang up."""
+        """Fail the connection: send the error, and hang up."""
         self._over = True
         self._user.failing(reason)
         self.streams.go_away(broken=True)
@@ -113,10 +113,10 @@ class _SPDYCarrier(PacedConnection, Protocol):
         self._flush_answers()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        told = self.connection_lost(reason)
+        cause = self.connection_lost(reason)
         self._over = True
         self._be_patient_no_more()
-        self._user.lost(self._why or told)
+        self._user.lost(self._why or cause)
 
     # What came.
 
@@ -165,7 +165,7 @@ class _SPDYCarrier(PacedConnection, Protocol):
             self.transport.write(data)
 
     def _flush_answers(self) -> None:
-        """Send what the codec answers by itself."""
+        """Send the codec's own answers."""
         data = self.streams.data_to_send()
         if not data:
             return
@@ -184,7 +184,7 @@ class ServerSPDY(_SPDYCarrier):
 
     :param protocol: one of
         :data:`~twisted_exec.wire.remotecommand.spdy_streams.SPDY_PROTOCOLS`.
-    :param expected: the channels that the request says will come, if it does.
+    :param expected: the channels that the request announces, if it does.
     """
 
     streams: ServerStreams
@@ -198,15 +198,15 @@ class ServerSPDY(_SPDYCarrier):
         self._flush()
 
     def close(self) -> None:
-        """The streams are at their end with the status; it is the client who leaves."""
+        """Do nothing: the status ended the streams, and the client leaves."""
 
 
 class ClientSPDY(_SPDYCarrier):
     """
     The user's end.
 
-    :param protocol: the one that the server chose.
-    :param channels: those to open.
+    :param protocol: the server's choice.
+    :param channels: channels to open.
     """
 
     streams: ClientStreams

@@ -1,19 +1,17 @@
 """
-Joining two legs of a console that speak differently.
+Bridge between a frontend and a backend connection that speak different protocols.
 
-A hop in the middle passes a stream on unread.  It reads it only where the next hop
-refuses what the client speaks: a real ironcore runtime and a kubelet know SPDY and
-version 4 over a WebSocket, kubectl from 1.30 on opens version 5.  Then the hop asks
-the next one in another way, and both streams are decoded and encoded here, as
-kube-apiserver's ``StreamTranslator`` does it
-(``k8s.io/apiserver/pkg/util/proxy/streamtranslator.go``), which see for what is
-passed: input and its end, sizes, output, errors, and how the session ended.
+A middle hop passes a stream on without decoding it, except when the next hop refuses the client's
+protocol: a real ironcore runtime and a kubelet know SPDY and WebSocket version 4, kubectl from 1.30
+on opens version 5.  Then the hop tries the next one with another protocol, and decodes and encodes
+both streams here, as kube-apiserver's ``StreamTranslator`` does
+(``k8s.io/apiserver/pkg/util/proxy/streamtranslator.go``): input and its end, sizes, output, errors,
+and the status.
 
-What is better than there: the client is answered when the next hop's streams are
-open, so until then a failure is an HTTP error like any other; after that it is a
-Status, on the channel where it belongs.  Nothing is kept beyond one read of each
-side, 256 KiB of input while the machine takes none, and what the transports hold:
-each paces the other.  And a hop that must end the session says so in the stream.
+Improvements over that: the client is answered only when the backend's streams are open, so an
+earlier failure is an HTTP error like any other; a later one is a Status on the error channel.
+Buffers hold at most one read of each side, 256 KiB of input while the machine accepts none, and the
+transports' own: each side paces the other.  And a hop that must end the session sends a Status.
 """
 
 from __future__ import annotations
@@ -50,10 +48,10 @@ from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.upgrade import SPDY
 
 BEAT_SECONDS = 10.0
-"""Between pings to both sides: runtimes of other makes drop what is idle for 30 s."""
+"""Interval of pings to both sides: third-party runtimes drop connections idle for 30 s."""
 
 _OTHER_WAYS = {SPDY: (V5, V4), b"websocket": (OVER_SPDY, V4)}
-"""SPDY before version 4 of a WebSocket: it can tell the end of input."""
+"""SPDY before version 4 over WebSocket: it can signal the end of input."""
 
 
 async def translate(
@@ -65,22 +63,22 @@ async def translate(
     streams: Collection[Channel] | None = None,
 ) -> bool:
     """
-    Carry a request on to a next hop that refused its protocol.
+    Bridge a request to a next hop that refused its protocol.
 
-    :param ask: asks that hop, on a new connection, for what is given; raises
+    :param ask: sends an offer to that hop on a new connection; raises
         :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused`.
-    :param open_seconds: how long the next hop's streams may take.
-    :param streams: those that the next hop waits for; ``None``: those that the
-        request asks for, and a terminal's when it does not say.
-    :return: whether it was possible; if not, nothing was answered.
-    :raises APIError: the next hop refuses the request itself, or is not there.
+    :param open_seconds: time limit for the backend's streams.
+    :param streams: streams for which the next hop waits; ``None``: those that the request asks
+        for, or a terminal's if it does not say.
+    :return: whether it succeeded; if not, nothing was answered.
+    :raises APIError: the next hop refuses the request itself, or cannot be reached.
     :raises ConnectionDone: the client has left.
     """
     try:
         protocol = choose_protocol(request)
     except APIError:
-        return False  # it is not for a console, as far as we know
-    wanted = streams or requested_channels(StreamOptions.of(request.args))
+        return False  # not a console request, as far as we know
+    channels = streams or requested_channels(StreamOptions.of(request.args))
     for way in _OTHER_WAYS[is_upgrade(request)]:
         attempt = Attempt.over(way)
         try:
@@ -92,29 +90,28 @@ async def translate(
         except OtherProtocol:
             continue
         else:
-            await translation.begin(upgraded, way, chosen, wanted, open_seconds)
+            await translation.begin(upgraded, way, chosen, channels, open_seconds)
             translation.take(request, protocol)
             return True
     return False
 
 
-def requested_channels(asked: StreamOptions) -> frozenset[Channel]:
-    """The streams that a server waits for which goes by the request, as kubelets do."""
-    if asked.channels is None:
+def requested_channels(options: StreamOptions) -> frozenset[Channel]:
+    """The streams for which a server waits that follows the request, as kubelets do."""
+    if options.channels is None:
         return TERMINAL
-    return asked.channels | ({Channel.RESIZE} if asked.tty else set())
+    return options.channels | ({Channel.RESIZE} if options.tty else set())
 
 
 class Translation:
     """
-    One session whose two legs speak differently.
+    A session whose two connections speak different protocols.
 
     :param session: its id.
-    :param on_end: called once, when both connections are gone, with the reason for
-        audit, as :class:`~twisted_exec.streaming.splice.Splice` has it; never when
-        the client was not answered.
-    :ivar bytes_to_machine: input that was passed on, without framing.
-    :ivar bytes_to_user: output that was passed on, without framing.
+    :param on_end: called once, when both connections are closed, with the reason for audit, as in
+        :class:`~twisted_exec.streaming.splice.Splice`; never if the client was not answered.
+    :ivar bytes_to_machine: input passed on, without framing.
+    :ivar bytes_to_user: output passed on, without framing.
     """
 
     def __init__(
@@ -129,17 +126,17 @@ class Translation:
         self._on_end, self._session = on_end, session
         self.bytes_to_machine = self.bytes_to_user = 0
         self._user, self._machine = FrontendConnection(self), BackendConnection(self)
-        self._held: deque[tuple[Channel, bytes]] = deque()  # output, until the user takes it
+        self._held: deque[tuple[Channel, bytes]] = deque()  # output that waits for the user
         self._pumping = False
-        self._told = False  # how it ended was said to the user, or never will be
+        self._told = False  # the user got the status, or never will
         self._asked = StreamOptions()
-        self._refused = False  # a user who looks on was told so
-        self._unsent = 0  # bytes of input since the machine took no more
+        self._refused = False  # an observer got the notice
+        self._unsent = 0  # bytes of input since the machine's buffer was full
         self._reason = ""
         self._beat: IDelayedCall | None = None
-        self._patience: IDelayedCall | None = None  # with the user, at the end
+        self._patience: IDelayedCall | None = None  # time limit for the user to leave
 
-    # How it begins.
+    # Start
 
     async def begin(
         self,
@@ -152,7 +149,7 @@ class Translation:
         """
         Open the machine's streams.
 
-        :raises BadGateway: they cannot be had.
+        :raises BadGateway: they cannot be opened.
         """
         machine = self._machine
         machine.carrier, holder = over(
@@ -184,24 +181,24 @@ class Translation:
         if not self._told:
             self._beat = clock.callLater(BEAT_SECONDS, self._ping)
 
-    # What the hop asks.
+    # Called by the hop
 
     def end(self, ending: Ending) -> None:
-        """End the session, saying why to the user."""
+        """End the session with a status for the user."""
         self._tell(ending, ending.reason)
         self._close()
 
     def cut(self) -> None:
-        """End it without a word."""
+        """Close both connections without a status."""
         self._told, self._reason = True, self._reason or "cut"
         for end in (self._user, self._machine):
             if not end.gone:
                 end.carrier.abort()
 
-    # From the user to the machine.
+    # From the user to the machine
 
     def input(self, channel: Channel, data: bytes) -> None:
-        """The user typed, or has another size."""
+        """Pass input or a size on."""
         if self._told or self._machine.over:
             return
         if not self._asked.takes_input and (channel is Channel.STDIN or self._asked.read_only):
@@ -214,20 +211,20 @@ class Translation:
         if machine.blocked:
             self._unsent += len(data)
             if self._unsent >= self._limits.input_bytes:
-                # Its pings stay unread as well from here on; nothing else makes it stop.
+                # Pings stay unread too from here on; nothing else stops this client.
                 self._user.carrier.transport.pauseProducing()
 
     def _refuse(self, channel: Channel) -> None:
-        """As our own machine's end would; this one may not know what looking on is."""
+        """Drop input, with our own notice for observers: the machine's end may not know them."""
         if channel is Channel.STDIN and self._asked.read_only and not self._refused:
             self._refused = True
             self.output(Channel.STDOUT, READ_ONLY)
 
     def input_over(self) -> None:
         """
-        The user has no more input.
+        Signal the end of input.
 
-        Version 4 over a WebSocket cannot tell that; the session goes on without.
+        Version 4 over WebSocket cannot; the session goes on without.
         """
         if not self._machine.over and self._machine.carrier.can_half_close:
             self._machine.carrier.end(Channel.STDIN)
@@ -239,30 +236,30 @@ class Translation:
         if was_full and not self._user.gone:
             self._user.carrier.transport.resumeProducing()
 
-    # From the machine to the user.
+    # From the machine to the user
 
     def output(self, channel: Channel, data: bytes) -> None:
-        """The machine printed."""
+        """Pass output on."""
         if not self._told:
             self._held.append((channel, data))
             self.pump()
 
     def machine_over(self, reason: str) -> None:
-        """The machine's end has said all, or is lost."""
+        """The machine's end sent everything, or is lost."""
         self._reason = self._reason or reason
         self.pump()
 
     def user_flow(self, full: bool) -> None:
-        """The user takes no more for now, or again."""
+        """The user's buffer is full, or has room again."""
         if self._patience is not None and self._patience.active() and not full:
-            self._patience.reset(self._limits.close_seconds)  # it reads; be patient
+            self._patience.reset(self._limits.close_seconds)  # it still reads: give it more time
         self.pump()
 
     def pump(self) -> None:
-        """Send what there is, as far as the user takes it; behind all of it, how it ended."""
+        """Send buffered output as far as the user accepts it, and the status behind all of it."""
         if self._pumping or self._told:
             return
-        self._pumping = True  # a write may pause and resume us at once
+        self._pumping = True  # a write may pause and resume us recursively
         while self._held and self._user.takes:
             self._send(*self._held.popleft())
         self._pumping = False
@@ -278,13 +275,13 @@ class Translation:
         self.bytes_to_user += len(data)
         self._user.carrier.send(channel, data)
 
-    # How it ends.
+    # End
 
     def _tell(self, ending: Ending | bytes, reason: str) -> None:
         """
-        Say how it ended to the user; to close is the caller's.
+        Send the status to the user; the caller closes.
 
-        :param ending: or a Status as the machine's end wrote it.
+        :param ending: an ending, or the machine's Status as received.
         """
         if self._told or self._user.gone:
             return
@@ -293,7 +290,7 @@ class Translation:
         self._told, self._reason = True, reason
         carrier = self._user.carrier
         carrier.send_status(_in_words_of(carrier.protocol, ending))
-        carrier.transport.resumeProducing()  # that it leaves must be seen
+        carrier.transport.resumeProducing()  # to notice when it leaves
         self._be_patient()
         self._machine.leave()
 
@@ -307,28 +304,28 @@ class Translation:
         self._patience = self.clock.callLater(self._limits.close_seconds, hang_up)
 
     def user_broke(self, reason: str) -> None:
-        """The user's client is none."""
-        told = f"the client broke the protocol: {reason}"
-        self._tell(Ending(INTERNAL, told), f"protocol error: {reason}")
+        """The user's client broke the protocol."""
+        message = f"the client broke the protocol: {reason}"
+        self._tell(Ending(INTERNAL, message), f"protocol error: {reason}")
 
     def user_left(self, reason: str) -> None:
-        """The user goes, or is gone."""
+        """The user is leaving, or has left."""
         if not self._told:
             self._told, self._reason = True, self._reason or reason
             self._machine.leave()
 
     def gone(self) -> None:
-        """A connection is gone; with both of them, so is the session."""
+        """A connection is closed; with both of them the session ends."""
         if self._user.gone:
             cancel(self._patience)
         if self._user.gone and self._machine.gone:
             cancel(self._beat)
             self._on_end(self._reason)
-            # What held it together is cut: OpenSSL's memory is no reason for the
-            # garbage collector to run, and would pile up.
+            # Break reference cycles: OpenSSL's memory does not count towards the garbage
+            # collector's thresholds, and would pile up.
             del self._user, self._machine, self._on_end
 
-    # Life
+    # Pings
 
     def _ping(self) -> None:
         self._beat = None
@@ -343,7 +340,7 @@ class Translation:
 
 
 def _in_words_of(protocol: str, ending: Ending | bytes) -> bytes:
-    """A Status that somebody else wrote passes as it is to whoever reads one."""
+    """Encode an ending; a Status of the backend passes unchanged to protocols that carry one."""
     if isinstance(ending, bytes):
         if has_status(protocol):
             return ending

@@ -1,16 +1,16 @@
 """
-SPDY inside the messages of a WebSocket, for a next hop that knows only SPDY.
+SPDY tunnelled in WebSocket messages, for a next hop that knows only SPDY.
 
-kubectl forwards ports, from 1.31 on, over a WebSocket whose binary messages are the bytes of a SPDY
-connection (subprotocol ``SPDY/3.1+portforward.k8s.io``); where one message ends means nothing, and an
-empty one is no end.  A server that knows the tunnel gets it unread.  One that does not (a kubelet before
-1.36, an API server before 1.30) is asked for SPDY itself, and the messages are taken off here: the bytes
-in them are nobody's business, so what holds for a splice holds for them.
+kubectl forwards ports, from 1.31 on, over a WebSocket whose binary messages contain the bytes of a
+SPDY connection (subprotocol ``SPDY/3.1+portforward.k8s.io``); message boundaries mean nothing, and an
+empty message is no end.  A next hop that knows the tunnel gets it unread.  For one that does not (a
+kubelet before 1.36, an API server before 1.30) this hop requests SPDY and unwraps the messages: the
+bytes inside are not decoded, so the rules of a splice apply to them.
 
-The order is that of kube-apiserver's tunnel (``k8s.io/apiserver/pkg/util/proxy/streamtunnel.go``): the
-next hop is asked first, so its refusal is an HTTP error; the client is answered with the prefix before
-what the next hop chose.  Either side's end ends the other: the WebSocket with a Close behind the last
-byte, the SPDY connection behind what was sent to it.
+The order is that of kube-apiserver's tunnel (``k8s.io/apiserver/pkg/util/proxy/streamtunnel.go``):
+the next hop is asked first, so its refusal is an HTTP error; the client is then answered with the
+prefix and the next hop's choice.  The end of either side ends the other: the WebSocket with a Close
+behind the last byte, the SPDY connection behind everything sent to it.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.upgrade import SPDY, WEBSOCKET, check_websocket, tokens, values
 
 PREFIX = "SPDY/3.1+"
-"""Of a subprotocol that is a tunnel; what follows is a protocol over SPDY."""
+"""Prefix of a tunnel's subprotocol; the rest is a protocol over SPDY."""
 
 GOING_AWAY, BROKEN = 1001, 1011
 
 LEAVE_SECONDS = 1.0
-"""How long the next hop may take to close, once the user has left."""
+"""Time limit for the next hop to close after the user has left."""
 
 _MESSAGE_BYTES = 32 << 10
 
 
 def tunnelled(request: Request) -> list[str]:
     """
-    The protocols that a request offers to speak over SPDY in a tunnel; none when it is for none.
+    Return the SPDY protocols that a request offers inside a tunnel; empty without a tunnel.
 
     As in Kubernetes, their names end with ``.k8s.io``.
     """
@@ -64,23 +64,24 @@ def tunnelled(request: Request) -> list[str]:
     if is_upgrade(request) != WEBSOCKET:
         return []
     offered = [
-        one.decode("ascii", "replace") for one in tokens(values(headers, b"sec-websocket-protocol"))
+        each.decode("ascii", "replace")
+        for each in tokens(values(headers, b"sec-websocket-protocol"))
     ]
-    found = [one for one in offered if one.startswith(PREFIX) and one.endswith(".k8s.io")]
-    return [one.removeprefix(PREFIX) for one in found]
+    tunnels = [each for each in offered if each.startswith(PREFIX) and each.endswith(".k8s.io")]
+    return [each.removeprefix(PREFIX) for each in tunnels]
 
 
 async def untunnel(
     request: Request, ask: Callable[[Attempt], Awaitable[Upgraded]], tunnel: Tunnel
 ) -> str:
     """
-    Carry a tunnel on to a next hop that refused it, without the tunnel.
+    Connect a tunnel to a next hop that refused it, without the tunnel.
 
-    :param ask: asks that hop, on a new connection, for what is given.
-    :return: the subprotocol that the client was told.
-    :raises UpgradeRefused: the next hop refuses that as well.
-    :raises OtherProtocol: it speaks something that was not offered.
-    :raises BadRequest: the client's handshake is not complete.
+    :param ask: sends an offer to that hop on a new connection.
+    :return: the subprotocol sent to the client.
+    :raises UpgradeRefused: the next hop refuses that too.
+    :raises OtherProtocol: it chose a protocol that was not offered.
+    :raises BadRequest: the client's handshake is incomplete.
     :raises ConnectionDone: the client has left.
     """
     try:
@@ -101,26 +102,26 @@ async def untunnel(
 
 def _over_spdy(protocols: list[str]) -> Attempt:
     def check(upgraded: Upgraded) -> str:
-        told = tokens(values(upgraded.headers, STREAM_PROTOCOL))
-        chosen = told[0].decode("ascii", "replace") if len(told) == 1 else ""
+        versions = tokens(values(upgraded.headers, STREAM_PROTOCOL))
+        chosen = versions[0].decode("ascii", "replace") if len(versions) == 1 else ""
         if chosen not in protocols:
             raise OtherProtocol("the server speaks a protocol over SPDY that was not offered")
         return chosen
 
-    offers = [(STREAM_PROTOCOL, one.encode("ascii")) for one in protocols]
+    offers = [(STREAM_PROTOCOL, version.encode("ascii")) for version in protocols]
     upgrade = [(b"Connection", b"Upgrade"), (b"Upgrade", SPDY), (b"Content-Length", b"0")]
     return Attempt(b"POST", [*upgrade, *offers], check)
 
 
 class Tunnel:
     """
-    One session whose client is in a tunnel, and whose next hop is not.
+    A session with a tunnel at the frontend and plain SPDY at the backend.
 
-    :param on_end: called once, when both connections are gone, with the reason for audit; never
-        when the client was not answered.
-    :ivar machine: what is to be given the next hop's connection.
-    :ivar bytes_to_machine: of the inner connection.
-    :ivar bytes_to_user: of the inner connection.
+    :param on_end: called once, when both connections are closed, with the reason for audit; never
+        if the client was not answered.
+    :ivar machine: protocol for the backend connection.
+    :ivar bytes_to_machine: bytes of the inner connection.
+    :ivar bytes_to_user: bytes of the inner connection.
     """
 
     def __init__(self, clock: IReactorTime, on_end: Callable[[str], None], *, session: str) -> None:
@@ -131,8 +132,8 @@ class Tunnel:
         self._early: list[bytes] = []
         self._reason = ""
         self._user_gone = False
-        self._closing: IDelayedCall | None = None  # with the user's connection
-        self._leaving: IDelayedCall | None = None  # with the next hop's
+        self._closing: IDelayedCall | None = None  # time limit of the user's connection
+        self._leaving: IDelayedCall | None = None  # time limit of the backend's
 
     def take(self, request: Request, protocol: str) -> None:
         """
@@ -147,23 +148,23 @@ class Tunnel:
         factory = server_factory(self._clock, limits.message_bytes)
         take_over(request, start(self._socket, factory, self, self._clock, limits.close_seconds))
 
-    # What the hop asks.
+    # Called by the hop
 
     def end(self, ending: Ending) -> None:
-        """End the session.  What is forwarded has no place to say why."""
+        """End the session.  Port forwarding has no place for a reason."""
         self._over(ending.reason, GOING_AWAY)
 
     def cut(self) -> None:
-        """End it at once."""
+        """Close both connections at once."""
         self._reason = self._reason or "cut"
         for end in (self._socket, self.machine):
             if end.transport is not None:
                 end.transport.abortConnection()
 
-    # What the next hop's end tells.
+    # Called by the backend's end
 
     def connected(self) -> None:
-        """The machine's end has its connection: let go what came before."""
+        """The backend is connected: pass on what was buffered."""
         early, self._early = b"".join(self._early), []
         if early:
             self.machine.transport.write(early)
@@ -185,7 +186,7 @@ class Tunnel:
     # SocketUser
 
     def opened(self) -> None:
-        """The machine's end is there already."""
+        """Nothing to do: the backend's end exists already."""
 
     def message_received(self, message: bytes) -> None:
         self.bytes_to_machine += len(message)
@@ -195,7 +196,7 @@ class Tunnel:
             self.machine.transport.write(message)
 
     def pong_received(self) -> None:
-        """Nobody asked."""
+        """Ignored: this end sends no pings."""
 
     def failing(self, reason: str) -> None:
         self._reason = self._reason or f"protocol error: {reason}"
@@ -211,14 +212,14 @@ class Tunnel:
         self._leave()
         self._finish()
 
-    # How it ends.
+    # End
 
     def _over(self, reason: str, code: int) -> None:
-        """Close the user's side behind what was sent, and the other one with it."""
+        """Close the user's side behind everything sent, and the backend with it."""
         self._reason = self._reason or reason
         if not self._user_gone:
             self._socket.close(code)
-            self._socket.transport.resumeProducing()  # that it leaves must be seen
+            self._socket.transport.resumeProducing()  # to notice when it leaves
             if self._closing is None:
                 patience = DEFAULT_LIMITS.close_seconds
                 self._closing = self._clock.callLater(patience, self._socket.hang_up)
@@ -232,12 +233,12 @@ class Tunnel:
     def _finish(self) -> None:
         if self._user_gone and self.machine.gone:
             self._on_end(self._reason)
-            # What held it together is cut: OpenSSL's memory is no reason for the
-            # garbage collector to run, and would pile up.
+            # Break reference cycles: OpenSSL's memory does not count towards the garbage
+            # collector's thresholds, and would pile up.
             del self._on_end, self._socket, self.machine
 
     def pace_user(self, paused: bool) -> None:
-        """The next hop takes no more for now, or again."""
+        """The backend's buffer is full, or has room again."""
         if not self._user_gone:
             transport = self._socket.transport
             if paused:
@@ -257,7 +258,7 @@ class _Socket(ServerSocket):
 
 @implementer(IPushProducer)
 class _MachineEnd(Protocol):
-    """The next hop's connection; as a producer, what the user sends into it."""
+    """The backend connection; as a producer, the user's input into it."""
 
     transport: Any = None
     gone = False
@@ -280,7 +281,7 @@ class _MachineEnd(Protocol):
         tunnel.machine_gone(reason.check(ConnectionDone) is not None)
 
     def pace(self, full: bool) -> None:
-        """The user takes no more for now, or again."""
+        """The user's buffer is full, or has room again."""
         if self.transport is None or self.gone or self._closed:
             return
         if full:
@@ -291,7 +292,7 @@ class _MachineEnd(Protocol):
     def close(self) -> None:
         self._closed = True
         self.transport.unregisterProducer()
-        self.transport.resumeProducing()  # else its end would never be seen
+        self.transport.resumeProducing()  # or its end would stay unnoticed
         close_behind(self.transport)
 
     def abort(self) -> None:

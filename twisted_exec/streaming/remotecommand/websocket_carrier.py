@@ -1,15 +1,13 @@
 """
-A console's channels as the messages of a WebSocket: a carrier for each end.
+Carriers over WebSocket messages, one for each end.
 
-The server greets with an empty message, which some clients wait for, and ends with
-a Close behind the status.  Version 1 has no status for success, so there the Close
-itself is one.
+The server starts with an empty message, for which some clients wait, and ends with a Close behind
+the status.  Version 1 has no status for success; there the Close means success.
 
-Go's client library (client-go before 1.35, so kubectl) reads messages before it has
-anywhere to put them, and drops those ("Unknown stream id 1, discarding message"): on a
-busy host the first output of a session is lost.  To such a client output is held back
-for a moment, by the flow control that there is, until it says something or the moment
-has passed.  Terminals say their size at once.
+Go's client library (client-go before 1.35, so kubectl) reads messages before it has anywhere to put
+them, and drops them ("Unknown stream id 1, discarding message"): on a busy host the first output of
+a session is lost.  For such a client output is held back, by flow control, until it sends something
+or a moment has passed.  Terminals send their size at once.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from twisted_exec.wire.remotecommand.messages import has_status
 
 class MessageCarrier:
     """
-    What both ends do alike.
+    Common part of both ends.
 
     :param protocol: one of :data:`~twisted_exec.wire.channel.PROTOCOLS`, or empty.
     """
@@ -109,7 +107,7 @@ class ServerMessages(MessageCarrier):
     """
     The machine's end.
 
-    :param hold_seconds: how long output is held back for a client that says nothing.
+    :param hold_seconds: how long output is held back for a silent client.
     """
 
     def __init__(
@@ -138,7 +136,7 @@ class ServerMessages(MessageCarrier):
             self._changed(full)
 
     def _let_go(self) -> None:
-        """The client is there, or had its moment."""
+        """Release output: the client sent something, or its time has passed."""
         hold, self._hold = self._hold, None
         if hold is not None:
             if hold.active():
@@ -181,7 +179,7 @@ class ClientMessages(MessageCarrier):
         try:
             super().message_received(message)
         except RemoteProtocolError:
-            pass  # 255 is no message of a server's; kubectl passes over it as well
+            pass  # servers do not send 255; kubectl ignores it too
 
     def close_received(self, code: int | None) -> None:
         if code == NORMAL and not has_status(self.protocol):

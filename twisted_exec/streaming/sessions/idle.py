@@ -1,9 +1,9 @@
 """
-Sessions on which nothing has passed for long end, and are told why.
+End sessions without traffic after a time limit.
 
-What passes is counted where a session is carried; where that is unread, a client's pings count as
-well, so a quiet session whose client lives goes on.  A kubelet gives one four hours
-(``streamingConnectionIdleTimeout``); what only tells a log has no such limit there, nor here.
+Traffic is counted where the session's bytes pass; where they are not decoded a client's pings count
+too, so a quiet session with a live client continues.  A kubelet allows four hours
+(``streamingConnectionIdleTimeout``).  Logs have no such limit there, nor here.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from twisted_exec.streaming.interfaces import IDLE, Ending
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 
 IDLE_SECONDS = 4 * 3600.0
-"""A kubelet's patience."""
+"""A kubelet's limit."""
 
 _LOOKS = 16
-"""How often it is looked in that time: what is late is at most a sixteenth of it."""
+"""Checks per limit: a session may exceed it by a sixteenth."""
 
 
 class Idleness(Running):
     """
-    Ends sessions on which nothing passes.
+    Ends idle sessions.
 
-    :param seconds: for how long; 0 for as long as they like.
-    :param spared: subresources whose sessions have no such limit.
+    :param seconds: the limit; 0 for none.
+    :param spared: subresources without a limit.
     """
 
     _log = Logger()
@@ -51,7 +51,7 @@ class Idleness(Running):
         self._seen: WeakKeyDictionary[Session, tuple[tuple[int, int], float]] = WeakKeyDictionary()
 
     def start(self) -> None:
-        """Look again and again, until :meth:`stop`."""
+        """Check periodically, until :meth:`stop`."""
         if self._seconds:
             self._begin(self._run())
 
@@ -62,11 +62,11 @@ class Idleness(Running):
                 self.look()
             except CancelledError:
                 raise
-            except Exception:  # else nothing would be ended from here on
-                self._log.failure("looking for idle sessions failed")
+            except Exception:  # or no session would be checked any more
+                self._log.failure("cannot check for idle sessions")
 
     def look(self) -> None:
-        """End those that have been idle for too long by now."""
+        """End sessions that exceed the limit now."""
         now = self._clock.seconds()
         for session in self._sessions.live():
             if session.subject.subresource in self._spared:
@@ -76,8 +76,8 @@ class Idleness(Running):
             if counts != before:
                 self._seen[session] = (counts, now)
             elif now - since >= self._seconds:
-                told = f"nothing was sent or received for {self._seconds:g} seconds"
-                session.end(Ending(IDLE, told))
+                message = f"nothing was sent or received for {self._seconds:g} seconds"
+                session.end(Ending(IDLE, message))
 
     def _crashed(self, failure: Failure) -> None:
-        self._log.failure("looking for idle sessions failed", failure)
+        self._log.failure("cannot check for idle sessions", failure)

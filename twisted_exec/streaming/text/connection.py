@@ -1,10 +1,9 @@
 """
-A text that goes on for hours: an HTTP response that has its connection to itself.
+A long-lived text response that owns its connection.
 
-Of a response that is written by the server's own means, request, headers and channel stay for as
-long as it takes, several kilobytes for each who waits.  Here only the transport stays.  What is
-written is what HTTP/1.1 has for bodies whose length nobody knows (RFC 9112 section 7.1), and the
-connection ends with it.
+A response of twisted.web keeps request, headers and channel for as long as it lasts, several
+kilobytes per waiting reader.  Here only the transport stays.  The body is chunked, as for every
+HTTP/1.1 body of unknown length (RFC 9112 section 7.1), and the connection ends with it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from twisted_exec.streaming.http.upgrade_server import take_over
 from twisted_exec.streaming.text.stream import Flow, TextStream
 
 LINGER_SECONDS = 10.0
-"""So long a reader may take for what is left for it."""
+"""Time limit for a reader to receive the rest."""
 
 _HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: no-cache, private\r\n"
@@ -32,12 +31,12 @@ _HEAD = (
 
 
 def can_carry(request: Request) -> bool:
-    """Whether a request's client knows chunks."""
+    """Return whether the client supports chunked bodies."""
     return bool(request.clientproto == b"HTTP/1.1")
 
 
 class TextConnection(TextStream):
-    """The body of such a response; its request is not needed once it has begun."""
+    """The body of such a response; the request is released once it has begun."""
 
     def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
         super().__init__(pause, resume)
@@ -62,11 +61,11 @@ class TextConnection(TextStream):
         self._left("client closed")
 
     def pause(self) -> None:
-        """The reader takes no more for now."""
+        """The reader's buffer is full."""
         self._pause()
 
     def resume(self) -> None:
-        """It does again."""
+        """The buffer has room again."""
         self._resume()
 
     def _held(self) -> _End:
@@ -91,7 +90,7 @@ class TextConnection(TextStream):
 
 @implementer(IPushProducer)
 class _End(Protocol):
-    """The connection.  What the client still says is not listened to."""
+    """The connection.  Further input of the client is ignored."""
 
     transport: Any
     _late: IDelayedCall | None = None
@@ -109,7 +108,7 @@ class _End(Protocol):
             self.text.lost()
 
     def close(self, clock: IReactorTime) -> None:
-        """Behind what was written; the client has its time to read that."""
+        """Close behind everything written; the client has a time limit to read it."""
         self._late = clock.callLater(LINGER_SECONDS, self.transport.abortConnection)
         self.transport.unregisterProducer()
         close_behind(self.transport)
@@ -123,4 +122,4 @@ class _End(Protocol):
             self.text.resume()
 
     def stopProducing(self) -> None:
-        """The connection is lost; it is told so."""
+        """The connection is dying; ``connectionLost`` follows."""

@@ -1,10 +1,10 @@
 """
-Asking the next hop for a text that goes on: a plain GET, whose answer is read as it comes.
+Client for long-lived texts: a plain GET whose body is read as it arrives.
 
-It is asked as an upgrade is (:mod:`~twisted_exec.streaming.http.upgrade_client`), with the same limits and
-the same end of whatever is not what was asked for: only a 200 is, and of ``text/plain`` where its
-sender says what it is.  The body is
-delivered as fast as it is taken: a paused download holds one read, and the sender waits.
+It works as the client of an upgrade (:mod:`~twisted_exec.streaming.http.upgrade_client`), with the same
+limits, and closes on any unexpected response: only 200 is expected, and ``text/plain`` if there is a
+type.  The body is delivered at the receiver's pace: a paused download holds one read, and the sender
+waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONTENT_TYPE = b"text/plain"
 
 
 class Delivering(Protocol):
-    """Where an answer comes from: a connection, or a part of one."""
+    """The source of a response: a connection, or a stream of one."""
 
     def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
         """See :meth:`Download.deliver`."""
@@ -36,40 +36,40 @@ class Delivering(Protocol):
 
 
 class Download:
-    """An answer whose head has come, and whose body is still to come; paused."""
+    """A response whose head has arrived; its body is paused."""
 
     def __init__(self, asking: Delivering) -> None:
         self._asking = asking
 
     def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
         """
-        Let it come; what came behind the head already does at once.
+        Start delivery; bytes that followed the head are delivered at once.
 
         :param data: called with each piece of the body, 1 byte or more.
-        :param ended: called once when there is no more, with whether it is complete;
-            not after :meth:`abort`.
+        :param ended: called once at the end, with whether the body is complete; not after
+            :meth:`abort`.
         """
         self._asking.deliver(data, ended)
 
     def pause(self) -> None:
-        """Read no more from the connection; what was read already may still be delivered."""
+        """Stop reading the connection; bytes already read may still be delivered."""
         self._asking.flow(False)
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
         self._asking.flow(True)
 
     def abort(self) -> None:
-        """Nobody wants the rest.  Repeated calls do nothing."""
+        """Discard the rest.  Repeated calls do nothing."""
         self._asking.leave()
 
 
 class _Downloading(Asking):
-    """The connection: first as any that asks, then with a body."""
+    """The connection: first for the request, then with the body."""
 
-    asked = "request"
+    request_noun = "request"
     any_type = False
-    _begun = False  # the head has come
+    _begun = False  # the head has arrived
     _over = False  # the body is complete, broken or unwanted
     _flowing = True
     _receiver: tuple[Callable[[bytes], None], Callable[[bool], None]] | None = None
@@ -93,7 +93,7 @@ class _Downloading(Asking):
         if self._over:
             return
         if self._receiver is None:
-            super().dataReceived(data)  # keeps what comes behind the head
+            super().dataReceived(data)  # buffers what follows the head
         else:
             self._read(data)
 
@@ -112,7 +112,7 @@ class _Downloading(Asking):
         self._read(early or None)
         if self.lost is not None:
             self._read(b"")
-        elif self._flowing:  # who takes it may have had enough already
+        elif self._flowing:  # the receiver may have paused meanwhile
             self.flow(True)
 
     def flow(self, flowing: bool) -> None:
@@ -131,7 +131,7 @@ class _Downloading(Asking):
         self.abort()
 
     def _read(self, data: bytes | None) -> None:
-        """Deliver what is in ``data``; nothing (not ``None``) is the connection's end."""
+        """Deliver ``data``; empty (not ``None``) means the end of the connection."""
         if self._over:
             return
         try:
@@ -143,7 +143,7 @@ class _Downloading(Asking):
             self._end(False)
 
     def _take(self, event: Any) -> bool:
-        """One event of h11's; whether to ask for another."""
+        """Handle one h11 event; true if more may follow."""
         if event is h11.NEED_DATA:
             return False
         if isinstance(event, h11.Data) and event.data and self._receiver is not None:
@@ -164,7 +164,7 @@ class _Factory(AskingFactory):
 
 
 DOWNLOADS = _Factory()
-"""Of the connections that :func:`fetch` takes, for ``connect_first``."""
+"""Factory of the connections for :func:`fetch`, for ``connect_first``."""
 
 
 class _AnyDownloading(_Downloading):
@@ -176,12 +176,12 @@ class _AnyFactory(AskingFactory):
 
 
 ANY_DOWNLOADS = _AnyFactory()
-"""Likewise, of what a kubelet tells: its type is guessed from whatever the text begins with."""
+"""The same without a check of the type: a kubelet guesses it from the first bytes of the text."""
 
 
 def is_text(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """
-    Whether an answer is a text that its sender says is one.
+    Return whether a response is a text and has no other type.
 
     :param headers: names in lower case.
     """
@@ -200,9 +200,9 @@ async def fetch(
     """
     Send a request on a connection of :data:`DOWNLOADS`.
 
-    :param timeout_seconds: until the head has come; ``None``: without limit.
-    :raises UpgradeRefused: any answer but the text.
-    :raises APIError: 502 for what is no answer, 504 for none in time.
+    :param timeout_seconds: for the head of the response; ``None`` for no limit.
+    :raises UpgradeRefused: the response is not the text.
+    :raises APIError: 502 for a malformed response, 504 for none in time.
     """
     answer: Any = await ask(connection, head, clock=clock, timeout_seconds=timeout_seconds)
     assert isinstance(answer, Download)

@@ -1,17 +1,16 @@
 """
-The middle of the chain for what is only read: locate, ask, pass on.
+Relay for read-only texts: locate, request, pass on.
 
-A log is a plain GET on every hop, and all that holds for a console's stream holds for it: each hop
-decides for itself (its locator does), nothing of the client's own request but what the locator read
-passes on, a refusal is a Status, no redirect is followed, and there is one audit start and one end.
-The bytes pass as they come and as fast as the client takes them: when it stops, so does the
-machine's end, which marks what a slow reader missed.  A client that leaves ends it on every hop.
+A log is a plain GET on every hop, with the same rules as a console's stream: each hop authorizes by
+itself (in its locator), only what the locator extracted is forwarded, a refusal is a Status,
+redirects are not followed, and the audit log has one start and one end.  Bytes pass as they arrive
+and at the client's pace: when it stops reading, so does the machine's end, which marks lines that a
+slow reader missed.  A client that leaves ends the text on every hop.
 
-A backend that passes on what others print (a kubelet does) may answer with its head only when there is
-something to pass on: whoever follows a silent container waits for its first line, for hours if need be.
-For such a backend there is no time limit, and a session that is ended while it waits is told why
-like any other.
-A page in a browser may ask for it over a WebSocket; the hops behind this one never know.
+Some backends (kubelets) send the head of the response only with the first line: following a silent
+container can wait for hours.  For these there is no time limit, and a session that is ended
+meanwhile reports the reason like any other.  A page in a browser may use a WebSocket; the hops behind
+this one do not notice.
 """
 
 from __future__ import annotations
@@ -49,17 +48,17 @@ from twisted_exec.wire.upgrade import WEBSOCKET
 
 class Relay:
     """
-    CoalescedRuns plain GETs on to where the locator says.
+    Relays plain GETs to the location that the locator returns.
 
-    :param locator: its location's path has the whole query.
+    :param locator: its location's path contains the query.
     :param connect_seconds: for each address, TLS included.
-    :param answer_seconds: from the request to the head of the answer; ``None``: without limit.
-    :param end_seconds: how long the log of a deleted machine may take for its last words.
-    :param keeps_connections: a connection may be used again after a text; without that it ends with
-        it, and one that goes on for hours holds less.
-    :param tells_loss: a text whose backend was lost says so in a last line: the hop in front, such
-        as a kube-apiserver, tells its user nothing of a connection that was cut.
-    :param downloads: makes connections, and says what of the answers to them is a text.
+    :param answer_seconds: from the request to the head of the response; ``None`` for no limit.
+    :param end_seconds: how long the log of a deleted machine may take for its last lines.
+    :param keeps_connections: a connection may be reused after a text; otherwise it ends with the
+        text, and a long one needs less memory.
+    :param tells_loss: end a text with a line of its own when the backend is lost: a hop in front,
+        such as a kube-apiserver, does not report a cut connection to its user.
+    :param downloads: makes connections, and decides which responses are texts.
     """
 
     def __init__(
@@ -82,10 +81,10 @@ class Relay:
 
     async def handle(self, request: Request) -> None:
         """
-        Answer a request for a text; returns once it passes.
+        Relay a text; returns when it has begun.
 
-        :raises APIError: it was refused, here or by the next hop; the caller
-            answers with it.  Cancelling (the client left) closes everything.
+        :raises APIError: refused here or by the next hop; the caller sends it.  Cancelling (the
+            client left) closes everything.
         """
         if request.method != b"GET":
             request.setHeader(b"Allow", b"GET")
@@ -97,7 +96,7 @@ class Relay:
 
 
 class _Passage:
-    """One request's way through a relay."""
+    """One request's passage through a relay."""
 
     _text: TextStream
     _download: Download | None = None
@@ -130,7 +129,7 @@ class _Passage:
         self._pass_on(session)
 
     def _form(self) -> type[TextAnswer | TextSocket | TextConnection]:
-        """What is to be answered with."""
+        """The form of the response."""
         if is_upgrade(self._request) == WEBSOCKET:
             return TextSocket
         if self._relay.keeps_connections or not can_carry(self._request):
@@ -169,10 +168,10 @@ class _Passage:
 
     def _pass_on(self, session: Session) -> None:
         text = self._text
-        del self._request  # a follower who waits for hours owns next to nothing
+        del self._request  # saves memory: a follower may wait for hours
         try:
             text.begin()
-        except ConnectionDone:  # in this very turn
+        except ConnectionDone:  # lost in this very reactor turn
             self._over(session, "client closed")
             raise CancelledError from None
         text.watch()
@@ -190,19 +189,19 @@ class _Passage:
             self._late.cancel()
 
     def _ended(self, complete: bool) -> None:
-        """The next hop's answer is over."""
+        """The backend's response has ended."""
         if complete:
             self._text.finish("backend closed")
         else:
-            told = Ending(LINE_LOST, f"{self._label} was lost")
-            self._text.break_off("backend lost", told if self._relay.tells_loss else None)
+            ending = Ending(LINE_LOST, f"{self._label} was lost")
+            self._text.break_off("backend lost", ending if self._relay.tells_loss else None)
 
     def _end(self, ending: Ending) -> None:
-        """This hop wants it to end."""
+        """End the text from this hop."""
         if ending.reason == MACHINE_DELETED and self._download is None:
-            self._text.finish(ending.reason)  # it never printed anything
+            self._text.finish(ending.reason)  # nothing was printed yet
         elif ending.reason == MACHINE_DELETED:
-            # Its own end knows, too, and ends the log behind what was printed last.
+            # The machine's end ends the log too, behind the last line printed.
             self._late = self._relay.clock.callLater(
                 self._relay.end_seconds, self._text.finish, ending.reason
             )
@@ -214,7 +213,7 @@ def _refusal(label: str, refused: UpgradeRefused, location: Location) -> APIErro
     if location.refusal is not None and refused.code >= 400:
         return location.refusal(refused.as_api_error())
     if refused.code == Unauthorized.code:
-        # Whoever asks us is known by now; it is we who are not.
+        # The user is authenticated by now; the refused credentials are ours.
         return BadGateway(f"{label} does not accept this server's credentials")
     if refused.code < 400:
         return BadGateway(f"{label} answered with status code {refused.code}, and no log")

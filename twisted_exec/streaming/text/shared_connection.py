@@ -1,18 +1,19 @@
 """
-A connection on which many texts come at once: HTTP/2, as a client of plain GETs.
+An HTTP/2 client connection that carries many texts at once: plain GETs.
 
-What one holds for itself is what it costs to follow a log without a word in it, and TLS is nine tenths
-of that; a hundred share one here.  The `h2` library knows the protocol; what is decided here:
+Following a silent log costs a connection, nine tenths of it for TLS; here a hundred logs share one.
+The `h2` library implements the protocol.  Decisions made here:
 
-* The window of the whole connection is as wide as those of all its streams, and is opened again for
-  whatever comes: a reader that stops holds up its own stream, and none beside it.
-* A peer that does not read what we write is not read either: what answers it (PING, SETTINGS)
+* The window of the connection is as large as those of all its streams together, and is replenished
+  for every byte that arrives: a reader that stops blocks only its own stream.
+* While the peer does not read what we write, it is not read either: answers to it (PING, SETTINGS)
   cannot pile up.
-* A peer that has not been heard for a while is asked (PING); without an answer it is gone, and within
-  a minute every reader knows.
-* GOAWAY ends nothing that its sender still answers: such a connection takes no further request, and
-  goes with the last of them.  (`h2` would take it for the end, so it does not get to see it.)
-* Nothing may be pushed.
+* A silent peer gets a PING; without an answer the connection is dead, and within a minute every
+  reader knows.
+* After GOAWAY the connection takes no further request, but streams that the sender still serves
+  continue; it closes with the last of them.  (`h2` would end the connection, so GOAWAY is handled
+  before `h2` sees it.)
+* Server push is disabled.
 
 Sources: RFC 9113, §5.1.2, §5.2, §6.5-6.9.
 """
@@ -48,32 +49,32 @@ from twisted_exec.streaming.text.shared_stream import WINDOW, Headers, SharedStr
 from twisted_exec.wire.http2 import Frames, GoneAway
 
 MAX_STREAMS = 100
-"""At once on one connection, whatever more the peer takes: what is lost with it is bounded, too."""
+"""Streams per connection, even if the peer allows more: it limits the damage of a lost connection."""
 
 MAX_HEADER_BYTES = 64 << 10
 
 IDLE_SECONDS = 5.0
-"""A connection without streams waits so long for the next."""
+"""How long a connection without streams waits for the next."""
 
 LOOK_SECONDS = 15.0
-"""A peer that is silent is asked after at most two of these, and gone after another."""
+"""A silent peer gets a PING after at most two of these, and is dead after another."""
 
 _CONNECTION_WINDOW = MAX_STREAMS * WINDOW
 _LAST_NUMBER = 1 << 17
-"""Of a stream; then another connection is made.  There are 2^31, and `h2` remembers those that ended."""
+"""Last stream number before a new connection is used (of 2^31): `h2` remembers closed streams."""
 
 _NONSENSE = (H2Error, HyperframeError, HPACKError, ValueError)
 
 
 class _Http(H2Connection):
-    MAX_CLOSED_STREAMS = 10 * MAX_STREAMS  # what still comes of these is passed over
+    MAX_CLOSED_STREAMS = 10 * MAX_STREAMS  # late frames of these are ignored
 
 
 @implementer(IPushProducer)
 class SharedConnection(Protocol):
     """
-    :param gone: called once when it takes no further request: it was lost, or its peer is about to go.
-    :ivar ready: fires when the peer has said what it takes, fails when it was lost before.
+    :param gone: called once when it takes no further request: it was lost, or received GOAWAY.
+    :ivar ready: fires after the peer's SETTINGS, fails if the connection is lost before.
     """
 
     transport: Any
@@ -85,21 +86,21 @@ class SharedConnection(Protocol):
         self._users: set[SharedStream] = set()
         self._streams: dict[int, SharedStream] = {}
         self._timer: IDelayedCall | None = None
-        self._unread = 0  # bytes that the connection's window lacks
+        self._unread = 0  # bytes to replenish in the connection's window
         self._heard = self._asked = self._retired = self._lost = False
         self.ready: Deferred[None] = Deferred(self._unwanted)
 
-    # The connection.
+    # The connection
 
     def connectionMade(self) -> None:
-        """Called by Twisted, behind the handshake."""
-        wanted = {
+        """Called by Twisted, after the handshake."""
+        initial = {
             SettingCodes.ENABLE_PUSH: 0,
             SettingCodes.INITIAL_WINDOW_SIZE: WINDOW,
             SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES,
         }
-        self._http.local_settings = Settings(client=True, initial_values=wanted)
-        del self._http.local_settings[SettingCodes.ENABLE_CONNECT_PROTOCOL]  # a server's to say
+        self._http.local_settings = Settings(client=True, initial_values=initial)
+        del self._http.local_settings[SettingCodes.ENABLE_CONNECT_PROTOCOL]  # only servers send it
         self._http.initiate_connection()
         self._http.increment_flow_control_window(_CONNECTION_WINDOW - WINDOW)
         self.transport.registerProducer(self, True)
@@ -124,7 +125,7 @@ class SharedConnection(Protocol):
                 else:
                     yield from self._http.receive_data(piece)
         except _NONSENSE:
-            self._flush()  # what is wrong, in the library's words
+            self._flush()  # the library's GOAWAY with the error
             self.abort()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -132,28 +133,28 @@ class SharedConnection(Protocol):
         self._die()
 
     def pauseProducing(self) -> None:
-        """The peer reads nothing: nor do we."""
+        """Our output is blocked: stop reading the peer."""
         self.transport.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """It reads again."""
+        """Our output flows again."""
         self.transport.resumeProducing()
 
     def stopProducing(self) -> None:
-        """Called when it was lost, which :meth:`connectionLost` is told as well."""
+        """Called when the connection is lost; :meth:`connectionLost` handles it."""
 
     def _unwanted(self, ready: Deferred[None]) -> None:
         ready.errback(CancelledError())
         self.abort()
 
     def abort(self) -> None:
-        """Close for good, and tell all readers that theirs is not complete."""
+        """Reset the connection; all readers learn that their texts are incomplete."""
         if not self._lost:
             self.transport.abortConnection()
             self._die()
 
     def retire(self) -> None:
-        """Take no further request; close behind the last answer."""
+        """Take no further request; close behind the last response."""
         if not self._retired:
             self._retired = True
             self._gone(self)
@@ -184,18 +185,18 @@ class SharedConnection(Protocol):
         if data and not self._lost:
             self.transport.write(data)
 
-    # Its streams.
+    # Its streams
 
     @property
     def free(self) -> int:
-        """How many more requests it takes now."""
+        """How many more requests it can take now."""
         if self._retired or not self.ready.called:
             return 0
         most = min(MAX_STREAMS, self._http.remote_settings.max_concurrent_streams)
         return most - len(self._users)
 
     def take(self) -> SharedStream:
-        """A place for a request."""
+        """Reserve a stream for a request."""
         stream = SharedStream(self)
         self._users.add(stream)
         if len(self._users) == 1:
@@ -222,7 +223,7 @@ class SharedConnection(Protocol):
     def widen(self, stream: SharedStream, size: int) -> None:
         """See :meth:`Shared.widen`."""
         if stream.number in self._streams:
-            with suppress(StreamClosedError):  # its end has come, and we are about to hear it
+            with suppress(StreamClosedError):  # its end was received, and is about to be handled
                 self._http.increment_flow_control_window(size, stream.number)
             self._flush()
 
@@ -250,7 +251,7 @@ class SharedConnection(Protocol):
             self._release(stream)
             stream.end_came(complete)
 
-    # What comes.
+    # Received events
 
     def _take(self, event: Any) -> None:
         stream = self._streams.get(getattr(event, "stream_id", None) or 0)
@@ -281,13 +282,13 @@ class SharedConnection(Protocol):
         if stream is not None:
             stream.data_came(event.data, size)
 
-    def _peer_goes(self, told: GoneAway) -> None:
+    def _peer_goes(self, event: GoneAway) -> None:
         self.retire()
         for stream in list(self._streams.values()):
-            if stream.number > told.last_stream:
+            if stream.number > event.last_stream:
                 self._end(stream, False)
 
-    # Whether it is still there.
+    # Liveness
 
     def _watch(self) -> None:
         self._heard = self._asked = False

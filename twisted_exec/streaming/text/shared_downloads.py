@@ -1,12 +1,12 @@
 """
-Connections that are shared by those who ask the same server as the same client.
+Pool of HTTP/2 connections, shared by requests with the same server and credentials.
 
-Whoever asks gets a place on a connection that has one, else waits for another connection; what
-is under way for others will do, up to as many as it is going to have places for.  A server that chooses
-HTTP/1.1 in the handshake gets a connection for each request, as it would without all this.
+A request takes a free stream of an existing connection or waits for a new one; it shares pending
+connection attempts, up to as many requests as they are expected to serve.  A server that chooses
+HTTP/1.1 in the handshake gets a connection per request, as without this pool.
 
-Nothing is kept for later: a connection without streams closes by itself, and with the last one all
-that is known of a server goes.
+Nothing idle is kept: a connection without streams closes by itself, and the last one removes the
+server's entry.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ from twisted_exec.streaming.text.shared_connection import MAX_STREAMS, SharedCon
 H2, HTTP_1_1 = b"h2", b"http/1.1"
 
 OFFERED = (H2, HTTP_1_1)
-"""In the handshake, the preferred first."""
+"""Protocols offered in the handshake, preferred first."""
 
 READY_SECONDS = 3.0
-"""A server that has chosen HTTP/2 says so long what it takes."""
+"""Time limit for an HTTP/2 server's SETTINGS."""
 
 
 class SharedDownloads:
-    """All of one program's; make an endpoint for each request."""
+    """The connections of one program; make an endpoint for each request."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._places: dict[Hashable, _Place] = {}
 
     def __len__(self) -> int:
-        """Servers of which anything is known now."""
+        """Number of servers in use."""
         return len(self._places)
 
     def endpoint(self, key: Hashable, inner: IStreamClientEndpoint) -> IStreamClientEndpoint:
         """
-        Where a request goes that may share a connection.
+        Return an endpoint for a request that may share a connection.
 
-        :param key: equal for all that may share one: who is asked, and as whom.
-        :param inner: makes a connection, on which :data:`OFFERED` is offered.
+        :param key: equal for requests that may share one: same server, same credentials.
+        :param inner: connects, offering :data:`OFFERED`.
         :return: for :func:`~twisted_exec.streaming.http.upgrade_client.connect` with an
             :class:`~twisted_exec.streaming.http.upgrade_client.AskingFactory` of downloads.
         """
         return _Sharing(self, key, inner)
 
     def close(self) -> None:
-        """Close what is idle now, and the rest behind its last stream."""
+        """Close idle connections now, and others behind their last stream."""
         for place in list(self._places.values()):
             place.close()
 
@@ -92,7 +92,7 @@ class _Sharing:
 
 @dataclass(eq=False)
 class _Waiting:
-    """Someone who waits for a place on a connection, or for one of their own."""
+    """A request that waits for a stream, or for a connection of its own."""
 
     factory: IProtocolFactory
     done: Deferred[Any]
@@ -101,9 +101,9 @@ class _Waiting:
 @dataclass(eq=False)
 class _Place:
     """
-    One server, as one client.
+    The connections to one server with one set of credentials.
 
-    :param emptied: called when there is nothing to be known of it.
+    :param emptied: called when there are no connections and no waiters.
     """
 
     clock: Any
@@ -112,7 +112,7 @@ class _Place:
     waiting: list[_Waiting] = field(default_factory=list)
     attempts: list[Deferred[Any]] = field(default_factory=list)
     each = MAX_STREAMS
-    """How many a further connection is going to serve, as far as is known."""
+    """How many requests a further connection is expected to serve."""
 
     def connect(self, inner: IStreamClientEndpoint, factory: IProtocolFactory) -> Deferred[Any]:
         for connection in self.connections:
@@ -132,7 +132,7 @@ class _Place:
         self._settle()
 
     def _settle(self) -> None:
-        """Nobody is connected for who does not wait any more."""
+        """Cancel attempts that no request waits for."""
         if not self.waiting:
             attempts, self.attempts = self.attempts, []
             for attempt in attempts:
@@ -147,7 +147,7 @@ class _Place:
             attempt.addBoth(self._reached, attempt, inner)
 
     def _reached(self, result: Any, attempt: Deferred[Any], inner: IStreamClientEndpoint) -> None:
-        if attempt not in self.attempts:  # nobody waits for it any more
+        if attempt not in self.attempts:  # no request waits for it any more
             if not isinstance(result, Failure):
                 result.transport.abortConnection()
             return
@@ -164,10 +164,10 @@ class _Place:
         self._settle()
 
     async def _connection(self, inner: IStreamClientEndpoint) -> Any:
-        made: Any = await inner.connect(_Undecideds(self))
-        connection = made.shared
+        protocol: Any = await inner.connect(_Undecideds(self))
+        connection = protocol.shared
         if connection is None:
-            return made
+            return protocol
         connection.ready.addTimeout(READY_SECONDS, self.clock)
         await connection.ready
         if connection.free <= 0:
@@ -176,9 +176,9 @@ class _Place:
         return connection
 
     def _failed(self, why: Failure) -> None:
-        """Those are told for whom it was; who came later has another attempt."""
-        told, self.waiting = self.waiting[: self.each], self.waiting[self.each :]
-        for each in told:
+        """Fail the requests this attempt was for; later ones have another attempt."""
+        requests, self.waiting = self.waiting[: self.each], self.waiting[self.each :]
+        for each in requests:
             each.done.errback(why)
 
     def _serve(self, connection: SharedConnection) -> None:
@@ -186,14 +186,14 @@ class _Place:
         while self.waiting and connection.free > 0:
             self.waiting.pop(0).done.callback(connection.take())
 
-    def _serve_one(self, made: Any) -> None:
+    def _serve_one(self, connection: Any) -> None:
         if not self.waiting:
-            made.transport.abortConnection()
+            connection.transport.abortConnection()
             return
         waiting = self.waiting.pop(0)
-        protocol: Any = waiting.factory.buildProtocol(made.transport.getPeer())
-        swap_protocol(made.transport, protocol)
-        protocol.makeConnection(made.transport)
+        protocol: Any = waiting.factory.buildProtocol(connection.transport.getPeer())
+        swap_protocol(connection.transport, protocol)
+        protocol.makeConnection(connection.transport)
         waiting.done.callback(protocol)
 
     def gone(self, connection: SharedConnection) -> None:
@@ -204,7 +204,7 @@ class _Place:
 
 
 class _Undecided(Protocol):
-    """A connection after its handshake: what it speaks was chosen there."""
+    """A connection after its handshake, which chose the protocol."""
 
     transport: Any
     shared: SharedConnection | None = None
@@ -219,7 +219,7 @@ class _Undecided(Protocol):
             self.shared.makeConnection(self.transport)
 
     def dataReceived(self, data: bytes) -> None:
-        self.transport.abortConnection()  # it speaks first: it is no HTTP server
+        self.transport.abortConnection()  # it sent bytes before our request: not an HTTP server
 
 
 @dataclass

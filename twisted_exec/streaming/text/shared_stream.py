@@ -1,12 +1,12 @@
 """
-One request among many on a connection, and its answer.
+One request on a shared connection, and its response.
 
-It stands where a connection of :mod:`~twisted_exec.streaming.text.download` stands, and whoever asks
-sees no difference: the same is a text, the same is a refusal, with the same limits, and what breaks
-off is never taken for complete.  A stream is left where a connection would be closed.
+It replaces a connection of :mod:`~twisted_exec.streaming.text.download`, with the same behaviour for
+callers: the same checks and limits, and a truncated response never counts as complete.  Where a
+connection would be closed the stream is reset.
 
-What comes for a reader that has stopped is kept, one window of it (:data:`WINDOW`), and no more is
-asked for: the sender of this stream waits, and nobody else does.
+For a paused reader one window (:data:`WINDOW`) is buffered and not replenished: the sender of this
+stream waits, without effect on others.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from twisted_exec.streaming.http.upgrade_client import (
 from twisted_exec.streaming.text.download import Download, is_text
 
 WINDOW = 65535
-"""Bytes that a sender may send of one stream before any was taken: HTTP/2's own default."""
+"""Initial flow-control window of a stream in bytes: HTTP/2's default."""
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Shared(Protocol):
-    """The connection, as one of its streams sees it."""
+    """The connection, as its streams see it."""
 
     def open(self, stream: SharedStream, headers: Headers) -> bool:
-        """Send a request; ``False`` when the connection takes none any more."""
+        """Send a request; false if the connection takes no more."""
 
     def widen(self, stream: SharedStream, size: int) -> None:
-        """So many bytes were taken: as many more may come."""
+        """Replenish the window by the number of bytes consumed."""
 
     def leave(self, stream: SharedStream) -> None:
-        """Nobody wants the rest of it.  Repeated calls do nothing."""
+        """Discard the rest of the response.  Repeated calls do nothing."""
 
 
 class SharedStream:
     """
-    A place on a connection, from when it is given away; then a request, and its answer.
+    A reserved stream of a connection; then a request, and its response.
 
-    See :class:`~twisted_exec.streaming.http.upgrade_client.Asking` for what asks, and
-    :class:`~twisted_exec.streaming.text.download.Download` for what takes.
+    See :class:`~twisted_exec.streaming.http.upgrade_client.Asking` for the request, and
+    :class:`~twisted_exec.streaming.text.download.Download` for the response.
 
-    :ivar number: of the stream, once the request is sent.
+    :ivar number: stream number, once the request is sent.
     """
 
     __slots__ = (
@@ -73,9 +73,9 @@ class SharedStream:
         self._answered: Deferred[Download] | None = None
         self._refusal: tuple[int, Headers] | None = None
         self._receiver: tuple[Callable[[bytes], None], Callable[[bool], None]] | None = None
-        self._held: bytearray | None = None  # most followers have nothing, and own nothing for it
-        self._ended: bool | None = None  # whether it is complete, once no more comes
-        self._taken = 0  # bytes that the sender has not been told of
+        self._held: bytearray | None = None  # allocated on demand: most followed logs are silent
+        self._ended: bool | None = None  # whether the response is complete, once it has ended
+        self._taken = 0  # bytes consumed and not yet replenished
         self._flowing = True
         self._left = False
 
@@ -83,7 +83,7 @@ class SharedStream:
         """
         Send a request; as :meth:`Asking.ask`.
 
-        :raises BadRequest: HTTP cannot carry it.
+        :raises BadRequest: HTTP cannot encode it.
         """
         try:
             headers = _headers(head)
@@ -100,25 +100,25 @@ class SharedStream:
         self.leave()
 
     def late(self, seconds: float) -> None:
-        """The time is over: a refusal whose body dawdles is still one."""
+        """Fail after the time limit; a refusal whose body is incomplete still counts."""
         if self._refusal is not None:
             self._refuse()
         else:
             self._fail(GatewayTimeout(f"no answer to the request within {seconds:g} s"))
 
     def abort(self) -> None:
-        """Nobody wants it, or the rest of it."""
+        """Discard the response, or the rest of it."""
         self.leave()
 
-    # What comes.
+    # Received
 
     def head_came(self, headers: Headers) -> None:
-        """The head of the answer, with its ``:status``."""
+        """The head of the response, with its ``:status``."""
         answered = self._answered
         if answered is None:
             return
-        told = dict(headers).get(b":status", b"")
-        status = int(told) if len(told) == 3 and told.isdigit() else 0
+        status_text = dict(headers).get(b":status", b"")
+        status = int(status_text) if len(status_text) == 3 and status_text.isdigit() else 0
         plain = [(name, value) for name, value in headers if not name.startswith(b":")]
         if is_text(status, plain):
             self._answered = None
@@ -130,12 +130,12 @@ class SharedStream:
         """
         A piece of the body.
 
-        :param size: how much of the window it took, which padding adds to.
+        :param size: bytes of the window that it used, including padding.
         """
         if self._left:
             return
         if self._receiver is not None and self._flowing and data and not self._held:
-            self._receiver[0](data)  # nothing is before it: it is not copied
+            self._receiver[0](data)  # nothing is buffered before it: deliver without a copy
             self._took(size)
             return
         if self._held is None:
@@ -151,16 +151,16 @@ class SharedStream:
             self._refuse()
 
     def end_came(self, complete: bool) -> None:
-        """No more comes."""
+        """The response has ended."""
         self._ended = complete
         if self._refusal is not None:
-            self._refuse()  # with the part of the body that came
+            self._refuse()  # with the part of the body that arrived
         elif self._answered is not None:
             self._fail(BadGateway("the connection was closed before the request was answered"))
         else:
             self._pass_on()
 
-    # Who takes it.
+    # Called by the receiver
 
     def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
         """See :meth:`Download.deliver`."""
@@ -179,7 +179,7 @@ class SharedStream:
         self._connection.leave(self)
 
     def _pass_on(self) -> None:
-        """Deliver what is held, and the end behind it, to who takes it and has not stopped."""
+        """Deliver what is buffered, and the end behind it, unless the receiver has paused."""
         while self._held and self._flowing and self._receiver is not None:
             data, self._held = bytes(self._held), None
             self._receiver[0](data)
@@ -193,8 +193,8 @@ class SharedStream:
     def _took(self, size: int) -> None:
         self._taken += size
         if self._taken > WINDOW // 2 and self._ended is None and not self._left:
-            taken, self._taken = self._taken, 0
-            self._connection.widen(self, taken)
+            consumed, self._taken = self._taken, 0
+            self._connection.widen(self, consumed)
 
     def _refuse(self) -> None:
         assert self._refusal is not None
@@ -209,19 +209,19 @@ class SharedStream:
 
 def _headers(head: UpgradeRequest) -> Headers:
     """
-    A request in HTTP/2's words (RFC 9113, §8.3.1).
+    Encode a request for HTTP/2 (RFC 9113, §8.3.1).
 
-    What can be passed on must not depend on how: the rules are those of HTTP/1.1.
+    The rules for valid values are those of HTTP/1.1, so that both carry the same requests.
 
-    :raises h11.LocalProtocolError: it cannot be.
+    :raises h11.LocalProtocolError: it is not valid.
     """
-    told = h11.Request(
+    checked = h11.Request(
         method=head.method, target=head.path, headers=[(b"Host", head.host), *head.headers]
     )
     return [
-        (b":method", bytes(told.method)),
+        (b":method", bytes(checked.method)),
         (b":scheme", b"https"),
         (b":authority", head.host),
-        (b":path", bytes(told.target)),
-        *((name, value) for name, value in told.headers if name != b"host"),
+        (b":path", bytes(checked.target)),
+        *((name, value) for name, value in checked.headers if name != b"host"),
     ]

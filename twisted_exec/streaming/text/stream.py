@@ -1,12 +1,12 @@
 """
-A text that goes on: written as it comes, as fast as its reader takes it.
+Long-lived text responses, written at the reader's pace.
 
-How it ends is all that a reader can tell from it, so it matters: a log that is complete ends as an
-HTTP body does; one that is not (the permission was withdrawn, a hop is lost) ends without that, behind
-a line that says why where this hop knows.  Clients report such a body as broken.
+The end is all that a reader can check: a complete log ends like a complete HTTP body; an incomplete
+one (the permission was withdrawn, a hop is lost) ends without that, behind a line with the reason if
+this hop knows it.  Clients report such a body as broken.
 
-A :class:`TextAnswer` is an HTTP response; :mod:`~twisted_exec.streaming.text.websocket` has the
-form for pages in a browser.
+A :class:`TextAnswer` is an HTTP response; :mod:`~twisted_exec.streaming.text.websocket` is the form for
+pages in a browser.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Flow = Callable[[], None]
 
 class TextStream:
     """
-    What both forms share.
+    Common part of all forms.
 
-    :param pause: called when the reader takes no more for now.
-    :param resume: called when it does again.
+    :param pause: called when the reader's buffer is full.
+    :param resume: called when it has room again.
     :ivar sent: bytes of text so far.
-    :ivar done: fires when the stream is over, with the reason for audit.
+    :ivar done: fires at the end of the stream, with the reason for audit.
     """
 
     def __init__(self, pause: Flow, resume: Flow) -> None:
@@ -40,44 +40,44 @@ class TextStream:
         self.done: Deferred[str] = Deferred()
 
     def begin(self) -> None:
-        """Send the head; the client then knows that it has a log."""
+        """Send the head, which tells the client that the text was found."""
         raise NotImplementedError
 
     def watch(self) -> None:
         """
-        Nobody waits: :attr:`done` fires with ``client closed`` when the reader leaves.  Called once,
-        behind :meth:`begin`.
+        Let :attr:`done` fire with ``client closed`` when the reader leaves, instead of cancelling.
+
+        For callers without a coroutine that waits.  Called once, after :meth:`begin`.
         """
 
     def write(self, data: bytes) -> None:
-        """Send more, at once; 1 byte or more."""
+        """Write text now; 1 byte or more."""
         if self._is_open():
             self._begins_line = data.endswith(b"\n")
             self.sent += len(data)
             self._put(data)
 
     def finish(self, reason: str) -> None:
-        """It is complete.  Only the first end counts."""
+        """End a complete text.  Only the first end counts."""
         self._end(reason, self._completing)
 
     def break_off(self, reason: str, ending: Ending | None = None) -> None:
         """
-        It is not complete, and the client is to notice.  Only the first end counts.
+        End an incomplete text, so that the client notices.  Only the first end counts.
 
-        :param ending: to be told to the reader.
+        :param ending: a reason to send to the reader.
         """
         if ending is not None and self._is_open():
             self._put(ending_mark(ending, begins_line=self._begins_line))
         self._end(reason, self._breaking)
 
     def cut(self, reason: str) -> None:
-        """End it now, whatever is still on its way.  Only the first end counts."""
+        """Close at once, discarding what is unsent.  Only the first end counts."""
         self._end(reason, self._cutting)
 
     def release(self) -> None:
         """
-        It is over, however it ended.  What held it and its connection together is cut: their
-        memory would wait for the garbage collector.
+        Break reference cycles after the end: their memory would wait for the garbage collector.
         """
         self._pause = self._resume = _nothing
 
@@ -85,7 +85,7 @@ class TextStream:
         if not self._is_open():
             return
         close = ending()
-        # First: a connection that is lost is its reader's leaving.
+        # Fire first: closing looks like the reader's leaving.
         self.done.callback(reason)
         close()
 
@@ -95,10 +95,10 @@ class TextStream:
             self.done.callback(reason)
 
     def _is_open(self) -> bool:
-        """Something can be written."""
+        """Return whether something can be written."""
         return not self.done.called
 
-    # How it is done; the last three prepare an end and say what to call for it.
+    # Implemented by subclasses; the last three prepare an end and return the call that makes it
 
     def _put(self, data: bytes) -> None:
         raise NotImplementedError
@@ -118,8 +118,8 @@ class TextAnswer(TextStream):
     """
     The body of an HTTP response.
 
-    A reader that leaves cancels whoever waits for :attr:`done`, as everywhere in a site; see also
-    :meth:`watch`.
+    A reader that leaves cancels the coroutine that waits for :attr:`done`, as in all handlers;
+    or see :meth:`watch`.
     """
 
     def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
@@ -128,7 +128,7 @@ class TextAnswer(TextStream):
 
     def begin(self) -> None:
         request = self._held()
-        request.setHeader(b"Content-Type", b"text/plain")  # in whatever it was printed
+        request.setHeader(b"Content-Type", b"text/plain")  # without charset: it is unknown
         request.setHeader(b"Cache-Control", b"no-cache, private")
         request.setHeader(b"Audit-Id", request.subject.session.encode("ascii"))
         request.registerProducer(self, True)
@@ -171,15 +171,15 @@ class TextAnswer(TextStream):
         self._resume()
 
     def stopProducing(self) -> None:
-        """The client has left; its request is told so."""
+        """The client has left; its request is notified."""
 
 
 def _nothing() -> None:
-    """What a stream asks of its source when it has none any more."""
+    """Replaces the source's callbacks after the end."""
 
 
 def ending_mark(ending: Ending, *, begins_line: bool) -> bytes:
-    """The line that says why a text is not complete."""
-    told = f"{ending.reason}: {ending.message}" if ending.message else ending.reason
+    """The line with the reason that ends an incomplete text."""
+    text = f"{ending.reason}: {ending.message}" if ending.message else ending.reason
     before = "" if begins_line else "\r\n"
-    return f"{before}[twisted-exec: {told}]\r\n".encode()
+    return f"{before}[twisted-exec: {text}]\r\n".encode()

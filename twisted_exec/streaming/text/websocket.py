@@ -1,11 +1,11 @@
 """
-A text that goes on, over a WebSocket: for pages in a browser, which can show their token in no header
-of a plain request without the server's leave.
+Text over a WebSocket, for pages in a browser: without CORS they cannot send a token in a header of
+a plain request.
 
-The protocols are Kubernetes' own for what is only read (``k8s.io/apiserver/pkg/util/wsstream``,
-``stream.go``): ``binary.k8s.io``, or none, in binary messages, and ``base64.binary.k8s.io`` in text, each
-message base64 by itself.  The first message is empty.  What the client says is not listened to.  A
-text that is complete ends with Close 1000, one that is not with 1011.
+The protocols are Kubernetes' own for read-only streams (``k8s.io/apiserver/pkg/util/wsstream``,
+``stream.go``): ``binary.k8s.io``, or none, in binary messages, and ``base64.binary.k8s.io`` in text
+messages of base64 each.  The first message is empty.  Messages of the client are ignored.  A complete
+text ends with Close 1000, an incomplete one with 1011.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TextSocket(TextStream):
     One WebSocket.
 
     :raises BadRequest: the request is no complete handshake.
-    :raises Forbidden: it is for other protocols.
+    :raises Forbidden: it offers only other protocols.
     """
 
     def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
@@ -92,34 +92,34 @@ class TextSocket(TextStream):
         else:
             self._resume()
 
-    # What the socket tells.
+    # Callbacks of the socket
 
     def opened(self) -> None:
-        """The first message follows."""
+        """Nothing to do: the first message follows."""
 
     def message_received(self, message: bytes) -> None:
-        """There is nothing to be said."""
+        """Ignored."""
 
     def pong_received(self) -> None:
-        """Nobody asked."""
+        """Ignored: this end sends no pings."""
 
     def failing(self, reason: str) -> None:
-        """A Close says what is wrong; ``lost`` follows."""
+        """Nothing to do: the socket sends a Close with the reason; ``lost`` follows."""
 
     def close_received(self, code: int | None) -> None:
-        """The client wants no more; it is answered by the socket."""
+        """The client leaves; the socket answers its Close."""
         self._left("client closed")
 
     def lost(self, reason: str) -> None:
-        """The connection is gone."""
+        """The connection is lost."""
         self._left("client lost")
 
 
 def _protocol(headers: Headers) -> str:
     """
-    The first of the client's that is one of ours; empty when it names none but its token.
+    Return the client's first protocol that we speak; empty if it offers only its token.
 
-    :raises Forbidden: none is.
+    :raises Forbidden: we speak none of them.
     """
     offered = tokens(values(headers, b"sec-websocket-protocol"))
     named = [token for token in offered if not token.startswith(BEARER_SUBPROTOCOL)]

@@ -13,14 +13,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.aggregated.webhooks import GROUP, JANE, machine, rule
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.aggregated.admission.matching import (
-    Asked,
+    AdmissionAttributes,
     policy_reach,
     selector,
     webhook_reach,
 )
 
 
-def asked(operation: str = "CREATE", subresource: str = "", **more: Any) -> Asked:
+def asked(operation: str = "CREATE", subresource: str = "", **more: Any) -> AdmissionAttributes:
     """A request about a machine."""
     told: dict[str, Any] = {
         "user": JANE,
@@ -34,13 +34,13 @@ def asked(operation: str = "CREATE", subresource: str = "", **more: Any) -> Aske
         "new": machine(),
         "subresource": subresource,
     }
-    return Asked(**(told | more))
+    return AdmissionAttributes(**(told | more))
 
 
 class RuleTests(SynchronousTestCase):
     """Which requests a rule names."""
 
-    def matches(self, told: Object, request: Asked | None = None) -> bool:
+    def matches(self, told: Object, request: AdmissionAttributes | None = None) -> bool:
         """Whether a webhook with one rule is about a request."""
         return webhook_reach({"rules": [told]}).names(request or asked())
 

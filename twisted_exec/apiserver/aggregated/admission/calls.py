@@ -1,8 +1,8 @@
 """
-Asking a webhook: one POST over verified TLS, bounded in time and size.
+HTTP calls of webhooks: one POST over verified TLS, with limits on time and size.
 
-The server is believed for its name and the CA that its configuration brings, and nothing is
-shown to it but the review.  A redirect is not followed: it would take the objects elsewhere.
+The webhook's certificate is verified by its name and the CA in its configuration.  The request
+carries no credentials.  Redirects are not followed: they would send objects elsewhere.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.transport.http import HTTPTransport, Request
 
 MAX_ANSWER_BYTES = 4 << 20
-"""More than a patch of the largest object there may be."""
+"""Room for a patch of the largest object."""
 
 _KEPT = 200
 _AGENT = "exec-apiserver-admission"
 
 
 class CallFailed(Exception):
-    """A webhook could not be asked, or gave no answer; the message is one line."""
+    """A webhook could not be reached or gave no usable response; the message is one line."""
 
 
 class Calls:
     """
-    Connections to webhooks, kept for as long as they are used.
+    Connections to webhooks, reused.
 
     :param reactor: a real reactor (sockets and time).
     """
@@ -43,15 +43,15 @@ class Calls:
 
     def close(self) -> Deferred[None]:
         """Close idle connections; fires when they are closed."""
-        kept, self._kept = list(self._kept.values()), OrderedDict()
-        closing = gatherResults([each.close() for each in kept])
+        transports, self._kept = list(self._kept.values()), OrderedDict()
+        closing = gatherResults([each.close() for each in transports])
         return closing.addCallback(lambda _: None)
 
     async def ask(self, callee: Callee, body: bytes, seconds: float) -> bytes:
         """
-        :param seconds: for all of it.
-        :return: the body of the answer.
-        :raises CallFailed: there was none, or it was no success.
+        :param seconds: total time limit.
+        :return: the body of the response.
+        :raises CallFailed: no response, or an unsuccessful one.
         """
         target = f"{urlsplit(callee.url).path}?timeout={math.ceil(seconds)}s"
         try:
@@ -69,14 +69,14 @@ class Calls:
         return answer
 
     def _to(self, callee: Callee) -> HTTPTransport:
-        found = self._kept.get(callee)
-        if found is None:
-            found = self._kept[callee] = self._new(callee)
+        transport = self._kept.get(callee)
+        if transport is None:
+            transport = self._kept[callee] = self._new(callee)
             if len(self._kept) > _KEPT:
                 _, oldest = self._kept.popitem(last=False)
                 oldest.close()
         self._kept.move_to_end(callee)
-        return found
+        return transport
 
     def _new(self, callee: Callee) -> HTTPTransport:
         server = urlsplit(callee.url)

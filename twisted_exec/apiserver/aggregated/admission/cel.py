@@ -1,15 +1,15 @@
 """
-CEL, in which ``matchConditions`` and policies are written.
+CEL, the language of ``matchConditions`` and policies.
 
-The language is that of the cel-cpp library, whose Python package (``cel-expr-python``) comes from
-those who define CEL: the language itself, and its extensions for strings and optional values.
-Kubernetes adds libraries of its own, such as ``quantity()`` and ``authorizer``, and two extensions
-that this package has not.  An expression that uses one of these is not evaluated differently:
-it is not evaluated, which is an error of whatever it belongs to and is answered as its
-``failurePolicy`` says.  So is every expression where the package is not installed.
+The evaluator is the cel-cpp library with the Python package of the CEL project
+(``cel-expr-python``): the core language, and its extensions for strings and optional values.
+Kubernetes adds its own libraries, such as ``quantity()`` and ``authorizer``, and two extensions that
+this package lacks.  An expression that uses one of these fails to compile, which is an error of the
+webhook or policy and handled by its ``failurePolicy``; it is never evaluated differently.  Without
+the package every expression fails that way.
 
-The host has bounded what an expression may cost before it let it in; the library bounds the
-rounds of its loops and the depth of its terms besides.
+The host limits the cost of expressions before it stores them; the library also limits the
+iterations of loops and the depth of expressions.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any
 
 from twisted_exec.api.status import one_line
 from twisted_exec.apiserver.aggregated.admission.hooks import Condition
-from twisted_exec.apiserver.aggregated.admission.matching import Asked
+from twisted_exec.apiserver.aggregated.admission.matching import AdmissionAttributes
 from twisted_exec.apiserver.aggregated.admission.review import request_facts
 
 VARIABLES = ("object", "oldObject", "request", "params", "namespaceObject", "variables")
-"""What an expression may name."""
+"""The variables of an expression."""
 
 _NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "(.*)"')
-"""Which Kubernetes' own library words otherwise."""
+"""Reworded as by Kubernetes' CEL library."""
 _MISMATCH, _UNKNOWN = "found no matching overload", "undeclared reference"
 _KEPT = 1024
 _SHOWN = 200
@@ -40,15 +40,15 @@ _MISSING = (
 
 
 class Undecided(Exception):
-    """An expression cannot be evaluated about this request; one line."""
+    """An expression failed for this request; the message is one line."""
 
 
 class Unsupported(Undecided):
-    """An expression, or what it belongs to, cannot be evaluated here at all."""
+    """An expression, or the object it belongs to, cannot be evaluated by this server."""
 
 
 class Cel:
-    """Compiles expressions, once each, and evaluates them."""
+    """Compiles each expression once, and evaluates it."""
 
     def __init__(self) -> None:
         self._compiled: OrderedDict[str, Any] = OrderedDict()
@@ -56,23 +56,23 @@ class Cel:
 
     @property
     def problem(self) -> str:
-        """Why nothing can be evaluated, or empty; to find out costs next to nothing."""
+        """Why no expression can be evaluated, or empty; cheap to ask."""
         return "" if find_spec(_PACKAGE) is not None else _MISSING
 
     def evaluate(self, expression: str, values: Mapping[str, Any]) -> Any:
         """
-        :param values: of :data:`VARIABLES`; those that are left out are null.
-        :return: as JSON has it.
-        :raises Undecided: it cannot be evaluated.
+        :param values: by name of :data:`VARIABLES`; missing ones are null.
+        :return: the value as in JSON.
+        :raises Undecided: the evaluation fails.
         """
         program = self._program(expression)
         try:
             value = program.eval(data={**dict.fromkeys(VARIABLES), **values})
             plain, failed = value.plain_value(), str(value.type()) == "ERROR"
-        except Exception as error:  # whatever the library's C++ finds to say
-            raise Undecided(_told(expression, error)) from None
+        except Exception as error:  # the library's C++ raises various types
+            raise Undecided(_error_message(expression, error)) from None
         if failed:
-            raise Undecided(_told(expression, _NO_KEY.sub(r"no such key: \1", str(plain))))
+            raise Undecided(_error_message(expression, _NO_KEY.sub(r"no such key: \1", str(plain))))
         return plain
 
     def _program(self, expression: str) -> Any:
@@ -91,13 +91,13 @@ class Cel:
             return self._environment.compile(expression)
         except Exception as error:  # as above
             if _MISMATCH not in str(error) or _UNKNOWN in str(error):
-                raise Unsupported(_told(expression, error)) from None
-        # Kubernetes compares numbers of all types, and this library does so, too, if it does not
-        # look at the types first.
+                raise Unsupported(_error_message(expression, error)) from None
+        # Kubernetes compares numbers across types; so does this library at run time, but not with
+        # its type checker, so a mismatch is retried without.
         try:
             return self._environment.compile(expression, disable_check=True)
         except Exception as error:  # as above
-            raise Unsupported(_told(expression, error)) from None
+            raise Unsupported(_error_message(expression, error)) from None
 
 
 def _environment() -> Any:
@@ -112,7 +112,7 @@ def _environment() -> Any:
     )
 
 
-def _told(expression: str, why: object) -> str:
+def _error_message(expression: str, why: object) -> str:
     first = (str(why).splitlines() or [""])[0]
     short = expression if len(expression) <= _SHOWN else f"{expression[:_SHOWN]}..."
     return one_line(f"expression '{short}' resulted in error: {first}")
@@ -127,18 +127,18 @@ class Conditions:
     def hold(
         self,
         conditions: Sequence[Condition],
-        asked: Asked,
+        attributes: AdmissionAttributes,
         more: Mapping[str, Any] | None = None,
     ) -> bool:
         """
-        Whether all are true; one that is false decides, whatever cannot be evaluated.
+        Return whether all conditions are true.  A false one decides, even if others fail.
 
         :param more: values besides those of the request.
-        :raises Undecided: no condition is false, and this is the first that cannot be evaluated.
+        :raises Undecided: no condition is false, and this is the first that fails.
         """
         if not conditions:
             return True
-        values = {**values_of(asked), **(more or {})}
+        values = {**values_of(attributes), **(more or {})}
         problem: Undecided | None = None
         for condition in conditions:
             try:
@@ -151,14 +151,18 @@ class Conditions:
         return True
 
 
-def values_of(asked: Asked) -> Mapping[str, Any]:
-    """What an expression gets to see of a request."""
-    return {"object": asked.new, "oldObject": asked.old, "request": request_facts(asked)}
+def values_of(attributes: AdmissionAttributes) -> Mapping[str, Any]:
+    """Values of the variables that come from the request."""
+    return {
+        "object": attributes.new,
+        "oldObject": attributes.old,
+        "request": request_facts(attributes),
+    }
 
 
 def decided(value: Any) -> bool:
     """
-    :raises Undecided: it is neither true nor false.
+    :raises Undecided: the value is not a boolean.
     """
     if not isinstance(value, bool):
         raise Undecided("the expression is neither true nor false")

@@ -1,8 +1,8 @@
 """
-Webhook configurations of the host, as they are used.
+Webhook configurations of the host, parsed.
 
-The host has checked and completed them; what is read here is read leniently, and what cannot be
-read is an error of the webhook that it belongs to, to be answered as its ``failurePolicy`` says.
+The host has validated and defaulted them, so parsing is lenient.  A field that cannot be parsed is
+an error of its webhook, handled by the webhook's ``failurePolicy``.
 Source: ``k8s.io/api/admissionregistration/v1``.
 """
 
@@ -26,7 +26,7 @@ _DRY_RUN = ("None", "NoneOnDryRun")
 
 @dataclass(frozen=True)
 class Condition:
-    """One of ``matchConditions``: CEL that must be true for the rest to count."""
+    """A match condition: a CEL expression that must be true for the webhook or policy to apply."""
 
     name: str
     expression: str
@@ -35,11 +35,11 @@ class Condition:
 @dataclass(frozen=True)
 class Callee:
     """
-    Where a webhook is, ``clientConfig``.
+    Address of a webhook, from its ``clientConfig``.
 
     :param url: ``https://HOST:PORT`` and a path.
-    :param server_name: that its certificate must have.
-    :param ca: PEM; empty for the CAs of the system.
+    :param server_name: name to verify in the certificate.
+    :param ca: PEM; empty for the system's CAs.
     """
 
     url: str
@@ -52,12 +52,11 @@ class Hook:
     """
     One webhook.
 
-    :param uid: tells it from all others, those of the same name included.
-    :param ignores_failures: ``failurePolicy: Ignore``: as if it were not there when it cannot
-        be asked.
-    :param dry_run: it may be asked about requests that are not carried out.
-    :param callee: ``None`` when ``problem`` says why there is none.
-    :param reinvoked: it wants to see again what others change after it.
+    :param uid: unique even among webhooks of the same name.
+    :param ignores_failures: ``failurePolicy: Ignore``: a failed call counts as allowed.
+    :param dry_run: it has no side effects on dry-run requests.
+    :param callee: ``None`` if ``problem`` is set.
+    :param reinvoked: ``reinvocationPolicy: IfNeeded``.
     """
 
     uid: str
@@ -75,17 +74,17 @@ class Hook:
 
 
 def hooks_of(configurations: Iterable[Object]) -> list[Hook]:
-    """All webhooks in the order in which they are asked: by the name of their configuration."""
+    """Return all webhooks in calling order: by the names of their configurations."""
     ordered = sorted(configurations, key=lambda each: str(each["metadata"]["name"]))
     return [hook for configuration in ordered for hook in _hooks(configuration)]
 
 
 def _hooks(configuration: Object) -> Iterator[Hook]:
-    name, seen = str(configuration["metadata"]["name"]), Counter[str]()
+    name, occurrences = str(configuration["metadata"]["name"]), Counter[str]()
     for webhook in configuration.get("webhooks") or ():
         called = str(webhook.get("name"))
-        yield _hook(name, f"{name}/{called}/{seen[called]}", webhook)
-        seen[called] += 1
+        yield _hook(name, f"{name}/{called}/{occurrences[called]}", webhook)
+        occurrences[called] += 1
 
 
 def _hook(configuration: str, uid: str, webhook: Mapping[str, Any]) -> Hook:
@@ -111,28 +110,28 @@ def _hook(configuration: str, uid: str, webhook: Mapping[str, Any]) -> Hook:
     )
 
 
-def conditions(told: Iterable[Mapping[str, Any]] | None) -> tuple[Condition, ...]:
-    """``matchConditions`` of a webhook or a policy."""
+def conditions(entries: Iterable[Mapping[str, Any]] | None) -> tuple[Condition, ...]:
+    """Parse ``matchConditions`` of a webhook or policy."""
     return tuple(
-        Condition(str(each.get("name")), str(each.get("expression"))) for each in told or ()
+        Condition(str(each.get("name")), str(each.get("expression"))) for each in entries or ()
     )
 
 
-def _callee(told: Mapping[str, Any]) -> Callee:
+def _callee(client_config: Mapping[str, Any]) -> Callee:
     """
-    :raises ValueError: it says nowhere, or nowhere safe.
+    :raises ValueError: no address, or not an https URL.
     """
     try:
-        ca = base64.b64decode(told.get("caBundle") or "", validate=True)
+        ca = base64.b64decode(client_config.get("caBundle") or "", validate=True)
     except (binascii.Error, TypeError, ValueError):
         raise ValueError("clientConfig.caBundle is not base64") from None
-    service = told.get("service")
+    service = client_config.get("service")
     if service:
-        # As the name that the cluster's DNS has for it, which its certificate has as well.
+        # The service's name in cluster DNS, which its certificate has as well.
         host = f"{service.get('name')}.{service.get('namespace')}.svc"
         path = str(service.get("path") or "/")
         return Callee(f"https://{host}:{service.get('port') or 443}{path}", host, ca)
-    url = urlsplit(str(told.get("url") or ""))
+    url = urlsplit(str(client_config.get("url") or ""))
     if url.scheme != "https" or not url.hostname:
         raise ValueError("webhook configuration must have either service or an https URL")
     return Callee(url._replace(path=url.path or "/").geturl(), url.hostname, ca)

@@ -1,14 +1,13 @@
 """
-The host's admission, for requests that come past it.
+Admission by the host's webhooks and policies, for requests that do not pass through its admission.
 
-kube-apiserver asks no admission about what it passes on to aggregated servers: who stores an object
-has to.  So what the host's administrators have set up (webhooks and policies) is read from the host
-and asked here, in the order that Kubernetes' own servers have: what changes objects comes before
-the rules and sees what its predecessors have left; what only decides comes last and sees what would
-be stored.  A stream is asked about before it is opened, as operation CONNECT.
+kube-apiserver runs no admission for requests that it proxies to aggregated servers: the server that
+stores an object has to.  This server therefore follows the webhooks and policies of the host and
+calls them in the order of kube-apiserver: mutating admission before validation, each step seeing
+the result of the previous; validating admission last, on the object to be stored.  A stream is
+admitted before it opens, as operation CONNECT.
 
-What the server writes of its own accord, such as a machine's pool, is nobody's request, and is not
-asked about.
+Writes of the server itself, such as a machine's pool, skip admission: no user requested them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from twisted_exec.apiserver.aggregated.admission.matching import (
     CREATE,
     DELETE,
     UPDATE,
-    Asked,
+    AdmissionAttributes,
 )
 from twisted_exec.apiserver.aggregated.admission.policies import Policies
 from twisted_exec.apiserver.aggregated.admission.sources import Followed, HostNamespaces
@@ -57,14 +56,14 @@ _OPTIONS = {CREATE: "CreateOptions", UPDATE: "UpdateOptions", DELETE: "DeleteOpt
 @implementer(IMutatingAdmission, IOpeningAdmission)
 class HostAdmission(MultiService):
     """
-    Asks the webhooks and policies of a host.
+    Calls the webhooks and policies of a host.
 
-    To be started before requests are answered; it follows the host until it is stopped.
+    Start it before serving requests; it follows the host until it is stopped.
 
-    :param client: of the host; its role must allow to list and watch all of
+    :param client: client of the host; its user needs list and watch on all of
         :data:`~twisted_exec.apiserver.aggregated.admission.sources.FOLLOWED`.
-    :param reactor: a real reactor: webhooks are called by it.
-    :param clock: for time limits, when that is another.
+    :param reactor: a real reactor, for connections to webhooks.
+    :param clock: clock of the time limits, if not the reactor.
     """
 
     _log = Logger()
@@ -99,36 +98,38 @@ class HostAdmission(MultiService):
         return followed
 
     def startService(self) -> None:
-        """Begin to follow the host."""
+        """Start to follow the host."""
         super().startService()
         if self._cel.problem:
             self._log.warn(
-                "{why}: policies and matchConditions of the host are answered as their "
-                "failurePolicy says; pip install twisted-exec[policies]",
+                "{why}: policies and matchConditions of the host fail, as handled by their "
+                "failurePolicy; pip install twisted-exec[policies]",
                 why=self._cel.problem,
             )
 
     @property
     def problems(self) -> Iterator[str]:
-        """Why what is followed is not current."""
+        """Why the copies of the host's objects are not current."""
         for each in self:
             if isinstance(each, Followed) and each.problem:
                 yield f"{each.resource.plural}: {each.problem}"
 
     def stopService(self) -> Deferred[None]:
-        """Follow no longer, and close what is idle."""
+        """Stop following, and close idle connections."""
         stopping = DeferredList([super().stopService(), self._calls.close()])
         return stopping.addCallback(lambda _: None)
 
     def mutate(self, change: Change) -> Deferred[Object]:
         """As :meth:`IMutatingAdmission.mutate`."""
-        return Deferred.fromCoroutine(self._changed(_asked(change), self._deadline()))
+        return Deferred.fromCoroutine(self._changed(_attributes_of(change), self._deadline()))
 
     def admit(self, change: Change) -> Deferred[None]:
         """As :meth:`IAdmission.admit`."""
-        asked = _asked(change)
-        # What is deleted cannot be changed, but who changes objects may refuse as well.
-        return Deferred.fromCoroutine(self._decide(asked, first=asked.operation == DELETE))
+        attributes = _attributes_of(change)
+        # A deleted object cannot be changed, but mutating webhooks can refuse the deletion as well.
+        return Deferred.fromCoroutine(
+            self._decide(attributes, first=attributes.operation == DELETE)
+        )
 
     def admit_opening(self, opening: Opening) -> Deferred[None]:
         """As :meth:`IOpeningAdmission.admit_opening`."""
@@ -137,31 +138,31 @@ class HostAdmission(MultiService):
     def _deadline(self) -> Deadline:
         return Deadline(self._clock)
 
-    async def _decide(self, asked: Asked, *, first: bool) -> None:
-        """:param first: nobody who changes objects has been asked about it yet."""
+    async def _decide(self, attributes: AdmissionAttributes, *, first: bool) -> None:
+        """:param first: mutating admission has not run for this request."""
         deadline = self._deadline()
         if first:
-            asked = replace(asked, new=await self._changed(asked, deadline))
-        await self._policies.validate(asked)
-        await self._webhooks.validate(asked, deadline)
+            attributes = replace(attributes, new=await self._changed(attributes, deadline))
+        await self._policies.validate(attributes)
+        await self._webhooks.validate(attributes, deadline)
 
-    async def _changed(self, asked: Asked, deadline: Deadline) -> Any:
-        """The object after one pass, or two."""
+    async def _changed(self, attributes: AdmissionAttributes, deadline: Deadline) -> Any:
+        """Return the object after one or two passes."""
         pass_ = Reinvocation()
-        await self._policies.check_mutating(asked)
-        new = await self._webhooks.mutate(asked, pass_, deadline)
+        await self._policies.check_mutating(attributes)
+        new = await self._webhooks.mutate(attributes, pass_, deadline)
         if pass_.wanted:
             pass_.second = True
-            again = replace(asked, new=new)
+            again = replace(attributes, new=new)
             await self._policies.check_mutating(again)
             new = await self._webhooks.mutate(again, pass_, deadline)
         return new
 
 
-def _asked(change: Change) -> Asked:
+def _attributes_of(change: Change) -> AdmissionAttributes:
     operation = change.operation.upper()
     resource, metadata = change.kind.resource, change.obj["metadata"]
-    return Asked(
+    return AdmissionAttributes(
         change.user,
         operation,
         resource.group,
@@ -179,9 +180,9 @@ def _asked(change: Change) -> Asked:
     )
 
 
-def _opened(opening: Opening) -> Asked:
+def _opened(opening: Opening) -> AdmissionAttributes:
     resource = opening.kind.resource
-    return Asked(
+    return AdmissionAttributes(
         opening.user,
         CONNECT,
         resource.group,

@@ -1,13 +1,13 @@
 """
-Which requests the host's admission is about, without I/O.
+Matching of requests to webhooks and policies, without I/O.
 
-A webhook names the requests that it wants to see by rules (operation, group, version, resource
-and subresource, scope) and by two label selectors, one on the object and one on its namespace; a
-policy does likewise, and may also leave out what other rules name.  All of it must fit.  Source:
+A webhook selects requests by rules (operation, group, version, resource and subresource, scope) and
+by two label selectors, for the object and for its namespace.  A policy does the same and can exclude
+requests by further rules.  All must match.  Source:
 ``k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`` and ``.../policy/matching``.
 
-``matchPolicy: Equivalent`` looks for the same object under other groups and versions.  Each of our
-kinds is served under one alone, so it comes to the same as ``Exact``.
+``matchPolicy: Equivalent`` also matches other groups and versions of the same resource.  Each of our
+kinds has only one, so this equals ``Exact``.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from twisted_exec.api.selectors import LabelSelector, Requirement
 from twisted_exec.auth.interfaces import User
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
-"""Operations as an AdmissionReview has them."""
+"""Operations of an AdmissionReview."""
 
 _ANY = "*"
 _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
 
 
 @dataclass(frozen=True)
-class Asked:
+class AdmissionAttributes:
     """
-    A request as admission sees it.
+    A request, as seen by admission.
 
-    :param kind: of ``new`` or ``old``, in ``group`` and ``version``.
+    :param kind: kind of ``new`` or ``old``, in ``group`` and ``version``.
     :param namespace: empty for cluster-scoped kinds.
-    :param name: may be empty for an object whose name is still to be made.
-    :param new: ``None`` for a delete; for a CONNECT the stream's options.
-    :param old: ``None`` unless there is an object already.
-    :param options: such as ``CreateOptions``, whole; ``None`` for a CONNECT.
-    :param warn: told what the client is to be told.
+    :param name: may be empty for an object with a generated name.
+    :param new: ``None`` for DELETE; options of the stream for CONNECT.
+    :param old: ``None`` without an existing object.
+    :param options: a complete object, such as ``CreateOptions``; ``None`` for CONNECT.
+    :param warn: called with each warning for the client.
     """
 
     user: User
@@ -58,7 +58,7 @@ class Asked:
 
     @property
     def qualified(self) -> str:
-        """``machines.compute.ironcore.dev``, as messages name it."""
+        """The resource in messages, such as ``machines.compute.ironcore.dev``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -67,7 +67,7 @@ class Rule:
     """
     One of ``rules``, ``resourceRules`` or ``excludeResourceRules``.
 
-    :param names: of objects; none at all is any.
+    :param names: object names; empty matches any.
     """
 
     operations: frozenset[str]
@@ -77,44 +77,44 @@ class Rule:
     scope: str = _ANY
     names: frozenset[str] = frozenset()
 
-    def matches(self, asked: Asked) -> bool:
-        """Whether a request is one that this rule names."""
+    def matches(self, attributes: AdmissionAttributes) -> bool:
+        """Return whether the rule matches the request."""
         return (
-            _among(self.operations, asked.operation)
-            and _among(self.groups, asked.group)
-            and _among(self.versions, asked.version)
-            and self._in_scope(asked)
-            and any(_fits(each, asked) for each in self.resources)
-            and (not self.names or asked.name in self.names)
+            _among(self.operations, attributes.operation)
+            and _among(self.groups, attributes.group)
+            and _among(self.versions, attributes.version)
+            and self._in_scope(attributes)
+            and any(_fits(each, attributes) for each in self.resources)
+            and (not self.names or attributes.name in self.names)
         )
 
-    def _in_scope(self, asked: Asked) -> bool:
+    def _in_scope(self, attributes: AdmissionAttributes) -> bool:
         if self.scope == "Namespaced":
-            return bool(asked.namespace)
-        return self.scope == _ANY or (self.scope == "Cluster" and not asked.namespace)
+            return bool(attributes.namespace)
+        return self.scope == _ANY or (self.scope == "Cluster" and not attributes.namespace)
 
 
-def _among(items: frozenset[str], wanted: str) -> bool:
-    return _ANY in items or wanted in items
+def _among(items: frozenset[str], item: str) -> bool:
+    return _ANY in items or item in items
 
 
-def _fits(named: str, asked: Asked) -> bool:
-    """``machines`` is not ``machines/status``; ``*`` is every resource, ``*/*`` everything."""
+def _fits(named: str, attributes: AdmissionAttributes) -> bool:
+    """``machines`` excludes ``machines/status``; ``*`` means all resources, ``*/*`` everything."""
     resource, _, subresource = named.partition("/")
-    return resource in (_ANY, asked.plural) and subresource in (_ANY, asked.subresource)
+    return resource in (_ANY, attributes.plural) and subresource in (_ANY, attributes.subresource)
 
 
 @dataclass(frozen=True)
 class Reach:
     """
-    What a webhook, a policy or a binding is about.
+    The requests that a webhook, policy or binding applies to.
 
-    :param rules: one must name the request; ``None`` for all requests there are.
-    :param excluded: none may.
-    :param objects: on the labels of the object, new or old.
-    :param namespaces: on the labels of its namespace.
-    :param problem: why the selectors cannot be used; then nobody can tell whether it is about
-        a request that its rules name.
+    :param rules: one of them must match; ``None`` matches every request.
+    :param excluded: none of them may match.
+    :param objects: selector for the labels of the object, new or old.
+    :param namespaces: selector for the labels of its namespace.
+    :param problem: why the selectors are invalid; then a request that matches the rules cannot be
+        decided.
     """
 
     rules: tuple[Rule, ...] | None = None
@@ -123,27 +123,29 @@ class Reach:
     namespaces: LabelSelector = LabelSelector()
     problem: str = ""
 
-    def names(self, asked: Asked) -> bool:
-        """Whether the rules and the selector on the object fit; see :meth:`fits_namespace`."""
-        if any(rule.matches(asked) for rule in self.excluded):
+    def names(self, attributes: AdmissionAttributes) -> bool:
+        """Return whether rules and object selector match; see :meth:`fits_namespace` for the rest."""
+        if any(rule.matches(attributes) for rule in self.excluded):
             return False
-        if self.rules is not None and not any(rule.matches(asked) for rule in self.rules):
+        if self.rules is not None and not any(rule.matches(attributes) for rule in self.rules):
             return False
         return not self.objects.requirements or any(
-            self.objects.matches(_labels(obj)) for obj in (asked.new, asked.old) if _has_labels(obj)
+            self.objects.matches(_labels(obj))
+            for obj in (attributes.new, attributes.old)
+            if _has_labels(obj)
         )
 
-    def asks_namespace(self, asked: Asked) -> bool:
-        """Whether the labels of the request's namespace count; a cluster-scoped one has none."""
-        return bool(self.namespaces.requirements and asked.namespace)
+    def asks_namespace(self, attributes: AdmissionAttributes) -> bool:
+        """Return whether the namespace's labels matter; cluster-scoped requests have no namespace."""
+        return bool(self.namespaces.requirements and attributes.namespace)
 
     def fits_namespace(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels of a namespace fit."""
+        """Return whether the labels of the namespace match."""
         return self.namespaces.matches(labels)
 
 
 def _has_labels(obj: Object | None) -> bool:
-    # The options of a stream are no object: what selects objects does not select them.
+    # The options of a stream are no object, so an object selector never matches them.
     return obj is not None and "metadata" in obj
 
 
@@ -152,29 +154,29 @@ def _labels(obj: Object | None) -> Mapping[str, str]:
 
 
 def webhook_reach(webhook: Mapping[str, Any]) -> Reach:
-    """What an entry of a webhook configuration is about; without rules that is nothing."""
+    """The requests of a webhook; without rules there are none."""
     return _reach(webhook, _rules(webhook.get("rules")), ())
 
 
 def policy_reach(constraints: Mapping[str, Any] | None) -> Reach:
-    """What ``matchConstraints`` or ``matchResources`` are about; without any that is everything."""
-    told = constraints or {}
-    rules = _rules(told.get("resourceRules"))
-    return _reach(told, rules or None, _rules(told.get("excludeResourceRules")))
+    """The requests of ``matchConstraints`` or ``matchResources``; without rules that is all."""
+    selection = constraints or {}
+    rules = _rules(selection.get("resourceRules"))
+    return _reach(selection, rules or None, _rules(selection.get("excludeResourceRules")))
 
 
 def _reach(
-    told: Mapping[str, Any], rules: tuple[Rule, ...] | None, excluded: tuple[Rule, ...]
+    selection: Mapping[str, Any], rules: tuple[Rule, ...] | None, excluded: tuple[Rule, ...]
 ) -> Reach:
     try:
-        objects = selector(told.get("objectSelector"))
-        namespaces = selector(told.get("namespaceSelector"))
+        objects = selector(selection.get("objectSelector"))
+        namespaces = selector(selection.get("namespaceSelector"))
     except ValueError as error:
         return Reach(rules, excluded, problem=str(error))
     return Reach(rules, excluded, objects, namespaces)
 
 
-def _rules(told: Iterable[Mapping[str, Any]] | None) -> tuple[Rule, ...]:
+def _rules(entries: Iterable[Mapping[str, Any]] | None) -> tuple[Rule, ...]:
     return tuple(
         Rule(
             frozenset(rule.get("operations") or ()),
@@ -184,24 +186,26 @@ def _rules(told: Iterable[Mapping[str, Any]] | None) -> tuple[Rule, ...]:
             rule.get("scope") or _ANY,
             frozenset(rule.get("resourceNames") or ()),
         )
-        for rule in told or ()
+        for rule in entries or ()
     )
 
 
-def selector(told: Mapping[str, Any] | None) -> LabelSelector:
+def selector(definition: Mapping[str, Any] | None) -> LabelSelector:
     """
-    A ``LabelSelector`` object; an empty one selects everything.
+    Parse a ``LabelSelector`` object; an empty one selects everything.
 
-    :raises ValueError: an operator that nobody defined.
+    :raises ValueError: the operator is unknown.
     """
-    told = told or {}
-    found = [
+    definition = definition or {}
+    requirements = [
         Requirement(key, "in", frozenset([value]))
-        for key, value in sorted((told.get("matchLabels") or {}).items())
+        for key, value in sorted((definition.get("matchLabels") or {}).items())
     ]
-    for each in told.get("matchExpressions") or ():
+    for each in definition.get("matchExpressions") or ():
         operator = _OPERATORS.get(str(each.get("operator")))
         if operator is None:
             raise ValueError(f"{each.get('operator')!r} is not a valid label selector operator")
-        found.append(Requirement(each.get("key"), operator, frozenset(each.get("values") or ())))
-    return LabelSelector(tuple(found))
+        requirements.append(
+            Requirement(each.get("key"), operator, frozenset(each.get("values") or ()))
+        )
+    return LabelSelector(tuple(requirements))

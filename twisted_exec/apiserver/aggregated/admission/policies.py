@@ -1,11 +1,10 @@
 """
-The host's admission policies: rules in CEL that it keeps itself, and bindings that put them to use.
+The host's admission policies: CEL expressions, put to use by bindings.
 
-A ValidatingAdmissionPolicy is evaluated for each of its bindings that is about the request; what
-of it cannot be evaluated here counts as an error, which refuses unless its ``failurePolicy`` is
-``Ignore``.  Parameters (``paramKind``) are not read, and a MutatingAdmissionPolicy, whose expressions
-make objects of the host's types, is not carried out: both are such errors.  So no policy that is
-about a request is passed by unless it says that it may be.  Source:
+A ValidatingAdmissionPolicy is evaluated for each of its bindings that matches the request.  A failed
+evaluation refuses the request unless ``failurePolicy`` is ``Ignore``.  Two features always fail
+here: parameters (``paramKind``), and MutatingAdmissionPolicies, whose expressions construct objects
+of the host's types.  So no matching policy is skipped unless it allows that itself.  Source:
 ``k8s.io/apiserver/pkg/admission/plugin/policy``.
 """
 
@@ -28,7 +27,11 @@ from twisted_exec.apiserver.aggregated.admission.cel import (
     values_of,
 )
 from twisted_exec.apiserver.aggregated.admission.hooks import Condition, conditions
-from twisted_exec.apiserver.aggregated.admission.matching import Asked, Reach, policy_reach
+from twisted_exec.apiserver.aggregated.admission.matching import (
+    AdmissionAttributes,
+    Reach,
+    policy_reach,
+)
 from twisted_exec.apiserver.aggregated.admission.review import shown
 from twisted_exec.apiserver.aggregated.admission.sources import Followed
 from twisted_exec.apiserver.aggregated.admission.webhooks import Matching
@@ -53,7 +56,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class Binding:
-    """:param actions: what happens when a validation fails: ``Deny``, ``Warn``, ``Audit``."""
+    """:param actions: reactions to a failed validation: ``Deny``, ``Warn``, ``Audit``."""
 
     name: str
     reach: Reach
@@ -63,7 +66,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class Policy:
-    """One policy with its bindings, in the order of their names."""
+    """One policy with its bindings, sorted by name."""
 
     name: str
     reach: Reach
@@ -77,7 +80,7 @@ class Policy:
 
 
 def policies_of(policies: Iterable[Object], bindings: Iterable[Object]) -> list[Policy]:
-    """All policies that are put to use, by name."""
+    """Return all policies that have bindings, sorted by name."""
     bound: dict[str, list[Binding]] = {}
     for binding in sorted(bindings, key=_name):
         spec = binding.get("spec") or {}
@@ -117,17 +120,17 @@ def _policy(name: str, spec: Mapping[str, Any], bindings: tuple[Binding, ...]) -
     )
 
 
-def _validation(told: Mapping[str, Any]) -> Validation:
+def _validation(entry: Mapping[str, Any]) -> Validation:
     return Validation(
-        str(told.get("expression")),
-        str(told.get("message") or "").strip(),
-        str(told.get("messageExpression") or ""),
-        str(told.get("reason") or "Invalid"),
+        str(entry.get("expression")),
+        str(entry.get("message") or "").strip(),
+        str(entry.get("messageExpression") or ""),
+        str(entry.get("reason") or "Invalid"),
     )
 
 
-class _Kept:
-    """The policies of one kind, read anew when these or their bindings have changed."""
+class _PolicyCache:
+    """The policies of one kind; parsed again after a change of theirs or of their bindings."""
 
     def __init__(self, policies: Followed, bindings: Followed) -> None:
         self._followed = policies, bindings
@@ -136,7 +139,7 @@ class _Kept:
 
     async def policies(self) -> Sequence[Policy]:
         """
-        :raises ServiceUnavailable: nobody knows yet.
+        :raises ServiceUnavailable: the host's objects are not synced yet.
         """
         policies, bindings = [await each.objects() for each in self._followed]
         generation = tuple(each.generation for each in self._followed)
@@ -147,35 +150,37 @@ class _Kept:
 
 
 class _Use:
-    """One policy about one request, by one of its bindings."""
+    """One policy applied to one request by one of its bindings."""
 
-    def __init__(self, noun: str, policy: Policy, asked: Asked, binding: Binding) -> None:
-        self.policy, self.binding, self.asked = policy, binding, asked
+    def __init__(
+        self, noun: str, policy: Policy, attributes: AdmissionAttributes, binding: Binding
+    ) -> None:
+        self.policy, self.binding, self.attributes = policy, binding, attributes
         self.named = f"{noun} '{policy.name}' with binding '{binding.name}'"
 
     def refusal(self, why: str, reason: str) -> APIError:
-        """The answer to a request that the policy does not allow."""
-        asked = self.asked
-        name, told = asked.name or "Unknown", f"{self.named} denied request: {why}"
+        """The error for a request that the policy denies."""
+        attributes = self.attributes
+        name, message = attributes.name or "Unknown", f"{self.named} denied request: {why}"
         return APIError(
-            f'{asked.qualified} "{name}" is forbidden: {told}',
+            f'{attributes.qualified} "{name}" is forbidden: {message}',
             code=_CODES.get(reason, 422),
             reason=reason,
             details={
                 "name": name,
-                "group": asked.group,
-                "kind": asked.plural,
-                "causes": [{"message": told}],
+                "group": attributes.group,
+                "kind": attributes.plural,
+                "causes": [{"message": message}],
             },
         )
 
 
 class Policies:
     """
-    Asks the host's policies.
+    Applies the host's policies.
 
-    :param validating: ValidatingAdmissionPolicies, and their bindings.
-    :param mutating: MutatingAdmissionPolicies, and theirs.
+    :param validating: ValidatingAdmissionPolicies and their bindings.
+    :param mutating: MutatingAdmissionPolicies and their bindings.
     """
 
     _log = Logger()
@@ -187,15 +192,15 @@ class Policies:
         matching: Matching,
         cel: Cel,
     ) -> None:
-        self._validating, self._mutating = _Kept(*validating), _Kept(*mutating)
+        self._validating, self._mutating = _PolicyCache(*validating), _PolicyCache(*mutating)
         self._matching, self._cel, self._conditions = matching, cel, Conditions(cel)
 
-    async def check_mutating(self, asked: Asked) -> None:
+    async def check_mutating(self, attributes: AdmissionAttributes) -> None:
         """
-        :raises APIError: a policy would change the object, which cannot be done here.
+        :raises APIError: a policy would change the object, which is not supported.
         """
         for policy in await self._mutating.policies():
-            for use in await self._uses("MutatingAdmissionPolicy", policy, asked):
+            for use in await self._uses("MutatingAdmissionPolicy", policy, attributes):
                 try:
                     if not await self._counts(use):
                         continue
@@ -204,27 +209,29 @@ class Policies:
                     why = problem
                 self._failed(use, Unsupported(str(why)), "Forbidden")
 
-    async def validate(self, asked: Asked) -> None:
+    async def validate(self, attributes: AdmissionAttributes) -> None:
         """
-        :raises APIError: a policy does not allow the request; of several the first.
+        :raises APIError: a policy denies the request; the first if several do.
         """
         for policy in await self._validating.policies():
-            for use in await self._uses("ValidatingAdmissionPolicy", policy, asked):
+            for use in await self._uses("ValidatingAdmissionPolicy", policy, attributes):
                 await self._evaluate(use)
 
-    async def _uses(self, noun: str, policy: Policy, asked: Asked) -> Sequence[_Use]:
-        """The uses of a policy that are about a request."""
-        found = []
+    async def _uses(
+        self, noun: str, policy: Policy, attributes: AdmissionAttributes
+    ) -> Sequence[_Use]:
+        """Return the policy's uses that match the request."""
+        uses = []
         for binding in policy.bindings:
-            use = _Use(noun, policy, asked, binding)
+            use = _Use(noun, policy, attributes, binding)
             try:
-                about = await self._matching.is_about(policy.reach, asked)
-                if about and await self._matching.is_about(binding.reach, asked):
-                    found.append(use)
+                about = await self._matching.is_about(policy.reach, attributes)
+                if about and await self._matching.is_about(binding.reach, attributes):
+                    uses.append(use)
             except APIError as error:
                 if not policy.ignores_failures:
                     raise use.refusal(f"failed to configure: {error.message}", "Invalid") from None
-        return found
+        return uses
 
     async def _evaluate(self, use: _Use) -> None:
         try:
@@ -242,32 +249,34 @@ class Policies:
 
     async def _counts(self, use: _Use) -> bool:
         """
-        Whether the policy's conditions hold.
+        Return whether the policy's conditions are true.
 
-        :raises Undecided: nobody can tell, or it needs what nobody here has.
+        :raises Undecided: an evaluation fails, or the policy needs an unsupported feature.
         """
         if use.policy.takes_params and use.binding.has_params:
             raise Unsupported("its paramKind is not read by this server")
-        return self._conditions.hold(use.policy.conditions, use.asked, await self._values(use))
+        return self._conditions.hold(use.policy.conditions, use.attributes, await self._values(use))
 
     async def _values(self, use: _Use) -> dict[str, Any]:
-        asked = use.asked
+        attributes = use.attributes
         namespace: Object | None = None
-        if asked.namespace:
-            namespace = await self._matching.namespaces.get(asked.namespace)
-        return {**values_of(asked), "namespaceObject": namespace}
+        if attributes.namespace:
+            namespace = await self._matching.namespaces.get(attributes.namespace)
+        return {**values_of(attributes), "namespaceObject": namespace}
 
     def _variables(self, policy: Policy, values: Mapping[str, Any]) -> Object:
-        """Each may name those before it; one that cannot be had is missing where it is used."""
-        found: Object = {}
+        """Variables may use earlier ones; a failing one is missing where it is used."""
+        values_by_name: Object = {}
         for variable in policy.variables:
             try:
-                told = self._cel.evaluate(variable.expression, {**values, "variables": found})
+                value = self._cel.evaluate(
+                    variable.expression, {**values, "variables": values_by_name}
+                )
             except Undecided as why:
                 self._log.debug("{name}: {why}", name=policy.name, why=str(why))
             else:
-                found[variable.name] = told
-        return found
+                values_by_name[variable.name] = value
+        return values_by_name
 
     def _validate(self, use: _Use, validation: Validation, values: Mapping[str, Any]) -> None:
         try:
@@ -277,16 +286,16 @@ class Policies:
             self._failed(use, why)
 
     def _message(self, validation: Validation, values: Mapping[str, Any]) -> str:
-        told = ""
+        message = ""
         if validation.message_expression:
             try:
-                told = self._cel.evaluate(validation.message_expression, values)
+                message = self._cel.evaluate(validation.message_expression, values)
             except Undecided as why:
                 self._log.debug("a messageExpression: {why}", why=str(why))
-        told = told.strip() if isinstance(told, str) else ""
-        if len(told) > _LONGEST_MESSAGE or "\n" in told:
-            told = ""
-        return shown(told or validation.message or f"failed expression: {validation.expression}")
+        message = message.strip() if isinstance(message, str) else ""
+        if len(message) > _LONGEST_MESSAGE or "\n" in message:
+            message = ""
+        return shown(message or validation.message or f"failed expression: {validation.expression}")
 
     def _annotate(self, use: _Use, annotation: Condition, values: Mapping[str, Any]) -> None:
         try:
@@ -298,20 +307,20 @@ class Policies:
             return
         if value and value.strip():
             self._log.info(
-                "{policy} notes of {operation} {resource} {namespace}/{object}: {key}={value}",
+                "{policy} annotates {operation} {resource} {namespace}/{object}: {key}={value}",
                 policy=use.named,
-                operation=use.asked.operation,
-                resource=use.asked.qualified,
-                namespace=use.asked.namespace,
-                object=use.asked.name,
+                operation=use.attributes.operation,
+                resource=use.attributes.qualified,
+                namespace=use.attributes.namespace,
+                object=use.attributes.name,
                 key=annotation.name,
                 value=shown(value),
             )
 
     def _failed(self, use: _Use, why: Undecided, reason: str = "Invalid") -> None:
-        """What is to be said of a request cannot be found out."""
+        """Apply the failure policy after a failed evaluation."""
         if use.policy.ignores_failures:
-            self._log.warn("{policy} is passed by: {why}", policy=use.named, why=str(why))
+            self._log.warn("{policy} is skipped: {why}", policy=use.named, why=str(why))
             return
         remedy = f"; {_REMEDY}" if isinstance(why, Unsupported) else ""
         self._act(use, f"{why}{remedy}", reason)
@@ -319,8 +328,8 @@ class Policies:
     def _act(self, use: _Use, why: str, reason: str) -> None:
         actions = use.binding.actions
         if "Warn" in actions:
-            use.asked.warn(f"Validation failed for {use.named}: {why}")
+            use.attributes.warn(f"Validation failed for {use.named}: {why}")
         if "Audit" in actions:
-            self._log.info("{policy} finds: {why}", policy=use.named, why=why)
+            self._log.info("{policy} reports: {why}", policy=use.named, why=why)
         if "Deny" in actions:
             raise use.refusal(why, reason)

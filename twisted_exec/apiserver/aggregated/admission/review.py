@@ -1,8 +1,8 @@
 """
-The AdmissionReview: what a webhook is asked, and what its answer means, without I/O.
+The AdmissionReview: request to a webhook and its response, without I/O.
 
 Source: ``k8s.io/api/admission/v1`` and ``k8s.io/apiserver/pkg/admission/plugin/webhook/request``;
-the texts are those of kube-apiserver, so that whoever knows them finds them.
+messages are those of kube-apiserver, so that users can search for them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 from twisted_exec.api import body
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, from_status, one_line
-from twisted_exec.apiserver.aggregated.admission.matching import Asked
+from twisted_exec.apiserver.aggregated.admission.matching import AdmissionAttributes
 
 GROUP = "admission.k8s.io"
 VERSIONS = ("v1", "v1beta1")
-"""Which we can ask in."""
+"""The versions that this server speaks."""
 
 JSON_PATCH = "JSONPatch"
 
@@ -32,14 +32,14 @@ _MOST_TOLD = 64
 
 
 class InvalidAnswer(Exception):
-    """A webhook's answer means nothing; the message is one line."""
+    """The webhook's response is malformed; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Answer:
     """
-    :param status: why not; may be empty.
-    :param patch: the operations of a JSON patch, empty for none.
+    :param status: details of a denial; may be empty.
+    :param patch: operations of a JSON patch; empty for none.
     """
 
     allowed: bool
@@ -51,9 +51,9 @@ class Answer:
 
 def version_of(webhook_versions: Sequence[str]) -> str:
     """
-    The first of a webhook's ``admissionReviewVersions`` that we know.
+    Return the first of a webhook's ``admissionReviewVersions`` that is supported.
 
-    :raises InvalidAnswer: there is none.
+    :raises InvalidAnswer: none is.
     """
     for version in webhook_versions:
         if version in VERSIONS:
@@ -61,15 +61,19 @@ def version_of(webhook_versions: Sequence[str]) -> str:
     raise InvalidAnswer("webhook does not accept known AdmissionReview versions (v1, v1beta1)")
 
 
-def request_facts(asked: Asked) -> Object:
-    """The ``request`` of a review without its UID and the objects, as CEL sees it, too."""
-    kind = {"group": asked.group, "version": asked.version, "kind": asked.kind}
-    resource = {"group": asked.group, "version": asked.version, "resource": asked.plural}
+def request_facts(attributes: AdmissionAttributes) -> Object:
+    """The ``request`` of a review without UID and objects, as CEL expressions see it."""
+    kind = {"group": attributes.group, "version": attributes.version, "kind": attributes.kind}
+    resource = {
+        "group": attributes.group,
+        "version": attributes.version,
+        "resource": attributes.plural,
+    }
     names = {
-        "subResource": asked.subresource,
-        "requestSubResource": asked.subresource,
-        "name": asked.name,
-        "namespace": asked.namespace,
+        "subResource": attributes.subresource,
+        "requestSubResource": attributes.subresource,
+        "name": attributes.name,
+        "namespace": attributes.namespace,
     }
     return {
         "kind": kind,
@@ -77,27 +81,32 @@ def request_facts(asked: Asked) -> Object:
         "requestKind": kind,
         "requestResource": resource,
         **{key: value for key, value in names.items() if value},
-        "operation": asked.operation,
-        "userInfo": _user(asked),
-        "dryRun": asked.dry_run,
-        "options": asked.options,
+        "operation": attributes.operation,
+        "userInfo": _user(attributes),
+        "dryRun": attributes.dry_run,
+        "options": attributes.options,
     }
 
 
-def _user(asked: Asked) -> Object:
-    user = asked.user
-    told: Object = {
+def _user(attributes: AdmissionAttributes) -> Object:
+    user = attributes.user
+    user_info: Object = {
         "username": user.name,
         "uid": user.uid,
         "groups": list(user.groups),
         "extra": {key: list(values) for key, values in user.extra.items()},
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in user_info.items() if value}
 
 
-def review(uid: str, version: str, asked: Asked) -> bytes:
-    """The body of a review, JSON."""
-    request = {"uid": uid, **request_facts(asked), "object": asked.new, "oldObject": asked.old}
+def review(uid: str, version: str, attributes: AdmissionAttributes) -> bytes:
+    """The body of a review, as JSON."""
+    request = {
+        "uid": uid,
+        **request_facts(attributes),
+        "object": attributes.new,
+        "oldObject": attributes.old,
+    }
     return json.dumps(
         {"kind": "AdmissionReview", "apiVersion": f"{GROUP}/{version}", "request": request},
         separators=(",", ":"),
@@ -106,10 +115,10 @@ def review(uid: str, version: str, asked: Asked) -> bytes:
 
 def read_answer(raw: bytes, uid: str, version: str, *, mutating: bool) -> Answer:
     """
-    Read a webhook's answer.
+    Parse a webhook's response.
 
-    :param uid: of the review that it must belong to.
-    :raises InvalidAnswer: it is none.
+    :param uid: UID of the review; the response must repeat it.
+    :raises InvalidAnswer: the response is malformed.
     """
     response = _response(raw, uid, version)
     allowed = response.get("allowed", False)
@@ -126,20 +135,20 @@ def read_answer(raw: bytes, uid: str, version: str, *, mutating: bool) -> Answer
 
 def _response(raw: bytes, uid: str, version: str) -> Mapping[str, Any]:
     try:
-        told = body.decode_any("application/json", raw)
+        document = body.decode_any("application/json", raw)
     except APIError:
         raise InvalidAnswer("it is not JSON") from None
-    if not isinstance(told, Mapping):
+    if not isinstance(document, Mapping):
         raise InvalidAnswer("it is not an AdmissionReview")
-    response = told.get("response")
+    response = document.get("response")
     if not isinstance(response, Mapping):
         raise InvalidAnswer("webhook response was absent")
     if version != "v1":
-        return response  # in v1beta1 nobody need say whose answer it is
+        return response  # v1beta1 responses may omit the UID
     if response.get("uid") != uid:
         got = one_line(str(response.get("uid") or ""))
         raise InvalidAnswer(f'expected response.uid="{uid}", got "{got}"')
-    kind, group_version = told.get("kind"), told.get("apiVersion")
+    kind, group_version = document.get("kind"), document.get("apiVersion")
     if (kind, group_version) != ("AdmissionReview", f"{GROUP}/v1"):
         got = one_line(f"{group_version}, Kind={kind}")
         raise InvalidAnswer(
@@ -169,8 +178,8 @@ def _patched(response: Mapping[str, Any], version: str, mutating: bool) -> bool:
 
 def _patch(response: Mapping[str, Any], version: str) -> Sequence[Any]:
     try:
-        # As strictly as what clients send: half a character would be stored, and nobody could be
-        # shown that object, or a list with it.
+        # As strict as for clients' bodies: a lone surrogate would be stored, and neither the object
+        # nor a list that contains it could be encoded any more.
         raw = base64.b64decode(response["patch"], validate=True)
         operations = body.decode_any("application/json", raw)
     except (binascii.Error, TypeError, ValueError, APIError):
@@ -181,37 +190,37 @@ def _patch(response: Mapping[str, Any], version: str) -> Sequence[Any]:
 
 
 def _mapping(response: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    told = response.get(key) or {}
-    if not isinstance(told, Mapping):
+    mapping = response.get(key) or {}
+    if not isinstance(mapping, Mapping):
         raise InvalidAnswer(f"response.{key} is not an object")
-    return told
+    return mapping
 
 
 def _warnings(response: Mapping[str, Any]) -> Sequence[str]:
-    told = response.get("warnings") or []
-    if not isinstance(told, list) or not all(isinstance(each, str) for each in told):
+    warnings = response.get("warnings") or []
+    if not isinstance(warnings, list) or not all(isinstance(each, str) for each in warnings):
         raise InvalidAnswer("response.warnings is not a list of strings")
-    return told[:_MOST_TOLD]
+    return warnings[:_MOST_TOLD]
 
 
 def _annotations(response: Mapping[str, Any]) -> Mapping[str, str]:
-    told = islice(_mapping(response, "auditAnnotations").items(), _MOST_TOLD)
-    return {one_line(str(key)): one_line(str(value)) for key, value in told}
+    annotations = islice(_mapping(response, "auditAnnotations").items(), _MOST_TOLD)
+    return {one_line(str(key)): one_line(str(value)) for key, value in annotations}
 
 
 def denial(name: str, status: Mapping[str, Any]) -> APIError:
     """
-    What the client of a request gets that a webhook did not allow.
+    The error for the client whose request a webhook denied.
 
-    :param name: the webhook's.
-    :param status: of its answer; it may say nothing at all.
+    :param name: name of the webhook.
+    :param status: ``status`` of its response; may be empty.
     """
     error = from_status(status, 400)
     why = shown(str(status.get("message") or "")) or one_line(str(status.get("reason") or ""))
     denied = f'admission webhook "{name}" denied the request'
     return APIError(
         f"{denied}: {why}" if why else f"{denied} without explanation",
-        # A denial with the code of a success would be one.
+        # A webhook may send 200 here; the denial must still be an error.
         code=max(error.code, 400),
         reason=one_line(str(status.get("reason") or "")),
         details=error.details,
@@ -220,6 +229,6 @@ def denial(name: str, status: Mapping[str, Any]) -> APIError:
 
 
 def shown(text: str) -> str:
-    """What others say to a user, without controls; webhooks lay out their reasons on lines."""
+    """Remove control characters from others' text for users; webhooks use several lines."""
     lines = [one_line(line) for line in text.strip().splitlines()[:_SHOWN_LINES]]
     return "\n".join(lines)

@@ -1,10 +1,9 @@
 """
-What the host says about admission, kept: configurations, policies, and labels of namespaces.
+Copies of the host's admission objects: configurations, policies, and labels of namespaces.
 
-Each is listed once and watched from then on.  Until the first list is there nobody knows what
-would have been asked, so who wants to know waits for a while and is then refused: what cannot be
-asked is not passed by.  A kind that the host does not serve is known to be empty, for as long as
-that is so.
+Each kind is listed once and then watched.  Until the first list is complete the server does not know
+which webhooks apply, so requests wait for a while and then fail; admission is never skipped.  A kind
+that the host does not serve counts as empty while that lasts.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from twisted_exec.kube.interfaces import IKubeClient
 REGISTRATION = "admissionregistration.k8s.io"
 
 READY_SECONDS = 10.0
-"""How long a request waits for the first lists, as in Kubernetes."""
+"""Longest wait of a request for the first lists, as in Kubernetes."""
 
 ABSENT_SECONDS = 30.0
-"""How often a host is asked again for a kind that it does not serve."""
+"""Interval of discovery for a kind that the host does not serve."""
 
 
 def _registered(version: str, kind: str, plural: str = "") -> Resource:
@@ -64,14 +63,14 @@ FOLLOWED = (
     MUTATING_BINDINGS,
     NAMESPACES_OF_HOST,
 )
-"""Everything that is listed and watched; the server's role must allow that."""
+"""All resources that are listed and watched; the server's role must allow it."""
 
 
 class Followed(Service):
     """
-    The objects of one kind.
+    A copy of the objects of one kind.
 
-    :param versions: in which the host may serve them, newest first.
+    :param versions: versions in which the host may serve them, newest first.
     """
 
     _log = Logger()
@@ -81,8 +80,8 @@ class Followed(Service):
     ) -> None:
         self._client, self._versions, self._clock = client, versions, clock
         self.generation = 0
-        """Grows with each change."""
-        self._known = False
+        """Incremented with each change."""
+        self._synced = False
         self._problem = ""
         self._reflector: Reflector | None = None
         self._waiting: list[Deferred[None]] = []
@@ -90,23 +89,23 @@ class Followed(Service):
 
     @property
     def resource(self) -> Resource:
-        """The kind, in its newest version."""
+        """The resource in its newest version."""
         return self._versions[0]
 
     @property
     def problem(self) -> str:
-        """Why what is known is not current, or empty."""
+        """Why the copy is not current, or empty."""
         if self._problem or self._reflector is None:
-            return self._problem or ("" if self._known else "not known yet")
+            return self._problem or ("" if self._synced else "not known yet")
         return self._reflector.problem
 
     def startService(self) -> None:
-        """Find out in which version there are any, and follow them."""
+        """Discover the served version, and follow it."""
         super().startService()
         self._looking = Deferred.fromCoroutine(self._look()).addErrback(self._ended)
 
     def stopService(self) -> Deferred[None]:
-        """Follow no longer; what is known stays."""
+        """Stop following; the copy stays."""
         super().stopService()
         self._looking.cancel()
         reflector, self._reflector = self._reflector, None
@@ -114,26 +113,26 @@ class Followed(Service):
 
     def _ended(self, failure: Failure) -> None:
         if self.running:
-            self._log.failure("following {kind} failed", failure, kind=self.resource.kind)
+            self._log.failure("cannot follow {kind}", failure, kind=self.resource.kind)
 
     async def _look(self) -> None:
         backoff = Backoff()
         while self.running:
             seconds = ABSENT_SECONDS
             try:
-                found = await self._served()
+                resource = await self._served()
             except APIError as error:
                 self._note(error.message)
                 seconds = backoff.pause()
             else:
-                if found is not None:
-                    await self._follow(found)
+                if resource is not None:
+                    await self._follow(resource)
                     return
-                self._tell()  # it is known that there are none
+                self._tell()  # not served: the copy is complete and empty
             await deferLater(self._clock, seconds)
 
     async def _served(self) -> Resource | None:
-        """The version to follow; ``None``: the host has none of them."""
+        """The version to follow; ``None`` if the host serves none."""
         for resource in self._versions:
             try:
                 await self._client.list(resource, field_selector="metadata.name=none")
@@ -159,23 +158,23 @@ class Followed(Service):
         self._problem = problem
 
     def _tell(self) -> None:
-        self._known, self._problem = True, ""
+        self._synced, self._problem = True, ""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(None)
 
     async def objects(self) -> Sequence[Object]:
         """
-        All of them, in no order, not to be changed.
+        Return all objects, in no order; do not change them.
 
-        :raises ServiceUnavailable: nobody knows yet.
+        :raises ServiceUnavailable: the first list is not complete.
         """
-        if not self._known:
+        if not self._synced:
             await self._wait()
         return [] if self._reflector is None else list(self._reflector)
 
     def get(self, name: str) -> Object | None:
-        """One of those that are known."""
+        """Return an object of the copy."""
         return None if self._reflector is None else self._reflector.get(name)
 
     async def _wait(self) -> None:
@@ -195,7 +194,7 @@ class HostNamespaces:
     """
     Labels of the host's namespaces.
 
-    :param followed: of namespaces.
+    :param followed: copy of the namespaces.
     """
 
     def __init__(self, client: IKubeClient, followed: Followed) -> None:
@@ -203,14 +202,14 @@ class HostNamespaces:
 
     async def get(self, name: str) -> Object:
         """
-        A namespace; one that is not known yet may have been made just now, and is asked for.
+        Return a namespace.  One that is missing in the copy may be new and is requested.
 
-        :raises NotFound: there is none.
-        :raises APIError: nobody knows.
+        :raises NotFound: there is no such namespace.
+        :raises APIError: the host does not answer.
         """
         await self._followed.objects()
-        found = self._followed.get(name)
-        return found or await self._client.get(NAMESPACES.resource, name)
+        namespace = self._followed.get(name)
+        return namespace or await self._client.get(NAMESPACES.resource, name)
 
     async def labels(self, name: str) -> Mapping[str, str]:
         """As :meth:`get`."""

@@ -1,10 +1,10 @@
 """
-The host's webhooks: which are asked, in which order, and what their answers do.
+The host's webhooks: matching, order of calls, and handling of responses.
 
-Those that change objects are asked one after another, each seeing what the ones before have
-made of it; when one has changed something, those before it that want to see that are asked once
-more.  Those that only decide are asked at the same time, about what would be stored.  A webhook that
-cannot be asked refuses, unless its ``failurePolicy`` is ``Ignore``; one that says no always does.
+Mutating webhooks run one after another, each on the result of the previous; after a change, earlier
+ones with ``reinvocationPolicy: IfNeeded`` run once more.  Validating webhooks run concurrently on
+the object to be stored.  A failed call refuses the request unless ``failurePolicy`` is ``Ignore``; a
+denial always does.
 Source: ``k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go``.
 """
 
@@ -25,7 +25,7 @@ from twisted_exec.api.status import APIError, BadRequest, Forbidden, GatewayTime
 from twisted_exec.apiserver.aggregated.admission.calls import CallFailed, Calls
 from twisted_exec.apiserver.aggregated.admission.cel import Conditions, Undecided
 from twisted_exec.apiserver.aggregated.admission.hooks import Hook, hooks_of
-from twisted_exec.apiserver.aggregated.admission.matching import Asked, Reach
+from twisted_exec.apiserver.aggregated.admission.matching import AdmissionAttributes, Reach
 from twisted_exec.apiserver.aggregated.admission.review import (
     Answer,
     InvalidAnswer,
@@ -37,21 +37,21 @@ from twisted_exec.apiserver.aggregated.admission.review import (
 from twisted_exec.apiserver.aggregated.admission.sources import Followed, HostNamespaces
 
 _CLIENTS = "the server rejected our request due to an error in our request: "
-"""How a refusal of a patch begins; it is not the client's this time."""
+"""Prefix of a refused patch, removed here: this patch is not the client's."""
 
 REQUEST_SECONDS = 34.0
-"""For everything that is asked about one request, as kube-apiserver has it."""
+"""Time limit of all admission for one request, as in kube-apiserver."""
 
 
 @dataclass
 class Reinvocation:
     """
-    What the first pass over those that change objects means for a second.
+    State of mutating admission that decides about a second pass.
 
-    :ivar wanted: something was changed; there is to be a second pass.
-    :ivar second: this is it.
-    :ivar seen: webhooks that want to see later changes, and have not yet.
-    :ivar again: those of them that a later change has made due.
+    :ivar wanted: an object was changed; a second pass follows.
+    :ivar second: the second pass is running.
+    :ivar seen: reinvocable webhooks that have seen the current object.
+    :ivar again: those of them that must see a later change.
     """
 
     wanted: bool = False
@@ -61,27 +61,27 @@ class Reinvocation:
     last: Object | None = None
 
     def changed(self) -> None:
-        """Something was changed: who has seen it before is due again."""
+        """Record a change: earlier reinvocable webhooks are due again."""
         self.wanted = True
         self.due()
 
     def due(self) -> None:
-        """Those who have seen the object before are to see it again."""
+        """Mark webhooks that saw the object before as due."""
         self.again |= self.seen
         self.seen = set()
 
 
 class Deadline:
-    """When everything about one request must be over."""
+    """The time limit for one request."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock, self._at = clock, clock.seconds() + REQUEST_SECONDS
 
     def within(self, seconds: float) -> float:
         """
-        How long something may take that would take ``seconds`` at most.
+        Limit a time-out of ``seconds`` to the remaining time.
 
-        :raises GatewayTimeout: the time is over.
+        :raises GatewayTimeout: no time is left.
         """
         left = self._at - self._clock.seconds()
         if left <= 0:
@@ -90,26 +90,26 @@ class Deadline:
 
 
 class Matching:
-    """Whether something of the host is about a request."""
+    """Matches requests, with the labels of the host's namespaces."""
 
     def __init__(self, namespaces: HostNamespaces) -> None:
         self.namespaces = namespaces
 
-    async def is_about(self, reach: Reach, asked: Asked) -> bool:
+    async def is_about(self, reach: Reach, attributes: AdmissionAttributes) -> bool:
         """
-        :raises APIError: its namespace is not known, or nobody can tell.
+        :raises APIError: the namespace is unknown, or the selectors are invalid.
         """
-        if not reach.names(asked):
+        if not reach.names(attributes):
             return False
         if reach.problem:
             raise InternalError(reach.problem)
-        if not reach.asks_namespace(asked):
+        if not reach.asks_namespace(attributes):
             return True
-        return reach.fits_namespace(await self.namespaces.labels(asked.namespace))
+        return reach.fits_namespace(await self.namespaces.labels(attributes.namespace))
 
 
-class _Kept:
-    """The webhooks of one kind of configuration, read anew when these have changed."""
+class _WebhookCache:
+    """Webhooks of one kind of configuration; parsed again after changes."""
 
     def __init__(self, followed: Followed) -> None:
         self._followed = followed
@@ -118,7 +118,7 @@ class _Kept:
 
     async def hooks(self) -> Sequence[Hook]:
         """
-        :raises ServiceUnavailable: nobody knows yet.
+        :raises ServiceUnavailable: the host's objects are not synced yet.
         """
         configurations = await self._followed.objects()
         if self._generation != self._followed.generation:
@@ -129,7 +129,7 @@ class _Kept:
 
 class Webhooks:
     """
-    Asks the host's webhooks.
+    Calls the host's webhooks.
 
     :param mutating: MutatingWebhookConfigurations.
     :param validating: ValidatingWebhookConfigurations.
@@ -145,104 +145,114 @@ class Webhooks:
         conditions: Conditions,
         calls: Calls,
     ) -> None:
-        self._mutating, self._validating = _Kept(mutating), _Kept(validating)
+        self._mutating, self._validating = _WebhookCache(mutating), _WebhookCache(validating)
         self._matching, self._conditions, self._calls = matching, conditions, calls
 
-    async def mutate(self, asked: Asked, pass_: Reinvocation, deadline: Deadline) -> Object | None:
+    async def mutate(
+        self, attributes: AdmissionAttributes, pass_: Reinvocation, deadline: Deadline
+    ) -> Object | None:
         """
-        The object as the webhooks want it.
+        Return the object after mutation.
 
-        :raises APIError: one refuses, or cannot be asked.
+        :raises APIError: a webhook denies the request, or its call fails.
         """
-        if pass_.second and pass_.last != asked.new:
+        if pass_.second and pass_.last != attributes.new:
             pass_.due()
         for hook in await self._mutating.hooks():
-            if not await self._is_due(hook, asked):
+            if not await self._is_due(hook, attributes):
                 continue
-            # A webhook that was not about the object at first is not asked in the second pass.
+            # A webhook that did not match at first is not called in the second pass.
             if pass_.second and hook.uid not in pass_.again:
                 continue
-            answer = await self._asked(hook, asked, deadline, mutating=True)
-            new = asked.new if answer is None else _patched(hook, asked, answer)
-            if new != asked.new:
-                asked = replace(asked, new=new)
+            answer = await self._call(hook, attributes, deadline, mutating=True)
+            new = attributes.new if answer is None else _patched(hook, attributes, answer)
+            if new != attributes.new:
+                attributes = replace(attributes, new=new)
                 pass_.changed()
             if hook.reinvoked:
                 pass_.seen.add(hook.uid)
-        pass_.last = asked.new
-        return asked.new
+        pass_.last = attributes.new
+        return attributes.new
 
-    async def validate(self, asked: Asked, deadline: Deadline) -> None:
+    async def validate(self, attributes: AdmissionAttributes, deadline: Deadline) -> None:
         """
-        :raises APIError: one refuses, or cannot be asked; of several the first.
+        :raises APIError: a webhook denies the request, or its call fails; the first if several.
         """
-        due = [hook for hook in await self._validating.hooks() if await self._is_due(hook, asked)]
+        due = [
+            hook for hook in await self._validating.hooks() if await self._is_due(hook, attributes)
+        ]
         asking = [
-            Deferred.fromCoroutine(self._asked(hook, asked, deadline, mutating=False))
+            Deferred.fromCoroutine(self._call(hook, attributes, deadline, mutating=False))
             for hook in due
         ]
-        # All have their say, whatever the others answer.
+        # Wait for all: their warnings and annotations count even if one denies.
         outcomes = await DeferredList(asking, consumeErrors=True)
         for _, outcome in outcomes:
             if isinstance(outcome, Failure):
                 outcome.raiseException()
 
-    async def _is_due(self, hook: Hook, asked: Asked) -> bool:
-        if not await self._matching.is_about(hook.reach, asked):
+    async def _is_due(self, hook: Hook, attributes: AdmissionAttributes) -> bool:
+        if not await self._matching.is_about(hook.reach, attributes):
             return False
         try:
-            return self._conditions.hold(hook.conditions, asked)
+            return self._conditions.hold(hook.conditions, attributes)
         except Undecided as why:
             if hook.ignores_failures:
                 self._log.warn(
-                    "admission webhook {name} is not asked: {why}", name=hook.name, why=str(why)
+                    "admission webhook {name} is not called: {why}", name=hook.name, why=str(why)
                 )
                 return False
             raise Forbidden(
-                f'{asked.qualified} "{asked.name}" is forbidden: {why} (matchConditions of '
+                f'{attributes.qualified} "{attributes.name}" is forbidden: {why} (matchConditions of '
                 f'admission webhook "{hook.name}")',
-                details={"name": asked.name, "group": asked.group, "kind": asked.plural},
+                details={
+                    "name": attributes.name,
+                    "group": attributes.group,
+                    "kind": attributes.plural,
+                },
             ) from None
 
-    async def _asked(
-        self, hook: Hook, asked: Asked, deadline: Deadline, *, mutating: bool
+    async def _call(
+        self, hook: Hook, attributes: AdmissionAttributes, deadline: Deadline, *, mutating: bool
     ) -> Answer | None:
         """
-        What a webhook says; ``None``: it cannot be asked, which does not matter.
+        Call a webhook; ``None`` after a failure that its policy ignores.
 
-        :raises APIError: it refuses.
+        :raises APIError: the webhook denies the request.
         """
-        if asked.dry_run and not hook.dry_run:
+        if attributes.dry_run and not hook.dry_run:
             raise BadRequest(f'admission webhook "{hook.name}" does not support dry run')
         try:
-            answer = await self._answer(hook, asked, deadline, mutating)
+            answer = await self._answer(hook, attributes, deadline, mutating)
         except CallFailed as why:
-            told = f'failed calling webhook "{hook.name}": {why}'
+            message = f'failed calling webhook "{hook.name}": {why}'
             if not hook.ignores_failures:
-                self._log.warn("{why}, failing closed", why=told)
-                raise _internal(told) from None
-            self._log.warn("{why}, failing open", why=told)
+                self._log.warn("{why}, failing closed", why=message)
+                raise _internal(message) from None
+            self._log.warn("{why}, failing open", why=message)
             deadline.within(0)
             return None
         for key, value in answer.annotations.items():
             self._log.info(
-                "admission webhook {name} notes of {operation} {resource} {namespace}/{object}: "
+                "admission webhook {name} annotates {operation} {resource} {namespace}/{object}: "
                 "{key}={value}",
                 name=hook.name,
-                operation=asked.operation,
-                resource=asked.qualified,
-                namespace=asked.namespace,
-                object=asked.name,
+                operation=attributes.operation,
+                resource=attributes.qualified,
+                namespace=attributes.namespace,
+                object=attributes.name,
                 key=key,
                 value=value,
             )
         for warning in answer.warnings:
-            asked.warn(warning)
+            attributes.warn(warning)
         if not answer.allowed:
             raise denial(hook.name, answer.status)
         return answer
 
-    async def _answer(self, hook: Hook, asked: Asked, deadline: Deadline, mutating: bool) -> Answer:
+    async def _answer(
+        self, hook: Hook, attributes: AdmissionAttributes, deadline: Deadline, mutating: bool
+    ) -> Answer:
         if hook.callee is None:
             raise CallFailed(hook.problem)
         uid = str(uuid.uuid4())
@@ -250,7 +260,7 @@ class Webhooks:
             version = version_of(hook.versions)
         except InvalidAnswer as why:
             raise CallFailed(f"could not create admission objects: {why}") from None
-        body = review(uid, version, asked)
+        body = review(uid, version, attributes)
         try:
             raw = await self._calls.ask(hook.callee, body, deadline.within(hook.seconds))
         except CallFailed as why:
@@ -261,19 +271,19 @@ class Webhooks:
             raise CallFailed(f"received invalid webhook response: {why}") from None
 
 
-def _patched(hook: Hook, asked: Asked, answer: Answer) -> Object | None:
+def _patched(hook: Hook, attributes: AdmissionAttributes, answer: Answer) -> Object | None:
     """
-    :raises InternalError: the patch cannot be carried out.
+    :raises InternalError: the patch does not apply.
     """
     if not answer.patch:
-        return asked.new
-    if asked.new is None:
+        return attributes.new
+    if attributes.new is None:
         raise _internal(
             f'admission webhook "{hook.name}" attempted to modify the object, which is not '
             "supported for this operation"
         )
     try:
-        new = patch.json_patch(asked.new, answer.patch)
+        new = patch.json_patch(attributes.new, answer.patch)
     except APIError as error:
         why = error.message.removeprefix(_CLIENTS)
     else:
@@ -283,8 +293,8 @@ def _patched(hook: Hook, asked: Asked, answer: Answer) -> Object | None:
     raise _internal(f'the patch of admission webhook "{hook.name}" cannot be carried out: {why}')
 
 
-def _internal(told: str) -> InternalError:
-    """As Kubernetes words what is none of the client's faults."""
+def _internal(message: str) -> InternalError:
+    """An internal error in Kubernetes' wording, for failures that are not the client's."""
     return InternalError(
-        f"Internal error occurred: {told}", details={"causes": [{"message": told}]}
+        f"Internal error occurred: {message}", details={"causes": [{"message": message}]}
     )
