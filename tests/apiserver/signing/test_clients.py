@@ -7,10 +7,22 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.signing.test_poollets import spec
-from twisted_exec.apiserver.signing.clients import person_problem
-from twisted_exec.apiserver.signing.csr import CLIENT, Subject
+from tests.contracts.signer import Denying, Signed, SignerContract
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.apiserver.signing.clients import Clients, person_problem
+from twisted_exec.apiserver.signing.csr import CLIENT, ISigner, Subject
 
 USAGES = ("digital signature", "client auth")
+
+
+class ClientsTests(SignerContract, SynchronousTestCase):
+    """The contract, for people's certificates."""
+
+    signed = Signed(CLIENT, "jane", ["dev"])
+
+    def make_signer(self) -> ISigner:
+        """As :meth:`SignerContract.make_signer`."""
+        return Clients([IRONCORE], Denying())
 
 
 class PersonTests(SynchronousTestCase):

@@ -11,18 +11,43 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.signing.test_poollets import ADDRESS, request, spec
+from tests.contracts.signer import SERVER as SERVER_USAGES
+from tests.contracts.signer import Denying, Signed, SignerContract
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.signing.csr import NODE_CLIENT, NODE_SERVING, Subject
+from twisted_exec.apiserver.signing.csr import NODE_CLIENT, NODE_SERVING, ISigner, Subject
 from twisted_exec.apiserver.signing.nodes import (
+    NodeClient,
+    NodeServing,
     node_of,
     own_problem,
     serving_refusal,
     shape_problem,
 )
+from twisted_exec.storage.memory import MemoryStorage
 
 NODE, GROUP = "system:node:a", "system:nodes"
 SERVER = ("digital signature", "server auth")
 CLIENT = ("digital signature", "client auth")
+
+
+class NodeClientTests(SignerContract, SynchronousTestCase):
+    """The contract, for client certificates of node servers."""
+
+    signed = Signed(NODE_CLIENT, NODE, [GROUP])
+
+    def make_signer(self) -> ISigner:
+        """As :meth:`SignerContract.make_signer`."""
+        return NodeClient(Denying())
+
+
+class NodeServingTests(SignerContract, SynchronousTestCase):
+    """The contract, for serving certificates of node servers."""
+
+    signed = Signed(NODE_SERVING, NODE, [GROUP], [ADDRESS], SERVER_USAGES)
+
+    def make_signer(self) -> ISigner:
+        """As :meth:`SignerContract.make_signer`."""
+        return NodeServing(MemoryStorage(), frozenset)
 
 
 class ShapeTests(SynchronousTestCase):

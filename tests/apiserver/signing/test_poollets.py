@@ -14,9 +14,24 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtensionOID, NameOID
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.contracts.signer import SERVER, Denying, Signed, SignerContract
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.apiserver.signing.csr import CLIENT, SERVING, Subject, server_names, subject_of
-from twisted_exec.apiserver.signing.poollets import own_problem, serving_refusal, shape_problem
+from twisted_exec.apiserver.signing.csr import (
+    CLIENT,
+    SERVING,
+    ISigner,
+    Subject,
+    server_names,
+    subject_of,
+)
+from twisted_exec.apiserver.signing.poollets import (
+    PoolletClient,
+    PoolletServing,
+    own_problem,
+    serving_refusal,
+    shape_problem,
+)
+from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.tls.pki.authority import Authority
 
 SUBJECT_ALTERNATIVE_NAME = ExtensionOID.SUBJECT_ALTERNATIVE_NAME
@@ -45,6 +60,26 @@ ADDRESS = x509.IPAddress(ip_address("192.0.2.1"))
 
 def spec(signer: str, *usages: str, **more: Any) -> dict[str, Any]:
     return {"spec": {"signerName": signer, "usages": list(usages), **more}}
+
+
+class PoolletClientTests(SignerContract, SynchronousTestCase):
+    """The contract, for client certificates of poollets."""
+
+    signed = Signed(CLIENT, POOL, [GROUP])
+
+    def make_signer(self) -> ISigner:
+        """As :meth:`SignerContract.make_signer`."""
+        return PoolletClient([IRONCORE], Denying())
+
+
+class PoolletServingTests(SignerContract, SynchronousTestCase):
+    """The contract, for serving certificates of poollets."""
+
+    signed = Signed(SERVING, POOL, [GROUP], [ADDRESS], SERVER)
+
+    def make_signer(self) -> ISigner:
+        """As :meth:`SignerContract.make_signer`."""
+        return PoolletServing([IRONCORE], MemoryStorage(), frozenset)
 
 
 class ShapeTests(SynchronousTestCase):
