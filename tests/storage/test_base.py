@@ -4,18 +4,22 @@ Tests for :mod:`twisted_exec.storage.base`.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 from twisted.internet.defer import Deferred
-from twisted.trial.unittest import TestCase
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.contracts.storage import MACHINES, machine
 from twisted_exec.storage.base import Through
+from twisted_exec.storage.interfaces import is_exclusive
 from twisted_exec.storage.memory import MemoryStorage
 
 
 class Broken(MemoryStorage):
     """Is not well."""
 
-    alone = False
+    exclusive = False
 
     async def _fail(self) -> object:
         raise OSError("gone")
@@ -38,11 +42,29 @@ class ThroughTests(TestCase):
         before = through.version()
         await below.create(MACHINES, machine("a"))
         self.assertEqual((through.version(), await through.current()), (before + 1, before + 1))
-        self.assertTrue(through.alone)
+        self.assertTrue(through.exclusive)
         await through.probe()
 
     async def test_broken(self) -> None:
         """So is what is wrong with it."""
         through = Through(Broken())
-        self.assertFalse(through.alone)
+        self.assertFalse(through.exclusive)
         await self.assertFailure(through.probe(), OSError)
+
+
+class ExclusiveTests(SynchronousTestCase):
+    """Tests for :func:`is_exclusive`."""
+
+    def test_names(self) -> None:
+        """A store of release 0.1 says it by another name, a subclass perhaps by both."""
+        cases: list[tuple[dict[str, bool], bool]] = [
+            ({"exclusive": True}, True),
+            ({"exclusive": False}, False),
+            ({"alone": True}, True),
+            ({"alone": False}, False),
+            ({"exclusive": True, "alone": False}, False),
+            ({}, False),
+        ]
+        for attributes, expected in cases:
+            storage: Any = SimpleNamespace(**attributes)
+            self.assertIs(is_exclusive(storage), expected, attributes)

@@ -56,7 +56,7 @@ from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics
-from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.storage.interfaces import IStorage, is_exclusive
 from twisted_exec.streaming.http.routes import Routes
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.guard import SessionGuard
@@ -223,7 +223,7 @@ def assemble(
         return found
 
     leading: Leading | LeaderElectedServices = Leading(acting)
-    if not storage.alone:
+    if not is_exclusive(storage):
         leading = LeaderElectedServices(acting, storage, bare, replica, reactor, now)
     routes, limits = Routes(), limits or Limits()
     verbs = Verbs(storage, admissions, now, collected=ground.collected)

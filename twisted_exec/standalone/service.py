@@ -57,7 +57,7 @@ from twisted_exec.standalone.machines import (
 )
 from twisted_exec.standalone.pki import ADMIN, POOL, Certificates, prepare
 from twisted_exec.standalone.state import OBJECTS, StateDirectory
-from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.storage.interfaces import IStorage, is_exclusive
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Expiry, read_file
@@ -164,7 +164,7 @@ class Standalone(Starting):
         self._clients: list[KubeClient] = []
         self._renewing: LoopingCall | None = None
         self._url = ""
-        self._alone = True
+        self._is_exclusive = True
 
     # Starting.
 
@@ -236,7 +236,7 @@ class Standalone(Starting):
         metrics = new_registry()
         ExpiryMetrics(metrics, Expiry(certificates.files()).ends)
         storage = make(self._reactor)
-        self._alone = storage.alone
+        self._is_exclusive = is_exclusive(storage)
         return APIServer(settings, storage, audit, self._reactor, metrics=metrics)
 
     def _client_cas(self, pki: PKI) -> str:
@@ -320,7 +320,7 @@ class Standalone(Starting):
                 certificates.pki.client_ca,
                 self._reactor,
                 lambda: self._now().timestamp(),
-                alone=self._alone,
+                exclusive=self._is_exclusive,
             )
         )
 

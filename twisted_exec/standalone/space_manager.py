@@ -38,7 +38,7 @@ def manager(
     reactor: Any,
     now: Callable[[], float],
     *,
-    alone: bool,
+    exclusive: bool,
 ) -> SpaceManager:
     """
     Return the manager, not started.
@@ -47,10 +47,10 @@ def manager(
     :param directory: directory of the providers.
     :param client_ca: path of our client CA: local spaces authenticate the same users, with the roles that they have
         there.
-    :param alone: the API server's store is exclusive, so this is the only embedded manager.  A separate manager
+    :param exclusive: the API server's store is exclusive, so this is the only embedded manager.  A separate manager
         process still waits for the Lease: two managers would create each physical space twice.
     """
-    settings = Settings(state_directory=directory, identity=IDENTITY if alone else "")
+    settings = Settings(state_directory=directory, identity=IDENTITY if exclusive else "")
     makers: dict[str, MakeProvider] = dict(provider_makers(PROVIDER_TYPES))
     makers[LOCAL] = partial(local.make, client_ca=client_ca)
     return SpaceManager(settings, client, makers, space_loop, reactor, now=now)

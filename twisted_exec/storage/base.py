@@ -17,7 +17,14 @@ from twisted.internet.defer import Deferred
 
 from twisted_exec.api.resource import Resource
 from twisted_exec.storage.history import History
-from twisted_exec.storage.interfaces import Event, IStorage, IWatch, Listing, Object
+from twisted_exec.storage.interfaces import (
+    Event,
+    IStorage,
+    IWatch,
+    Listing,
+    Object,
+    is_exclusive,
+)
 
 
 class HistoryStorage(Service):
@@ -81,9 +88,9 @@ class Through(Service):
         self._storage = below
 
     @property
-    def alone(self) -> bool:
-        """See :attr:`IStorage.alone`."""
-        return bool(self._storage.alone)
+    def exclusive(self) -> bool:
+        """See :attr:`IStorage.exclusive`."""
+        return is_exclusive(self._storage)
 
     def when_ready(self) -> Deferred[None]:
         """See :meth:`IStorage.when_ready`."""

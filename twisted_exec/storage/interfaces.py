@@ -82,7 +82,7 @@ class IStorage(IService):
     is to be asked for.
     """
 
-    alone = Attribute("Nobody else uses these objects while this server does: a bool.")
+    exclusive = Attribute("Whether this server is the only one that uses these objects: a bool.")
 
     def when_ready() -> Deferred[None]:
         """
@@ -177,3 +177,14 @@ class IStorage(IService):
         """
         :return: fires when a write would last now; fails with what keeps it from that.
         """
+
+
+def is_exclusive(storage: IStorage) -> bool:
+    """
+    Return :attr:`IStorage.exclusive`.
+
+    A store that was written for release 0.1 has the former name ``alone``; this release accepts it.
+    """
+    # Both names count: a subclass of a store of ours may override the former one only.
+    values = [getattr(storage, name) for name in ("exclusive", "alone") if hasattr(storage, name)]
+    return bool(values) and all(values)

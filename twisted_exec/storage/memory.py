@@ -30,7 +30,7 @@ class MemoryStorage(HistoryStorage):
     :param remembered_bytes: how large these may be together.
     """
 
-    alone = True
+    exclusive = True
 
     def __init__(
         self,

@@ -87,7 +87,7 @@ class SQLiteStorage(HistoryStorage):
     :param remembered_bytes: how large these may be together.
     """
 
-    alone = True  # the file is locked
+    exclusive = True  # the file is locked
 
     def __init__(
         self,

@@ -69,7 +69,7 @@ class HostedTests(HostedCase):
     def test_door(self) -> None:
         """It is a store, which others write to as well, ready at once."""
         self.assertTrue(verifyObject(IStorage, self.storage))
-        self.assertFalse(self.storage.alone)
+        self.assertFalse(self.storage.exclusive)
         self.successResultOf(self.storage.when_ready())
 
     def test_followed(self) -> None:
@@ -226,7 +226,7 @@ class SplitTests(HostedCase):
         own = MemoryStorage()
         storage = SplitStorage(own, self.storage)
         self.assertTrue(verifyObject(IStorage, storage))
-        self.assertIs(storage.alone, own.alone)
+        self.assertIs(storage.exclusive, own.exclusive)
 
     def test_picks(self) -> None:
         """Each object is where its kind is kept, and versions are those of the server's own store."""

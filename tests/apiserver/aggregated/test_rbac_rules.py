@@ -42,7 +42,7 @@ class NeedsTests(BehindCase):
         self.host, self.audit = Host(), AuditList()
         self.host.say(told())
         self.storage = MemoryStorage()
-        self.storage.alone = False
+        self.storage.exclusive = False
         self.server = APIServer(self.settings(), self.storage, self.audit, reactor)
         self.server.startService()
         self.addCleanup(self.stop)

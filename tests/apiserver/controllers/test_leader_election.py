@@ -85,7 +85,7 @@ class AssembledTests(APITestCase):
 
     def test_shared(self) -> None:
         """Where others can be, one is; the others' namespaces are not emptied by two."""
-        self.patch(MemoryStorage, "alone", False)
+        self.patch(MemoryStorage, "exclusive", False)
         first, second = self.assembled(), self.assembled()
         kinds = [[type(each) for each in one.leading.services] for one in (first, second)]
         self.assertIn(NamespaceLifecycle, kinds[0])

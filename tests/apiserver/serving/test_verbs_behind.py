@@ -26,7 +26,7 @@ class Behind(MemoryStorage):
     :ivar asked: how often it was asked for what is, and not for what is at hand.
     """
 
-    alone = False
+    exclusive = False
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)

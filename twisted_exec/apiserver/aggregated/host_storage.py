@@ -136,7 +136,7 @@ class HostedStorage(Service):
     :param followed: resources that are copied from the start, and read from the copy.
     """
 
-    alone = False
+    exclusive = False
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ from twisted_exec.apiserver.serving.query import (
 )
 from twisted_exec.auth.interfaces import IVisibility, User
 from twisted_exec.storage.history import check_version_reached, key_of
-from twisted_exec.storage.interfaces import IStorage, Listing
+from twisted_exec.storage.interfaces import IStorage, Listing, is_exclusive
 
 _LIMIT_OBJECT_BYTES = 1 << 20
 _ATTEMPTS = 5
@@ -339,7 +339,7 @@ class Verbs:
         does.  It is nearly always current, and if not, the store refuses the write.  Any other
         error of that attempt may come from the outdated object, so it is retried.
         """
-        first = 0 if self._storage.alone else -1
+        first = 0 if is_exclusive(self._storage) else -1
         for attempt in range(first, _ATTEMPTS):
             guessing = attempt < 0
             try:

@@ -48,7 +48,7 @@ class EtcdStorage(HistoryStorage):
     :param write_seconds: how long it may take to write.
     """
 
-    alone = False
+    exclusive = False
 
     def __init__(
         self,
