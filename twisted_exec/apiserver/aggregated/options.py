@@ -78,10 +78,10 @@ class AggregatedOptions(IdentityOptions):
                 name,
                 None,
                 None,
-                f"{told}, with commas; default: as the host's ConfigMap says.",
+                f"{description}, separated by commas; default: as the host's ConfigMap says.",
                 _words if name == _NAMES else _headers,
             ]
-            for name, told in _HEADERS.items()
+            for name, description in _HEADERS.items()
         ),
     ]
 

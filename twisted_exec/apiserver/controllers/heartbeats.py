@@ -49,7 +49,7 @@ class PoolHeartbeats(Service):
         self, storage: IStorage, dialect: Dialect, clock: IReactorTime, now: Callable[[], float]
     ) -> None:
         self._storage, self._dialect, self._clock, self._now = storage, dialect, clock, now
-        self._heard: dict[str, float] = {}
+        self._last_heartbeats: dict[str, float] = {}
         self._watches: list[IWatch] = []
         self._loop = LoopingCall(self.look)
         self._loop.clock = clock
@@ -70,26 +70,26 @@ class PoolHeartbeats(Service):
         for watch in self._watches:
             watch.stop()
         self._loop.stop()
-        self._heard.clear()
+        self._last_heartbeats.clear()
 
     async def _begin(self) -> None:
         for pool in (await self._storage.list(self._dialect.pool, stale=True)).items:
-            self._heard.setdefault(pool["metadata"]["name"], self._clock.seconds())
+            self._last_heartbeats.setdefault(pool["metadata"]["name"], self._clock.seconds())
 
     def _pool_changed(self, event: Event) -> None:
         name = event.obj["metadata"]["name"]
         if event.type == DELETED:
-            self._heard.pop(name, None)
+            self._last_heartbeats.pop(name, None)
             return
         new = ready_condition(event.obj)
         has_changed = event.previous is None or new != ready_condition(event.previous)
         if has_changed and new.get("reason") != _REASON:
-            self._heard[name] = self._clock.seconds()
+            self._last_heartbeats[name] = self._clock.seconds()
 
     def _lease_changed(self, event: Event) -> None:
         name = event.obj["metadata"]["name"]
-        if name in self._heard and event.type != DELETED:
-            self._heard[name] = self._clock.seconds()
+        if name in self._last_heartbeats and event.type != DELETED:
+            self._last_heartbeats[name] = self._clock.seconds()
 
     def look(self) -> Deferred[None]:
         """Mark silent pools.  Fires when that is done; never fails."""
@@ -97,7 +97,7 @@ class PoolHeartbeats(Service):
 
     async def _look(self) -> None:
         since = self._clock.seconds() - SILENCE_SECONDS
-        for name in [name for name, heard in self._heard.items() if heard <= since]:
+        for name in [name for name, last in self._last_heartbeats.items() if last <= since]:
             await self._mark(name)
 
     async def _mark(self, name: str) -> None:

@@ -106,12 +106,12 @@ class Scheduler(StoreFollower):
 
     def _pool_changed(self, event: Event) -> None:
         name = event.obj["metadata"]["name"]
-        known = self._pools.pop(name, None)
+        previous = self._pools.pop(name, None)
         if event.type != DELETED:
             self._pools[name] = event.obj
             # Pools report often that they are ready; only changed facts can place a machine.
             facts = partial(facts_of, self._dialect)
-            if known is not None and facts(known) == facts(event.obj):
+            if previous is not None and facts(previous) == facts(event.obj):
                 return
         self._look_in(SOON_SECONDS)
 

@@ -69,9 +69,9 @@ class TokenInvalidation(Service):
         self._watches.clear()
 
     def _happened(self, event: Event) -> None:
-        gone = event.type == DELETED or "deletionTimestamp" in event.obj["metadata"]
+        is_deleted = event.type == DELETED or "deletionTimestamp" in event.obj["metadata"]
         # Bound objects may change freely; a changed token Secret may hold another token.
-        if gone or (event.type != ADDED and event.obj.get("type") == SECRET_TYPE):
+        if is_deleted or (event.type != ADDED and event.obj.get("type") == SECRET_TYPE):
             self.changed()
 
 

@@ -68,8 +68,8 @@ class PodsAuthorizer:
 
     def rules_for(self, user: User, namespace: str) -> Deferred[tuple[Rule, ...]]:
         """As :meth:`IRulesAuthorizer.rules_for`."""
-        found: Deferred[tuple[Rule, ...]] = self._authorizer.rules_for(user, namespace)
-        return found.addCallback(lambda rules: tuple(dict.fromkeys(self._with_pods(rules))))
+        current: Deferred[tuple[Rule, ...]] = self._authorizer.rules_for(user, namespace)
+        return current.addCallback(lambda rules: tuple(dict.fromkeys(self._with_pods(rules))))
 
     def _with_pods(self, rules: tuple[Rule, ...]) -> Iterator[Rule]:
         """Return the rules with those for pods replaced by what the rules for machines imply."""

@@ -2,7 +2,7 @@
 Storage that serves the machines of another store as Pods, read-only.
 
 As a storage it gives Pods the same lists, pages, selectors and watches as any kind.  It follows the
-machines and pools of the socket_transport store: a change of one of them changes, under the same
+machines and pools of the underlying store: a change of one of them changes, under the same
 resourceVersion, every Pod that looks different by it.  A Pod's resourceVersion is therefore that of
 its Machine, or of the pool's change that made it look different.
 
@@ -133,15 +133,15 @@ class _View:
         self.history = History()
         self._each = each
         self._early: list[tuple[Event, _Take]] | None = None
-        pods = [(table_of(PODS.resource), pod) for one in each for pod in one.first()]
+        pods = [(table_of(PODS.resource), pod) for source in each for pod in source.first()]
         self.history.restore(pods, version, version)
 
     def follow(self, storage: IStorage, on_lost: Callable[[], None]) -> list[IWatch]:
         """Watch from now on; first replay, in order, what happened since the lists."""
         early = self._early = []
         watches: list[IWatch] = []
-        for one in self._each:
-            for resource, take in one.followed(self._apply):
+        for source in self._each:
+            for resource, take in source.followed(self._apply):
                 hear = partial(self._hear, take)
                 since = self.history.version
                 watches.append(storage.watch(resource, since, hear, on_lost=on_lost))

@@ -146,10 +146,10 @@ class EventLines:
         """Return the result of ``make``, called once per change and key."""
         if event is not self._event:
             self._event, self._made = event, {}
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = make()
-        return made
+        result = self._made.get(key)
+        if result is None:
+            result = self._made[key] = make()
+        return result
 
     def line_of(
         self, event: Event, kind: Kind, change: str, obj: Object, form: Form, columns: bool

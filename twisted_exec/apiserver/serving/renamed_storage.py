@@ -112,14 +112,14 @@ class RenamedStorage(Through):
 
     def _out(self, obj: Object) -> Object:
         """Convert, once per stored object: all readers share the result, so it is encoded once."""
-        _, made = self._made.get(id(obj), (None, None))
-        if made is None:
-            made = Encoded(self._outward(obj))
+        _, converted = self._made.get(id(obj), (None, None))
+        if converted is None:
+            converted = Encoded(self._outward(obj))
             # Keep the stored object too: after its release another object could get its id().
-            self._made[id(obj)] = obj, made
+            self._made[id(obj)] = obj, converted
             if len(self._made) > _KEPT_OBJECTS:
                 self._made.popitem(last=False)
-        return made
+        return converted
 
     def _refused(self, failure: Failure, name: str) -> NoReturn:
         """Fail under the name that the client used."""

@@ -172,8 +172,8 @@ class OIDCAuthenticator:
 
     def _tokens_of(self, issuer: Issuer) -> _Tokens:
         if issuer not in self._known:
-            # What was verified by a record that is no longer told is forgotten with it.
-            for gone in self._known.keys() - set(self._issuers.get()):
-                self._known.pop(gone).keys.close()
+            # Drop the cached results of issuers that are no longer configured.
+            for removed in self._known.keys() - set(self._issuers.get()):
+                self._known.pop(removed).keys.close()
             self._known[issuer] = _Tokens(issuer, self._fetcher, self._clock, self._now)
         return self._known[issuer]

@@ -133,10 +133,10 @@ _SYSTEM_ROLES = [
     _role("system:node-bootstrapper", _on(_REQUESTS, (*_READ, "create"), (CERTIFICATES,))),
     *(
         _role(
-            f"system:{CERTIFICATES}:{_REQUESTS}:{asked}",
-            _on(f"{_REQUESTS}/{asked}", ("create",), (CERTIFICATES,)),
+            f"system:{CERTIFICATES}:{_REQUESTS}:{subresource}",
+            _on(f"{_REQUESTS}/{subresource}", ("create",), (CERTIFICATES,)),
         )
-        for asked in ("nodeclient", "selfnodeclient")
+        for subresource in ("nodeclient", "selfnodeclient")
     ),
 ]
 _POD_ROLES = [

@@ -142,7 +142,7 @@ class MessageSocket(PacedConnection):
             self.user.message_received(message)
 
     def onPing(self, payload: bytes) -> None:
-        self.asked(payload)
+        self.ping_received(payload)
 
     def answer(self, question: bytes) -> None:
         self.sendPong(question)  # type: ignore[attr-defined]

@@ -76,12 +76,12 @@ class FrontendConnection:
     open = False
     gone = False
 
-    def __init__(self, joint: Bridge) -> None:
-        self._joint = joint
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
 
     def use(self, carrier: ServerCarrier) -> None:
         self.carrier = carrier
-        carrier.on_flow(self._joint.user_flow)
+        carrier.on_flow(self._bridge.user_flow)
 
     @property
     def takes(self) -> bool:
@@ -95,29 +95,29 @@ class FrontendConnection:
 
     def opened(self) -> None:
         self.open = True
-        self._joint.pump()
+        self._bridge.pump()
 
     def received(self, channel: Channel, data: bytes) -> None:
         if channel in (Channel.STDIN, Channel.RESIZE):
-            self._joint.input(channel, data)
+            self._bridge.input(channel, data)
 
     def ended(self, channel: Channel) -> None:
         if channel is Channel.STDIN:
-            self._joint.input_over()
+            self._bridge.input_over()
 
     def pong_received(self) -> None:
         """Ignored: TCP shows whether the peer is alive."""
 
     def failing(self, reason: str) -> None:
-        self._joint.user_broke(reason)
+        self._bridge.user_broke(reason)
 
     def close_received(self) -> None:
-        self._joint.user_left("client closed")
+        self._bridge.user_left("client closed")
 
     def lost(self, reason: str) -> None:
         self.gone = True
-        self._joint.user_left(reason.replace("connection", "client", 1))
-        self._joint.gone()
+        self._bridge.user_left(reason.replace("connection", "client", 1))
+        self._bridge.gone()
 
 
 class BackendConnection:
@@ -132,8 +132,8 @@ class BackendConnection:
     over = False
     gone = False
 
-    def __init__(self, joint: Bridge) -> None:
-        self._joint, self._clock = joint, joint.clock
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge, self._clock = bridge, bridge.clock
         self.opening: Deferred[None] = Deferred(self._abandon)
         self._abandoned = False
         self._hearing = True
@@ -207,7 +207,7 @@ class BackendConnection:
             if len(self._status) > STATUS_LIMIT_BYTES:
                 self.carrier.fail("the status is too large")
         elif channel in (Channel.STDOUT, Channel.STDERR):
-            self._joint.output(channel, data)
+            self._bridge.output(channel, data)
 
     def ended(self, channel: Channel) -> None:
         if channel is Channel.ERROR:
@@ -224,7 +224,7 @@ class BackendConnection:
     def close_received(self) -> None:
         if not self.over:
             self.over = True
-            self._joint.machine_over("backend closed")
+            self._bridge.machine_over("backend closed")
 
     def lost(self, reason: str) -> None:
         self.gone = True
@@ -235,5 +235,5 @@ class BackendConnection:
             return
         if not self.over:
             self.over = True
-            self._joint.machine_over(reason.replace("connection", "backend", 1))
-        self._joint.gone()
+            self._bridge.machine_over(reason.replace("connection", "backend", 1))
+        self._bridge.gone()

@@ -163,7 +163,7 @@ class PacedConnection:
     def stopProducing(self) -> None:
         """The transport is dying; ``connectionLost`` follows."""
 
-    def asked(self, question: Any) -> None:
+    def ping_received(self, question: Any) -> None:
         """
         Answer a ping of the peer.
 

@@ -170,7 +170,7 @@ class ConsoleClient:
         self._status_ended = False  # the status is complete, even if it is empty
         self._over = False  # only the loss of the connection is still to come
         self._left = False
-        self._told = False  # ended() was called
+        self._ending_delivered = False  # ended() was called
         self._why = ""  # a reason known before the connection is lost
         self._gone: str | None = None  # reason of the loss of the connection
         self._detached = False
@@ -332,13 +332,13 @@ class ConsoleClient:
         self._tell_ending()
         if self._gone is not None and not self._detached:
             self._detached = True
-            without_status = not (self._told or self._left or self._why)
+            without_status = not (self._ending_delivered or self._left or self._why)
             self._user.detached(LOST if without_status else self._gone)
 
     def _tell_ending(self) -> None:
-        if self._told or self._left or not (self._status or self._status_ended):
+        if self._ending_delivered or self._left or not (self._status or self._status_ended):
             return
-        self._told = True
+        self._ending_delivered = True
         try:
             ending = decode_ending(self._status, self.protocol)
         except RemoteProtocolError as problem:

@@ -202,7 +202,7 @@ class ConsoleServer:
                 self._refuse()
         elif channel is Channel.RESIZE and not self.asked.read_only:
             for event in self._sizes.feed(data):
-                self._told(event)
+                self._control_received(event)
 
     def ended(self, channel: Channel) -> None:
         if channel is Channel.STDIN and not self._input_over and not self._ending:
@@ -245,7 +245,7 @@ class ConsoleServer:
             self._refused.add(notice)
             self.write(notice)
 
-    def _told(self, event: TerminalSize | Break | Role) -> None:
+    def _control_received(self, event: TerminalSize | Break | Role) -> None:
         """Deliver a size at once; queue other requests behind the input before them."""
         if isinstance(event, TerminalSize):
             self._attachment.window_changed(event)

@@ -129,7 +129,7 @@ class _SPDYCarrier(PacedConnection, Protocol):
             self._be_patient_no_more()
             self._user.opened()
         elif isinstance(event, PingReceived):
-            self.asked(event)
+            self.ping_received(event)
         elif isinstance(event, PeerDone):
             self._user.close_received()
             self.hang_up()

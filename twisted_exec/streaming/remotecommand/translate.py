@@ -126,9 +126,9 @@ class Translation:
         self._on_end, self._session = on_end, session
         self.bytes_to_machine = self.bytes_to_user = 0
         self._user, self._machine = FrontendConnection(self), BackendConnection(self)
-        self._held: deque[tuple[Channel, bytes]] = deque()  # output that waits for the user
+        self._buffered: deque[tuple[Channel, bytes]] = deque()  # output that waits for the user
         self._pumping = False
-        self._told = False  # the user got the status, or never will
+        self._status_sent = False  # the user got the status, or never will
         self._asked = StreamOptions()
         self._refused = False  # an observer got the notice
         self._unsent = 0  # bytes of input since the machine's buffer was full
@@ -178,7 +178,7 @@ class Translation:
         except BaseException:
             self._machine.carrier.abort()
             raise
-        if not self._told:
+        if not self._status_sent:
             self._beat = clock.callLater(BEAT_SECONDS, self._ping)
 
     # Called by the hop
@@ -190,7 +190,7 @@ class Translation:
 
     def cut(self) -> None:
         """Close both connections without a status."""
-        self._told, self._reason = True, self._reason or "cut"
+        self._status_sent, self._reason = True, self._reason or "cut"
         for end in (self._user, self._machine):
             if not end.gone:
                 end.carrier.abort()
@@ -199,7 +199,7 @@ class Translation:
 
     def input(self, channel: Channel, data: bytes) -> None:
         """Pass input or a size on."""
-        if self._told or self._machine.over:
+        if self._status_sent or self._machine.over:
             return
         if not self._asked.takes_input and (channel is Channel.STDIN or self._asked.read_only):
             self._refuse(channel)
@@ -240,8 +240,8 @@ class Translation:
 
     def output(self, channel: Channel, data: bytes) -> None:
         """Pass output on."""
-        if not self._told:
-            self._held.append((channel, data))
+        if not self._status_sent:
+            self._buffered.append((channel, data))
             self.pump()
 
     def machine_over(self, reason: str) -> None:
@@ -257,11 +257,11 @@ class Translation:
 
     def pump(self) -> None:
         """Send buffered output as far as the user accepts it, and the status behind all of it."""
-        if self._pumping or self._told:
+        if self._pumping or self._status_sent:
             return
         self._pumping = True  # a write may pause and resume us recursively
-        while self._held and self._user.takes:
-            self._send(*self._held.popleft())
+        while self._buffered and self._user.takes:
+            self._send(*self._buffered.popleft())
         self._pumping = False
         if not self._machine.over:
             self._machine.hear(self._user.takes)
@@ -283,11 +283,11 @@ class Translation:
 
         :param ending: an ending, or the machine's Status as received.
         """
-        if self._told or self._user.gone:
+        if self._status_sent or self._user.gone:
             return
-        while self._held and self._user.open:
-            self._send(*self._held.popleft())
-        self._told, self._reason = True, reason
+        while self._buffered and self._user.open:
+            self._send(*self._buffered.popleft())
+        self._status_sent, self._reason = True, reason
         carrier = self._user.carrier
         carrier.send_status(_in_words_of(carrier.protocol, ending))
         carrier.transport.resumeProducing()  # to notice when it leaves
@@ -310,8 +310,8 @@ class Translation:
 
     def user_left(self, reason: str) -> None:
         """The user is leaving, or has left."""
-        if not self._told:
-            self._told, self._reason = True, self._reason or reason
+        if not self._status_sent:
+            self._status_sent, self._reason = True, self._reason or reason
             self._machine.leave()
 
     def gone(self) -> None:
@@ -329,7 +329,7 @@ class Translation:
 
     def _ping(self) -> None:
         self._beat = None
-        if self._told or self._machine.over:
+        if self._status_sent or self._machine.over:
             return
         if self._machine.silent:
             self._machine.give_up()

@@ -68,23 +68,23 @@ class TextConnection(TextStream):
         """The buffer has room again."""
         self._resume()
 
-    def _held(self) -> _End:
+    def _connection(self) -> _End:
         assert self._end_of_line is not None
         return self._end_of_line
 
     def _put(self, data: bytes) -> None:
-        self._held().transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        self._connection().transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def _completing(self) -> Callable[[], object]:
-        self._held().transport.write(b"0\r\n\r\n")
+        self._connection().transport.write(b"0\r\n\r\n")
         return self._breaking()
 
     def _breaking(self) -> Callable[[], object]:
-        end, clock = self._held(), self._clock
+        end, clock = self._connection(), self._clock
         return lambda: end.close(clock)
 
     def _cutting(self) -> Callable[[], object]:
-        abort: Callable[[], object] = self._held().transport.abortConnection
+        abort: Callable[[], object] = self._connection().transport.abortConnection
         return abort
 
 

@@ -56,10 +56,10 @@ class SharedStream:
 
     __slots__ = (
         "_answered",
+        "_buffered",
         "_connection",
         "_ended",
         "_flowing",
-        "_held",
         "_left",
         "_receiver",
         "_refusal",
@@ -73,7 +73,9 @@ class SharedStream:
         self._answered: Deferred[Download] | None = None
         self._refusal: tuple[int, Headers] | None = None
         self._receiver: tuple[Callable[[bytes], None], Callable[[bool], None]] | None = None
-        self._held: bytearray | None = None  # allocated on demand: most followed logs are silent
+        self._buffered: bytearray | None = (
+            None  # allocated on demand: most followed logs are silent
+        )
         self._ended: bool | None = None  # whether the response is complete, once it has ended
         self._taken = 0  # bytes consumed and not yet replenished
         self._flowing = True
@@ -134,20 +136,20 @@ class SharedStream:
         """
         if self._left:
             return
-        if self._receiver is not None and self._flowing and data and not self._held:
+        if self._receiver is not None and self._flowing and data and not self._buffered:
             self._receiver[0](data)  # nothing is buffered before it: deliver without a copy
             self._took(size)
             return
-        if self._held is None:
-            self._held = bytearray()
+        if self._buffered is None:
+            self._buffered = bytearray()
         if self._refusal is None:
-            self._held += data
+            self._buffered += data
             self._took(size - len(data))
             self._pass_on()
             return
-        self._held += data[: MAX_ERROR_BYTES - len(self._held)]
+        self._buffered += data[: MAX_ERROR_BYTES - len(self._buffered)]
         self._took(size)
-        if len(self._held) == MAX_ERROR_BYTES:
+        if len(self._buffered) == MAX_ERROR_BYTES:
             self._refuse()
 
     def end_came(self, complete: bool) -> None:
@@ -175,16 +177,16 @@ class SharedStream:
 
     def leave(self) -> None:
         """See :meth:`Download.abort`."""
-        self._left, self._receiver, self._held = True, None, None
+        self._left, self._receiver, self._buffered = True, None, None
         self._connection.leave(self)
 
     def _pass_on(self) -> None:
         """Deliver what is buffered, and the end behind it, unless the receiver has paused."""
-        while self._held and self._flowing and self._receiver is not None:
-            data, self._held = bytes(self._held), None
+        while self._buffered and self._flowing and self._receiver is not None:
+            data, self._buffered = bytes(self._buffered), None
             self._receiver[0](data)
             self._took(len(data))
-        if self._ended is None or self._held or not self._flowing or self._receiver is None:
+        if self._ended is None or self._buffered or not self._flowing or self._receiver is None:
             return
         ended = self._receiver[1]
         self.leave()
@@ -198,7 +200,7 @@ class SharedStream:
 
     def _refuse(self) -> None:
         assert self._refusal is not None
-        self._fail(UpgradeRefused(*self._refusal, bytes(self._held or b"")))
+        self._fail(UpgradeRefused(*self._refusal, bytes(self._buffered or b"")))
 
     def _fail(self, problem: Exception) -> None:
         answered, self._answered = self._answered, None

@@ -127,7 +127,7 @@ class TextAnswer(TextStream):
         self._request: Request | None = request
 
     def begin(self) -> None:
-        request = self._held()
+        request = self._response()
         request.setHeader(b"Content-Type", b"text/plain")  # without charset: it is unknown
         request.setHeader(b"Cache-Control", b"no-cache, private")
         request.setHeader(b"Audit-Id", request.subject.session.encode("ascii"))
@@ -135,7 +135,7 @@ class TextAnswer(TextStream):
         request.write(b"")
 
     def watch(self) -> None:
-        self._held().notifyFinish().addErrback(lambda _: self._left("client closed"))
+        self._response().notifyFinish().addErrback(lambda _: self._left("client closed"))
 
     def release(self) -> None:
         super().release()
@@ -145,23 +145,23 @@ class TextAnswer(TextStream):
         request = self._request
         return request is not None and not request.gone and super()._is_open()
 
-    def _held(self) -> Request:
+    def _response(self) -> Request:
         assert self._request is not None
         return self._request
 
     def _put(self, data: bytes) -> None:
-        self._held().write(data)
+        self._response().write(data)
 
     def _completing(self) -> Callable[[], object]:
-        self._held().unregisterProducer()
-        return self._held().finish
+        self._response().unregisterProducer()
+        return self._response().finish
 
     def _breaking(self) -> Callable[[], object]:
-        self._held().unregisterProducer()
-        return self._held().channel.loseConnection
+        self._response().unregisterProducer()
+        return self._response().channel.loseConnection
 
     def _cutting(self) -> Callable[[], object]:
-        abort: Callable[[], object] = self._held().channel.transport.abortConnection
+        abort: Callable[[], object] = self._response().channel.transport.abortConnection
         return abort
 
     def pauseProducing(self) -> None:

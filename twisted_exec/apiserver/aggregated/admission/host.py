@@ -151,7 +151,7 @@ class HostAdmission(MultiService):
         pass_ = Reinvocation()
         await self._policies.check_mutating(attributes)
         new = await self._webhooks.mutate(attributes, pass_, deadline)
-        if pass_.wanted:
+        if pass_.again_due:
             pass_.second = True
             again = replace(attributes, new=new)
             await self._policies.check_mutating(again)

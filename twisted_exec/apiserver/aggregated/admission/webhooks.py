@@ -48,27 +48,27 @@ class Reinvocation:
     """
     State of mutating admission that decides about a second pass.
 
-    :ivar wanted: an object was changed; a second pass follows.
+    :ivar again_due: an object was changed; a second pass follows.
     :ivar second: the second pass is running.
-    :ivar seen: reinvocable webhooks that have seen the current object.
+    :ivar observers: reinvocable webhooks that have seen the current object.
     :ivar again: those of them that must see a later change.
     """
 
-    wanted: bool = False
+    again_due: bool = False
     second: bool = False
-    seen: set[str] = field(default_factory=set)
+    observers: set[str] = field(default_factory=set)
     again: set[str] = field(default_factory=set)
     last: Object | None = None
 
     def changed(self) -> None:
         """Record a change: earlier reinvocable webhooks are due again."""
-        self.wanted = True
+        self.again_due = True
         self.due()
 
     def due(self) -> None:
         """Mark webhooks that saw the object before as due."""
-        self.again |= self.seen
-        self.seen = set()
+        self.again |= self.observers
+        self.observers = set()
 
 
 class Deadline:
@@ -170,7 +170,7 @@ class Webhooks:
                 attributes = replace(attributes, new=new)
                 pass_.changed()
             if hook.reinvoked:
-                pass_.seen.add(hook.uid)
+                pass_.observers.add(hook.uid)
         pass_.last = attributes.new
         return attributes.new
 
