@@ -157,7 +157,7 @@ class LeafRegistryTests(TestCase):
         """From nothing to a leaf that is reached, through what may happen to it, to nothing."""
         leaves, roots = self.registry.leaves, self.registry.roots
         one = leaves.get("one")
-        await self.until(lambda: "does not exist; make it" in one.problem, "a missing Secret")
+        await self.until(lambda: "does not exist; create it" in one.problem, "a missing Secret")
 
         await self.put_secret(self.kubeconfig(US))
         await self.until(lambda: one.problem == "", "a Secret")

@@ -167,7 +167,7 @@ class SecretCredentialsTests(CredentialsTestCase):
         self.root.remove((SECRETS.resource, "leaves", "one"))
         self.assertEqual(
             self.refusal(found),
-            "secret leaves/one does not exist; make it, with the leaf's kubeconfig under the key "
+            "secret leaves/one does not exist; create it, with the leaf's kubeconfig under the key "
             '"kubeconfig"',
         )
         put_secret(self.root, kubeconfig())

@@ -89,7 +89,7 @@ class SpecTests(SynchronousTestCase):
             models=[{"leafNodeName": "gpu", "nodeSelector": {"labelSelector": selector}}]
         ).nodes
         self.assertEqual(node.name, "kosmos-gpu-0")
-        self.assertIn("choose nodes by matchLabels", self.complaint)
+        self.assertIn("select nodes by matchLabels", self.complaint)
 
     def test_long_name(self) -> None:
         """Names of parties are cut as Kosmos cuts them."""

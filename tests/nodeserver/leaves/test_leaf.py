@@ -131,7 +131,7 @@ class LeafTests(LeafTestCase):
         put_pod(self.cluster, "web")
         self.assertEqual(
             self.refused(self.make(), root, NotFound),
-            'pod "default/web" is not there: leaf cluster "one" has a pod of that name, but it was '
+            'pod "default/web" does not exist: leaf cluster "one" has a pod of that name, but it was '
             "not made for this one",
         )
         self.assertEqual(self.found(self.make(policy=SAME_NAME), root).name, "web")

@@ -1,3 +1,3 @@
 """
-The leaf clusters: where they are named, our credentials there, and the Pods of ours in them.
+The leaf clusters: sources of leaves, our credentials there, and our Pods in them.
 """

@@ -1,10 +1,10 @@
 """
-Who we are in a leaf, wherever that is told: a file, a Secret of the root, an object of the root, a Space.
+Credentials for a leaf, from a file, a Secret or another object of the root, or a Space.
 
-A file is as on any machine, with everything that a kubeconfig can say.  What comes out of the root
-is data and nothing else (:func:`~twisted_exec.kube.kubeconfig.loader.load_inline`).  All of them may be
-replaced at any time: what can be used counts for the next request, what cannot leaves the last that
-could in force, and the log says so once.  A Secret that is taken away takes the credentials along.
+A file may use everything that a kubeconfig allows.  Content from the root is treated as data only
+(:func:`~twisted_exec.kube.kubeconfig.loader.load_inline`).  Any source may change at any time:
+valid credentials apply from the next request on; invalid ones leave the last valid ones in force,
+with one line in the log. Deleting a Secret withdraws the credentials.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from twisted_exec.nodeserver.leaves.spec import (
 )
 
 LOOK_SECONDS = 1.0
-"""A file that cannot be used is looked at again after this long, however many ask."""
+"""Interval of attempts to read an invalid file again, however many requests come."""
 
 
 class Credentials:
     """
-    The configuration of one leaf, as of now.
+    The current configuration for one leaf.
 
-    :ivar problem: why there is none, or empty.
-    :ivar gone: why there will be none any more, or empty.
+    :ivar problem: why there is none, or empty. :ivar gone: why there will never be one again, or
+    empty.
     """
 
     problem = ""
@@ -50,18 +50,18 @@ class Credentials:
 
     def current(self) -> ClientConfig:
         """
-        The configuration to use for the next request.
+        Return the configuration for the next request.
 
-        :raises ServiceUnavailable: there is none that could be used; the message says why.
+        :raises ServiceUnavailable: there is no valid one; the message says why.
         """
         raise ServiceUnavailable(self.problem)
 
     def start(self, changed: Callable[[], None]) -> None:
-        """Follow it; ``changed`` is called when trying again is worth it."""
+        """Watch the source; ``changed`` is called when a retry is worthwhile."""
         self._changed = changed
 
     def stop(self) -> Deferred[None]:
-        """Fires when nothing is under way any more; what is known can still be used."""
+        """Stop; the Deferred fires when nothing is under way.  The last configuration stays usable."""
         return succeed(None)
 
     def reread(self, refused: ClientConfig) -> Deferred[bool]:
@@ -70,7 +70,7 @@ class Credentials:
 
 
 class FileCredentials(Credentials):
-    """A kubeconfig file, of any form; files that it names are followed, too."""
+    """A kubeconfig file of any form; files that it names are re-read as well."""
 
     def __init__(self, source: KubeconfigFile, clock: Any) -> None:
         super().__init__()
@@ -98,10 +98,10 @@ class FileCredentials(Credentials):
 
 class DataCredentials(Credentials):
     """
-    A kubeconfig that was told as data and does not change; another is other credentials.
+    A kubeconfig given as constant data.
 
-    :param before: of the same leaf; they stay in force when this one cannot be used, unless there
-        is none at all any more.
+    :param before: earlier credentials of the same leaf, which stay in force if these are invalid;
+        but not if the source has none at all any more.
     """
 
     _log = Logger()
@@ -128,7 +128,7 @@ class DataCredentials(Credentials):
 
 class SecretCredentials(Credentials):
     """
-    A kubeconfig in a Secret of the root, which is followed by its name alone.
+    A kubeconfig in a Secret of the root, watched by name.
 
     :param client: of the root; may ``get``, ``list`` and ``watch`` this one Secret.
     """
@@ -157,10 +157,10 @@ class SecretCredentials(Credentials):
             return f"{self._source} cannot be read: {self._reflector.problem}"
         if not self._reflector.synced:
             return f"{self._source} was not read yet"
-        return self._wrong or f"{self._source} does not exist; make it, with {self._key_source}"
+        return self._wrong or f"{self._source} does not exist; create it, with {self._key_hint}"
 
     @property
-    def _key_source(self) -> str:
+    def _key_hint(self) -> str:
         return f'the leaf\'s kubeconfig under the key "{self._source.key}"'
 
     def current(self) -> ClientConfig:
@@ -187,7 +187,7 @@ class SecretCredentials(Credentials):
 
     def _take(self, content: bytes | None) -> None:
         if content is None:
-            config, wrong = None, f"{self._source} does not have {self._key_source}"
+            config, wrong = None, f"{self._source} does not have {self._key_hint}"
         else:
             config, wrong = _read(content, str(self._source), self._source.context)
         if config is not None:
@@ -198,7 +198,7 @@ class SecretCredentials(Credentials):
 
 
 class SpaceCredentials(Credentials):
-    """Those of a Space, which its client keeps."""
+    """Credentials of a Space, which its client keeps up to date."""
 
     def __init__(self, source: KubeconfigSpace) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ class SpaceCredentials(Credentials):
 
 
 def _read(content: bytes, source: str, context: str = "") -> tuple[ClientConfig | None, str]:
-    """A configuration, or why there is none."""
+    """Return a configuration, or ``None`` and the reason."""
     try:
         return load_inline(content, source, context or None), ""
     except KubeConfigError as error:
@@ -243,10 +243,10 @@ def credentials(
     source: Kubeconfig, root: IKubeClient, clock: Any, before: Credentials | None = None
 ) -> Credentials:
     """
-    What a leaf's kubeconfig says now.
+    Return the credentials object for a leaf's kubeconfig.
 
-    :param root: client of the root, where Secrets are.
-    :param before: what was used for this leaf so far.
+    :param root: client of the root, for Secrets.
+    :param before: the leaf's credentials so far.
     """
     if isinstance(source, KubeconfigFile):
         return FileCredentials(source, clock)

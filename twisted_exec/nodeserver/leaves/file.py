@@ -10,16 +10,16 @@ The file that names leaf clusters (``--leaves FILE``).
       kubeconfig: {secret: {namespace: leaves, name: two, key: kubeconfig}}
       nodes:
       - name: two-gpu
-        selector: {gpu: "yes"}     # of the leaf's nodes that it stands for
+        selector: {gpu: "yes"}     # nodes of the leaf that the Node stands for
         labels: {zone: b}
         taints: [{key: leaf, value: two, effect: NoSchedule}]
-      namespaces: {shop: shop-eu}  # the leaf's by the root's
-      namespace_prefix: root-      # of all others
+      namespaces: {shop: shop-eu}  # root: leaf
+      namespace_prefix: root-      # for all other namespaces
       pods: owned                  # or same-name, or machines
       kosmos: false
 
-Everything is checked when it is read, and what nobody knows is refused.  The file is read again when
-it changes; one that cannot be used leaves the leaves as they are.
+Everything is validated on reading; unknown fields are refused.  The file is read again when it
+changes; an invalid file leaves the leaves as they are.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ def load(path: str) -> Sequence[LeafSpec]:
     """
     Read a file.
 
-    :raises ConfigError: it cannot be read, is not YAML, or says what cannot be meant; the message is
-        one line that says where, and what would help.
+    :raises ConfigError: it is unreadable, not YAML, or invalid; the message is one line with the
+        place and a remedy.
     """
     return parse(read_yaml(path), path)
 
 
 def parse(document: object, path: str) -> Sequence[LeafSpec]:
     """
-    Read a document.
+    Parse a document.
 
     :param path: of the file, absolute: paths in it are relative to its directory.
     :raises ConfigError: as :func:`load`.
@@ -97,7 +97,7 @@ def _leaf(entry: object, where: str, path: str) -> LeafSpec:
     reader.where, reader.name = f"{where} ({name})", name
     spec = LeafSpec(
         name,
-        # Not its number: a leaf that moves to another place in the file is still the same.
+        # Not the index: a leaf that moves within the file stays the same leaf.
         f"{path}: leaf {name}",
         _kubeconfig(reader, path),
         _nodes(reader, name),
@@ -235,7 +235,7 @@ def _names(reader: Reader) -> Names:
 
 
 def _prefix(value: str) -> list[str]:
-    """What a DNS label can begin with, and goes on."""
+    """Return the problems of a prefix of DNS labels."""
     if len(value) > 40:
         return ["must be no more than 40 characters"]
     return names.dns_label(f"{value}x")
@@ -247,7 +247,7 @@ class LeafFile:
     The leaves of a file, read again when it changes.
 
     :param path: absolute.
-    :raises ConfigError: it cannot be used to begin with.
+    :raises ConfigError: the file is invalid at the start.
     """
 
     _log = Logger()
@@ -264,7 +264,7 @@ class LeafFile:
 
     @property
     def problem(self) -> str:
-        """Why what the file says now does not count, or empty."""
+        """Why the current content does not apply, or empty."""
         return self._complained
 
     def specs(self) -> Sequence[LeafSpec]:
@@ -288,7 +288,7 @@ class LeafFile:
         stamp = self._look()
         if stamp == self._stamp:
             return
-        # Stamped before it is read: what is written meanwhile shows next time.
+        # Taken before reading: a concurrent write causes another read.
         self._stamp = stamp
         try:
             specs = load(self._path)
@@ -312,4 +312,4 @@ class LeafFile:
         return (status.st_ino, status.st_mtime_ns, status.st_size)
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("{path} is not looked at any more", failure, path=self._path)
+        self._log.failure("{path} is no longer watched", failure, path=self._path)

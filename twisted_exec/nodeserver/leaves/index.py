@@ -1,13 +1,12 @@
 """
-The registry: all leaf clusters that any source tells of, by name and by the Nodes that stand for
-them.
+All leaf clusters of all sources, by name and by Node.
 
-Sources say what there is to be, as values; the registry makes leaves of them, has them become what
-is told anew, and lets go of those that nobody tells any more.  Everything happens in the reactor's
-thread and at once, so nobody ever sees a half of a change.
+Sources return values (:class:`.LeafSpec`).  The index creates a leaf for each, updates it when its
+spec changes, and removes it when no source lists it any more.  Each change happens completely
+within one reactor turn, so nobody sees half of it.
 
-A name and a Node belong to whoever had them first.  A second leaf of the same name is not taken; a
-second leaf that claims a Node is, without that Node.  Both are told once, by the log and by
+Names and Nodes belong to the first that claims them.  A second leaf of the same name is refused; a
+second leaf with the same Node does without it.  Both are logged once and listed in
 :attr:`Leaves.problems`.
 """
 
@@ -35,9 +34,9 @@ MAX_LEAVES = 10_000
 @implementer(ILeaves)
 class Leaves:
     """
-    :param sources: the first counts for more, where nobody was first.
-    :param make: makes a leaf of its spec, not started.
-    :ivar problems: what is told twice and was not taken, one line each.
+    :param sources: in order of precedence, among leaves that appear together.
+    :param make: creates a leaf from its spec, not started. :ivar problems: conflicting leaves and
+        Nodes, one line each.
     """
 
     _log = Logger()
@@ -61,14 +60,14 @@ class Leaves:
         return self._was_synced
 
     def start(self) -> None:
-        """Follow the sources, and their leaves, until :meth:`stop`."""
+        """Watch the sources and their leaves until :meth:`stop`."""
         self._running = True
         for source in self._sources:
             source.start(self._changed)
         self._look()
 
     def stop(self) -> Deferred[Any]:
-        """Let go of everything; fires when nothing is under way any more, never fails."""
+        """Stop all leaves and sources; the Deferred fires when nothing is under way, and never fails."""
         self._running = False
         if self._looking is not None and self._looking.active():
             self._looking.cancel()
@@ -99,7 +98,7 @@ class Leaves:
         return self._leaves[leaf_node.leaf]
 
     def nodes(self) -> Mapping[str, LeafNode]:
-        """See :meth:`ILeaves.nodes`; another mapping after each change, never the same changed."""
+        """See :meth:`ILeaves.nodes`; each change creates a new mapping, so an old one never changes."""
         return self._nodes
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
@@ -107,7 +106,7 @@ class Leaves:
         return self._followers.add(changed)
 
     def _changed(self) -> None:
-        """A source that is read tells of each leaf; all of them are looked at once."""
+        """A source reports each leaf while it is read; one look afterwards covers them all."""
         if self._running and (self._looking is None or not self._looking.active()):
             self._looking = self._clock.callLater(0, self._look)
 
@@ -128,7 +127,7 @@ class Leaves:
             self._followers.tell()
 
     def _take(self, spec: LeafSpec) -> bool:
-        """Answers whether anything is other than before."""
+        """Create or update a leaf; return whether anything changed."""
         leaf = self._leaves.get(spec.name)
         if leaf is not None and leaf.spec == spec:
             return False
@@ -150,7 +149,7 @@ class Leaves:
         self._stopping.add(leaf.stop())
 
     def _told(self) -> list[LeafSpec]:
-        """What all sources tell, those that are here already first."""
+        """Return the specs of all sources, those of existing leaves first."""
         specs = [spec for source in self._sources for spec in source.specs()]
         here = {(name, leaf.spec.origin) for name, leaf in self._leaves.items()}
         return sorted(specs, key=lambda spec: (spec.name, spec.origin) not in here)
@@ -160,7 +159,7 @@ class Leaves:
         owners: dict[str, str] = {}
         problems: list[str] = []
         specs = self._told()
-        # A Node that a leaf has is not taken from it by another that was here before, either.
+        # An existing leaf keeps its Node even if an older leaf claims it now.
         pairs = {(spec.name, node.name) for spec in specs for node in spec.nodes}
         for node in self._nodes.values():
             if (node.leaf, node.name) in pairs:
@@ -186,7 +185,7 @@ class Leaves:
 
 
 def _without_taken(spec: LeafSpec, owners: dict[str, str], problems: list[str]) -> LeafSpec:
-    """The spec without the Nodes that are another's; notes whose those are that it keeps."""
+    """Return the spec without Nodes of other leaves; register the rest as its own."""
     free = []
     for node in spec.nodes:
         owner = owners.setdefault(node.name, spec.name)

@@ -1,12 +1,12 @@
 """
-Leaves out of Kosmos's Cluster objects (``kosmos.io/v1alpha1``), as Kosmos itself reads them.
+Leaves from Kosmos's Cluster objects (``kosmos.io/v1alpha1``), interpreted as Kosmos does.
 
-A Cluster stands for a whole leaf (Node ``kosmos-NAME``), for single nodes of it under their own
-names, or for parties of nodes that labels choose (``kosmos-LEAFNODENAME-NUMBER``): the first of its
-``leafModels`` says which.  Its kubeconfig stands in the object.  One without uses that of another
+A Cluster stands for a whole leaf (Node ``kosmos-NAME``), for single nodes under their own names, or
+for groups of nodes selected by labels (``kosmos-LEAFNODENAME-NUMBER``): the first of its
+``leafModels`` decides. Its kubeconfig is in the object; a Cluster without one uses that of another
 Cluster with the same actual name.
 
-What cannot be read of a Cluster is a problem of that leaf, and of no other.
+An invalid part of a Cluster is a problem of that leaf only.
 
 Source: ``kosmos-io/kosmos``, ``pkg/apis/kosmos/v1alpha1/cluster_types.go`` and
 ``pkg/clustertree/cluster-manager/utils`` (``leaf_model_handler.go``, ``rootcluster.go``,
@@ -77,7 +77,7 @@ class Clusters:
 
     @property
     def problem(self) -> str:
-        """Why they are not known as they are now, or empty."""
+        """Why the copy is not up to date, or empty."""
         return self._reflector.problem
 
     def specs(self) -> Sequence[LeafSpec]:
@@ -123,7 +123,7 @@ class Clusters:
 
 
 def _trimmed(cluster: Object) -> Object:
-    """They are read at once; nothing needs be kept but what tells that one has changed."""
+    """Return the fields that show a change; everything else was read on arrival."""
     cluster["metadata"].pop("managedFields", None)
     (cluster["metadata"].get("annotations") or {}).pop(
         "kubectl.kubernetes.io/last-applied-configuration", None
@@ -133,9 +133,10 @@ def _trimmed(cluster: Object) -> Object:
 
 def is_leaf(cluster: Object) -> bool:
     """
-    It is not the root itself, not going, not switched off, and not there for its network alone.
+    Return whether a Cluster is a leaf: not the root itself, not being deleted, not disabled, and
+    not used for its network only.
 
-    Clusters of before there were such options say neither, and are leaves.
+    Clusters from older versions lack these options and are leaves.
     """
     metadata, spec = cluster["metadata"], _mapping(cluster.get("spec"))
     if (metadata.get("annotations") or {}).get(ROLE) == ROOT or metadata.get("deletionTimestamp"):
@@ -146,16 +147,16 @@ def is_leaf(cluster: Object) -> bool:
 
 
 def actual_name(cluster: Object) -> str:
-    """Clusters of one actual name are one cluster."""
+    """Return the actual name; Clusters that share it are the same cluster."""
     metadata = cluster["metadata"]
     return str((metadata.get("labels") or {}).get(ACTUAL_NAME) or metadata["name"])
 
 
 def spec_of(cluster: Object) -> tuple[LeafSpec, str]:
     """
-    The leaf that a Cluster is, and what of it cannot be had, or empty.
+    Return the leaf of a Cluster, and its problem or an empty string.
 
-    A Cluster is never refused whole: its leaf is there, with a problem.
+    An invalid Cluster still yields a leaf, with a problem.
     """
     name = cluster["metadata"]["name"]
     origin = f"cluster {name}"
@@ -212,7 +213,7 @@ def _nodes(cluster: Object) -> tuple[tuple[LeafNode, ...], str]:
             continue
         labels = _mapping(selector.get("labelSelector"))
         if labels.get("matchExpressions"):
-            complaint = "matchExpressions are not taken; choose nodes by matchLabels"
+            complaint = "matchExpressions are not supported; select nodes by matchLabels"
         name = f"{NODE_PREFIX}{model.get('leafNodeName') or ''}-{number}"
         found.append(_node(leaf, name, mode, model, selector=_texts(labels.get("matchLabels"))))
     nodes, wrong = _usable(found)
@@ -247,7 +248,7 @@ def _texts(value: Any) -> dict[str, str]:
 
 
 def _usable(nodes: list[LeafNode]) -> tuple[tuple[LeafNode, ...], str]:
-    """Those with a name that a Node can have, each once."""
+    """Return the nodes with a valid and unique name, and the last problem."""
     unique: dict[str, LeafNode] = {}
     complaint = ""
     for node in nodes:

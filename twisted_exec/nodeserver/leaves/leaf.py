@@ -1,11 +1,10 @@
 """
-One leaf cluster: who we are there, its Pods of ours, and whether it can be reached.
+One leaf cluster: credentials, our Pods in it, and whether it is reachable.
 
-The Pods of ours are followed, trimmed to what is read of them, so that finding one is a look into a
-dictionary.  What the copy has not got yet, or may not have any more since the leaf cannot be
-followed, is asked of the leaf itself.  The very copy tells whether the leaf can be reached: no
-request is made for that alone, and a leaf that is dead keeps nobody waiting but who asks for its
-Pods.
+Our Pods are watched and trimmed to the fields used here, so finding one is a dictionary lookup.  A
+Pod that the copy lacks, or may lack because the watch is broken, is requested from the leaf.  The
+state of the watch also tells whether the leaf is reachable, without extra requests; a dead leaf
+delays only requests for its own Pods.
 """
 
 from __future__ import annotations
@@ -39,21 +38,21 @@ from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, MACHINES, Ours, trim
 from twisted_exec.program.tasks import Stopping
 
 ASK_SECONDS = 5.0
-"""For so long a leaf may be asked for one Pod: a user waits, and so does the root."""
+"""Timeout for requesting one Pod from a leaf: a user waits, and so does the root."""
 
 PATIENCE_SECONDS = 1.0
-"""For so long there may be no credentials at the start before the log says so."""
+"""Grace period for missing credentials at the start, before the log mentions them."""
 
 
 @dataclass(frozen=True)
 class LeafContext:
     """
-    What every leaf needs.
+    What all leaves share.
 
     :param root: client of the root.
     :param roots: the Pods there.
-    :param make_client: makes clients of leaves.
-    :param root_name: what the root is called in its leaves.
+    :param make_client: creates clients of leaves.
+    :param root_name: the root's name in its leaves.
     """
 
     root: IKubeClient
@@ -66,7 +65,7 @@ class LeafContext:
 @implementer(ILeaf)
 class Leaf:
     """
-    A leaf as a :class:`~twisted_exec.nodeserver.leaves.spec.LeafSpec` says it, followed from
+    A leaf described by a :class:`~twisted_exec.nodeserver.leaves.spec.LeafSpec`, watched from
     :meth:`start` on.
     """
 
@@ -123,7 +122,7 @@ class Leaf:
         return self._credentials.current()
 
     def namespace(self, root: str) -> str:
-        """See :meth:`ILeaf.namespace`; raises ``NotFound`` when it would be another's."""
+        """See :meth:`ILeaf.namespace`; raises ``NotFound`` if another namespace uses the counterpart."""
         return self._ours.names.namespace(root)
 
     def names(self, root: Object) -> tuple[str, str]:
@@ -139,11 +138,11 @@ class Leaf:
         return self._ours.marks(root)
 
     def start(self) -> None:
-        """Follow the leaf, and its credentials, until :meth:`stop`."""
+        """Watch the leaf and its credentials until :meth:`stop`."""
         self._running = True
         self._credentials.start(self._try_again)
         if self._credentials.problem:
-            # A Secret takes a moment to be read, and is no trouble until then.
+            # Reading a Secret takes a moment; until then its absence is no problem.
             self._late = self._around.clock.callLater(PATIENCE_SECONDS, self._start_copies)
         else:
             self._start_copies()
@@ -153,7 +152,7 @@ class Leaf:
             copy.start()
 
     def stop(self) -> Deferred[Any]:
-        """Fires when nothing is under way any more; never fails."""
+        """Stop; the Deferred fires when nothing is under way, and never fails."""
         self._running = False
         for call in (self._moving, self._late):
             if call is not None and call.active():
@@ -166,9 +165,9 @@ class Leaf:
 
     def become(self, spec: LeafSpec) -> None:
         """
-        Be as another spec of the same name and origin says from now on.
+        Apply another spec of the same name and origin.
 
-        Whoever talks to the leaf goes on; new credentials count for the next request.
+        Running requests go on; new credentials apply from the next request on.
         """
         before, self.spec = self.spec, spec
         if spec.kubeconfig != before.kubeconfig:
@@ -198,14 +197,14 @@ class Leaf:
     def pods(self) -> Iterable[LeafPod]:
         """See :meth:`ILeaf.pods`."""
         nodes = [node.name for node in self.nodes]
-        # Asked for no Node, the root's Pods would be those of all Nodes.
+        # An empty list of Nodes would select the Pods of all Nodes.
         for root in self._around.roots.on(nodes) if nodes else ():
             pod = self._pod_in_copy(root)
             if pod is not None:
                 yield LeafPod(self, *key_of(pod), root, pod)
 
     def strays(self) -> Iterable[Object]:
-        """See :meth:`ILeaf.strays`; none while either side is not known whole."""
+        """See :meth:`ILeaf.strays`; none while either side is incomplete."""
         if not self._around.roots.synced or not self.synced:
             return
         for uid, keys in list(self._by_uid.items()):
@@ -243,8 +242,8 @@ class Leaf:
         ]
 
     def _moved(self) -> None:
-        """Another server is another history: nothing that was copied says anything of it."""
-        # Not in the midst of the request that found it out.
+        """Start over with another server: the copies say nothing about its objects."""
+        # Not within the request that noticed it.
         self._moving = self._around.clock.callLater(0, self._begin_anew)
 
     def _begin_anew(self) -> None:
@@ -257,7 +256,7 @@ class Leaf:
                 copy.start()
 
     def _try_again(self) -> None:
-        """There are other credentials: what failed need not wait for its pause to be over."""
+        """Retry at once with new credentials, whatever back-off is running."""
         for copy in self._copies:
             if (copy.problem or not copy.synced) and copy not in self._resuming:
                 self._resuming.add(copy)
@@ -276,7 +275,7 @@ class Leaf:
         return None
 
     def _pod_in_copy(self, root: Object) -> Object | None:
-        """The Pod behind one of the root in our copy; of several, the one that has its name."""
+        """Return the Pod behind a Pod of the root from the copy; of several, the one with its name."""
         try:
             expected = self.names(root)
         except NotFound:
@@ -307,10 +306,10 @@ class Leaf:
 
     def _told(self, refused: APIError) -> APIError:
         """
-        What the root's users are told.
+        Return the error for the root's users.
 
-        Who asked us did nothing wrong when it is we whom the leaf does not know, or let; and where our
-        credentials lie is for whoever reads the log.
+        The user did nothing wrong if the leaf refuses our credentials, and the location of these
+        credentials is only for readers of the log.
         """
         log = "the node server's log says why"
         if refused.code in REFUSAL_CODES:
@@ -323,7 +322,7 @@ class Leaf:
     def _none(self, root: Object, why: str) -> NotFound:
         metadata = root["metadata"]
         name_in_root = f'"{metadata.get("namespace", "")}/{metadata["name"]}"'
-        message = f'pod {name_in_root} is not there: leaf cluster "{self.name}" {why}'
+        message = f'pod {name_in_root} does not exist: leaf cluster "{self.name}" {why}'
         return NotFound("pods", metadata["name"], message=message)
 
     def _changed(self, before: Object | None, after: Object | None) -> None:
@@ -332,7 +331,7 @@ class Leaf:
             self._followers.tell(uid)
 
     def _noted(self, pod: Object) -> str:
-        """Keep the index; answers the UID of the root's Pod that a Pod is for, if that is known."""
+        """Update the index; return the UID of the root's Pod that a Pod belongs to, if known."""
         key, owner = key_of(pod), self._ours.owner(pod)
         if not owner:
             back = self._ours.names.root(*key)

@@ -1,5 +1,5 @@
 """
-Figures of leaf clusters: which can be reached, and how long our credentials there are good yet.
+Metrics of leaf clusters: reachability, and expiry of our client certificates.
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ from twisted_exec.tls.files import Expiry
 
 
 class LeafMetrics(Collector):
-    """
-    ``twisted_exec_leaf_reached{leaf}``: 1 while a leaf is followed, 0 while it has a problem.
-    """
+    """``twisted_exec_leaf_reached{leaf}``: 1 while a leaf is watched, 0 while it has a problem."""
 
     def __init__(self, registry: CollectorRegistry, leaves: ILeaves) -> None:
         self._leaves = leaves
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Called by the registry, before there need be any leaves."""
+        """Called by the registry when there may be no leaves yet."""
         return [self._family()]
 
     def collect(self) -> Iterable[Metric]:
-        """Called by the registry when somebody asks."""
+        """Called by the registry for each scrape."""
         family = self._family()
         for leaf in self._leaves.all():
             family.add_metric([leaf.name], 0 if leaf.problem else 1)
@@ -40,16 +38,17 @@ class LeafMetrics(Collector):
     def _family(self) -> GaugeMetricFamily:
         return GaugeMetricFamily(
             "twisted_exec_leaf_reached",
-            "Whether a leaf cluster is followed, or has a problem.",
+            "1 while a leaf cluster is watched, 0 while it has a problem.",
             labels=["leaf"],
         )
 
 
 def ends(leaves: ILeaves) -> Mapping[str, float]:
     """
-    When the certificates end that we show to leaves, in seconds since the epoch, by ``leaf/NAME``.
+    Return when our client certificates for leaves expire, in seconds since the epoch, by
+    ``leaf/NAME``.
 
-    Leaves that know us by other means are left out.
+    Leaves with other credentials are left out.
     """
     sources = {f"leaf/{leaf.name}": partial(_certificate, leaf) for leaf in leaves.all()}
     return Expiry({}, sources).ends()

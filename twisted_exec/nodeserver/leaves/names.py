@@ -1,8 +1,8 @@
 """
-What a Pod of the root is called in a leaf: namespace and name, there and back.
+Namespaces and names of Pods: from the root to a leaf and back.
 
-Pure.  Two namespaces of the root never lead to one of the leaf: who may read the Pods of one must
-not find those of the other.
+Pure.  Two namespaces of the root never map to the same one in the leaf, or users who may read the
+Pods of one could read those of the other.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from twisted_exec.kube.interfaces import Object
 @dataclass(frozen=True)
 class Names:
     """
-    How names are translated; without anything said, they stay as they are.
+    A mapping of names; by default names stay the same.
 
-    :param namespaces: the leaf's by the root's, each once.
-    :param namespace_prefix: begins the leaf's namespaces of all others.
-    :param name_prefix: begins the names of Pods in the leaf.
+    :param namespaces: the leaf's namespace by the root's; values are unique.
+    :param namespace_prefix: prepended to all other namespaces.
+    :param name_prefix: prepended to the names of Pods.
     """
 
     namespaces: Mapping[str, str] = field(default_factory=dict)
@@ -35,9 +35,9 @@ class Names:
 
     def namespace(self, root: str) -> str:
         """
-        The leaf's namespace for one of the root.
+        Return the leaf's namespace for a namespace of the root.
 
-        :raises NotFound: it would be another's: that one is told so by name.
+        :raises NotFound: the result is assigned to another namespace of the root.
         """
         namespace = self.namespaces.get(root)
         if namespace is not None:
@@ -54,7 +54,7 @@ class Names:
 
     def leaf(self, root: Object) -> tuple[str, str]:
         """
-        Namespace and name in the leaf of a Pod of the root.
+        Return namespace and name in the leaf of a Pod of the root.
 
         :raises NotFound: as :meth:`namespace`.
         """
@@ -63,7 +63,7 @@ class Names:
         return namespace, self.name_prefix + metadata["name"]
 
     def root(self, namespace: str, name: str) -> tuple[str, str] | None:
-        """Namespace and name in the root of a Pod of the leaf, ``None`` when there can be none."""
+        """Return namespace and name in the root of a Pod of the leaf; ``None`` if it cannot have any."""
         back = self._back.get(namespace)
         if back is None:
             if not namespace.startswith(self.namespace_prefix):

@@ -1,5 +1,5 @@
 """
-The registry as a program has it: sources, leaves and the root's Pods, started and stopped together.
+The sources, the leaves and the root's Pods, started and stopped together.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from twisted_exec.nodeserver.root_pods import RootPods
 @dataclass(frozen=True)
 class RegistrySettings:
     """
-    :param leaves: path of the file that names leaves, absolute; empty for none.
-    :param kosmos: leaves are those of Kosmos's Clusters, too.
-    :param spaces: which Spaces are leaves, too; ``None`` for none.
-    :param root_name: what the root is called in its leaves, a label's value.
+    :param leaves: absolute path of the file with leaves; empty for none.
+    :param kosmos: use Kosmos's Clusters as leaves.
+    :param spaces: which Spaces to use as leaves; ``None`` for none.
+    :param root_name: the root's name in its leaves, a valid label value.
     """
 
     leaves: str = ""
@@ -39,13 +39,13 @@ class RegistrySettings:
 
 class Registry:
     """
-    Which leaf has which Pod.
+    Leaves, and the Pods of the root that belong there.
 
     :param client: of the root.
-    :param make_client: makes clients of leaves; real ones unless said otherwise.
-    :ivar leaves: see :class:`~twisted_exec.nodeserver.interfaces.ILeaves`.
-    :ivar roots: see :class:`~twisted_exec.nodeserver.interfaces.IRootPods`.
-    :raises ConfigError: the file cannot be used.
+    :param make_client: creates clients of leaves; for tests. :ivar leaves: see
+        :class:`~twisted_exec.nodeserver.interfaces.ILeaves`. :ivar roots: see
+        :class:`~twisted_exec.nodeserver.interfaces.IRootPods`.
+    :raises ConfigError: the file is invalid.
     """
 
     def __init__(
@@ -80,21 +80,21 @@ class Registry:
 
     @property
     def synced(self) -> bool:
-        """The sources and the root's Pods were all read at least once."""
+        """Whether the sources and the root's Pods were all read at least once."""
         return self.leaves.synced and self.roots.synced
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong now with sources and the root's Pods, one line each; leaves tell their own."""
+        """Current problems of sources and of the root's Pods, one line each; leaves report their own."""
         parts = (self._file, self._clusters, self._spaces, self.roots)
         problems = [each.problem for each in parts if each is not None]
         return [each for each in problems if each] + list(self.leaves.problems)
 
     def start(self) -> None:
-        """Begin to follow everything."""
+        """Start watching everything."""
         self.leaves.start()
         self.roots.start(self.leaves)
 
     def stop(self) -> Deferred[Any]:
-        """Fires when nothing is under way any more; never fails."""
+        """Stop; the Deferred fires when nothing is under way, and never fails."""
         return DeferredList([self.roots.stop(), self.leaves.stop()])

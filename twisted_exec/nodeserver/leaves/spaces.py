@@ -1,11 +1,11 @@
 """
-Leaves out of Spaces: each that can be reached, of the providers and with the labels that were chosen.
+Leaves from Spaces: each reachable Space of the selected providers and labels.
 
-A leaf, and the one Node that stands for it, is called as its Space is, or as the Space's label
-:data:`~twisted_exec.api.spaces.LEAF_LABEL` says: so two Spaces of one name need not be in each other's way.
-From its engagement to its end a Space is one leaf, whatever credentials it has meanwhile; one that ends
-and comes back is another, so that nobody takes one server for the other.  One that is there and cannot be
-reached is a leaf with a problem, for its Node is to stay, and what runs there.
+Leaf and Node have the name of the Space, or that of its label
+:data:`~twisted_exec.api.spaces.LEAF_LABEL`, for Spaces of the same name.  From engagement to
+disengagement a Space is one leaf, even with new credentials; a Space that comes back is another
+leaf, because it may be another server.  A Space that exists but is unreachable is a leaf with a
+problem: its Node stays, and so do its Pods.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ SPACE_ANNOTATION = spaces.SPACE_LABEL
 @dataclass(frozen=True)
 class SpaceChoice:
     """
-    :param providers: those whose Spaces are leaves; none means all, and imported Spaces as well.
-    :param selector: what their labels must fulfil.
+    :param providers: whose Spaces are leaves; empty selects all, and imported Spaces as well.
+    :param selector: for the labels of Spaces.
     :param viewpoint: one of :data:`~twisted_exec.api.spaces.VIEWPOINTS`.
-    :param policy: of the Pods of those whose labels do not say, see
+    :param policy: ownership of Pods where a Space's label does not decide, see
         :class:`~twisted_exec.nodeserver.ownership.Ours`.
     """
 
@@ -59,9 +59,9 @@ def space_client(
     choice: SpaceChoice, client: IKubeClient, reactor: Any, make_client: MakeKubeClient
 ) -> SpaceClient:
     """
-    Who follows the Spaces.
+    Return a client that watches the Spaces.
 
-    :param client: of the root, which has them.
+    :param client: of the root, which has the Spaces.
     """
     return SpaceClient(
         client,
@@ -75,9 +75,7 @@ def space_client(
 
 @implementer(ISource, ISpaceListener)
 class SpaceLeaves:
-    """
-    :param client: follows the Spaces; started and stopped from here.
-    """
+    """:param client: watches the Spaces; started and stopped from here."""
 
     _log = Logger()
 
@@ -96,7 +94,7 @@ class SpaceLeaves:
 
     @property
     def problem(self) -> str:
-        """Why they are not known as they are now, or what of one cannot be meant; or empty."""
+        """Why the list is not up to date, or which label is invalid; or empty."""
         return self._client.problem or next(iter(self._complaints.values()), "")
 
     def specs(self) -> Sequence[LeafSpec]:
@@ -128,7 +126,7 @@ class SpaceLeaves:
     def _known(self, _: object) -> None:
         self._notify()
         if not self.specs():
-            # A name that was misspelt looks just like this.
+            # A misspelt name looks just like this.
             of = ", ".join(self._choice.providers)
             self._log.info(
                 "no Space{of} is a leaf cluster yet; each that appears becomes one",
@@ -172,7 +170,7 @@ class SpaceLeaves:
         if not self._choice.selector.matches(labels):
             return None
         if self._choice.providers and space.provider not in self._choice.providers:
-            return None  # an imported one, in a provider's namespace
+            return None  # an imported Space in a provider's namespace
         if complaint := _complaint(space, labels):
             self._complaints[space] = complaint
             return None
@@ -183,7 +181,7 @@ class SpaceLeaves:
 
 
 def _complaint(space: SpaceName, labels: Mapping[str, str]) -> str:
-    """What of a Space's labels cannot be meant, or empty."""
+    """Return the problem of a Space's labels, or an empty string."""
     name = labels.get(spaces.LEAF_LABEL) or space.name
     for problem in names.dns_subdomain(name):
         return f'space "{space}": label {spaces.LEAF_LABEL}: {name!r}: {problem}'

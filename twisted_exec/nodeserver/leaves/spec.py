@@ -1,8 +1,8 @@
 """
-What is known of a leaf before anybody has been there: values that a source of leaves gives.
+Specs of leaves: the values that a source of leaves returns.
 
-Everything but a Space is frozen and compares by value, so that a change is noticed, and what did not
-change stays as it is.
+All but that of a Space are frozen and compare by value, so that changes are noticed and unchanged
+leaves stay as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from twisted_exec.nodeserver.ownership import OWNED
 from twisted_exec.spaces.interfaces import ISpaceConnection
 
 CLUSTER, NODE, PARTY = "cluster", "node", "party"
-"""What a Node stands for, see :class:`~twisted_exec.nodeserver.interfaces.LeafNode`."""
+"""Leaf modes of a Node, see :class:`~twisted_exec.nodeserver.interfaces.LeafNode`."""
 SECRET_KEY = "kubeconfig"
 
 
@@ -27,7 +27,7 @@ SECRET_KEY = "kubeconfig"
 class KubeconfigFile:
     """
     :param path: absolute.
-    :param context: instead of its ``current-context``.
+    :param context: replaces its ``current-context``.
     """
 
     path: str
@@ -39,7 +39,7 @@ class KubeconfigFile:
 
 @dataclass(frozen=True)
 class KubeconfigSecret:
-    """A key of a Secret of the root."""
+    """A key in a Secret of the root."""
 
     namespace: str
     name: str
@@ -53,9 +53,9 @@ class KubeconfigSecret:
 @dataclass(frozen=True)
 class KubeconfigData:
     """
-    :param content: a kubeconfig; empty when there is none.
-    :param source: what it is out of.
-    :param problem: why there is none that could be read, or empty.
+    :param content: a kubeconfig; empty if there is none.
+    :param source: the object that it comes from, for messages.
+    :param problem: why there is no readable kubeconfig, or empty.
     :param is_given: the source has a kubeconfig, valid or not.
     """
 
@@ -70,9 +70,10 @@ class KubeconfigData:
 
 class KubeconfigSpace:
     """
-    A Space's, from its engagement to its end; compares by identity, as another engagement is another leaf.
+    A Space, from engagement to disengagement.  It compares by identity: another engagement is
+    another leaf.
 
-    :ivar gone: why it is there no more, or empty.
+    :ivar gone: why it was disengaged, or empty.
     """
 
     def __init__(self, space: ISpaceConnection) -> None:
@@ -83,11 +84,11 @@ class KubeconfigSpace:
         return f'space "{self.space.name}"'
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Have this, and nobody else, called when its credentials are others."""
+        """Call ``changed``, and only this function, when the credentials change."""
         self._changed = changed
 
     def changed(self) -> None:
-        """They may be."""
+        """Report that the credentials may have changed."""
         self._changed()
 
 
@@ -97,9 +98,9 @@ Kubeconfig = KubeconfigFile | KubeconfigSecret | KubeconfigData | KubeconfigSpac
 @dataclass(frozen=True)
 class LeafSpec:
     """
-    One leaf.
+    The desired state of one leaf.
 
-    :param origin: who says so, for messages; it is another leaf when another says so.
+    :param origin: the source, for messages; a spec of another origin is another leaf.
     :param policy: see :class:`~twisted_exec.nodeserver.ownership.Ours`, as is ``kosmos``.
     """
 
@@ -113,15 +114,15 @@ class LeafSpec:
 
 
 class ISource(Interface):
-    """Where leaves are told."""
+    """A source of leaves."""
 
-    synced = Attribute("It was read at least once (bool).")
+    synced = Attribute("Whether it was read at least once (bool).")
 
     def specs() -> Sequence[LeafSpec]:
-        """Those that are told now."""
+        """Return the current specs."""
 
     def start(changed: Callable[[], None]) -> None:
-        """Follow it, and call ``changed`` whenever :meth:`specs` or ``synced`` may be others."""
+        """Watch the source; call ``changed`` whenever :meth:`specs` or ``synced`` may have changed."""
 
     def stop() -> Deferred[None]:
-        """Fires when nothing is under way any more."""
+        """Stop; the Deferred fires when nothing is under way."""

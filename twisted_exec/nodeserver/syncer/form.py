@@ -1,12 +1,12 @@
 """
-The form that a Pod of the root takes in a leaf, and what of the root it needs there.
+The leaf's version of a Pod of the root, and the objects of the root that it needs there.
 
-Pure.  What the root has decided is left out, for the leaf decides it for itself: on which node (but where
-a Node of the root stands for that very node), by which scheduler, priority and affinity, as which
-ServiceAccount.  A token of the root's is worth nothing there, and one of the leaf's is for nobody in the
-root: so there is none.  What the user has written otherwise stays as it is.
+Pure.  Decisions of the root are left out, because the leaf decides for itself: node (unless the
+Node of the root stands for a single node), scheduler, priority, affinity and ServiceAccount.  A
+token of the root is worthless in the leaf, and one of the leaf is none of the root's business, so
+tokens are removed.  Everything else that the user wrote stays.
 
-What Kosmos leaves out is the model: ``pkg/utils/podutils/pod.go`` (``FitPod``).
+Modelled on ``pkg/utils/podutils/pod.go`` (``FitPod``) of Kosmos.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.ownership import PREFIX
 
 OWN_LABELS = f"{PREFIX}labels"
-"""Annotation of a leaf's Pod: the labels that it has from the root, with commas."""
+"""Annotation of a leaf's Pod: the keys of labels that come from the root, comma-separated."""
 
 APPLIED = f"{PREFIX}applied"
-"""Likewise: a digest of what was taken from the root.  Whatever a leaf makes of that is its business."""
+"""
+Annotation of a leaf's Pod: digest of the values taken from the root.  Changes by the leaf do not
+affect it.
+"""
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 
@@ -61,7 +64,7 @@ _IN_EVERY_NAMESPACE = (CONFIG_MAPS, "kube-root-ca.crt")
 
 @dataclass(frozen=True, order=True)
 class Reference:
-    """A ConfigMap or a Secret, in the namespace of who names it."""
+    """A ConfigMap or Secret in the namespace of the object that names it."""
 
     resource: Resource
     name: str
@@ -69,8 +72,8 @@ class Reference:
 
 def is_excluded(root: Object) -> bool:
     """
-    A Pod that belongs to its Node rather than to a leaf: DaemonSets run agents of a node, which a leaf
-    has of its own, and so has it what is in ``kube-system``.
+    Return whether the syncer ignores a Pod: those of DaemonSets and in ``kube-system`` belong to
+    their Node, and a leaf has its own.
     """
     metadata = root["metadata"]
     owners = metadata.get("ownerReferences") or []
@@ -82,7 +85,7 @@ def is_excluded(root: Object) -> bool:
 
 
 def renamed_in_leaf(root: Object) -> str:
-    """The name in the leaf of a Pod whose own is taken there; always the same one."""
+    """Return the deterministic name for a Pod whose own name is taken in the leaf."""
     metadata = root["metadata"]
     mark = "-" + str(metadata["uid"])[:8]
     return str(metadata["name"])[: _LONGEST_NAME - len(mark)] + mark
@@ -90,7 +93,7 @@ def renamed_in_leaf(root: Object) -> str:
 
 def leaf_form(root: Object, node: LeafNode, marks: Object, namespace: str, name: str) -> Object:
     """
-    What to create in the leaf.
+    Return the Pod to create in the leaf.
 
     :param marks: see :meth:`.ILeaf.marks`.
     """
@@ -110,7 +113,7 @@ def leaf_form(root: Object, node: LeafNode, marks: Object, namespace: str, name:
 
 
 def desired_metadata(root: Object, marks: Object) -> Object:
-    """The labels and annotations that are to be there; others may be as well."""
+    """Return the labels and annotations that the leaf's Pod must have; it may have more."""
     metadata = root["metadata"]
     labels = dict(metadata.get("labels") or {})
     annotations = dict(metadata.get("annotations") or {})
@@ -125,7 +128,7 @@ def desired_metadata(root: Object, marks: Object) -> Object:
 
 
 def images(pod: Object) -> dict[str, str]:
-    """Those that may become others, by the names of their containers."""
+    """Return the images that may change, by container name."""
     lists = (pod["spec"].get(key) or [] for key in ("initContainers", "containers"))
     return {each["name"]: each.get("image", "") for each in chain.from_iterable(lists)}
 
@@ -135,7 +138,7 @@ def _host_name(name: str) -> str:
 
 
 def _placed(spec: Object, node: LeafNode) -> None:
-    """As far as the Node of the root says where."""
+    """Set the node and tolerations, as far as the Node of the root determines them."""
     if node.mode == "node":
         spec["nodeName"] = node.leaf_nodes[0] if node.leaf_nodes else node.name
     elif node.leaf_nodes:
@@ -156,7 +159,7 @@ def _placed(spec: Object, node: LeafNode) -> None:
 
 
 def _tolerates(toleration: Mapping[str, Any], of_node: set[Any]) -> bool:
-    """Whether a toleration is about more than the Node of the root."""
+    """Return whether a toleration concerns more than taints of the Node of the root."""
     return not toleration.get("key") or toleration["key"] not in of_node
 
 
@@ -176,7 +179,7 @@ def _without_token(spec: Object) -> None:
 
 
 def _unmounted(container: Object) -> set[str]:
-    """Take the mounts of tokens away; the volumes that they were of."""
+    """Remove the mounts of tokens; return the names of their volumes."""
     mounts = [mount for mount in _mounts(container) if mount.get("mountPath") != _TOKEN_PATH]
     removed = {mount["name"] for mount in _mounts(container)} - {mount["name"] for mount in mounts}
     if "volumeMounts" in container:
@@ -185,14 +188,14 @@ def _unmounted(container: Object) -> set[str]:
 
 
 def ephemeral_form(container: Object) -> Object:
-    """An ephemeral container as it is to be in the leaf."""
+    """Return an ephemeral container for the leaf."""
     form = copy.deepcopy(container)
     _unmounted(form)
     return form
 
 
 def _told_no_token(volume: Object) -> Object:
-    """A volume of several sources without that of a token; empty when there was nothing else."""
+    """Return a projected volume without its token; empty if it had no other source."""
     sources = (volume.get("projected") or {}).get("sources")
     if not sources or not any("serviceAccountToken" in each for each in sources):
         return volume
@@ -212,7 +215,7 @@ def _mounts(container: Object) -> list[Object]:
 
 
 def references(root: Object) -> frozenset[Reference]:
-    """The ConfigMaps and Secrets that a Pod names, as it is to be in a leaf."""
+    """Return the ConfigMaps and Secrets that a Pod names in its leaf version."""
     spec = copy.deepcopy(root["spec"])
     _without_token(spec)
     referenced = [Reference(resource, name) for resource, name in _named(spec) if name]

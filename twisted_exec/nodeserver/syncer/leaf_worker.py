@@ -1,9 +1,9 @@
 """
-The Pods of one leaf, kept as the root has them, and the root's as the leaf has them.
+Keep the Pods of one leaf in line with the root, and their status in the root in line with the leaf.
 
-Whatever changes on either side only says *look at this Pod*; what to do is planned anew each time
-(:mod:`.sync_plan`) of what both sides have, so nothing depends on which event came first, got lost, or
-came to another program of this kind that is no more.  A Pod that is as it should be costs no request.
+A change on either side only says *look at this Pod*; the plan (:mod:`.plan`) is made anew from both
+sides, so no event has to arrive in order, at all, or in this process.  A Pod in its desired state
+costs no request.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Key = tuple[str, str]
 """``pod`` and a UID of the root, or ``objects`` and a namespace of the root."""
 
 WARN_AFTER_FAILURES = 3
-"""Failures in a row that a user is told of: what passes by itself is nobody's business."""
+"""Consecutive failures before the user gets an Event: shorter troubles pass by themselves."""
 
 Tell = Callable[[Object, str, str], None]
 """Called with a Pod of the root, a reason and a message."""
@@ -42,7 +42,7 @@ Tell = Callable[[Object, str, str], None]
 @dataclass
 class Around:
     """
-    What the work on every leaf needs.
+    What the workers of all leaves share.
 
     :param client: of the root.
     :param now: seconds since the epoch.
@@ -60,8 +60,10 @@ class Around:
 @dataclass(frozen=True)
 class _Written:
     """
-    :param status: as it was wanted, ``answer`` as the root has made it.
-    :param version: of the root's Pod before.
+    The last status written.
+
+    :param status: as requested; ``answer`` as the root stored it.
+    :param version: of the root's Pod before the write.
     """
 
     status: Object
@@ -73,8 +75,7 @@ class LeafWorker:
     """
     Keeps one leaf.
 
-    :param leaf: provides :class:`ILeaf`.
-    :ivar unswept: something was not looked at when it was told, or nothing was so far.
+    :param leaf: provides :class:`ILeaf`. :ivar unswept: a complete sweep is due.
     """
 
     _log = Logger()
@@ -98,30 +99,30 @@ class LeafWorker:
         self._uses: dict[str, str] = {}  # the root's namespaces by UID of Pods with references
 
     def start(self) -> None:
-        """Begin; nothing is done before both sides are known whole."""
+        """Start; nothing happens before both sides are completely known."""
         self._unfollow = self.leaf.follow(self.look_at)
         self._copies.start()
 
     def stop(self) -> Deferred[Any]:
-        """Fires when nothing is under way any more; what is in the leaf stays as it is."""
+        """Stop; the Deferred fires when nothing is under way.  Objects in the leaf stay."""
         self._unfollow()
         return DeferredList([self.queue.stop(), self._copies.stop()])
 
     def look_at(self, uid: str) -> None:
-        """Something is new about a Pod of the root, on either side."""
+        """Plan a Pod of the root again: something changed on either side."""
         self.queue.add((POD, uid))
 
     def objects_changed(self, namespace: str) -> None:
-        """ConfigMaps or Secrets of a namespace of the root are others, or who names them."""
+        """Compare the copies for a namespace of the root again: ConfigMaps, Secrets or references changed."""
         self.queue.add((OBJECTS, namespace))
 
     @property
     def is_known(self) -> bool:
-        """Both sides were read whole."""
+        """Return whether both sides are completely known."""
         return bool(self.leaf.synced and self._around.roots.synced)
 
     def sweep(self) -> Iterator[None]:
-        """Look at everything, whatever was told; one step for each Pod, so that others get a word in."""
+        """Plan everything; one step per Pod, so that the reactor gets its turn in between."""
         self.unswept = False
         for root in self._roots():
             self.look_at(root["metadata"]["uid"])
@@ -135,11 +136,11 @@ class LeafWorker:
             self.objects_changed(namespace)
 
     def used(self) -> set[str]:
-        """The root's namespaces of which objects are needed, or were."""
+        """Return the root's namespaces whose objects are needed or were copied."""
         return set(self._uses.values())
 
     def _roots(self) -> Iterable[Object]:
-        # An empty choice is all Nodes.
+        # An empty list would select all Nodes.
         names = [node.name for node in self.leaf.nodes]
         return list(self._around.roots.on(names)) if names else ()
 
@@ -187,7 +188,7 @@ class LeafWorker:
         return timestamp(self._around.now())
 
     async def _gone(self, uid: str) -> None:
-        """A Pod is in the root no more; what there is of it in the leaf goes as well."""
+        """Delete the leaf's Pod of a Pod that the root no longer has."""
         self._written.pop(uid, None)
         namespace = self._uses.pop(uid, None)
         if namespace is not None:
@@ -197,7 +198,7 @@ class LeafWorker:
                 await self.delete(pod, None)
 
     async def _is_elsewhere(self, pod: Object, uid: str) -> bool:
-        """The root has it all the same, on a Node that is not ours any more: hands off."""
+        """Return whether the root still has the Pod, on a Node that is not ours: then leave it alone."""
         metadata = pod["metadata"]
         annotations = metadata.get("annotations") or {}
         name, namespace = annotations.get(NAME, metadata["name"]), annotations.get(NAMESPACE)
@@ -210,7 +211,7 @@ class LeafWorker:
         return bool(root["metadata"]["uid"] == uid)
 
     async def delete(self, pod: Object, grace_seconds: int | None) -> None:
-        """End a Pod of the leaf, and no other of its name."""
+        """Delete this Pod of the leaf, and no other of its name."""
         metadata = pod["metadata"]
         try:
             await self.leaf.client.delete(
@@ -221,47 +222,47 @@ class LeafWorker:
                 grace_seconds=grace_seconds,
             )
         except (NotFound, Conflict):
-            pass  # it is gone, or another
+            pass  # deleted or replaced already
 
     # ConfigMaps and Secrets.
 
     async def _objects(self, namespace: str) -> None:
-        """As the Pods of a namespace of the root need them now."""
+        """Copy the objects that the Pods of a namespace of the root need, and delete others."""
         needed: set[Reference] = set()
         for root in self._roots():
             if root["metadata"]["namespace"] == namespace and not is_excluded(root):
                 needed |= self.needs(root)
         try:
             target = self.leaf.namespace(namespace)
-        except NotFound:  # it has no place there any more: what was brought from it may go
+        except NotFound:  # the namespace has no counterpart any more: its copies may go
             await self._copies.clear(namespace, "", ())
             return
         if needed:
             try:
                 await self._copies.bring(namespace, target, needed)
             except NotFound:
-                return  # there is no such namespace: no Pod is there either
+                return  # the namespace does not exist in the leaf, so no Pod does either
         await self._copies.clear(namespace, target, needed)
 
     def needs(self, root: Object) -> frozenset[Reference]:
-        """What a Pod names; from now on it is known that it does."""
+        """Return the objects that a Pod names, and remember that it does."""
         referenced = references(root)
         if referenced:
             self._uses[root["metadata"]["uid"]] = root["metadata"]["namespace"]
         return referenced
 
     async def bring(self, root: Object, target: str) -> None:
-        """What a Pod names, before it is there itself."""
+        """Copy the objects that a Pod names, before it is created."""
         await self._copies.bring(root["metadata"]["namespace"], target, self.needs(root))
 
     async def make_namespace(self, target: str) -> None:
-        """Make a namespace that is missing."""
+        """Create a missing namespace in the leaf."""
         await make_namespace(self.leaf.client, target, self._labels)
 
     # The root's side.
 
     async def write_status(self, root: Object, status: Object) -> None:
-        """Tell the root, unless it was told just that and has made something else of it."""
+        """Write the status, unless the root stored this very status differently the last time."""
         metadata = root["metadata"]
         uid, version = metadata["uid"], metadata["resourceVersion"]
         last = self._written.get(uid)
@@ -271,7 +272,7 @@ class LeafWorker:
             and (last.version == version or last.answer == root.get("status"))
         ):
             return
-        # With the UID, so that it is this Pod and no other that has come by this name.
+        # The UID makes the patch fail for another Pod of the same name.
         patch = {"metadata": {"uid": uid}, "status": status}
         answer = await self._around.client.patch(
             PODS.resource, metadata["name"], patch, metadata["namespace"], subresource="status"
@@ -279,7 +280,7 @@ class LeafWorker:
         self._written[uid] = _Written(status, answer.get("status"), version)
 
     async def delete_root(self, root: Object) -> None:
-        """Say that a Pod is gone."""
+        """Delete a Pod of the root, as its kubelet would."""
         metadata = root["metadata"]
         try:
             await self._around.client.delete(
@@ -290,4 +291,4 @@ class LeafWorker:
                 grace_seconds=0,
             )
         except (NotFound, Conflict):
-            pass  # it is gone, or another
+            pass  # deleted or replaced already

@@ -1,12 +1,12 @@
 """
-ConfigMaps and Secrets in a leaf, as Pods there need them.
+Copy ConfigMaps and Secrets to a leaf, for the Pods there.
 
-Only those that a Pod names are brought; what was brought is marked as ours, follows its original, and goes with
-the last Pod that names it.  An object of that name that somebody else has made is left as it is, and
-serves the Pod: whoever runs the leaf may have reasons.
+Only objects that a Pod names are copied.  A copy carries our marks, follows its original, and is
+deleted with the last Pod that names it.  A foreign object of the same name stays and serves the
+Pod: the leaf's operator may have reasons.
 
-Of originals and of what was brought only the metadata is kept here.  A copy says of which version of
-its original it is, so that comparing the two costs no request and no memory for what is in them.
+Only metadata of originals and copies is kept in memory.  A copy records the version of its
+original, so comparing the two needs neither a request nor the contents.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from twisted_exec.program.tasks import Stopping
 
 KINDS = (CONFIG_MAPS, SECRETS.resource)
 VERSION = f"{PREFIX}version"
-"""Annotation: which object it is a copy of, and of which of its versions."""
+"""Annotation of a copy: UID and resourceVersion of its original."""
 
 SOURCE = f"{PREFIX}source-namespace"
-"""Likewise: the namespace of the root that it is out of."""
+"""Annotation of a copy: the original's namespace in the root."""
 
 COPIED_FOR = f"{PREFIX}leaf"
-"""Likewise: the leaf for whose Pods it was brought.  Several leaves may be one cluster."""
+"""Annotation of a copy: the leaf whose Pods need it.  Several leaves may be the same cluster."""
 
 _OF_A_COPY = (VERSION, SOURCE, COPIED_FOR)
 
 READ_SECONDS = 5.0
-"""For so long the first list may take before who waits for it tries again later."""
+"""How long a worker waits for the first list before it tries again later."""
 
 _TOKEN_TYPE = "kubernetes.io/service-account-token"
 
 
 def metadata_only(obj: Object) -> Object:
-    """What is kept of an object; the same one."""
+    """Return the metadata that is kept of an object, as the same object."""
     metadata = obj["metadata"]
     keys = ("namespace", "name", "uid", "resourceVersion", "labels")
     small: Object = {key: metadata[key] for key in keys if key in metadata}
@@ -64,12 +64,12 @@ def metadata_only(obj: Object) -> Object:
 
 
 def version_of(original: Object) -> str:
-    """Tells any two states of any two objects apart."""
+    """Return text that differs between any two states of any two objects."""
     return f"{original['metadata']['uid']}/{original['metadata']['resourceVersion']}"
 
 
 def copy_of(original: Object, namespace: str, labels: Object, leaf: str) -> Object:
-    """What to write into the leaf."""
+    """Return the copy to write into the leaf."""
     metadata = {
         "namespace": namespace,
         "name": original["metadata"]["name"],
@@ -83,16 +83,16 @@ def copy_of(original: Object, namespace: str, labels: Object, leaf: str) -> Obje
     content: Object = {key: original[key] for key in ("data", "binaryData") if original.get(key)}
     kind = original.get("type")
     if kind:
-        # One that is a token's would be filled with another by the leaf.
+        # The leaf would fill a Secret of the token type with a token of its own.
         content["type"] = "Opaque" if kind == _TOKEN_TYPE else kind
     return {**content, "metadata": metadata}
 
 
 class RootObjects:
     """
-    The ConfigMaps and Secrets of the root's namespaces in which Pods name some.
+    Metadata of ConfigMaps and Secrets in those namespaces of the root where Pods name some.
 
-    :param changed: told a namespace in which one is another.
+    :param changed: called with a namespace in which an object has changed.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class RootObjects:
 
     def known(self, resource: Resource, namespace: str) -> Deferred[Reflector]:
         """
-        Fires with those of a namespace, followed from now on, when they were read; fails with
-        ``ServiceUnavailable`` when that takes long.
+        Watch a kind of object in a namespace; fire with its copy once it is read.  Fails with
+        ``ServiceUnavailable`` if that takes too long.
         """
         copy = self._copies.get((resource, namespace))
         if copy is None:
@@ -122,26 +122,26 @@ class RootObjects:
         return _read(copy, self._clock)
 
     def forget(self, namespaces: Collection[str]) -> None:
-        """Follow no others than those of these namespaces."""
+        """Stop watching other namespaces than these."""
         for key in [key for key in self._copies if key[1] not in namespaces]:
             self._stopping.add(self._copies.pop(key).stop())
 
     def stop(self) -> Deferred[Any]:
-        """Fires when nothing is under way any more."""
+        """Stop; the Deferred fires when nothing is under way."""
         self.forget(())
         return self._stopping.over()
 
 
 class Copies:
     """
-    What was brought to one leaf.
+    The copies in one leaf.
 
-    :param labels: by which it is ours.
+    :param labels: our marks.
     :param leaf: its name.
-    :param leaves: the names of all that there are now; what was brought for another of them is that
-        one's to take away.
-    :param changed: told the root's namespace of a copy that is another than before.
-    :param of: what the leaf is called in the log.
+    :param leaves: returns the names of all current leaves; a copy for another of them is left to
+        that leaf.
+    :param changed: called with the root's namespace of a copy that has changed.
+    :param of: name of the leaf in the log.
     """
 
     def __init__(
@@ -173,12 +173,12 @@ class Copies:
         }
 
     def start(self) -> None:
-        """Follow them until :meth:`stop`."""
+        """Watch the copies until :meth:`stop`."""
         for each in self._there.values():
             each.start()
 
     def stop(self) -> Deferred[Any]:
-        """Fires when nothing is under way any more."""
+        """Stop; the Deferred fires when nothing is under way."""
         return DeferredList([each.stop() for each in self._there.values()])
 
     def _one_changed(self, before: Object | None, after: Object | None) -> None:
@@ -187,15 +187,15 @@ class Copies:
                 self._changed(_source(each))
 
     def sources(self) -> set[str]:
-        """The root's namespaces of which there are any."""
+        """Return the root's namespaces that have copies."""
         held = (each for copy in self._there.values() for each in copy)
         return {_source(each) for each in held if self._is_ours(each)}
 
     async def bring(self, source: str, target: str, objects: Iterable[Reference]) -> None:
         """
-        See that these are there, as they are in the root.  What the root has not got is not missed.
+        Bring copies up to date.  An object that is missing in the root is skipped.
 
-        :param source: a namespace of the root, ``target`` its one in the leaf, which is there.
+        :param source: a namespace of the root; ``target`` its existing counterpart in the leaf.
         """
         for each in sorted(
             objects, key=lambda reference: (reference.resource.plural, reference.name)
@@ -206,9 +206,10 @@ class Copies:
 
     async def clear(self, source: str, target: str, candidates: Collection[Reference]) -> None:
         """
-        Take away what is out of a namespace of the root and nobody names there any more.
+        Delete copies of a namespace of the root that no Pod names any more.
 
-        :param target: its one in the leaf; what is in another was brought when that one was.
+        :param target: its counterpart in the leaf; copies elsewhere date from an earlier
+            counterpart.
         """
         for resource, copy in self._there.items():
             await _read(copy, self._clock)
@@ -241,14 +242,14 @@ class Copies:
             except AlreadyExists:
                 there = await self._client.get(resource, name, namespace)
         if not self._is_ours(there) or _version(there) == _version(desired):
-            return  # somebody else's serves as well
+            return  # a foreign object serves as well
         desired["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"]
         try:
             await self._client.update(resource, desired, namespace)
         except APIError as refused:
             if refused.code != 422:
                 raise
-            # Of another type, or not to be changed: in its place.
+            # The type of a Secret, or an immutable object, cannot be changed: replace it.
             await self._delete(resource, there)
             del desired["metadata"]["resourceVersion"]
             await self._client.create(resource, desired, namespace)
@@ -260,7 +261,7 @@ class Copies:
         )
 
     def _is_mine(self, obj: Object) -> bool:
-        """It is ours, and of no other leaf that there is."""
+        """Return whether the copy is ours and no other current leaf's."""
         leaf = (obj["metadata"].get("annotations") or {}).get(COPIED_FOR, self._leaf)
         return self._is_ours(obj) and (leaf == self._leaf or leaf not in self._leaves())
 
@@ -269,11 +270,11 @@ class Copies:
         try:
             await self._client.delete(resource, name, namespace, uid=there["metadata"]["uid"])
         except (NotFound, Conflict):
-            pass  # it is gone, or another
+            pass  # deleted or replaced already
 
 
 def _read(copy: Reflector, clock: IReactorTime) -> Deferred[Reflector]:
-    """Fires with a copy that is whole; a worker waits for it for a while, and no longer."""
+    """Fire with a copy once it is complete; fail after READ_SECONDS, so that the worker can go on."""
     if copy.synced:
         return succeed(copy)
     waiting = copy.when_synced().addTimeout(READ_SECONDS, clock)
@@ -295,7 +296,7 @@ def _version(copy: Object) -> Any:
 
 
 async def make_namespace(client: IKubeClient, name: str, labels: Object) -> None:
-    """Make a namespace of a leaf; one that is there is as good, whoever made it."""
+    """Create a namespace in a leaf; an existing one will do, whoever created it."""
     try:
         await client.create(NAMESPACES.resource, {"metadata": {"name": name, "labels": labels}})
     except AlreadyExists:

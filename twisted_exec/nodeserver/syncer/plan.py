@@ -1,10 +1,10 @@
 """
-What to do next about one Pod: pure, of how it is in the root and in its leaf.
+Plan the next steps for one Pod, from its state in the root and in its leaf.
 
-Nothing is remembered: the plan of a syncer that was killed between any two steps is that of the one
-that takes its place.  The order is a kubelet's.  A Pod of the root that is deleted goes there only when
-its Pod in the leaf is gone; one whose Pod in the leaf goes by itself has failed, if it ever ran, and is
-made once more if it did not.
+Pure, without memory: if a syncer is killed between two steps, its successor makes the same plan.
+The order is a kubelet's.  A deleted Pod of the root goes only after its Pod in the leaf.  If the
+leaf's Pod disappears by itself, the root's Pod has failed if it ever ran; otherwise the leaf's Pod
+is created again.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _EPHEMERAL = "ephemeralContainers"
 
 @dataclass(frozen=True)
 class CreateInLeaf:
-    """Make the leaf's Pod, and what it names."""
+    """Create the leaf's Pod and the objects that it names."""
 
 
 @dataclass(frozen=True)
 class DeleteInLeaf:
     """
-    Ask the leaf to end its Pod.
+    Delete the leaf's Pod.
 
-    :param grace_seconds: ``None`` for its own.
+    :param grace_seconds: ``None`` for the Pod's own.
     """
 
     grace_seconds: int | None = None
@@ -48,16 +48,16 @@ class DeleteInLeaf:
 
 @dataclass(frozen=True)
 class DeleteInRoot:
-    """Say that a Pod is gone, as its kubelet would."""
+    """Delete the root's Pod, as its kubelet would."""
 
 
 @dataclass(frozen=True)
 class UpdateInLeaf:
     """
-    Write into the leaf's Pod what may change in one.
+    Write the mutable fields of the leaf's Pod.
 
-    :param labels: ``None`` for one to be taken away; likewise ``annotations``.
-    :param images: by the containers' names.
+    :param labels: ``None`` as value removes a label; likewise ``annotations``.
+    :param images: by container name.
     """
 
     labels: tuple[tuple[str, str | None], ...] = ()
@@ -67,14 +67,14 @@ class UpdateInLeaf:
 
 @dataclass(frozen=True)
 class AddEphemeral:
-    """Add containers for debugging, by their names."""
+    """Add ephemeral containers, by name."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class WriteStatus:
-    """Tell the root; ``None`` for what is to be taken away."""
+    """Write the status of the root's Pod; ``None`` as value removes a field."""
 
     status: Object
 
@@ -84,12 +84,12 @@ Step = CreateInLeaf | DeleteInLeaf | DeleteInRoot | UpdateInLeaf | AddEphemeral 
 
 def plan(root: Object, pod: Object | None, marks: Object, leaf: str, now: str) -> list[Step]:
     """
-    What is to be done now, in this order; nothing when all is as it should be.
+    Return the steps, in order; an empty list if both sides agree.
 
-    :param pod: the leaf's, that is ours for sure; ``None`` for sure when there is none.
+    :param pod: the leaf's Pod, certainly ours; ``None`` if there certainly is none.
     :param marks: see :meth:`.ILeaf.marks`.
     :param leaf: the leaf's name.
-    :param now: the time, for conditions.
+    :param now: a timestamp, for conditions.
     """
     ending = bool(root["metadata"].get("deletionTimestamp"))
     if pod is None or (ending and not is_created_by_syncer(pod)):
@@ -106,7 +106,7 @@ def plan(root: Object, pod: Object | None, marks: Object, leaf: str, now: str) -
 
 
 def is_created_by_syncer(pod: Object) -> bool:
-    """A syncer has made a leaf's Pod: whoever else did looks after it, and ends it."""
+    """Return whether a syncer created the leaf's Pod; a Pod of another creator is left to it."""
     return APPLIED in (pod["metadata"].get("annotations") or {})
 
 
@@ -121,10 +121,10 @@ def _without_leaf_pod(root: Object, ending: bool, leaf: str, now: str) -> list[S
 
 
 def _ended(root: Object, pod: Object) -> list[Step]:
-    """Once, or again when it is to be sooner."""
+    """Return a deletion, unless the leaf's Pod already ends at least as soon."""
     grace = root["metadata"].get("deletionGracePeriodSeconds")
     if grace is not None:
-        # Who does not wait in the root does not ask the leaf's kubelet to leave anything running.
+        # 0 would force the deletion in the leaf while its kubelet still runs the containers.
         grace = max(grace, 1)
     under_way = pod["metadata"].get("deletionTimestamp")
     left = pod["metadata"].get("deletionGracePeriodSeconds")

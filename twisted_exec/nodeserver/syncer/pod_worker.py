@@ -1,8 +1,8 @@
 """
-The steps of a plan for one Pod, done: in its leaf, and in the root.
+Carry out the steps of a plan for one Pod, in its leaf and in the root.
 
-What has changed since it was planned is no failure; each step looks where it might matter, and what comes of
-that is planned anew.
+A change since the plan is no failure: each step checks what it relies on, and the Pod is planned
+again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from twisted_exec.nodeserver.syncer.form import ephemeral_form, leaf_form, renam
 
 
 class Keeper(Protocol):
-    """What the work needs of whoever keeps the leaf; see :class:`~.syncer_leaf.LeafWorker`."""
+    """The methods of :class:`~.leaf_worker.LeafWorker` that this work needs."""
 
     leaf: ILeaf
 
@@ -34,10 +34,9 @@ class Keeper(Protocol):
 
 class PodWorker:
     """
-    The work on one Pod, once.
+    Carries out one plan for one Pod.
 
-    :param root: the Pod of the root, ``node`` the one that it is on.
-    :ivar marks: see :meth:`ILeaf.marks`.
+    :param root: the Pod of the root, ``node`` its Node. :ivar marks: see :meth:`ILeaf.marks`.
     """
 
     def __init__(self, sync: Keeper, root: Object, node: LeafNode) -> None:
@@ -46,7 +45,7 @@ class PodWorker:
         self._found: LeafPod | None = None
 
     async def find(self) -> Object | None:
-        """The leaf's Pod; ``None`` for sure."""
+        """Return the leaf's Pod; ``None`` only if there certainly is none."""
         try:
             self._found = await self._leaf.pod(self._root)
         except NotFound:
@@ -54,7 +53,7 @@ class PodWorker:
         return self._found.pod
 
     async def do(self, step: plans.Step) -> None:
-        """One step; what has changed meanwhile is no failure, but looked at again."""
+        """Carry out one step; a concurrent change only leads to another look."""
         sync, root = self._sync, self._root
         if isinstance(step, plans.CreateInLeaf):
             await self._create()
@@ -78,9 +77,9 @@ class PodWorker:
 
     async def _create(self) -> None:
         """
-        Make it, by its own name or another where that is taken.
+        Create the Pod, under another name if its own is taken.
 
-        The namespace is missed only when it is missing.
+        The namespace is created only after the API server reports it missing.
         """
         namespace, name = self._leaf.names(self._root)
         try:
@@ -96,13 +95,13 @@ class PodWorker:
             await self._create_once(namespace, name)
         except AlreadyExists:
             if await self._is_there(namespace, name):
-                return  # the copy is late
+                return  # ours already: the copy is late
             other = renamed_in_leaf(self._root)
             try:
                 await self._create_once(namespace, other)
             except AlreadyExists:
                 if not await self._is_there(namespace, other):
-                    raise  # it bears a UID; whoever took it all the same is to be noticed
+                    raise  # this name contains the UID, so only a mistake or an attack takes it
 
     async def _create_once(self, namespace: str, name: str) -> None:
         form = leaf_form(self._root, self._node, self.marks, namespace, name)
@@ -152,5 +151,5 @@ def _updated(pod: Object, step: plans.UpdateInLeaf) -> Object:
 
 
 def uid_of_root(pod: Object) -> str:
-    """Of the Pod of the root that a leaf's was made for; empty where it does not say."""
+    """Return the UID of the root's Pod that a leaf's Pod belongs to; empty if it does not say."""
     return str((pod["metadata"].get("annotations") or {}).get(UID, ""))

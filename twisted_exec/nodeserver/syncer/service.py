@@ -1,9 +1,9 @@
 """
-The syncer: what runs on our Nodes runs in their leaves.
+The syncer: runs the Pods on our Nodes in their leaves.
 
-Optional (``--sync-pods``): where Kosmos or another syncer makes the leaves' Pods, it is off.  It acts on the
-leader alone.  It deletes nothing that was not made by it, and leaves namespaces where they are: others may
-have put something there.
+Optional (``--sync-pods``); off where Kosmos or another syncer creates the leaves' Pods.  Only the
+leader runs it.  It deletes nothing that it did not create, and never namespaces: others may use
+them.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from twisted_exec.nodeserver.syncer.objects import RootObjects
 from twisted_exec.program.tasks import Stopping
 
 TICK_SECONDS = 1.0
-"""How often it is seen whether a leaf is known; in memory, as is a sweep."""
+"""Interval of checks whether a leaf needs a sweep; checks and sweeps read memory only."""
 SWEEP_TICKS = 300
 SLICE_SECONDS = 0.01
-"""Between two slices of a sweep, which are as long."""
+"""Length of a slice of a sweep, and of the pause after it."""
 
 
 class Syncer(Service):
     """
-    Mirrors the root's Pods on our Nodes into their leaves, and what becomes of them back.
+    Copies the root's Pods on our Nodes to their leaves, and their status back.
 
     :param client: of the root.
-    :param tell: what users of the root are told of their Pods; ``None`` for Events.
+    :param tell: reports failures to users; ``None`` writes Events.
     """
 
     _log = Logger()
@@ -77,11 +77,11 @@ class Syncer(Service):
 
     @property
     def syncs(self) -> list[LeafWorker]:
-        """Those of the leaves that there are."""
+        """The workers of the current leaves."""
         return list(self._syncs.values())
 
     def startService(self) -> None:
-        """Begin."""
+        """Start watching."""
         super().startService()
         self._unfollow = [
             self._leaves.follow(self._leaves_changed),
@@ -93,7 +93,7 @@ class Syncer(Service):
         )
 
     def stopService(self) -> Deferred[Any]:
-        """Fires when nothing is under way any more; all Pods stay as they are."""
+        """Stop; the Deferred fires when nothing is under way.  All Pods stay as they are."""
         super().stopService()
         for each in self._unfollow:
             each()
@@ -120,10 +120,10 @@ class Syncer(Service):
             if name not in self._syncs:
                 self._syncs[name] = LeafWorker(leaf, self._around)
                 self._syncs[name].start()
-        self._swept.clear()  # Nodes may have become others
+        self._swept.clear()  # Nodes may have changed
 
     def _unswept(self, failure: Failure) -> None:
-        if not failure.check(SchedulerStopped):  # it was stopped in between
+        if not failure.check(SchedulerStopped):  # a stop interrupts sweeps
             self._log.failure("a sweep ended", failure)
 
     def _end(self, name: str) -> None:

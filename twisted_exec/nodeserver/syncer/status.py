@@ -1,9 +1,9 @@
 """
-The status of a Pod in the root, of what its leaf says.
+The status of a Pod in the root, derived from its leaf.
 
-Pure.  What others write into a Pod's status, such as conditions of their own, stays.  A Pod of the root that
-waits for gates (``readinessGates``) is ready when the leaf's is and these are open: the leaf's knows
-nothing of them.
+Pure.  Conditions that others write into the root's Pod stay.  A Pod of the root with
+``readinessGates`` is ready if the leaf's Pod is ready and the gates are True; the leaf does not
+know the gates.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.ownership import STATUSES
 
 LOST = "LeafPodGone"
-"""Why a Pod failed whose Pod in the leaf went by itself."""
+"""Reason of a failed Pod whose Pod in the leaf disappeared by itself."""
 
 _TAKEN = (
     "phase",
@@ -46,18 +46,18 @@ _KILLED = 137
 
 
 def has_run(root: Object) -> bool:
-    """Whether a leaf has told of this Pod that it was taken up there."""
+    """Return whether a leaf's kubelet has accepted this Pod."""
     status = root.get("status") or {}
     return bool(status.get("startTime") or status.get("containerStatuses"))
 
 
 def is_over(pod: Object) -> bool:
-    """Whether all that it was for has ended."""
+    """Return whether all containers have ended for good."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def desired_status(root: Object, leaf: Object) -> Object:
-    """What is to be in the root's Pod; values of ``None`` are to be taken away."""
+    """Return the status for the root's Pod; ``None`` as value removes a field."""
     reported = leaf.get("status") or {}
     before = root.get("status") or {}
     status = {
@@ -72,7 +72,7 @@ def desired_status(root: Object, leaf: Object) -> Object:
 def _conditions(root: Object, reported: list[Object]) -> list[Object]:
     here = (root.get("status") or {}).get("conditions") or []
     gates = [each.get("conditionType") for each in root["spec"].get("readinessGates") or []]
-    # Whether one is open is for the root to say.
+    # Only the root knows whether a readiness gate is open.
     reported_conditions = [
         _without_generation(each) for each in reported if each["type"] not in gates
     ]
@@ -89,7 +89,7 @@ def _conditions(root: Object, reported: list[Object]) -> list[Object]:
 
 
 def _without_generation(condition: Object) -> Object:
-    """It counts changes of the leaf's Pod."""
+    """Return a condition without ``observedGeneration``, which counts changes of the leaf's Pod."""
     return {key: value for key, value in condition.items() if key != "observedGeneration"}
 
 
@@ -107,12 +107,12 @@ def _held_back(condition: Object, closed: list[Any]) -> Object:
 
 def lost_status(root: Object, leaf: str, now: str) -> Object:
     """
-    What a Pod of the root says when its Pod in the leaf is gone, and nobody here has deleted it.
+    Return the status of a root Pod whose leaf Pod disappeared without a deletion from here.
 
-    As with a Pod that a kubelet evicts: whoever made it makes another one.
+    As after an eviction by a kubelet, the Pod's controller creates another one.
 
     :param leaf: its name.
-    :param now: as in ``lastTransitionTime``.
+    :param now: a timestamp for ``lastTransitionTime``.
     """
     before = root.get("status") or {}
     why = f'the pod in leaf cluster "{leaf}" is gone; it was not deleted from here'
@@ -146,6 +146,6 @@ def _unready(condition: Object, now: str) -> Object:
 
 
 def is_told(root: Object, status: Object) -> bool:
-    """Whether a Pod of the root says so already."""
+    """Return whether a Pod of the root has this status already."""
     here = root.get("status") or {}
     return all(here.get(key) == value for key, value in status.items())
