@@ -43,7 +43,7 @@ class RestrictedAuthorizerContractTests(WrappingAuthorizerContract, SynchronousT
         return restricted(authorizer)
 
     def test_never_widens(self) -> None:
-        """What the other authorizer refuses, no restriction allows, and none is even consulted."""
+        """A refusal of the other authorizer is final."""
         poollet = replace(GET.user, name=DEFAULT.pool_identity("pool-a"))
         attributes = replace(GET, user=poollet)
         inner = FixedAuthorizer(Decision(True))

@@ -1,5 +1,5 @@
 """
-Attempts of a compromised poollet or node server to get beyond what is its own.
+Attempts of a compromised poollet or node server to get beyond its own objects.
 
 Each has ``cluster-admin`` besides its own role, so that the restrictions alone refuse.
 """
@@ -37,7 +37,7 @@ RESTRICTED = ("pool-a", "node-a")
 
 
 class AttackCase(APITestCase):
-    """The poollet of pool-a, and what belongs to the tenants of pool-b."""
+    """The poollet of pool-a, and objects of pool-b."""
 
     user = "pool-a"
 
@@ -67,7 +67,7 @@ class AttackCase(APITestCase):
 
 
 class ReadTests(AttackCase):
-    """Reading what is of others."""
+    """Reading objects of others."""
 
     def test_selectors(self) -> None:
         """No other way to write a field selector shows Machines of another pool."""
@@ -89,20 +89,20 @@ class ReadTests(AttackCase):
         """A second term, or a second parameter, selects fewer Machines and never more."""
         other = "spec.machinePoolRef.name%3Dpool-b"
         for query in (f"{OWN},{other}", f"{OWN}&fieldSelector={other}"):
-            found = self.send("GET", f"{ALL_MACHINES}?{query}").json()["items"]
-            self.assertNotIn("theirs", [each["metadata"]["name"] for each in found])
+            items = self.send("GET", f"{ALL_MACHINES}?{query}").json()["items"]
+            self.assertNotIn("theirs", [each["metadata"]["name"] for each in items])
 
     def test_watch_of_a_machine_that_leaves(self) -> None:
-        """When a Machine goes to another pool the poollet gets its last own state, not the new one."""
+        """The event of a Machine that left the pool has its last state there, and not the new one."""
         watch = self.watch(f"{ALL_MACHINES}?watch=1&{OWN}", user=self.user)
         watch.events()
         stored = self.stored(MACHINE, "mine")
         moved = {**stored["spec"], "machinePoolRef": {"name": "pool-b"}, "power": "Off"}
         self.successResultOf(self.storage.update(MACHINE.resource, {**stored, "spec": moved}))
-        (gone,) = watch.events()
-        self.assertEqual(gone["type"], "DELETED")
-        self.assertEqual(gone["object"]["spec"]["machinePoolRef"], {"name": "pool-a"})
-        self.assertEqual(gone["object"]["spec"].get("power"), stored["spec"].get("power"))
+        (event,) = watch.events()
+        self.assertEqual(event["type"], "DELETED")
+        self.assertEqual(event["object"]["spec"]["machinePoolRef"], {"name": "pool-a"})
+        self.assertEqual(event["object"]["spec"].get("power"), stored["spec"].get("power"))
 
     def test_old_versions(self) -> None:
         """No resourceVersion shows a Secret that the poollet may not see."""
@@ -134,12 +134,12 @@ class ReadTests(AttackCase):
         """The continue token of an administrator continues the poollet's own list."""
         page = self.answer("GET", f"{ALL_SECRETS}?limit=1")
         token = page["metadata"]["continue"]
-        found = self.send("GET", f"{ALL_SECRETS}?limit=5&continue={token}").json()["items"]
-        self.assertNotIn("of-theirs", [each["metadata"]["name"] for each in found])
+        items = self.send("GET", f"{ALL_SECRETS}?limit=5&continue={token}").json()["items"]
+        self.assertNotIn("of-theirs", [each["metadata"]["name"] for each in items])
         self.check_refused("GET", f"{ALL_MACHINES}?limit=5&continue={token}")
 
-    def test_as_pods(self) -> None:
-        """Neither HEAD, nor a path that is spelt otherwise, shows more."""
+    def test_spellings(self) -> None:
+        """HEAD requests and other spellings of a path show no more."""
         for path in (f"{SECRETS}/of-theirs", f"{SECRETS}/of%2Dtheirs", f"{MACHINES}/theirs"):
             self.assertEqual(self.send("HEAD", path).code, 403)
         for path in (f"{SECRETS}/of-mine/../of-theirs", f"{SECRETS}/of-mine%2F..%2Fof-theirs"):
@@ -170,7 +170,7 @@ class ReadTests(AttackCase):
 
 
 class WriteTests(AttackCase):
-    """Taking over what is of others."""
+    """Taking over objects of others."""
 
     def test_pool_of_a_machine(self) -> None:
         """No form of a write binds another pool's Machine to the own pool, or gives one away."""
@@ -228,8 +228,8 @@ class WriteTests(AttackCase):
                 message = self.refused(403, "DELETE", path, user=user)
                 self.assertIn("may not delete collections", message)
                 self.assertNotIn("of-", message)
-        found = self.answer("GET", POOLS)["items"]
-        self.assertEqual(len(found), 2)
+        pools = self.answer("GET", POOLS)["items"]
+        self.assertEqual(len(pools), 2)
 
     def test_events(self) -> None:
         """No Event is made to be about an object of others, by either API."""
@@ -259,10 +259,10 @@ class WriteTests(AttackCase):
 
 
 class IdentityTests(AttackCase):
-    """Becoming somebody else, to whom no restriction applies."""
+    """Becoming another user, to whom no restriction applies."""
 
     def test_impersonation(self) -> None:
-        """Poollets and node servers impersonate nobody, whatever roles allow."""
+        """Poollets and node servers impersonate no user, whatever roles allow."""
         for user in RESTRICTED:
             for headers in (
                 [("Impersonate-User", "admin")],
@@ -283,7 +283,7 @@ class IdentityTests(AttackCase):
             self.assertIn("may not create serviceaccounts/token", message)
 
     def test_next_hop(self) -> None:
-        """A poollet that another one knocks at directly gets a no from its SubjectAccessReview."""
+        """A SubjectAccessReview refuses the consoles of other poollets and node servers as well."""
         console: Object = {
             "verb": "create",
             "group": MACHINE.resource.group,

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.restriction.exposed`: as who comes for another cluster, and wants more.
+Tests for :mod:`twisted_exec.apiserver.restriction.exposed`: the agent of another cluster.
 """
 
 from __future__ import annotations
@@ -30,53 +30,53 @@ class ExposedTestCase(APITestCase):
 
     def expose(self, name: str, value: str | None = "true") -> Object:
         patch = {"metadata": {"labels": {EXPOSED_LABEL: value}}}
-        found: Object = self.answer("PATCH", f"{MACHINES}/{name}", patch, content_type=MERGE)
-        return found
+        stored: Object = self.answer("PATCH", f"{MACHINES}/{name}", patch, content_type=MERGE)
+        return stored
 
     def seen(self, path: str) -> list[str]:
-        found = self.answer("GET", path, user="leaf")
-        return [each["metadata"]["name"] for each in found["items"]]
+        listing = self.answer("GET", path, user="leaf")
+        return [each["metadata"]["name"] for each in listing["items"]]
 
 
 class SeeTests(ExposedTestCase):
-    """What is to be seen."""
+    """Reading machines and their Pods."""
 
     def test_lists(self) -> None:
-        """Of machines, and of the Pods that they are shown as, only those that are exposed."""
+        """Lists of machines and of their Pods have the exposed ones only."""
         for path in (MACHINES, ALL_MACHINES, PODS, "/api/v1/pods"):
             self.assertEqual(self.seen(path), ["shown"])
 
     def test_tables(self) -> None:
-        """Nor do other forms of a list show more."""
+        """A list as a table has the same rows."""
         rows = self.answer("GET", PODS, user="leaf", headers=TABLE)["rows"]
         self.assertEqual([row["cells"][0] for row in rows], ["shown"])
 
     def test_selected(self) -> None:
-        """A selector selects among what is seen."""
+        """A selector selects among the exposed machines."""
         self.assertEqual(self.seen(f"{MACHINES}?fieldSelector=metadata.name%3Dhidden"), [])
         self.assertEqual(self.seen(f"{PODS}?fieldSelector=metadata.name%3Dhidden"), [])
         self.assertEqual(self.seen(f"{MACHINES}?labelSelector=%21{EXPOSED_LABEL}"), [])
 
     def test_pages(self) -> None:
-        """No page tells how many others there are."""
-        found = self.answer("GET", f"{MACHINES}?limit=1", user="leaf")
-        self.assertEqual(len(found["items"]), 1)
-        self.assertNotIn("continue", found["metadata"])
-        self.assertNotIn("remainingItemCount", found["metadata"])
+        """A page does not reveal the number of other machines."""
+        page = self.answer("GET", f"{MACHINES}?limit=1", user="leaf")
+        self.assertEqual(len(page["items"]), 1)
+        self.assertNotIn("continue", page["metadata"])
+        self.assertNotIn("remainingItemCount", page["metadata"])
 
     def test_one(self) -> None:
-        """One that is hidden is not there, in the very words."""
+        """A hidden machine gets the same 404, word for word, as a machine that does not exist."""
         self.answer("GET", f"{MACHINES}/shown", user="leaf")
         self.answer("GET", f"{PODS}/shown", user="leaf")
         for path in (MACHINES, PODS):
-            told = [
+            messages = [
                 self.refused(404, "GET", f"{path}/{name}", user="leaf")
                 for name in ("hidden", "nobody")
             ]
-            self.assertEqual(told[0].replace("hidden", "X"), told[1].replace("nobody", "X"))
+            self.assertEqual(messages[0].replace("hidden", "X"), messages[1].replace("nobody", "X"))
 
     def test_old_versions(self) -> None:
-        """What was exposed once is not shown as it is now."""
+        """A machine that was exposed is shown as it was then, and not as it is now."""
         version = self.answer("GET", MACHINES)["metadata"]["resourceVersion"]
         watching = self.watch(f"{MACHINES}?watch=1&resourceVersion={version}", user="leaf")
         self.expose("shown", None)
@@ -89,13 +89,13 @@ class SeeTests(ExposedTestCase):
             self.assertNotIn("annotations", event["object"]["metadata"])
 
     def test_announced(self) -> None:
-        """A watch that begins with what there is begins with what is seen."""
+        """The initial events of a watch are those of exposed machines."""
         query = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true"
         query += "&resourceVersionMatch=NotOlderThan"
         for path in (MACHINES, PODS):
-            told = self.watch(f"{path}?{query}", user="leaf").events()
-            self.assertEqual([each["type"] for each in told], ["ADDED", "BOOKMARK"])
-            self.assertEqual(told[0]["object"]["metadata"]["name"], "shown")
+            events = self.watch(f"{path}?{query}", user="leaf").events()
+            self.assertEqual([each["type"] for each in events], ["ADDED", "BOOKMARK"])
+            self.assertEqual(events[0]["object"]["metadata"]["name"], "shown")
 
     def test_watch(self) -> None:
         """A watch follows the label."""
@@ -111,46 +111,46 @@ class SeeTests(ExposedTestCase):
             self.assertEqual(watching.names(), [])
 
     def test_values(self) -> None:
-        """Only ``true`` means it."""
+        """No value of the label but ``true`` exposes a machine."""
         for value in ("True", "1", "", "yes", "false"):
             self.expose("hidden", value)
             self.assertEqual(self.seen(MACHINES), ["shown"])
 
 
 class DoTests(ExposedTestCase):
-    """What may be done, and what not."""
+    """Consoles, logs and writes."""
 
     def test_console(self) -> None:
-        """The console of one that is exposed gets as far as its pool; that of another does not."""
+        """A request for the console of an exposed machine reaches its pool; for other machines it gets 404."""
         for path in (f"{MACHINES}/{{}}/exec", f"{PODS}/{{}}/attach?stdin=1", f"{PODS}/{{}}/exec"):
             for method in ("GET", "POST"):
-                told = self.refused(503, method, path.format("shown"), user="leaf")
-                self.assertIn("no usable address", told)
+                message = self.refused(503, method, path.format("shown"), user="leaf")
+                self.assertIn("no usable address", message)
                 self.refused(404, method, path.format("hidden"), user="leaf")
                 self.refused(404, method, path.format("nobody"), user="leaf")
 
     def test_log(self) -> None:
-        """Likewise the log."""
+        """The same is true for the log."""
         for path in (f"{MACHINES}/{{}}/log", f"{PODS}/{{}}/log"):
-            told = self.refused(503, "GET", path.format("shown"), user="leaf")
-            self.assertIn("no usable address", told)
+            message = self.refused(503, "GET", path.format("shown"), user="leaf")
+            self.assertIn("no usable address", message)
             self.refused(404, "GET", path.format("hidden"), user="leaf")
 
     def test_nothing_else(self) -> None:
-        """Neither a change nor a deletion, not even of what is exposed; least of all of its label."""
-        one = f"{MACHINES}/shown"
+        """All writes are refused, also to exposed machines and to their label."""
+        path = f"{MACHINES}/shown"
         patch = {"metadata": {"labels": {EXPOSED_LABEL: "true"}}}
         self.refused(403, "PATCH", f"{MACHINES}/hidden", patch, user="leaf", content_type=MERGE)
-        self.refused(403, "PATCH", one, patch, user="leaf", content_type=MERGE)
-        self.refused(403, "PUT", one, {}, user="leaf")
+        self.refused(403, "PATCH", path, patch, user="leaf", content_type=MERGE)
+        self.refused(403, "PUT", path, {}, user="leaf")
         self.refused(403, "POST", MACHINES, {"metadata": {"name": "x"}}, user="leaf")
-        self.refused(403, "DELETE", one, user="leaf")
+        self.refused(403, "DELETE", path, user="leaf")
         self.refused(403, "DELETE", MACHINES, user="leaf")
-        self.refused(403, "PATCH", f"{one}/status", {}, user="leaf", content_type=MERGE)
-        self.refused(403, "GET", f"{one}/status", user="leaf")
+        self.refused(403, "PATCH", f"{path}/status", {}, user="leaf", content_type=MERGE)
+        self.refused(403, "GET", f"{path}/status", user="leaf")
 
     def test_other_kinds(self) -> None:
-        """Of anything else they have what roles give them, which is nothing."""
+        """For other kinds roles decide; without a role everything is refused."""
         for path in (
             "/api/v1/nodes",
             "/api/v1/namespaces/default/secrets",
@@ -160,7 +160,7 @@ class DoTests(ExposedTestCase):
             self.refused(403, "GET", path, user="leaf")
 
     def test_wider_role(self) -> None:
-        """A role that somebody gives them by mistake shows them no more machines."""
+        """A role that is too wide shows no more machines."""
         self.bind("leaf", "admin")
         self.assertEqual(self.seen(MACHINES), ["shown"])
         self.assertEqual(self.seen(PODS), ["shown"])
@@ -170,16 +170,16 @@ class DoTests(ExposedTestCase):
         self.answer("GET", "/api/v1/namespaces/default/secrets", user="leaf")
 
     def test_masters_are_not_asked(self) -> None:
-        """For nobody else anything is different."""
-        found = self.answer("GET", MACHINES)
-        self.assertEqual(len(found["items"]), 2)
+        """Other users see what their roles allow."""
+        listing = self.answer("GET", MACHINES)
+        self.assertEqual(len(listing["items"]), 2)
         self.refused(403, "GET", MACHINES, user="bob")
 
     def test_review(self) -> None:
         """A review says the same as a request."""
 
         def allowed(verb: str, name: str, subresource: str = "", group: str = "") -> bool:
-            asked = {
+            attributes = {
                 "namespace": "default",
                 "verb": verb,
                 "group": group,
@@ -187,10 +187,10 @@ class DoTests(ExposedTestCase):
                 "subresource": subresource,
                 "name": name,
             }
-            review = {"spec": {"resourceAttributes": asked}}
+            review = {"spec": {"resourceAttributes": attributes}}
             path = f"{REVIEWS}/selfsubjectaccessreviews"
-            told = self.answer("POST", path, review, user="leaf", code=201)
-            return bool(told["status"]["allowed"])
+            answer = self.answer("POST", path, review, user="leaf", code=201)
+            return bool(answer["status"]["allowed"])
 
         for group in ("", "compute.ironcore.dev"):
             self.assertTrue(allowed("create", "shown", "exec", group))
@@ -202,19 +202,23 @@ class DoTests(ExposedTestCase):
             self.assertFalse(allowed("update", "shown", "", group))
 
     def test_rules(self) -> None:
-        """What no rule can say is told by none."""
+        """A SelfSubjectRulesReview has no rules about machines, as none could express the limit."""
         self.bind("leaf", "admin")
         path = f"{REVIEWS}/selfsubjectrulesreviews"
-        told = self.answer("POST", path, {"spec": {"namespace": "default"}}, user="leaf", code=201)
-        resources = {each for rule in told["status"]["resourceRules"] for each in rule["resources"]}
+        answer = self.answer(
+            "POST", path, {"spec": {"namespace": "default"}}, user="leaf", code=201
+        )
+        resources = {
+            each for rule in answer["status"]["resourceRules"] for each in rule["resources"]
+        }
         self.assertIn("secrets", resources)
         self.assertEqual([each for each in resources if each.startswith(("machines", "pods"))], [])
 
     def test_impersonation(self) -> None:
-        """To act as such a one is to be one, and no way out of it."""
+        """Impersonating the group brings its limits, and a member cannot leave it by impersonation."""
         headers = (("Impersonate-User", "x"), ("Impersonate-Group", EXPOSED))
-        found = self.answer("GET", MACHINES, headers=headers)
-        self.assertEqual([each["metadata"]["name"] for each in found["items"]], ["shown"])
+        listing = self.answer("GET", MACHINES, headers=headers)
+        self.assertEqual([each["metadata"]["name"] for each in listing["items"]], ["shown"])
         self.refused(403, "GET", MACHINES, user="leaf", headers=(("Impersonate-User", "admin"),))
 
 
@@ -228,7 +232,7 @@ class SessionTests(ChainTestCase):
         await super().setUp()
 
     async def test_label_goes(self) -> None:
-        """It ends when its machine is exposed no longer, without waiting for the next round."""
+        """It ends as soon as its machine loses the label, without waiting for the next review."""
         _, port = await self.poollet()
         await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
         await self.make_machine()
@@ -242,8 +246,8 @@ class SessionTests(ChainTestCase):
             await each.lost
         await self.until(lambda: len(self.ends()) == 2)
         self.assertEqual({reason for reason, _ in self.ends()}, {REVOKED})
-        told = await self.refused(404, user="", headers=(*WEBSOCKET, BEARER))
-        self.assertIn(EXPOSED_LABEL, told)
+        message = await self.refused(404, user="", headers=(*WEBSOCKET, BEARER))
+        self.assertIn(EXPOSED_LABEL, message)
 
     async def label(self, value: str) -> None:
         patch = {"metadata": {"labels": {EXPOSED_LABEL: value}}}

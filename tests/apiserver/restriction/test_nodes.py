@@ -15,7 +15,7 @@ OWN_LEASES = LEASES.format("kube-node-lease")
 
 
 class NodeRestrictionTests(APITestCase):
-    """Each node server has its own Node, its own Lease, and nothing of others."""
+    """Each node server reads and writes its own Node and Lease only."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -26,21 +26,21 @@ class NodeRestrictionTests(APITestCase):
         return self.answer("PATCH", path, body, user=user, content_type=MERGE, code=code)
 
     def test_own_node(self) -> None:
-        """It reports how its Node is, and nobody else's."""
+        """It writes the status of its own Node, and of no other."""
         status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
         self.patch(f"{NODES}/node-a/status", status)
         self.answer("GET", f"{NODES}/node-a/status", user="node-a")
         self.refused(403, "GET", f"{NODES}/node-b/status", user="node-a")
         self.patch(f"{NODES}/node-a", {"spec": {"providerID": "space://a"}})
-        told = self.patch(f"{NODES}/node-b/status", status, 403)
-        self.assertIn('server of node "node-a" may not', told["message"])
+        status_message = self.patch(f"{NODES}/node-b/status", status, 403)
+        self.assertIn('server of node "node-a" may not', status_message["message"])
         self.patch(f"{NODES}/node-b", {"spec": {"unschedulable": True}}, 403)
         self.refused(403, "DELETE", f"{NODES}/node-a", user="node-a")
         body = {"metadata": {"name": "node-c"}}
         self.answer("POST", NODES, body, user="node-a", code=403)
 
     def test_look(self) -> None:
-        """It sees its own Node, by name or by that field."""
+        """It reads its own Node, by name or with a field selector for the name."""
         self.answer("GET", f"{NODES}/node-a", user="node-a")
         for name in ("node-b", "nowhere"):
             self.refused(403, "GET", f"{NODES}/{name}", user="node-a")
@@ -52,15 +52,15 @@ class NodeRestrictionTests(APITestCase):
         self.assertEqual([each["metadata"]["name"] for each in own["items"]], ["node-a"])
 
     def test_what_others_decide(self) -> None:
-        """Taints, and labels that decide what is put there, are not the node's own."""
+        """It changes no taints, no owners, and no labels that decide about scheduling."""
         taint = {"key": "a", "value": "b", "effect": "NoSchedule"}
         self.patch(f"{NODES}/node-a", {"spec": {"taints": [taint]}}, 403)
         self.patch(f"{NODES}/node-a", {"spec": {"taints": [taint]}}, user="admin")
         self.patch(f"{NODES}/node-a", {"spec": {"taints": None}}, 403)
         self.patch(f"{NODES}/node-a", {"spec": {"configSource": {"configMap": {}}}}, 403)
         owner = {"apiVersion": "v1", "kind": "Secret", "name": "x", "uid": "u"}
-        told = self.patch(f"{NODES}/node-a", {"metadata": {"ownerReferences": [owner]}}, 403)
-        self.assertIn("change its ownerReferences", told["message"])
+        refusal = self.patch(f"{NODES}/node-a", {"metadata": {"ownerReferences": [owner]}}, 403)
+        self.assertIn("change its ownerReferences", refusal["message"])
         for label, code in (
             ("example.com/mine", 200),
             ("kubernetes.io/hostname", 200),
@@ -74,16 +74,16 @@ class NodeRestrictionTests(APITestCase):
             ("kubernetes.io/role", 403),
             ("x.k8s.io/role", 403),
         ):
-            told = self.patch(f"{NODES}/node-a", {"metadata": {"labels": {label: "x"}}}, code)
+            refusal = self.patch(f"{NODES}/node-a", {"metadata": {"labels": {label: "x"}}}, code)
             if code != 200:
-                self.assertIn(f"change its labels {label}", told["message"])
+                self.assertIn(f"change its labels {label}", refusal["message"])
         labels = {"node-role.kubernetes.io/control-plane": ""}
         self.patch(f"{NODES}/node-a", {"metadata": {"labels": labels}}, user="admin")
-        gone = {"metadata": {"labels": dict.fromkeys(labels)}}
-        self.patch(f"{NODES}/node-a", gone, 403)
+        removal = {"metadata": {"labels": dict.fromkeys(labels)}}
+        self.patch(f"{NODES}/node-a", removal, 403)
 
     def test_registering(self) -> None:
-        """Nor are they when it makes its Node; its taints are then its own to tell, as a kubelet's."""
+        """When it creates its Node it may set taints, as a kubelet does, but no such labels."""
         self.answer("DELETE", f"{NODES}/node-a")
         labels = {"node-role.kubernetes.io/master": ""}
         body: Object = {"metadata": {"name": "node-a", "labels": labels}}
@@ -93,7 +93,7 @@ class NodeRestrictionTests(APITestCase):
         self.answer("POST", NODES, body, user="node-a", code=201)
 
     def test_leases(self) -> None:
-        """It tells that it lives by the Lease of its name, where those of nodes are."""
+        """It writes the Lease of its own name in the namespace of node heartbeats."""
         body = {"metadata": {"name": "kube-node-lease"}}
         self.answer("POST", NAMESPACES, body, code=201)
         own = {"metadata": {"name": "node-a"}, "spec": {"holderIdentity": "node-a"}}
@@ -109,7 +109,7 @@ class NodeRestrictionTests(APITestCase):
         self.refused(403, "GET", OWN_LEASES, user="node-a")
 
     def test_events(self) -> None:
-        """It reports of its own Node, and of nothing else."""
+        """It creates Events about its own Node only."""
         for kind, name, code in (
             ("Node", "node-a", 201),
             ("Node", "node-b", 403),
@@ -123,12 +123,12 @@ class NodeRestrictionTests(APITestCase):
             self.answer("POST", EVENTS, event, user="node-a", code=code)
 
     def test_elsewhere(self) -> None:
-        """Nothing else is its business."""
+        """It reads no other kinds."""
         for path in (ALL_MACHINES, "/api/v1/secrets", "/api/v1/namespaces"):
             self.refused(403, "GET", path, user="node-a")
 
     def test_nobodys(self) -> None:
-        """Whoever is in the group and no Node's server may nothing."""
-        told = self.answer("GET", f"{NODES}/node-a", user="no-node", code=403)
-        self.assertIn("is not the server of one node", told["message"])
+        """A member of the group with another name reads and writes nothing."""
+        refusal = self.answer("GET", f"{NODES}/node-a", user="no-node", code=403)
+        self.assertIn("is not the server of one node", refusal["message"])
         self.answer("POST", NODES, {"metadata": {"name": "x"}}, user="no-node", code=403)

@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.restriction.pool_graph` and ``narrowed``: what a poollet sees of what
-its machines need, and what it may write there.
+Tests for :mod:`twisted_exec.apiserver.restriction.pool_graph` and ``filtered_storage``: the objects
+that a poollet's machines need, and what it may write to them.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ SOON = 0.1
 
 
 class PoolGraphTestCase(APITestCase):
-    """The poollet of pool-a, and objects that its machines may need."""
+    """The poollet of pool-a, and objects that its machines may refer to."""
 
     user = "pool-a"
 
     def make(self, path: str, name: str, **body: Any) -> Object:
-        made: Object = self.answer("POST", path, {"metadata": {"name": name}, **body}, code=201)
-        return made
+        stored: Object = self.answer("POST", path, {"metadata": {"name": name}, **body}, code=201)
+        return stored
 
     def make_interface(self, name: str, **spec: Any) -> None:
         self.make(INTERFACES, name, spec={"networkRef": {"name": "lan"}, **spec})
 
     def seen(self, path: str, user: str = "") -> list[str]:
-        found = self.answer("GET", path, user=user or self.user)["items"]
-        return [each["metadata"]["name"] for each in found]
+        items = self.answer("GET", path, user=user or self.user)["items"]
+        return [each["metadata"]["name"] for each in items]
 
     def patch(self, path: str, body: Any, code: int = 200) -> Any:
         return self.answer("PATCH", path, body, content_type=MERGE, user=self.user, code=code)
@@ -53,14 +53,14 @@ class SecretsTests(PoolGraphTestCase):
             self.make(SECRETS, name, stringData={"a": "b"})
 
     def test_nothing(self) -> None:
-        """Before a machine names one, a poollet sees none, and cannot tell which there are."""
+        """Without a machine that refers to one, a poollet sees none and cannot tell which exist."""
         self.assertEqual(self.seen(ALL_SECRETS), [])
         for name in ("ignition", "missing"):
-            told = self.refused(403, "GET", f"{SECRETS}/{name}", user=self.user)
-            self.assertIn("no machine of it needs that", told)
+            message = self.refused(403, "GET", f"{SECRETS}/{name}", user=self.user)
+            self.assertIn("no machine of it needs that", message)
 
     def test_ignition(self) -> None:
-        """It sees the ignition of its own machine, of which others see nothing."""
+        """It sees the ignition of its own machine, which other poollets do not."""
         self.make_machine("vm", "pool-a", ignitionRef={"name": "ignition"})
         self.answer("GET", f"{SECRETS}/ignition", user=self.user)
         for path in (ALL_SECRETS, SECRETS, f"{SECRETS}?fieldSelector=metadata.name%3Dignition"):
@@ -70,7 +70,7 @@ class SecretsTests(PoolGraphTestCase):
         self.assertEqual(len(self.seen(ALL_SECRETS, "admin")), 3)
 
     def test_missed(self) -> None:
-        """A store that missed changes ends the watch of who sees only some of it, as all others."""
+        """A store that missed changes ends a filtered watch, like any other."""
         self.make_machine("vm", "pool-a", ignitionRef={"name": "ignition"})
         watch = self.watch(f"{ALL_SECRETS}?watch=1", user=self.user)
         self.assertEqual(watch.names(), [("ADDED", "ignition")])
@@ -80,17 +80,17 @@ class SecretsTests(PoolGraphTestCase):
         self.assertEqual(self.seen(ALL_SECRETS), [])
 
     def test_not_there_yet(self) -> None:
-        """A Secret that a machine names and nobody has made is missing, not forbidden."""
+        """A Secret that a machine refers to and that does not exist is missing, not forbidden."""
         self.make_machine("vm", "pool-a", ignitionRef={"name": "later"})
         self.refused(404, "GET", f"{SECRETS}/later", user=self.user)
 
     def test_other_namespace(self) -> None:
-        """A machine names Secrets of its own namespace."""
+        """A machine refers to Secrets of its own namespace."""
         self.make_machine("vm", "pool-a", ignitionRef={"name": "ignition"})
         self.refused(403, "GET", "/api/v1/namespaces/kube-system/secrets/ignition", user=self.user)
 
     def test_no_more(self) -> None:
-        """When the machine is gone, so is the sight."""
+        """A Secret stays visible until the last machine that refers to it is deleted."""
         self.make_machine("vm", "pool-a", ignitionRef={"name": "ignition"})
         self.make_machine("vm-2", "pool-a", ignitionRef={"name": "ignition"})
         self.answer("DELETE", f"{MACHINES}/vm")
@@ -99,7 +99,7 @@ class SecretsTests(PoolGraphTestCase):
         self.refused(403, "GET", f"{SECRETS}/ignition", user=self.user)
 
     def test_of_volumes(self) -> None:
-        """The Secrets of the volumes that its machine names."""
+        """It sees the Secrets of the volumes that its machine refers to."""
         resources = {"volumeClassRef": {"name": "fast"}, "resources": {"storage": "1Gi"}}
         encrypted = {**resources, "encryption": {"secretRef": {"name": "keys"}}}
         self.make(VOLUMES, "disk", spec=encrypted)
@@ -117,7 +117,7 @@ class SecretsTests(PoolGraphTestCase):
         self.assertEqual(self.seen(ALL_SECRETS), ["keys", "other"])
 
     def test_writes(self) -> None:
-        """It writes none."""
+        """It writes no Secrets."""
         self.make_machine("vm", "pool-a", ignitionRef={"name": "ignition"})
         self.patch(f"{SECRETS}/ignition", {"stringData": {"a": "c"}}, code=403)
         self.refused(403, "POST", SECRETS, {"metadata": {"name": "x"}}, user=self.user)
@@ -125,7 +125,7 @@ class SecretsTests(PoolGraphTestCase):
 
 
 class WatchTests(PoolGraphTestCase):
-    """Watches of what comes into sight and goes out of it."""
+    """Watches of objects that become visible and invisible."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -135,7 +135,7 @@ class WatchTests(PoolGraphTestCase):
         return self.watch(f"{ALL_SECRETS}?watch=1{query}", user=self.user)
 
     def test_comes_and_goes(self) -> None:
-        """What has long been there is added when a machine comes to need it."""
+        """A Secret that has not changed is added when a machine needs it, and deleted afterwards."""
         watch = self.follow()
         self.assertEqual(watch.names(), [])
         self.make_machine("vm", "", ignitionRef={"name": "ignition"})
@@ -152,7 +152,7 @@ class WatchTests(PoolGraphTestCase):
         self.assertEqual(watch.names(), [("DELETED", "ignition")])
 
     def test_new(self) -> None:
-        """What is made after a machine names it, and what nobody needs."""
+        """A Secret that is created after the machine is added; other Secrets cause no events."""
         self.make_machine("vm", "pool-a", ignitionRef={"name": "later"})
         watch = self.follow()
         self.make(SECRETS, "other", stringData={"a": "b"})
@@ -163,13 +163,13 @@ class WatchTests(PoolGraphTestCase):
         self.assertEqual(watch.names(), [("DELETED", "later")])
 
     def test_existing(self) -> None:
-        """A watch that begins with what there is shows what is seen."""
+        """The initial events of a watch are those of visible objects."""
         self.make(SECRETS, "other", stringData={"a": "b"})
         self.make_machine("vm", "pool-a", ignitionRef={"name": "ignition"})
         self.assertEqual(self.follow().names(), [("ADDED", "ignition")])
 
     def test_others_changes(self) -> None:
-        """What other pools' machines need costs a poollet's watches nothing."""
+        """Changes of other pools' machines cost a poollet's watches nothing."""
         looks = []
         look = filtered_storage._Watch._compare
 
@@ -190,11 +190,11 @@ class WatchTests(PoolGraphTestCase):
         self.assertEqual(watch.names(), [("ADDED", "ignition")])
 
     def test_missed(self) -> None:
-        """Who was away when something came into sight is told to list again."""
+        """A client that was away when an object became visible gets 410 and lists again."""
         version = self.answer("GET", ALL_SECRETS, user=self.user)["metadata"]["resourceVersion"]
         self.make_machine("vm", "pool-a", ignitionRef={"name": "ignition"})
-        (told,) = self.follow(f"&resourceVersion={version}").events()
-        self.assertEqual((told["type"], told["object"]["code"]), ("ERROR", 410))
+        (event,) = self.follow(f"&resourceVersion={version}").events()
+        self.assertEqual((event["type"], event["object"]["code"]), ("ERROR", 410))
         listing = self.answer("GET", ALL_SECRETS, user=self.user)
         version = listing["metadata"]["resourceVersion"]
         self.make_machine("unrelated", "pool-b", ignitionRef={"name": "x"})
@@ -202,7 +202,7 @@ class WatchTests(PoolGraphTestCase):
         self.assertEqual(watch.names(), [])
 
     def test_status_is_nothing_new(self) -> None:
-        """What machines do does not make anybody list again."""
+        """The status of a machine makes no client list again."""
         self.make_machine("vm", "pool-a", ignitionRef={"name": "ignition"})
         listing = self.answer("GET", ALL_SECRETS, user=self.user)
         version = listing["metadata"]["resourceVersion"]
@@ -211,12 +211,12 @@ class WatchTests(PoolGraphTestCase):
 
 
 class DialectTests(APITestCase):
-    """Poollets of several dialects in one server."""
+    """Poollets of several dialects on one server."""
 
     dialects = (IRONCORE, SPHERIC)
 
     def test_each_its_own(self) -> None:
-        """A fleet's poollet sees what its instances name, a pool's what its machines name."""
+        """The poollet of a fleet sees the Secrets of its instances, that of a pool those of its machines."""
         for name in ("image-keys", "ignition"):
             self.answer("POST", SECRETS, {"metadata": {"name": name}}, code=201)
         self.make_machine("vm", "pool-a", ignitionRef={"name": "ignition"})
@@ -228,15 +228,15 @@ class DialectTests(APITestCase):
         instances = "/apis/core.spheric.cloud/v1alpha1/namespaces/default/instances"
         body = {"metadata": {"name": "vm"}, "spec": spec}
         self.answer("POST", instances, body, code=201)
-        for user, seen in (("pool-a", ["ignition"]), ("fleet-a", ["image-keys"])):
-            found = self.answer("GET", ALL_SECRETS, user=user)["items"]
-            self.assertEqual([each["metadata"]["name"] for each in found], seen)
+        for user, visible in (("pool-a", ["ignition"]), ("fleet-a", ["image-keys"])):
+            items = self.answer("GET", ALL_SECRETS, user=user)["items"]
+            self.assertEqual([each["metadata"]["name"] for each in items], visible)
         self.refused(403, "GET", f"{SECRETS}/ignition", user="fleet-a")
         self.refused(403, "GET", VOLUMES, user="fleet-a")
 
 
 class RoutingTests(APITestCase):
-    """What routes traffic to interfaces, in onmetal-api."""
+    """Routings of onmetal-api."""
 
     dialects = (ONMETAL,)
     group = "/apis/networking.api.onmetal.de/v1alpha1"
@@ -248,11 +248,11 @@ class RoutingTests(APITestCase):
         self.answer("POST", self.path(plural), {"metadata": {"name": name}, **body}, code=201)
 
     def seen(self, plural: str) -> list[str]:
-        found = self.answer("GET", f"{self.group}/{plural}", user="onmetal-a")["items"]
-        return [each["metadata"]["name"] for each in found]
+        items = self.answer("GET", f"{self.group}/{plural}", user="onmetal-a")["items"]
+        return [each["metadata"]["name"] for each in items]
 
     def test_by_network(self) -> None:
-        """Those of the networks that its machines are on, and the addresses of its interfaces."""
+        """A poollet sees the routings of its machines' networks and the addresses of its interfaces."""
         for network in ("lan", "wan"):
             self.make("networks", network, spec={"handle": network})
             reference = {"name": network, "uid": network}
@@ -309,7 +309,7 @@ class ClaimTests(PoolGraphTestCase):
         self.claim = {"name": "vm", "uid": self.machine["metadata"]["uid"]}
 
     def test_seen(self) -> None:
-        """Those that a machine names, or that are made for it, and the networks of these."""
+        """It sees those that a machine refers to, or that are created for it, and their networks."""
         self.assertEqual(self.seen(VOLUMES), ["disk", "vm-made"])
         self.assertEqual(self.seen(INTERFACES), ["nic", "vm-nic2"])
         self.assertEqual(self.seen(NETWORKS), ["lan"])
@@ -319,7 +319,7 @@ class ClaimTests(PoolGraphTestCase):
         self.assertEqual(self.seen(PREFIXES), ["nic3-0"])
 
     def test_claim(self) -> None:
-        """It claims for its machine, and gives back what the machine names no more."""
+        """It claims objects for its machine, and releases those that the machine no longer refers to."""
         for path, key in ((f"{VOLUMES}/disk", "claimRef"), (f"{INTERFACES}/nic", "machineRef")):
             self.patch(path, {"spec": {key: self.claim}})
         self.patch(f"{INTERFACES}/nic", {"spec": {"providerID": "x"}})
@@ -331,7 +331,7 @@ class ClaimTests(PoolGraphTestCase):
         self.assertEqual(self.seen(INTERFACES), [])
 
     def test_nothing_else(self) -> None:
-        """It changes nothing else of them, and takes nothing away from others."""
+        """It writes no other fields of them, and claims none that others have claimed."""
         self.patch(f"{VOLUMES}/other", {"spec": {"claimRef": self.claim}}, code=403)
         self.patch(f"{VOLUMES}/disk", {"spec": {"unclaimable": True}}, code=403)
         self.patch(f"{VOLUMES}/disk", {"metadata": {"labels": {"a": "b"}}}, code=403)
@@ -344,13 +344,13 @@ class ClaimTests(PoolGraphTestCase):
         self.patch(f"{NETWORKS}/lan", {"spec": {"providerID": "x"}}, code=403)
 
     def test_other_poollet(self) -> None:
-        """Another pool's poollet sees and claims nothing of it."""
+        """Another pool's poollet neither sees nor claims them."""
         self.assertEqual(self.seen(VOLUMES, "pool-b"), [])
         body = {"spec": {"claimRef": self.claim}}
         self.refused(403, "PATCH", f"{VOLUMES}/disk", body, user="pool-b", content_type=MERGE)
 
     def test_machine_of_that_name(self) -> None:
-        """A claim is by UID: another machine of that name has none."""
+        """A claim counts by UID: another machine of the same name has none."""
         self.patch(f"{VOLUMES}/disk", {"spec": {"claimRef": self.claim}})
         self.answer("DELETE", f"{MACHINES}/vm")
         self.answer("POST", MACHINES, machine("vm", "pool-b"), code=201)

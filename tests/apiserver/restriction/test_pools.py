@@ -42,36 +42,36 @@ class PoolRestrictionTests(APITestCase):
         )
 
     def test_lists_its_own(self) -> None:
-        """Machines only by the field selector of the own pool."""
-        found = self.answer("GET", f"{ALL_MACHINES}?{OWN}", user=self.user)["items"]
-        self.assertEqual([item["metadata"]["name"] for item in found], ["mine"])
+        """It lists Machines only with the field selector of its own pool."""
+        items = self.answer("GET", f"{ALL_MACHINES}?{OWN}", user=self.user)["items"]
+        self.assertEqual([item["metadata"]["name"] for item in items], ["mine"])
         for query in ("", OTHER, "fieldSelector=spec.machinePoolRef.name%21%3Dpool-b"):
             for watch in ("", "&watch=1"):
-                told = self.refused(403, "GET", f"{ALL_MACHINES}?{query}{watch}", user=self.user)
-                self.assertIn("spec.machinePoolRef.name=pool-a", told)
+                message = self.refused(403, "GET", f"{ALL_MACHINES}?{query}{watch}", user=self.user)
+                self.assertIn("spec.machinePoolRef.name=pool-a", message)
 
     def test_watches_its_own(self) -> None:
-        """A machine of another pool is never told."""
+        """A watch sends no event of a Machine of another pool."""
         watch = self.watch(f"{ALL_MACHINES}?watch=1&{OWN}", user=self.user)
         self.make_machine("also-theirs", "pool-b")
         self.assertEqual(watch.names(), [("ADDED", "mine")])
 
     def test_gets_its_own(self) -> None:
-        """One machine only if it is the own pool's."""
+        """It gets a Machine only if that is bound to its own pool."""
         self.answer("GET", f"{MACHINES}/mine", user=self.user)
         for name in ("theirs", "free"):
             self.refused(403, "GET", f"{MACHINES}/{name}", user=self.user)
             self.refused(403, "GET", f"{MACHINES}/{name}/status", user=self.user)
 
     def test_changes_its_own(self) -> None:
-        """Status, finalizers and annotations of its machines."""
+        """It writes the status, finalizers and annotations of its Machines."""
         self.patch(f"{MACHINES}/mine/status", {"status": {"state": "Running"}})
         self.patch(
             f"{MACHINES}/mine", {"metadata": {"finalizers": ["a/b"], "annotations": {"x": "y"}}}
         )
 
     def test_leaves_the_rest(self) -> None:
-        """Nothing else of them, and nothing of others'."""
+        """It writes no other fields of them, and no Machine of another pool."""
         for body in (
             {"spec": {"power": "Off"}},
             {"metadata": {"labels": {"a": "b"}}},
@@ -81,9 +81,9 @@ class PoolRestrictionTests(APITestCase):
                 }
             },
         ):
-            told = self.patch(f"{MACHINES}/mine", body, 403)["message"]
+            message = self.patch(f"{MACHINES}/mine", body, 403)["message"]
             self.assertEqual(
-                told, 'the poollet of machine pool "pool-a" may not update machines "mine"'
+                message, 'the poollet of machine pool "pool-a" may not update machines "mine"'
             )
         for name in ("theirs", "free"):
             self.patch(f"{MACHINES}/{name}", {"metadata": {"annotations": {"x": "y"}}}, 403)
@@ -92,7 +92,7 @@ class PoolRestrictionTests(APITestCase):
             self.patch(f"{MACHINES}/{name}", {"spec": {"machinePoolRef": {"name": "pool-a"}}}, 403)
 
     def test_its_pool(self) -> None:
-        """Its own MachinePool, also to make it; no other."""
+        """It creates, writes and deletes its own MachinePool, and no other."""
         self.patch(f"{POOLS}/pool-a/status", {"status": {"state": "Ready"}})
         self.patch(f"{POOLS}/pool-b/status", {"status": {"state": "Ready"}}, 403)
         self.patch(f"{POOLS}/pool-b", {"metadata": {"labels": {"a": "b"}}}, 403)
@@ -106,14 +106,14 @@ class PoolRestrictionTests(APITestCase):
         self.answer("POST", NAMESPACES, {"metadata": {"name": name}}, code=201)
 
     def test_leases(self) -> None:
-        """A heartbeat in its own name, where those of pools are."""
+        """It writes the Lease of its own name in the namespace of pool heartbeats."""
         own = {"metadata": {"name": "pool-a"}, "spec": {"holderIdentity": "x"}}
         self.namespace("ironcore-machinepool-lease")
         self.answer("POST", OWN_LEASES, own, user=self.user, code=201)
         self.refused(403, "POST", OWN_LEASES, {"metadata": {"name": "pool-b"}}, user=self.user)
 
     def test_leases_of_others(self) -> None:
-        """Not one that happens to be called so and is a node's, or says which server leads."""
+        """It writes no Lease of the same name in other namespaces: of a Node, or of a leader election."""
         own = {"metadata": {"name": "pool-a"}, "spec": {"holderIdentity": "x"}}
         steal = {"spec": {"holderIdentity": "me"}}
         self.namespace("kube-node-lease")
@@ -126,21 +126,21 @@ class PoolRestrictionTests(APITestCase):
             )
 
     def test_reviews(self) -> None:
-        """It may ask who someone is and what they may do."""
+        """It may create TokenReviews and SubjectAccessReviews."""
         token = {"spec": {"token": "jane"}}
         path = "/apis/authentication.k8s.io/v1/tokenreviews"
-        told = self.answer("POST", path, token, user=self.user, code=201)
-        self.assertEqual(told["status"]["user"]["username"], "jane")
+        answer = self.answer("POST", path, token, user=self.user, code=201)
+        self.assertEqual(answer["status"]["user"]["username"], "jane")
 
     def test_no_consoles(self) -> None:
-        """Whatever role someone gives it, it opens no console."""
+        """It opens no console, whatever roles allow."""
         self.refused(403, "POST", f"{MACHINES}/mine/exec", user=self.user)
         self.everything()
-        told = self.refused(403, "POST", f"{MACHINES}/mine/exec", user=self.user)
-        self.assertIn("may not open the console of machine mine", told)
+        message = self.refused(403, "POST", f"{MACHINES}/mine/exec", user=self.user)
+        self.assertIn("may not open the console of machine mine", message)
 
     def everything(self) -> None:
-        """Someone gives poollets everything."""
+        """Bind all poollets to cluster-admin."""
         body = {
             "metadata": {"name": "too-much"},
             "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
@@ -175,7 +175,7 @@ class PoolRestrictionTests(APITestCase):
         )
 
     def test_half_an_identity(self) -> None:
-        """A name without the group, or the group without a pool, sees and writes nothing."""
+        """A poollet's name without the group, or the group without such a name, reads and writes nothing."""
         self.everything()
         self.bind("compute.ironcore.dev:system:machinepool:pool-a".replace(":", "-"), "admin")
         for user in ("no-pool", "no-group"):

@@ -47,7 +47,7 @@ _FEW = 4
 @dataclass(frozen=True)
 class Collection:
     """
-    Objects of one kind, and what is asked about them.
+    Objects of one kind, and the requests for them.
 
     :param path: of the collection.
     :param names: of objects; not all of them exist.
@@ -232,8 +232,10 @@ class RestrictionTests(APITestCase):
 
     def make(self, collection: str, name: str, **body: Any) -> None:
         """Store an object of a collection."""
-        told = COLLECTIONS[collection]
-        self.answer("POST", told.path, {**told.body, **body, "metadata": {"name": name}}, code=201)
+        target = COLLECTIONS[collection]
+        self.answer(
+            "POST", target.path, {**target.body, **body, "metadata": {"name": name}}, code=201
+        )
 
     def make_request(self, name: str, user: str) -> None:
         """Store a certificate signing request."""
@@ -252,7 +254,7 @@ class RestrictionTests(APITestCase):
         self.successResultOf(self.storage.create(resource, obj))
 
     def requests(self, collection: Collection) -> Iterator[tuple[str, str, str, Any]]:
-        """What is asked about a collection: its label, method, path and body."""
+        """Yield the label, method, path and body of each request for a collection."""
         path = collection.path
         for query in collection.queries:
             label = query.removeprefix("fieldSelector=").replace("%3D", "=").replace("%21", "!")
@@ -277,7 +279,7 @@ class RestrictionTests(APITestCase):
                 yield f"{method.lower()} {name}{rest}", method, item + rest, None
 
     def give_everything(self) -> None:
-        """Make everybody but the anonymous a cluster admin."""
+        """Bind all authenticated users to cluster-admin."""
         body = {
             "metadata": {"name": "everybody"},
             "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
@@ -302,13 +304,13 @@ class RestrictionTests(APITestCase):
             items = response.json().get("items") if code == 200 and "items" in text else None
             named = [each["metadata"]["name"] for each in items or ()]
         if code >= 300:
-            found = _REASON.search(json.loads(text[text.index("{") :].splitlines()[0])["message"])
-            if found is None:
+            reason = _REASON.search(json.loads(text[text.index("{") :].splitlines()[0])["message"])
+            if reason is None:
                 return str(code)
-            self.reasons.add(_NAME.sub('"*"', found[0]))
+            self.reasons.add(_NAME.sub('"*"', reason[0]))
             return f"{code}!"
-        shown = ",".join(named) if len(named) <= _FEW else f"{len(named)}"
-        return f"{code}[{shown}]" if label.split()[0] in _OF_MANY else str(code)
+        names = ",".join(named) if len(named) <= _FEW else f"{len(named)}"
+        return f"{code}[{names}]" if label.split()[0] in _OF_MANY else str(code)
 
     def answers(self) -> str:
         """The table: a paragraph for each collection, a line for each request."""
@@ -323,9 +325,9 @@ class RestrictionTests(APITestCase):
     def check(self, expected: str) -> None:
         self.maxDiff = None
         self.reasons: set[str] = set()
-        told = self.answers().splitlines()
-        for line, wanted in zip(told, expected.strip().splitlines(), strict=True):
-            self.assertEqual(line, wanted)
+        lines = self.answers().splitlines()
+        for line, expected_line in zip(lines, expected.strip().splitlines(), strict=True):
+            self.assertEqual(line, expected_line)
         self.assertLessEqual(self.reasons, set(REASONS.strip().splitlines()))
 
     def test_own_role(self) -> None:

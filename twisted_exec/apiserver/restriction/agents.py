@@ -1,5 +1,5 @@
 """
-What the restrictions of poollets and of node servers have in common.
+Rules for all agents: the restrictions that poollets and node servers have in common.
 
 Both see and create only their own CertificateSigningRequests.  Neither opens streams, which would
 show it what tenants type, and neither may become another user, to whom no restriction applies.
@@ -27,7 +27,7 @@ def forbidden_action(attributes: Attributes, noun: str = "") -> str:
     """
     Return the action of a request that no poollet or node server needs, whatever roles allow.
 
-    :param noun: what has consoles.
+    :param noun: the word for objects that have consoles, for the message.
     :return: what the client may not do, for a message; empty if the request is of another kind.
     """
     resource = attributes.resource
@@ -37,7 +37,7 @@ def forbidden_action(attributes: Attributes, noun: str = "") -> str:
         return f"open the console of {f'{noun} {attributes.name}'.strip()}"
     if attributes.subresource in ("token", "proxy"):
         return f'{attributes.verb} {resource}/{attributes.subresource} of "{attributes.name}"'
-    # One by one, admission would name an object that the client may not see.
+    # Admission would refuse each object by its name, which the client may not know.
     return f"delete collections of {resource}" if attributes.verb == "deletecollection" else ""
 
 

@@ -135,19 +135,19 @@ class ExposedAuthorizer(StoreFollower):
             return decided
         return Deferred.fromCoroutine(self._decide(attributes, resource))
 
-    async def _decide(self, asked: Attributes, resource: Resource) -> Decision:
+    async def _decide(self, attributes: Attributes, resource: Resource) -> Decision:
         reason = _explanation(resource)
-        if not _is_read(asked):
+        if not _is_read(attributes):
             return Decision(False, reason)
-        if asked.verb in _OF_ALL:
+        if attributes.verb in _OF_ALL:
             return Decision(True, reason)  # the restriction leaves out the others
-        exposed = await self._is_exposed(asked, resource)
+        exposed = await self._is_exposed(attributes, resource)
         # 404 and not 403: a member cannot tell which other machines there are.
         return Decision(exposed, reason, hidden=not exposed)
 
-    async def _is_exposed(self, asked: Attributes, resource: Resource) -> bool:
+    async def _is_exposed(self, attributes: Attributes, resource: Resource) -> bool:
         try:
-            machine = await self._storage.get(resource, asked.namespace, asked.name)
+            machine = await self._storage.get(resource, attributes.namespace, attributes.name)
         except NotFound:
             return False
         return is_exposed(machine)

@@ -50,8 +50,8 @@ class FilteredStorage(Through):
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[Object]:
         """As :meth:`IStorage.get`; fails with the visibility's refusal for an invisible object."""
-        found = self._storage.get(resource, namespace, name, stale=stale)
-        return found.addCallback(self._confirm_visible)
+        reading = self._storage.get(resource, namespace, name, stale=stale)
+        return reading.addCallback(self._confirm_visible)
 
     def _confirm_visible(self, obj: Object) -> Object:
         if not self._visibility.sees(obj):
@@ -114,7 +114,7 @@ class _Watch:
     """
     One watch.
 
-    :ivar _known: the objects that the client knows; ``None`` until the first look at the store.
+    :ivar _in_client: the objects that the client knows; ``None`` until the first look at the store.
     """
 
     _log = Logger()
@@ -131,7 +131,7 @@ class _Watch:
         self._storage, self._visibility, self._on_event = store, visibility, on_event
         self._on_lost = on_lost
         self._resource, self._namespace = resource, namespace
-        self._known: dict[Key, Object] | None = None
+        self._in_client: dict[Key, Object] | None = None
         self._ends: list[Callable[[], None]] = []
 
     def start(self, since: int) -> None:
@@ -158,11 +158,11 @@ class _Watch:
 
     def _changed(self, event: Event) -> None:
         """Pass on a change of the store as it looks to this client."""
-        key, known = key_of(event.obj), self._known
+        key, in_client = key_of(event.obj), self._in_client
         sees = event.type != DELETED and self._visibility.sees(event.obj)
-        if known is None:
-            # Changes from before the first look: what was visible then, is taken from the previous
-            # object, since the same names have been visible ever since (see FilteredStorage.watch).
+        if in_client is None:
+            # A change from before the first listing.  The client knew the previous object if that is
+            # visible now: the same names have been visible ever since (see FilteredStorage.watch).
             previous = event.previous
             if previous is None or not self._visibility.sees(previous):
                 if sees:
@@ -172,9 +172,9 @@ class _Watch:
             else:
                 self._gone(previous, event.version)
             return
-        before = known.pop(key, None)
+        before = in_client.pop(key, None)
         if sees:
-            known[key] = event.obj
+            in_client[key] = event.obj
             self._on_event(event if before else Event(ADDED, event.obj, None, event.version))
         elif before is not None:
             self._gone(before, event.version)
@@ -194,12 +194,12 @@ class _Watch:
         if not self._ends:
             return
         visible = {key_of(obj): obj for obj in listing.items if self._visibility.sees(obj)}
-        known, self._known = self._known, visible
-        if known is None:
+        previous, self._in_client = self._in_client, visible
+        if previous is None:
             return
         for key, obj in visible.items():
-            if key not in known:
+            if key not in previous:
                 self._on_event(Event(ADDED, obj, None, listing.version))
-        for key, obj in known.items():
+        for key, obj in previous.items():
             if key not in visible:
                 self._gone(obj, listing.version)

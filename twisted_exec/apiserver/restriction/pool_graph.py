@@ -1,14 +1,14 @@
 """
-What the machines of each pool need: which Secrets, Volumes and interfaces a poollet may see.
+The pool graph: which Secrets, Volumes, NetworkInterfaces and so on the machines of each pool need.
 
-A machine names some; a Volume names the Secrets that it is attached and decrypted with; an
-interface names its Network, and its addresses are Prefixes named after it.  A Volume or an
-interface that is claimed for one of the pool's machines is seen, too, for its poollet has to
-give it back.  As Kubernetes' node authorizer, which follows the same kind of graph
-(``plugin/pkg/auth/authorizer/node/graph.go``).
+A machine refers to Secrets, Volumes and interfaces.  A Volume refers to the Secrets that it is
+attached and decrypted with.  An interface refers to its Network, and its addresses are Prefixes
+named after it.  A Volume or an interface that is claimed for one of the pool's machines counts as
+well, because its poollet has to release it.  Kubernetes' Node authorizer follows a graph of the
+same kind (``plugin/pkg/auth/authorizer/node/graph.go``).
 
-Kept by following the store, so that looking is quick; whoever shows what is seen over time
-(:mod:`twisted_exec.apiserver.restriction.filtered_storage`) is told when that may have changed.
+The graph follows the store, so that a decision needs no reads.  Watches that are filtered by it
+(:mod:`twisted_exec.apiserver.restriction.filtered_storage`) listen for its changes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 
 _SOON_SECONDS = 0.05
-"""A burst of changes is told as one."""
+"""Delay of a notification; a burst of changes causes one."""
 
 Named = tuple[Resource, str, str]
 """Resource, namespace and name."""
@@ -43,9 +43,11 @@ _NOTHING: tuple[str, frozenset[Named]] = "", frozenset()
 
 class PoolGraph(StoreFollower):
     """
-    Follows the machines of one dialect.
+    The graph of one dialect's machines.
 
-    :param store: started before this service is.
+    :param store: started before this service.
+    :ivar resources: a poollet sees the objects of these that its machines need; of the dialect's
+        other kinds it sees everything.
     """
 
     _log = Logger()
@@ -60,10 +62,9 @@ class PoolGraph(StoreFollower):
         self._listeners: list[Callable[[], None]] = []
         self._changed: dict[str, int] = {}
         self._changed_for_all = 0
-        self._changes: Counter[str] = Counter()  # as of pools; for all of them under no name
-        self._telling: IDelayedCall | None = None
+        self._changes: Counter[str] = Counter()  # by pool; of all pools under the empty name
+        self._notification: IDelayedCall | None = None
         self.resources: frozenset[Resource] = frozenset({SECRETS.resource})
-        """Of these a poollet sees what its machines need; of the dialect's other kinds, all."""
         self._followed: list[tuple[Resource, Callable[[Event], None]]] = [
             (dialect.workload, self._machine_changed)
         ]
@@ -85,7 +86,7 @@ class PoolGraph(StoreFollower):
         ]
 
     def _know_routings(self, domain: str) -> None:
-        """Routings are for a network's interfaces, and for what has their name."""
+        """A routing belongs to a Network, and routes the object of the same name."""
         self._addresses = routing.virtualips(domain).resource
         self.resources |= {self._addresses}
         for of, kind in zip(routing.routings(domain), routing.routed(domain), strict=True):
@@ -95,7 +96,7 @@ class PoolGraph(StoreFollower):
             self._followed.append((of.resource, partial(self._routing_changed, take)))
 
     def startService(self) -> None:
-        """Take up what there is, and follow the store.  Until it is known nothing is seen."""
+        """Follow the store.  Nothing is visible until the first listing has arrived."""
         self._changed_for_all = self._storage.version()
         super().startService()
 
@@ -106,54 +107,54 @@ class PoolGraph(StoreFollower):
         ]
 
     def stopService(self) -> None:
-        """Follow no longer."""
+        """Stop to follow the store."""
         super().stopService()
-        if self._telling is not None and self._telling.active():
-            self._telling.cancel()
+        if self._notification is not None and self._notification.active():
+            self._notification.cancel()
 
     def sees(self, pool: str, resource: Resource, namespace: str, name: str) -> bool:
-        """Whether the poollet of ``pool`` may see this, be it there or not."""
+        """Return whether the poollet of ``pool`` may see an object, which need not exist."""
         return self._sees(pool, (resource, namespace, name))
 
     def _sees(self, pool: str, named: Named) -> bool:
         named_by_machines = self._named.get(pool, _NONE)
         if named_by_machines[named] or self.is_own(pool, self._needs.get(named, _NOTHING)[0]):
             return True
-        # Nothing that names others is named by them again: machines are where it begins.
+        # Ends: references lead from machines outwards and never back.
         return any(self._sees(pool, namer) for namer in self._namers.get(named, ()))
 
     def is_own(self, pool: str, uid: str) -> bool:
-        """Whether this is the UID of one of the pool's machines."""
+        """Return whether a UID is that of one of the pool's machines."""
         return self._machines.get(uid, _NOWHERE)[0] == pool
 
     def since(self, pool: str) -> int:
-        """The store's version since which the poollet of ``pool`` may see the same names."""
+        """Return the store's version since which the poollet of ``pool`` may see the same names."""
         return max(self._changed.get(pool, 0), self._changed_for_all)
 
     def changes(self, pool: str) -> int:
-        """Another number whenever the poollet of ``pool`` may see other names than before."""
+        """Return a number that changes whenever the poollet of ``pool`` may see other names."""
         return self._changes[pool] + self._changes[""]
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         """
-        Be told, a moment later, that something may be seen now that was not, or no more.
+        Call ``listener`` shortly after other objects have become visible to some poollet.
 
-        :return: call it to be told no longer.
+        :return: stops that.
         """
         self._listeners.append(listener)
         return partial(self._listeners.remove, listener)
 
     def _note(self, version: int, *pools: str) -> None:
-        """Something may be seen, or no more: by these pools, or by any when none is given."""
+        """Record that other names are visible to these pools; to every pool if none is given."""
         self._changes.update(pools or ("",))
         for pool in pools:
             self._changed[pool] = version
         if not pools:
             self._changed_for_all = version
-        if self._listeners and (self._telling is None or not self._telling.active()):
-            self._telling = self._clock.callLater(_SOON_SECONDS, self._tell)
+        if self._listeners and (self._notification is None or not self._notification.active()):
+            self._notification = self._clock.callLater(_SOON_SECONDS, self._notify)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in tuple(self._listeners):
             listener()
 
@@ -187,7 +188,7 @@ class PoolGraph(StoreFollower):
     def _needy_changed(
         self, needs: Callable[[Object], Iterator[Named]], claim: str, event: Event
     ) -> None:
-        """A volume or an interface was made, changed or removed."""
+        """Update the graph with a change of a Volume, an interface or a routing."""
         own, uid, named = self._of(event.obj), "", frozenset[Named]()
         if event.type != DELETED:
             named = frozenset(needs(event.obj))
@@ -207,7 +208,7 @@ class PoolGraph(StoreFollower):
         self._note(event.version)
 
     def _routing_changed(self, take: Callable[[Event], None], event: Event) -> None:
-        """A routing names what is routed, and is itself named by its network."""
+        """Update the graph with a change of a routing, which is visible with its Network."""
         own, named = self._of(event.obj), set[Named]()
         if event.type != DELETED:
             name = _name(event.obj, "networkRef")
@@ -227,7 +228,7 @@ class PoolGraph(StoreFollower):
         return resources[obj["kind"]], *key_of(obj)
 
     def _of_machine(self, machine: Object) -> Iterator[Named]:
-        """What a machine names, by reference or because it is made for it."""
+        """Yield the objects that a machine refers to, or that are created for it."""
         spec, (namespace, own) = machine.get("spec", {}), key_of(machine)
         for key in ("ignitionRef", "imagePullSecret"):
             if name := _name(spec, key):
@@ -267,5 +268,5 @@ def _name(holder: Any, key: str) -> str:
 
 
 def _made_for(machine: str, part: Object) -> str:
-    """The name of what ironcore's controllers make for a machine's part, or empty."""
+    """Return the name of the object that ironcore's controllers create for an ephemeral part; or empty."""
     return f"{machine}-{part['name']}" if "ephemeral" in part else ""

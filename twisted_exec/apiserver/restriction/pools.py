@@ -273,12 +273,12 @@ class NeededByPool:
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
         """As :meth:`IVisibility.follow`."""
-        known = self._graph.changes(self._pool)
+        count = self._graph.changes(self._pool)
 
         def compare() -> None:
-            nonlocal known
-            before, known = known, self._graph.changes(self._pool)
-            if known != before:  # else another pool's Machines have changed
+            nonlocal count
+            before, count = count, self._graph.changes(self._pool)
+            if count != before:  # else another pool's Machines have changed
                 changed()
 
         return self._graph.on_change(compare)

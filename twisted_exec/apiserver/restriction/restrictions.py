@@ -1,5 +1,5 @@
 """
-What applies to poollets, node servers and members of the exposed group beyond their roles.
+The restrictions of poollets, node servers and members of the exposed group, beyond their roles.
 
 RBAC gives all poollets one role, which cannot say "the pool that your certificate names".
 Without a restriction, one poollet could report its own address as that of another pool and receive
@@ -70,7 +70,7 @@ class Restrictions:
         clock: IReactorTime,
     ) -> None:
         listed = [kind for kind in kinds if kind.listed]
-        # Reviews are not restricted: poollets review their own clients.
+        # Reviews have no objects: poollets create them for their own clients.
         self._resources = {
             (each.resource.group, each.resource.plural): each.resource for each in listed
         }
@@ -126,7 +126,7 @@ class RestrictedAuthorizer:
     """
     Allows what another authorizer and the restrictions allow.
 
-    :param authorizer: the other one, which is asked first: its refusal names the missing right.
+    :param authorizer: the other authorizer; it decides first, as its refusal names the missing right.
     :param storage: of the objects whose streams are opened.
     """
 
