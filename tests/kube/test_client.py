@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory, Protocol
@@ -19,10 +19,12 @@ from twisted.web.server import NOT_DONE_YET, Request, Site
 
 from tests.kube.plugins import PluginScript
 from twisted_exec.api import kinds
-from twisted_exec.api.status import APIError, Expired, Forbidden
+from twisted_exec.api.status import APIError, Expired, Forbidden, ServiceUnavailable
 from twisted_exec.kube import client as client_module
 from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.credentials.late import LateCredentials
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation
+from twisted_exec.kube.transport import answers
 
 MACHINES = kinds.MACHINES.resource
 REVIEWS = kinds.SUBJECTACCESSREVIEWS.resource
@@ -586,7 +588,7 @@ class WatchTests(ClientTestCase):
 
     async def test_endless_line(self) -> None:
         """An event has a largest size."""
-        self.patch(client_module, "MAX_EVENT_BYTES", 100)
+        self.patch(answers, "MAX_EVENT_BYTES", 100)
         self.server.handler = lambda request: b"x" * 101
         watching, _ = self.watch()
         self.assertIn("larger than 100 bytes", (await self.refusal(watching)).message)
@@ -727,3 +729,67 @@ async def until(condition: Callable[[], bool]) -> None:
         turn: Deferred[None] = Deferred()
         reactor.callLater(0, turn.callback, None)
         await turn
+
+
+class LateCredentialsTests(ClientTestCase):
+    """Credentials that arrive after the client does."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.config: ClientConfig | None = None
+        self.accepted = "new"
+        self.server.handler = self.answer
+        credentials = LateCredentials('leaf "a"', self.current, reread=self.reread)
+        self.late = KubeClient(credentials, reactor, timeout_seconds=10.0)
+
+    async def tearDown(self) -> None:
+        await self.late.close()
+        await super().tearDown()
+
+    def current(self) -> ClientConfig:
+        if self.config is None:
+            raise ServiceUnavailable("no credentials yet")
+        return self.config
+
+    def use(self, token: str) -> None:
+        url = f"http://127.0.0.1:{self.port.getHost().port}"
+        self.config = ClientConfig(url, token=token, source="secret a/b")
+
+    def reread(self, refused: ClientConfig) -> Deferred[bool]:
+        self.use("new")
+        return succeed(refused != self.config)
+
+    def answer(self, request: Request) -> Any:
+        if request.getHeader("authorization") != f"Bearer {self.accepted}":
+            return status(request, 401, reason="Unauthorized", message="Unauthorized")
+        return {"metadata": {"name": "x"}}
+
+    async def test_arrive(self) -> None:
+        """Requests fail with the reason until there are credentials."""
+        refused = await self.refusal(self.late.get(MACHINES, "x"))
+        self.assertEqual(refused.message, "no credentials yet")
+        self.assertEqual(self.server.headers, [])
+        self.use("new")
+        self.assertEqual(await self.late.get(MACHINES, "x"), {"metadata": {"name": "x"}})
+
+    async def test_replaced(self) -> None:
+        """After a 401 a request is sent once more with credentials that are new."""
+        self.use("old")
+        await self.late.get(MACHINES, "x")
+        tokens = [headers["authorization"] for headers in self.server.headers]
+        self.assertEqual(tokens, ["Bearer old", "Bearer new"])
+
+    async def test_rejected(self) -> None:
+        """If the new ones are rejected too, the error names them."""
+        self.accepted = "newest"
+        self.use("old")
+        refused = await self.refusal(self.late.get(MACHINES, "x"))
+        self.assertEqual(len(self.server.headers), 2)
+        self.assertTrue(
+            refused.message.startswith('leaf "a" rejects our credentials (secret a/b): '),
+            refused.message,
+        )
+
+    async def test_close_unused(self) -> None:
+        """A client that never had credentials closes at once."""
+        await self.late.close()

@@ -18,6 +18,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
+from tests.kube.credentialed import CredentialedClient
 from twisted_exec.api.kinds.core import LEASES, NAMESPACES
 from twisted_exec.api.kinds.events import EVENTS
 from twisted_exec.api.kinds.kind import Kind
@@ -26,6 +27,8 @@ from twisted_exec.api.kinds.pods.machine_pods import PODS as MACHINE_PODS
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.credentials.late import LateCredentials
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
@@ -359,21 +362,11 @@ class Network:
         self.clusters[server] = made = memory_cluster()
         return made
 
-    def make(self, config: ClientConfig, renew: Callable[[], ClientConfig]) -> IKubeClient:
-        """See :data:`~twisted_exec.kube.late_client.MakeKubeClient`."""
-        client = _Reaching(self, renew)
-        self.seen.append(config)
-        return client  # type: ignore[return-value]
+    def make(self, credentials: LateCredentials) -> KubeClient:
+        """See :data:`~twisted_exec.kube.client.MakeKubeClient`."""
+        return CredentialedClient(credentials, self._client)  # type: ignore[return-value]
 
-
-class _Reaching:
-    """A client that goes, with each request, to the server that its configuration names then."""
-
-    def __init__(self, network: Network, renew: Callable[[], ClientConfig]) -> None:
-        self._network, self._renew = network, renew
-
-    def __getattr__(self, verb: str) -> Any:
-        config = self._renew()
-        if config != self._network.seen[-1]:
-            self._network.seen.append(config)
-        return getattr(self._network.clusters[config.server].client(), verb)
+    def _client(self, config: ClientConfig) -> IKubeClient:
+        if not self.seen or config != self.seen[-1]:
+            self.seen.append(config)
+        return self.clusters[config.server].client()

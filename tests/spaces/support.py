@@ -13,12 +13,15 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
+from tests.kube.credentialed import CredentialedClient
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds import SECRETS
 from twisted_exec.api.kinds.core import NAMESPACES
 from twisted_exec.api.kinds.spaces import SPACES
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import from_code
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.credentials.late import LateCredentials
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener
@@ -153,9 +156,12 @@ class Servers:
         self.silent: set[str] = set()
         self.shown: list[tuple[str, str]] = []
 
-    def make(self, config: ClientConfig, renew: Callable[[], ClientConfig]) -> IKubeClient:
-        """See :data:`~twisted_exec.kube.late_client.MakeKubeClient`."""
-        return _Asking(self, renew)  # type: ignore[return-value]
+    def make(self, credentials: LateCredentials) -> KubeClient:
+        """See :data:`~twisted_exec.kube.client.MakeKubeClient`."""
+        return CredentialedClient(credentials, self._client)  # type: ignore[return-value]
+
+    def _client(self, config: ClientConfig) -> Any:
+        return _Silent() if config.server in self.silent else self.asked(config)
 
     def asked(self, config: ClientConfig) -> Any:
         """A client of the server, with who asks looked at."""
@@ -166,15 +172,11 @@ class Servers:
         return cluster.client()
 
 
-class _Asking:
-    def __init__(self, servers: Servers, renew: Callable[[], ClientConfig]) -> None:
-        self._servers, self._renew = servers, renew
+class _Silent:
+    """A client whose server never answers."""
 
     def __getattr__(self, verb: str) -> Any:
-        config = self._renew()
-        if config.server in self._servers.silent:
-            return lambda *_, **__: Deferred()
-        return getattr(self._servers.asked(config), verb)
+        return lambda *_, **__: Deferred()
 
 
 @implementer(ISpaceListener)

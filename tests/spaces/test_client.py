@@ -501,9 +501,9 @@ class RotationTests(ClientTestCase):
             failure = self.failureResultOf(self.secrets(client.get("one")), APIError)
         self.assertEqual(
             failure.value.message,
-            'space "default/one" does not take our credentials '
+            'space "default/one" rejects our credentials '
             f'(secret {NAMESPACE}/external-one, key "kubeconfig" (context "x")): Unauthorized; '
-            "put credentials there that it takes",
+            "replace the credentials there",
         )
         gets = [each for each in self.hub.cluster.requests if each[0] == "get"]
         self.assertEqual(len(gets), 1)
@@ -520,7 +520,7 @@ class RotationTests(ClientTestCase):
         self.servers.taken["https://one.example"] = "t2"
         asking = self.secrets(client.get("one"))
         self.clock.advance(LOOK_SECONDS)
-        self.assertIn("does not take", self.failureResultOf(asking, APIError).value.message)
+        self.assertIn("rejects", self.failureResultOf(asking, APIError).value.message)
 
     def test_the_hub_is_away(self) -> None:
         """While the cluster with the Spaces is away everything that is known goes on, and that is said."""

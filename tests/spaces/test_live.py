@@ -86,7 +86,7 @@ class LiveTests(HubTestCase):
         with self.assertRaises(APIError) as caught:
             await self.who(client)
         self.assertEqual(caught.exception.code, 401)
-        self.assertIn("put credentials there that it takes", caught.exception.message)
+        self.assertIn("replace the credentials there", caught.exception.message)
         # The watch of Secrets does not get to say it first.
         await self.spaces._secrets.stop()
         await self.put_secret(self.config("t2"))

@@ -1,76 +1,68 @@
 """
-A client of one API server: the Kubernetes verbs over :mod:`.http`.
+A client of one API server: the Kubernetes verbs over HTTP.
 
-A watch runs for about a minute and is then renewed by its user; silence
-beyond that means that the connection died without saying so.
+A watch ends after about a minute and its user starts the next.  A connection that dies without a FIN
+therefore goes unnoticed for a minute at most.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import (
-    AlreadyExists,
-    APIError,
-    BadGateway,
-    Conflict,
-    Expired,
-    NotFound,
-    from_code,
-    from_status,
-)
+from twisted_exec.api.status import APIError, BadGateway
+from twisted_exec.kube.credentials.late import LateCredentials
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.transport import limits
+from twisted_exec.kube.transport.answers import WatchEvents, is_object, object_of
 from twisted_exec.kube.transport.connection import explain_refusal
 from twisted_exec.kube.transport.http import USER_AGENT, HTTPTransport, Request
+
+T = TypeVar("T")
 
 PAGE = 500
 MAX_PAGES = 400
 MAX_BODY_BYTES = 32 << 20
-MAX_EVENT_BYTES = 8 << 20
 
 WATCH_SECONDS = 50
 WATCH_GRACE_SECONDS = 10.0
 
-_TYPES: Mapping[int, type[APIError]] = {each.code: each for each in (NotFound, Conflict, Expired)}
-"""
-Errors about an object, by their codes: whoever asks for one may wait for them.  A 401 or a 403 is
-about us, and never to be taken for what is thought of somebody whom we asked about.
-"""
-
-# Reviews only look; asking twice is harmless although they are POSTs.
+# A review is a POST that changes nothing, so it may be repeated.
 _REVIEW_GROUPS = ("authentication.k8s.io", "authorization.k8s.io")
+
+MakeKubeClient = Callable[[LateCredentials], "KubeClient"]
+"""Creates the client of a server whose credentials may arrive later."""
 
 
 @implementer(IKubeClient)
 class KubeClient:
     """
-    Talks to the API server of ``config``.
+    Client of one API server.
 
+    :param config: the server and our credentials, or :class:`.LateCredentials` if they may arrive later.
     :param reactor: a real reactor (sockets and time).
     :param timeout_seconds: for one whole request; watches have their own limit.
     :param server: the endpoint, instead of the one that ``config`` names.
-    :param renew: the configuration as it is now, asked for each request, such
-        as :meth:`ReloadingConfig.current <twisted_exec.kube.kubeconfig.reloading.ReloadingConfig.current>`.
-    :param agent: the program, as its ``User-Agent`` names it; servers keep that as the
-        manager of the fields that it writes.
-    :param list_bytes: how much the pages of one list may have together, of a server that is not trusted;
+    :param renew: returns the configuration for each request, such as :meth:`ReloadingConfig.current
+        <twisted_exec.kube.kubeconfig.reloading.ReloadingConfig.current>`; not with late credentials.
+    :param agent: the program's name for ``User-Agent``; servers record it as the manager of the fields
+        that the program writes.
+    :param list_bytes: limit for all pages of one list together, for servers that we do not trust;
         ``None`` where the number of objects is limit enough.
     """
 
     def __init__(
         self,
-        config: ClientConfig,
+        config: ClientConfig | LateCredentials,
         reactor: Any,
         *,
         timeout_seconds: float = 30.0,
@@ -80,39 +72,53 @@ class KubeClient:
         list_bytes: int | None = None,
     ) -> None:
         self._timeout_seconds, self._list_bytes = timeout_seconds, list_bytes
-        self._http = HTTPTransport(config, reactor, server=server, renew=renew, agent=agent)
+        self._late = config if isinstance(config, LateCredentials) else None
+        self._http: HTTPTransport | None = None
+        self._transport = partial(HTTPTransport, reactor=reactor, server=server, agent=agent)
+        if isinstance(config, ClientConfig):
+            self._http = self._transport(config, renew=renew)
         self._random = random.Random()
 
     @property
     def config(self) -> ClientConfig:
-        """The configuration in use."""
-        return self._http.config
+        """
+        The configuration in use.
+
+        :raises APIError: late credentials have not arrived.
+        """
+        return self._current_http().config
 
     def close(self) -> Deferred[None]:
         """Close idle connections; requests under way go on."""
-        return self._http.close()
+        return succeed(None) if self._http is None else self._http.close()
+
+    def _current_http(self) -> HTTPTransport:
+        if self._http is None:
+            assert self._late is not None
+            self._http = self._transport(self._late.config(), renew=self._late.config)
+        return self._http
 
     async def groups(self) -> list[str]:
         """
-        The names of the API groups that there are, the core group aside.
+        Return the names of the server's API groups, except the core group.
 
-        :raises APIError: that cannot be asked.
+        :raises APIError: the request failed.
         """
-        answer = await self._ask("GET", "/apis", repeatable=True)
-        return [str(each.get("name")) for each in answer.get("groups") or ()]
+        listing = await self._request("GET", "/apis", repeatable=True)
+        return [str(group.get("name")) for group in listing.get("groups") or ()]
 
     async def resources(self, group: str, version: str) -> list[str]:
         """
-        The resources of one group and version, such as ``machines`` and ``machines/exec``.
+        Return the resources of one group and version, such as ``machines`` and ``machines/exec``.
 
-        :raises APIError: that cannot be asked; 404 when there is no such version.
+        :raises APIError: the request failed; 404 if the server does not have the version.
         """
-        answer = await self._ask("GET", f"/apis/{group}/{version}", repeatable=True)
-        return [str(each.get("name")) for each in answer.get("resources") or ()]
+        listing = await self._request("GET", f"/apis/{group}/{version}", repeatable=True)
+        return [str(resource.get("name")) for resource in listing.get("resources") or ()]
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
         """See :meth:`IKubeClient.get`."""
-        return self._ask("GET", resource.path(namespace, name), repeatable=True)
+        return self._request("GET", resource.path(namespace, name), repeatable=True)
 
     def list(
         self,
@@ -140,13 +146,15 @@ class KubeClient:
         """See :meth:`IKubeClient.create`."""
         path = resource.path(namespace, name if subresource else "", subresource)
         repeatable = resource.group in _REVIEW_GROUPS
-        return self._ask("POST", path, obj, repeatable=repeatable)
+        return self._request("POST", path, obj, repeatable=repeatable)
 
     def update(
         self, resource: Resource, obj: Object, namespace: str = "", *, subresource: str = ""
     ) -> Deferred[Object]:
         """See :meth:`IKubeClient.update`."""
-        return self._ask("PUT", resource.path(namespace, obj["metadata"]["name"], subresource), obj)
+        return self._request(
+            "PUT", resource.path(namespace, obj["metadata"]["name"], subresource), obj
+        )
 
     def patch(
         self,
@@ -160,7 +168,7 @@ class KubeClient:
     ) -> Deferred[Object]:
         """See :meth:`IKubeClient.patch`."""
         path = resource.path(namespace, name, subresource)
-        return self._ask("PATCH", path, patch, content_type=content_type)
+        return self._request("PATCH", path, patch, content_type=content_type)
 
     def delete(
         self,
@@ -177,7 +185,7 @@ class KubeClient:
             options["preconditions"] = {"uid": uid}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
-        return self._ask("DELETE", resource.path(namespace, name), options)
+        return self._request("DELETE", resource.path(namespace, name), options)
 
     def watch(
         self,
@@ -203,7 +211,7 @@ class KubeClient:
         target = f"{resource.path(namespace)}?{urlencode(query)}"
         return Deferred.fromCoroutine(self._watch(target, on_event, on_open, seconds))
 
-    def _ask(
+    def _request(
         self,
         method: str,
         target: str,
@@ -214,44 +222,62 @@ class KubeClient:
     ) -> Deferred[Object]:
         encoded = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
         request = Request(method, target, encoded, content_type, repeatable)
-        return Deferred.fromCoroutine(self._asked(request))
+        return Deferred.fromCoroutine(self._collect(request))
 
-    async def _asked(
-        self, request: Request, connected: Callable[[int], None] = lambda _: None
+    async def _collect(
+        self, request: Request, received: Callable[[int], None] = lambda _: None
     ) -> Object:
-        code, headers, body = await self._http.collect(
+        """
+        Return the object of the answer.
+
+        :param received: called with the size of the answer's body.
+        """
+        return await self._attempt(lambda: self._collect_once(request, received))
+
+    async def _collect_once(self, request: Request, received: Callable[[int], None]) -> Object:
+        http = self._current_http()
+        code, headers, body = await http.collect(
             request, timeout_seconds=self._timeout_seconds, limit_bytes=MAX_BODY_BYTES
         )
-        connected(len(body))
+        received(len(body))
         try:
-            return _object(code, headers, body)
+            return object_of(code, headers, body)
         except APIError as refused:
-            raise explain_refusal(refused, self.config) from None
+            raise explain_refusal(refused, http.config) from None
+
+    async def _attempt(
+        self,
+        send: Callable[[], Coroutine[Any, Any, T]],
+        may_repeat: Callable[[], bool] = lambda: True,
+    ) -> T:
+        if self._late is None:
+            return await send()
+        return await self._late.attempt(lambda: Deferred.fromCoroutine(send()), may_repeat)
 
     async def _list(
         self, path: str, query: dict[str, str], trim: Callable[[Object], Object] | None
     ) -> Object:
         size = 0
 
-        def taken(more: int) -> None:
+        def received(page_bytes: int) -> None:
             nonlocal size
-            size += more
+            size += page_bytes
             if self._list_bytes is not None and size > self._list_bytes:
                 raise BadGateway(f"{path}: the list is larger than {self._list_bytes} bytes")
 
-        whole = await self._page(path, query | {"limit": str(PAGE)}, trim, taken)
+        whole = await self._page(path, query | {"limit": str(PAGE)}, trim, received)
         for _ in range(MAX_PAGES):
             more = whole["metadata"].pop("continue", "")
             if not more:
                 return whole
             try:
                 following = query | {"limit": str(PAGE), "continue": more}
-                page = await self._page(path, following, trim, taken)
+                page = await self._page(path, following, trim, received)
             except APIError as gone:
                 if gone.code != 410:
                     raise
                 # The pages' common version was compacted: one large answer instead.
-                return await self._page(path, query, trim, taken)
+                return await self._page(path, query, trim, received)
             whole["items"] += page["items"]
             whole["metadata"] = page["metadata"]
         raise BadGateway(f"{path}: more than {PAGE * MAX_PAGES} objects")
@@ -261,17 +287,17 @@ class KubeClient:
         path: str,
         query: dict[str, str],
         trim: Callable[[Object], Object] | None,
-        connected: Callable[[int], None],
+        received: Callable[[int], None],
     ) -> Object:
         target = f"{path}?{urlencode(query)}" if query else path
-        page = await self._asked(Request("GET", target, repeatable=True), connected)
+        page = await self._collect(Request("GET", target, repeatable=True), received)
         items, metadata = page.get("items"), page.get("metadata")
         if items is None:
             page["items"] = []
         if (
             not isinstance(page["items"], list)
             or not isinstance(metadata, dict)
-            or not all(_is_object(item) for item in page["items"])
+            or not all(is_object(item) for item in page["items"])
         ):
             raise BadGateway(f"{path}: the API server's answer is not a list of objects")
         if trim is not None:
@@ -285,18 +311,29 @@ class KubeClient:
         on_open: Callable[[], None],
         seconds: float,
     ) -> None:
-        events = _Events(on_event)
-        code, headers, body = await self._http.stream(
-            Request("GET", target),
-            events.receive,
-            begun=on_open,
-            head_seconds=self._timeout_seconds,
-            total_seconds=seconds + WATCH_GRACE_SECONDS,
-            limit_bytes=MAX_BODY_BYTES,
-        )
-        if code != 200:
-            _object(code, headers, body)
-            raise BadGateway(f"the API server answered a watch with {code}")
+        is_open = False
+
+        def begun() -> None:
+            nonlocal is_open
+            is_open = True
+            on_open()
+
+        async def once() -> None:
+            events = WatchEvents(on_event)
+            code, headers, body = await self._current_http().stream(
+                Request("GET", target),
+                events.receive,
+                begun=begun,
+                head_seconds=self._timeout_seconds,
+                total_seconds=seconds + WATCH_GRACE_SECONDS,
+                limit_bytes=MAX_BODY_BYTES,
+            )
+            if code != 200:
+                object_of(code, headers, body)
+                raise BadGateway(f"the API server answered a watch with {code}")
+
+        # A 401 inside an open watch ends it: repeated, it would deliver its first events twice.
+        await self._attempt(once, lambda: not is_open)
 
 
 def _selectors(field_selector: str, label_selector: str) -> dict[str, str]:
@@ -304,93 +341,10 @@ def _selectors(field_selector: str, label_selector: str) -> dict[str, str]:
     return {key: value for key, value in chosen.items() if value}
 
 
-def _object(code: int, headers: Mapping[str, str], body: bytes) -> Object:
+def kube_client_factory(reactor: Any, agent: str) -> MakeKubeClient:
     """
-    The object of a 2xx answer.
+    Return a factory of clients over the network.
 
-    :raises APIError: for any other code, made of the Status in the body when there is one.
+    :param agent: see :class:`KubeClient`.
     """
-    try:
-        document = limits.loads(body)
-    except ValueError:
-        document = None
-    if 200 <= code < 300:
-        if not isinstance(document, dict):
-            raise BadGateway(f"the API server answered {code} with something other than an object")
-        return document
-    if 300 <= code < 400:
-        raise BadGateway(f"the API server answered {code}; redirects are not followed")
-    if isinstance(document, dict) and document.get("kind") == "Status":
-        failed = from_status(document, code)
-    else:
-        text = body[:200].decode("utf-8", "replace").strip() or f"the server answered {code}"
-        failed = from_code(code, " ".join(text.split()))
-    failed = _with_type(failed)
-    if failed.retry_after_seconds is None and headers.get("retry-after", "").isdigit():
-        failed.retry_after_seconds = min(int(headers["retry-after"][:6]), 3600)
-    raise failed
-
-
-def _is_object(obj: Any) -> bool:
-    metadata = obj.get("metadata") if isinstance(obj, dict) else None
-    return (
-        isinstance(metadata, dict)
-        and all(isinstance(metadata.get(key, ""), str) for key in ("namespace", "uid"))
-        and isinstance(metadata.get("name"), str)
-    )
-
-
-def _with_type(failed: APIError) -> APIError:
-    """An error as an instance of its class, so that whoever waits for that one can catch it."""
-    exists = failed.reason == AlreadyExists.reason
-    kind = AlreadyExists if exists else _TYPES.get(failed.code, APIError)
-    typed = kind.__new__(kind)
-    # Each class has a constructor of its own, which would word the message anew.
-    APIError.__init__(
-        typed,
-        failed.message,
-        code=failed.code,
-        reason=failed.reason,
-        details=failed.details,
-        retry_after_seconds=failed.retry_after_seconds,
-    )
-    return typed
-
-
-class _Events:
-    """Splits a watch's body into events; one line is one JSON object."""
-
-    def __init__(self, on_event: Callable[[str, Object], None]) -> None:
-        self._on_event = on_event
-        self._partial: list[bytes] = []
-        self._size = 0
-
-    def receive(self, data: bytes) -> None:
-        first, *lines = data.split(b"\n")
-        self._hold(first)
-        for line in lines:
-            whole = b"".join(self._partial)
-            self._partial, self._size = [], 0
-            if whole.strip():
-                self._deliver(whole)
-            self._hold(line)
-
-    def _hold(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._size > MAX_EVENT_BYTES:
-            raise BadGateway(f"an event of a watch is larger than {MAX_EVENT_BYTES} bytes")
-        if part:
-            self._partial.append(part)
-
-    def _deliver(self, line: bytes) -> None:
-        try:
-            event = limits.loads(line)
-            kind, obj = event["type"], event["object"]
-            if kind == "ERROR":
-                raise _with_type(from_status(obj))
-            if kind != "BOOKMARK" and not _is_object(obj):
-                raise ValueError("an event without an object")
-            obj["metadata"].get("resourceVersion")
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise BadGateway("the API server sent a watch event that is not one") from None
-        self._on_event(kind, obj)
+    return partial(KubeClient, reactor=reactor, agent=agent)

@@ -22,10 +22,10 @@ from zope.interface import implementer
 
 from twisted_exec.api.kinds.pods.machine_pods import PODS
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, NotFound
+from twisted_exec.kube.credentials.late import REFUSAL_CODES
 from twisted_exec.kube.informers.listeners import Followers
 from twisted_exec.kube.informers.reflector import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.late_client import REFUSAL_CODES
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods, LeafNode
 from twisted_exec.nodeserver.objects import Shared
 from twisted_exec.nodeserver.ownership import trim_root_pod

@@ -26,11 +26,11 @@ from zope.interface import implementer
 
 from twisted_exec.api.spaces import EXTERNAL, SPACES, VIEWPOINTS
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.kube.client import MakeKubeClient, kube_client_factory
 from twisted_exec.kube.informers.listeners import Followers
 from twisted_exec.kube.informers.reflector import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.late_client import MakeKubeClient, kube_client_factory
 from twisted_exec.program.tasks import Stopping
 from twisted_exec.spaces.connection import (
     SecretRereader,

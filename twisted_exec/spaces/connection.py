@@ -25,9 +25,10 @@ from zope.interface import implementer
 
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.status import APIError, ServiceUnavailable
+from twisted_exec.kube.client import MakeKubeClient
+from twisted_exec.kube.credentials.late import LateCredentials
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
-from twisted_exec.kube.late_client import LateClient, MakeKubeClient
 from twisted_exec.program.tasks import Running
 from twisted_exec.spaces.interfaces import ISpaceConnection
 from twisted_exec.spaces.kubeconfigs import config_of, read, source_of
@@ -159,7 +160,7 @@ class SecretRereader(Running):
         self._not_before = 0.0
 
     def __call__(self, refused: ClientConfig) -> Deferred[bool]:
-        """See :data:`~twisted_exec.kube.late_client.Reread`."""
+        """See :data:`~twisted_exec.kube.credentials.late.Reread`."""
         if self._config() == refused and self._clock.seconds() < self._not_before:
             return succeed(False)
         # Otherwise another request or the watch has brought new credentials already.
@@ -228,7 +229,7 @@ class SpaceConnection:
         self.labels: Mapping[str, str] = view.labels
         self._label, self._credentials, self._trouble = view.label, credentials, trouble
         self._look = look
-        self._client = LateClient(view.label, self.config, make, reread=look)
+        self._client = make(LateCredentials(view.label, self.config, reread=look))
         self.client: IKubeClient = self._client
         self._end_reason = ""
         self._waiting: list[Deferred[str]] = []

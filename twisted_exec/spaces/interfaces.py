@@ -74,9 +74,9 @@ class ISpaceConnection(Interface):
         """
         Reread the credentials after a server answered 401 to this configuration, as
         :attr:`client` does by itself.  For programs with a client of their own, such as a
-        :class:`~twisted_exec.kube.late_client.LateClient`.
+        :class:`~twisted_exec.kube.credentials.late.LateCredentials`.
 
-        :return: see :data:`~twisted_exec.kube.late_client.Reread`.
+        :return: see :data:`~twisted_exec.kube.credentials.late.Reread`.
         """
 
     def when_gone() -> Deferred[str]:

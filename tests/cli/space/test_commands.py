@@ -28,10 +28,11 @@ from twisted_exec.cli.space.credential import (
     ask_again,
     asked_for,
 )
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.credentials.late import LateCredentials
 from twisted_exec.kube.kubeconfig import client_config
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.loader import load, load_inline
-from twisted_exec.kube.late_client import LateClient, kube_client_factory
 from twisted_exec.spaces.interfaces import SpaceName
 
 TOKEN = "token-of-one"  # no part of a path that somebody made up
@@ -161,12 +162,12 @@ class ExecCredentialTests(CommandTestCase):
             found.append(self.config(told["status"]["token"]))
             return True
 
-        client = LateClient(
+        credentials = LateCredentials(
             "space",
             lambda: found[-1],
-            kube_client_factory(reactor, "test"),
             reread=lambda refused: Deferred.fromCoroutine(again(refused)),
         )
+        client = KubeClient(credentials, reactor)
         self.addCleanup(client.close)
         await self.put_secret(self.config("t2"))
         await self.take("t2")

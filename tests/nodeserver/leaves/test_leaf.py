@@ -252,8 +252,8 @@ class ReachedTests(LeafTestCase):
         self.cluster.problem = from_code(401, "Unauthorized")
         leaf = self.make()
         told = (
-            'leaf cluster "one" does not take our credentials (cluster one (context "it")): '
-            "Unauthorized; put credentials there that it takes"
+            'leaf cluster "one" rejects our credentials (cluster one (context "it")): '
+            "Unauthorized; replace the credentials there"
         )
         self.assertEqual(leaf.problem, told)
         self.assertEqual(
@@ -265,7 +265,7 @@ class ReachedTests(LeafTestCase):
         """Nor is it the user's fault what we may not do there."""
         self.cluster.problem = from_code(403, "pods is forbidden")
         leaf = self.make()
-        told = '"one" does not let us (cluster one (context "it")): pods is'
+        told = '"one" denies us the request (cluster one (context "it")): pods is'
         self.assertIn(told, leaf.problem)
         self.assertNotIn("cluster one (", self.refused(leaf, self.pod(), BadGateway))
 
@@ -335,7 +335,7 @@ class RotatedTests(LeafTestCase):
         self.cluster.problem = Unauthorized()
         leaf = self.make()
         self.clock.pump([10] * 6)
-        self.assertIn("does not take our credentials", leaf.problem)
+        self.assertIn("rejects our credentials", leaf.problem)
         self.cluster.problem = None
         leaf.become(replace(self.spec, kubeconfig=data(token="new")))
         self.assertEqual(leaf.problem, "")

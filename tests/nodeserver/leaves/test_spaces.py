@@ -106,7 +106,7 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.one.problem = Unauthorized()
         registry = self.start()
         leaf = self.leaf(registry)
-        self.assertIn("does not take our credentials", leaf.problem)
+        self.assertIn("rejects our credentials", leaf.problem)
         self.one.problem = None
         self.hub.secret(kubeconfig(ONE, token="t2"))
         self.settle()

@@ -65,7 +65,7 @@ class Credentials:
         return succeed(None)
 
     def reread(self, refused: ClientConfig) -> Deferred[bool]:
-        """See :data:`~twisted_exec.kube.late_client.Reread`."""
+        """See :data:`~twisted_exec.kube.credentials.late.Reread`."""
         return succeed(False)
 
 

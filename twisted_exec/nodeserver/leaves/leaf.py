@@ -25,11 +25,12 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
+from twisted_exec.kube.client import MakeKubeClient
+from twisted_exec.kube.credentials.late import REFUSAL_CODES, LateCredentials, named
 from twisted_exec.kube.informers.listeners import Followers
 from twisted_exec.kube.informers.reflector import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.late_client import REFUSAL_CODES, LateClient, MakeKubeClient, named
 from twisted_exec.nodeserver.interfaces import ILeaf, IRootPods, LeafNode, LeafPod
 from twisted_exec.nodeserver.leaves.credentials import Credentials, credentials
 from twisted_exec.nodeserver.leaves.spec import LeafSpec
@@ -73,13 +74,13 @@ class Leaf:
         self._around, self.spec = around, spec
         self.name, self._label = spec.name, f'leaf cluster "{spec.name}"'
         self._credentials = self._new_credentials()
-        self.client = LateClient(
+        credentials = LateCredentials(
             self._label,
             self.config,
-            around.make_client,
             moved=self._moved,
             reread=lambda refused: self._credentials.reread(refused),
         )
+        self.client = around.make_client(credentials)
         self._ours = self._rule()
         self._by_uid: dict[str, set[Key]] = {}
         self._followers = Followers(f"leaf cluster {spec.name}")

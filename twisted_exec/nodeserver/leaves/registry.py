@@ -9,8 +9,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
 
+from twisted_exec.kube.client import MakeKubeClient, kube_client_factory
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.kube.late_client import MakeKubeClient, kube_client_factory
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.leaves.file import LeafFile
 from twisted_exec.nodeserver.leaves.index import Leaves

@@ -20,8 +20,8 @@ from zope.interface import implementer
 
 from twisted_exec.api import names, spaces
 from twisted_exec.api.selectors import LabelSelector
+from twisted_exec.kube.client import MakeKubeClient
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.kube.late_client import MakeKubeClient
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.leaves.spec import (

@@ -16,9 +16,10 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
+from twisted_exec.kube.client import MakeKubeClient
+from twisted_exec.kube.credentials.late import LateCredentials
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.late_client import LateClient, MakeKubeClient
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener, SpaceName
 
@@ -44,8 +45,8 @@ class SpaceTarget:
     def __init__(self, spaces: SpaceClient, name: str, provider: str, make: MakeKubeClient) -> None:
         self._spaces, self._asked = spaces, (name, provider)
         self._label = f'space "{provider}/{name}"' if provider else f'space "{name}"'
-        self._client = LateClient(
-            self._label, self.config, make, moved=self._moved, reread=self._reread
+        self._client = make(
+            LateCredentials(self._label, self.config, moved=self._moved, reread=self._reread)
         )
         self.client: IKubeClient = self._client
         self.found: Callable[[bool], None] = _nothing

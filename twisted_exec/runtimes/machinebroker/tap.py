@@ -15,10 +15,9 @@ from twisted_exec.api import names
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.api.spaces import EXTERNAL, VIEWPOINTS, namespace_of
 from twisted_exec.iri.target import TargetError
-from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.client import KubeClient, kube_client_factory
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
-from twisted_exec.kube.late_client import kube_client_factory
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.program.service import ServiceWithCleanup

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.kube.late_client`."""
+"""Tests for :mod:`twisted_exec.kube.credentials.late`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface.verify import verifyObject
 
+from tests.kube.credentialed import CredentialedClient
 from twisted_exec.api.kinds import SECRETS
 from twisted_exec.api.status import APIError, BadGateway, ServiceUnavailable, from_code
+from twisted_exec.kube.credentials.late import LateCredentials
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.late_client import LateClient
 from twisted_exec.testing.cluster import MemoryCluster
 
 OLD = ClientConfig("https://one.example", token="old", source="secret a/b")
@@ -22,8 +22,8 @@ NEW = replace(OLD, token="new")
 RESOURCE = SECRETS.resource
 
 
-class LateClientTests(SynchronousTestCase):
-    """Tests for :class:`LateClient`, before a server that knows one token."""
+class LateCredentialsTests(SynchronousTestCase):
+    """Tests for :class:`LateCredentials`, before a server that knows one token."""
 
     def setUp(self) -> None:
         self.cluster = MemoryCluster()
@@ -35,23 +35,22 @@ class LateClientTests(SynchronousTestCase):
         self.moves = 0
         self.client = self.make()
 
-    def make(self, **more: Any) -> LateClient:
+    def make(self, **more: Any) -> IKubeClient:
         def moved() -> None:
             self.moves += 1
 
-        return LateClient('space "x"', self.current, self.connect, moved=moved, **more)
+        credentials = LateCredentials('space "x"', self.current, moved=moved, **more)
+        return CredentialedClient(credentials, self.client_of)  # type: ignore[return-value]
 
     def current(self) -> ClientConfig:
         if self.config is None:
             raise ServiceUnavailable("there is none yet")
         return self.config
 
-    def connect(self, config: ClientConfig, renew: Callable[[], ClientConfig]) -> IKubeClient:
-        def knows() -> None:
-            known = renew().token == self.taken
-            self.cluster.problem = None if known else self.refusal
-
-        return _Known(self.cluster, knows)  # type: ignore[return-value]
+    def client_of(self, config: ClientConfig) -> IKubeClient:
+        self.cluster.problem = None if config.token == self.taken else self.refusal
+        client: IKubeClient = self.cluster.client()
+        return client
 
     def again(self, config: ClientConfig) -> Deferred[bool]:
         self.rereads.append(config)
@@ -61,16 +60,12 @@ class LateClientTests(SynchronousTestCase):
         self.config = NEW
         return succeed(True)
 
-    def secrets(self, client: LateClient) -> Deferred[Object]:
+    def secrets(self, client: IKubeClient) -> Deferred[Object]:
         return client.list(RESOURCE, "a")
 
     def refused(self, asking: Deferred[Any]) -> APIError:
         problem: APIError = self.failureResultOf(asking, APIError).value
         return problem
-
-    def test_door(self) -> None:
-        """It is a client."""
-        verifyObject(IKubeClient, self.client)
 
     def test_not_yet(self) -> None:
         """Before there are credentials requests fail with the reason, and nobody is asked."""
@@ -107,8 +102,8 @@ class LateClientTests(SynchronousTestCase):
         self.assertEqual((len(self.rereads), len(self.cluster.requests)), (1, 2))
         self.assertEqual(
             told.message,
-            'space "x" does not take our credentials (secret a/b): Unauthorized; '
-            "put credentials there that it takes",
+            'space "x" rejects our credentials (secret a/b): Unauthorized; '
+            "replace the credentials there",
         )
         self.assertEqual(told.code, 401)
 
@@ -118,7 +113,7 @@ class LateClientTests(SynchronousTestCase):
         for answer in (lambda: succeed(False), lambda: fail(BadGateway("no hub"))):
             self.reread = answer
             told = self.refused(self.secrets(self.make(reread=self.again)))
-            self.assertIn("does not take our credentials", told.message)
+            self.assertIn("rejects our credentials", told.message)
         self.assertEqual(len(self.cluster.requests), 2)
 
     def test_not_let(self) -> None:
@@ -127,7 +122,7 @@ class LateClientTests(SynchronousTestCase):
         self.successResultOf(self.secrets(client))
         self.refusal, self.taken = from_code(403, "no"), "new"
         told = self.refused(self.secrets(client))
-        self.assertIn("does not let us (secret a/b): no; grant that there", told.message)
+        self.assertIn("denies us the request (secret a/b): no; grant the right", told.message)
         self.assertEqual(self.rereads, [])
 
     def test_a_watch(self) -> None:
@@ -159,14 +154,3 @@ class LateClientTests(SynchronousTestCase):
         asking.cancel()
         self.failureResultOf(asking, CancelledError)
         self.assertEqual(len(self.cluster.requests), 1)
-
-
-class _Known:
-    """A client whose server looks at who asks, each time."""
-
-    def __init__(self, cluster: MemoryCluster, knows: Callable[[], None]) -> None:
-        self._cluster, self._knows = cluster, knows
-
-    def __getattr__(self, verb: str) -> Any:
-        self._knows()
-        return getattr(self._cluster.client(), verb)
