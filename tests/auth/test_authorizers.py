@@ -14,7 +14,7 @@ from tests.auth.rbac.test_authorizer import Source, binding, role, user
 from tests.contracts.authorizer import GET, AuthorizerContract
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import NotFound, ServiceUnavailable
-from twisted_exec.apiserver.identity.reviews import asked
+from twisted_exec.apiserver.identity.reviews import attributes_of_review
 from twisted_exec.auth.delegated import DelegatedAuthorizer
 from twisted_exec.auth.interfaces import IAuthorizer, User
 from twisted_exec.auth.rbac.authorizer import RBACAuthorizer, RBACObjects
@@ -45,7 +45,7 @@ class _Reviewer:
 
     def create(self, resource: Any, obj: Object) -> Deferred[Object]:
         spec = obj["spec"]
-        attributes = asked(User(spec["user"], tuple(spec["groups"])), spec)
+        attributes = attributes_of_review(User(spec["user"], tuple(spec["groups"])), spec)
         decided = maybeDeferred(self._authorizer.authorize, attributes)
         return decided.addCallback(lambda decision: {"status": {"allowed": decision.allowed}})
 
