@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.apiserver.node_pods.test_verbs import pod
 from tests.apiserver.support import (
     ALL_MACHINES,
     EVENTS,
@@ -24,6 +25,7 @@ from tests.apiserver.support import (
 )
 from twisted_exec.api.kinds import MACHINES as MACHINE
 from twisted_exec.api.kinds import Object
+from twisted_exec.apiserver.node_pods.kubelets import Kubelets
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 ALL_SECRETS = "/api/v1/secrets"
@@ -342,3 +344,41 @@ class StreamTests(AttackCase):
         for user in RESTRICTED:
             codes = {self.ask("GET", f"{PODS}/{name}", user=user).code for name in ("theirs", "x")}
             self.assertEqual(codes, {403})
+
+
+class NodePodsTests(AttackCase):
+    """Pods of Nodes, and their kubelets."""
+
+    node_pods = True
+
+    def setUp(self) -> None:
+        super().setUp()
+        for name in ("node-a", "node-b"):
+            self.answer("POST", NODES, {"metadata": {"name": name}}, user=name, code=201)
+        self.answer("POST", PODS, pod("web", "node-b"), code=201)
+        self.answer("POST", PODS, pod("free"), code=201)
+
+    def more(self) -> dict[str, Any]:
+        return {"kubelets": Kubelets(self.forwarding())}
+
+    def test_kubelets(self) -> None:
+        """No kubelet is reached through the server, neither by its Node nor by a Pod."""
+        for user in RESTRICTED:
+            for path in ("node-b/proxy/pods", "node-a/proxy/metrics", "node-b/proxy/configz"):
+                message = self.refused(403, "GET", f"{NODES}/{path}", user=user)
+                self.assertIn("may not get nodes/proxy", message)
+            for method, path in (
+                ("POST", f"{PODS}/web/exec?command=id&stdout=true"),
+                ("POST", f"{PODS}/web/attach?stdout=true"),
+                ("POST", f"{PODS}/web/portforward?ports=80"),
+                ("GET", f"{PODS}/web/log"),
+            ):
+                message = self.refused(403, method, path, user=user)
+                self.assertIn("may not open the console", message)
+
+    def test_binding(self) -> None:
+        """Neither a poollet nor a node server binds a Pod, not even to its own Node."""
+        body = {"metadata": {"name": "free"}, "target": {"kind": "Node", "name": "node-a"}}
+        for user in RESTRICTED:
+            message = self.refused(403, "POST", f"{PODS}/free/binding", body, user=user)
+            self.assertIn('may not update pods "free"', message)
