@@ -37,8 +37,8 @@ interface                      implementation or purpose
 :class:`ILeaf`                 one leaf cluster: ``nodeserver.leaves.leaf``
 :class:`IRootPods`             the Pods that the root cluster bound to its Nodes: ``nodeserver.root_pods``
 :class:`ISpaceProvider`        creates and lists control planes: ``spacemanager.providers``
-:class:`IRotates`              a provider that can rotate credentials
-:class:`IKeptHere`             a provider whose physical spaces run on the manager's host
+:class:`IRotatesCredentials`   a provider that can rotate credentials
+:class:`IHostLocal`            a provider whose physical spaces run on the manager's host
 :class:`IProviders`            the providers of a space manager: ``spacemanager.provider_views.registry``
 :class:`IProviderView`         one provider and its last report: ``spacemanager.provider_views.view``
 :class:`ISpaces`               the Spaces of a manager: ``spacemanager.spaces.loop``
@@ -98,18 +98,18 @@ from twisted_exec.runtimes.interfaces import (
 )
 from twisted_exec.spacemanager.interfaces import (
     Access,
-    Around,
-    IKeptHere,
+    IHostLocal,
     IProviders,
     IProviderView,
-    IRotates,
+    IRotatesCredentials,
     ISpaceProvider,
     ISpaces,
-    Look,
     Physical,
+    ProviderCondition,
+    ProviderContext,
     ProviderSpec,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 from twisted_exec.spaces.interfaces import (
     ISpaceClient,
@@ -146,6 +146,10 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.wire.upgrade import HeaderSet
 
+# Names of 0.1.0, which work for one more release.
+Around, Look, Wanted = ProviderContext, ProviderCondition, SpaceRequest
+IKeptHere, IRotates = IHostLocal, IRotatesCredentials
+
 __all__ = [
     "COMPLETED",
     "CONSOLE_IN_USE",
@@ -159,7 +163,6 @@ __all__ = [
     "SESSION_DELETED",
     "SHUTTING_DOWN",
     "Access",
-    "Around",
     "Attributes",
     "Break",
     "CannotStart",
@@ -181,7 +184,7 @@ __all__ = [
     "IHotPlug",
     "IKeeping",
     "IKept",
-    "IKeptHere",
+    "IHostLocal",
     "IKubeClient",
     "ILeader",
     "ILeaf",
@@ -199,7 +202,7 @@ __all__ = [
     "IProviders",
     "IRestarting",
     "IRootPods",
-    "IRotates",
+    "IRotatesCredentials",
     "IRuleSource",
     "IRulesAuthorizer",
     "IRun",
@@ -217,17 +220,18 @@ __all__ = [
     "LeafNode",
     "LeafPod",
     "Location",
-    "Look",
     "MachineFacts",
     "Opening",
     "Physical",
     "PresentedCredentials",
+    "ProviderCondition",
+    "ProviderContext",
     "ProviderSpec",
     "Role",
     "SpaceInfo",
     "SpaceName",
+    "SpaceRequest",
     "Subject",
     "TerminalSize",
     "User",
-    "Wanted",
 ]

@@ -31,11 +31,11 @@ from twisted_exec.spacemanager.interfaces import (
     BUILDING,
     GOING,
     USABLE,
-    IRotates,
+    IRotatesCredentials,
     ISpaceProvider,
     Physical,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 
 OWNER, OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7", "16fd2706-8baf-433b-82eb-8c7fada847da"
@@ -85,7 +85,7 @@ class SpaceProviderContract:
         self.secrets: list[str] = []
         one, two, three = self.world.names
         self.red, self.green, self.blue = Physical(one), Physical(two), Physical(three)
-        self.wanted = Wanted(OWNER, self.world.parameters)
+        self.wanted = SpaceRequest(OWNER, self.world.parameters)
 
     async def tearDown(self: Any) -> None:
         for adaptor in self.adaptors:
@@ -183,8 +183,8 @@ class SpaceProviderContract:
         adaptor = self.adaptor()
         verifyObject(ISpaceProvider, adaptor)
         self.assertIsInstance(adaptor.default_parent, str)
-        if IRotates.providedBy(adaptor):
-            verifyObject(IRotates, adaptor)
+        if IRotatesCredentials.providedBy(adaptor):
+            verifyObject(IRotatesCredentials, adaptor)
         self.assertEqual(await self.listed(adaptor), {})
         await self.refused(adaptor.get(self.red), (404,))
         type(self).version = await self.world.version() or type(self).version
@@ -243,7 +243,7 @@ class SpaceProviderContract:
         before = await self.usable(adaptor, self.red)
         await adaptor.delete(self.red, OWNER)
         await self.until_gone(adaptor, self.red)
-        await adaptor.create(self.red, Wanted(OTHER, self.world.parameters))
+        await adaptor.create(self.red, SpaceRequest(OTHER, self.world.parameters))
         after = await self.until_state(adaptor, self.red, USABLE)
         self.assertEqual(after.owner, OTHER)
         if self.world.uids:
@@ -270,7 +270,7 @@ class SpaceProviderContract:
         """The same for one with the mark of another Space"""
         adaptor = self.adaptor()
         before = await self.usable(adaptor, self.red)
-        other = Wanted(OTHER, self.world.parameters)
+        other = SpaceRequest(OTHER, self.world.parameters)
         error = await self.refused(adaptor.create(self.red, other), (409,))
         self.assertEqual(error.reason, AlreadyExists.reason)
         error = await self.refused(adaptor.delete(self.red, OTHER), (409,))
@@ -727,7 +727,7 @@ class SpaceProviderContract:
         """Rotation gives other credentials; the previous ones remain valid"""
         adaptor = self.adaptor()
         before = await self.usable(adaptor, self.red)
-        await IRotates(adaptor).rotate(self.red)
+        await IRotatesCredentials(adaptor).rotate(self.red)
         after = await self.until_state(adaptor, self.red, USABLE)
         self.assertEqual(
             (after.uid, after.owner, set(after.access)), (before.uid, OWNER, set(before.access))
@@ -741,7 +741,7 @@ class SpaceProviderContract:
                 await self.world.works(before.access[viewpoint], viewpoint)
         if before.version:
             self.assertNotEqual(after.version, before.version)
-        await self.refused(IRotates(adaptor).rotate(self.green), (404,))
+        await self.refused(IRotatesCredentials(adaptor).rotate(self.green), (404,))
 
     # Names, places and parameters.
 
@@ -766,7 +766,9 @@ class SpaceProviderContract:
         """An unknown parameter or an invalid value is refused with the parameter's name"""
         adaptor = self.adaptor()
         for parameters in self.world.no_parameters:
-            error = await self.refused(adaptor.create(self.red, Wanted(OWNER, parameters)), REFUSED)
+            error = await self.refused(
+                adaptor.create(self.red, SpaceRequest(OWNER, parameters)), REFUSED
+            )
             self.assertIn(next(iter(parameters)), error.message)
         self.assertEqual(await self.world.there(), [])
 

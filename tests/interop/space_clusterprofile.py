@@ -25,7 +25,7 @@ from twisted_exec.kube.kubeconfig.loader import EXEC_EXTENSION, load
 from twisted_exec.spacemanager.interfaces import USABLE, ISpaceProvider, Physical, SpaceInfo
 from twisted_exec.spacemanager.providers.clusterprofile.profiles import Places
 from twisted_exec.spacemanager.providers.clusterprofile.provider import ClusterProfiles
-from twisted_exec.spacemanager.providers.common.cluster import Reached
+from twisted_exec.spacemanager.providers.common.cluster import ProviderCluster
 
 FLEET = "fleet"
 ACCOUNT = "spoke"
@@ -63,7 +63,7 @@ class RealProfileWorld(RealClusterWorld):
         await super().stop()
 
     def make(self) -> ISpaceProvider:
-        reached = Reached(self.client(), 'provider "fleet"', "put others there")
+        reached = ProviderCluster(self.client(), 'provider "fleet"', "put others there")
         return ClusterProfiles(reached, reactor, Places(FLEET, True), "fleet")
 
     async def make_foreign(self, physical: Physical) -> None:

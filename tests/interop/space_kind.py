@@ -23,7 +23,7 @@ from twisted_exec.api.kinds import NAMESPACES, NODES
 from twisted_exec.api.spaces import EXTERNAL, OWNER
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.spacemanager.interfaces import USABLE, Access, Physical, Wanted
+from twisted_exec.spacemanager.interfaces import USABLE, Access, Physical, SpaceRequest
 
 DOCKER = Path(__file__).with_name("fake_docker.sh")
 
@@ -102,7 +102,7 @@ class RealClusterTests(TestCase):
         await admin.create(NODES.resource, node)
         provider, red = world.make(), Physical("red")
         self.addCleanup(provider.close)
-        await provider.create(red, Wanted(owner))
+        await provider.create(red, SpaceRequest(owner))
         while (info := await provider.get(red)).state != USABLE:
             await pause(0.1)
         self.assertEqual(info.owner, owner)

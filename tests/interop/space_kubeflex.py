@@ -33,7 +33,7 @@ from twisted_exec.api.spaces import EXTERNAL, OWNER, PROVIDERS, SPACES
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, Physical
-from twisted_exec.spacemanager.providers.common.cluster import Reached
+from twisted_exec.spacemanager.providers.common.cluster import ProviderCluster
 from twisted_exec.spacemanager.providers.kubeflex.controlplanes import (
     BOOTSTRAP_KEY,
     BOOTSTRAP_NAMESPACE,
@@ -169,7 +169,7 @@ class RealKubeFlexWorld(RealClusterWorld):
 
     def make(self) -> ISpaceProvider:
         return KubeFlex(
-            Reached(self.client(), "the cluster of KubeFlex", "put others there"), reactor
+            ProviderCluster(self.client(), "the cluster of KubeFlex", "put others there"), reactor
         )
 
     async def make_foreign(self, physical: Physical) -> None:

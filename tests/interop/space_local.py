@@ -13,9 +13,9 @@ from twisted.trial.unittest import TestCase
 from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld
 from tests.spacemanager.providers.local_world import LocalWorld
-from twisted_exec.spacemanager.interfaces import Around, ProviderSpec
+from twisted_exec.spacemanager.interfaces import ProviderContext, ProviderSpec
 from twisted_exec.spacemanager.providers.local import provider
-from twisted_exec.spacemanager.providers.local.space import Means
+from twisted_exec.spacemanager.providers.local.space import SpaceEnvironment
 from twisted_exec.testing.cluster import MemoryCluster
 
 
@@ -26,12 +26,12 @@ class RealLocalWorld(LocalWorld):
     cannot = {name: why for name, why in LocalWorld.cannot.items() if name != "works"}
     many = 4
 
-    def make_means(self) -> Means:
+    def make_means(self) -> SpaceEnvironment:
         hub = MemoryCluster().client()
-        around = Around(hub, reactor, os.path.dirname(self.path), time.time)
+        around = ProviderContext(hub, reactor, os.path.dirname(self.path), time.time)
         made = provider.means(ProviderSpec("default", "local"), around)
         self.enrolled = made.enrol  # type: ignore[method-assign]
-        return Means(reactor, time.time, made.words, made.environment, self.enrol)
+        return SpaceEnvironment(reactor, time.time, made.words, made.environment, self.enrol)
 
     async def version(self) -> str:
         return "this release"

@@ -30,9 +30,9 @@ from twisted_exec.api.status import NotFound
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.spacemanager.interfaces import Around, Physical
+from twisted_exec.spacemanager.interfaces import Physical, ProviderContext
 from twisted_exec.spacemanager.provider_views.bounded import NoMetrics
-from twisted_exec.spacemanager.provider_views.registry import Providers
+from twisted_exec.spacemanager.provider_views.registry import ProviderRegistry
 from twisted_exec.spacemanager.provider_views.view import ProviderEnvironment
 from twisted_exec.spacemanager.spaces.loop import SpaceLoop
 from twisted_exec.spacemanager.spaces.publishing import PROFILES
@@ -90,9 +90,9 @@ class KeptTests(TestCase):
         )
         self.hub = KubeClient(load(self.cluster.kubeconfig), reactor)
         self.world = ClusterSpaces(self.cluster.kubeconfig)
-        around = Around(self.hub, reactor, self.mktemp(), time.time)
+        around = ProviderContext(self.hub, reactor, self.mktemp(), time.time)
         make = {spaces.LOCAL: lambda spec, around: self.world.provider()}
-        self.providers = Providers(ProviderEnvironment(around, make, NoMetrics()))
+        self.providers = ProviderRegistry(ProviderEnvironment(around, make, NoMetrics()))
         self.loop = SpaceLoop(self.hub, self.providers, reactor)
         self.providers.spaces = self.loop
         desc = {"metadata": {"name": "p"}, "spec": {"ProviderType": spaces.LOCAL}}

@@ -15,16 +15,16 @@ from twisted_exec.api.kinds import ALL
 from twisted_exec.api.kinds.secrets import SECRETS, value_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.spacemanager.interfaces import (
-    Around,
     ISpaceProvider,
     Physical,
+    ProviderContext,
     ProviderSpec,
     SpaceInfo,
 )
 from twisted_exec.spacemanager.probes.probe import Contents, digest_of
 from twisted_exec.spacemanager.probes.verdicts import ANSWERS, VALID, ProbeResult, unreachable
 from twisted_exec.spacemanager.provider_views.bounded import NoMetrics
-from twisted_exec.spacemanager.provider_views.registry import Providers
+from twisted_exec.spacemanager.provider_views.registry import ProviderRegistry
 from twisted_exec.spacemanager.provider_views.view import ProviderEnvironment
 from twisted_exec.spacemanager.spaces.loop import SpaceLoop
 from twisted_exec.testing.cluster import MemoryCluster
@@ -45,10 +45,10 @@ class Manager:
 
     def __init__(self, world: World, life: Life) -> None:
         client: IKubeClient = MortalClient(world.cluster.client(), life)
-        around = Around(client, world.clock, "/nowhere", world.now)
+        around = ProviderContext(client, world.clock, "/nowhere", world.now)
         makers = {type: mortal(make, life) for type, make in world.makers.items()}
         self.life = life
-        self.providers = Providers(ProviderEnvironment(around, makers, NoMetrics()))
+        self.providers = ProviderRegistry(ProviderEnvironment(around, makers, NoMetrics()))
         self.loop = SpaceLoop(
             client,
             self.providers,
@@ -83,7 +83,7 @@ class World(Hub):
         super().__init__()
         self.cluster = MemoryCluster(kinds)
         self.client = self.cluster.client()
-        self.around = Around(self.client, self.clock, "/nowhere", self.now)
+        self.around = ProviderContext(self.client, self.clock, "/nowhere", self.now)
         self.silent: set[Physical] = set()
         self.tokens: set[str] = set()
         self.revoked: set[str] = set()
@@ -193,7 +193,7 @@ class World(Hub):
             }
         ).encode()
 
-    def _make(self, spec: ProviderSpec, around: Around) -> ISpaceProvider:
+    def _make(self, spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
         made = super()._make(spec, around)
         return made if self.rotates else plain(made)
 

@@ -16,13 +16,13 @@ from zope.interface import implementer
 from twisted_exec.api.resource import Resource
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.spacemanager.interfaces import (
-    Around,
-    IRotates,
+    IRotatesCredentials,
     ISpaceProvider,
     MakeProvider,
     Physical,
+    ProviderContext,
     ProviderSpec,
-    Wanted,
+    SpaceRequest,
 )
 
 QUIET = ("events", "leases")
@@ -117,7 +117,7 @@ class MortalClient:
         return self._life.step(what, act)
 
 
-@implementer(ISpaceProvider, IRotates)
+@implementer(ISpaceProvider, IRotatesCredentials)
 class MortalProvider:
     """An adaptor of a manager that may be killed."""
 
@@ -126,7 +126,7 @@ class MortalProvider:
     def __init__(self, provider: Any, life: Life) -> None:
         self._provider, self._life = provider, life
 
-    def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
+    def create(self, physical: Physical, wanted: SpaceRequest) -> Deferred[None]:
         return self._life.step("make", lambda: self._provider.create(physical, wanted))
 
     def delete(self, physical: Physical, owner: str) -> Deferred[None]:
@@ -160,10 +160,10 @@ class MortalProvider:
 def mortal(make: MakeProvider, life: Life) -> MakeProvider:
     """The same adaptors, of a manager that may be killed."""
 
-    def made(spec: ProviderSpec, around: Around) -> ISpaceProvider:
+    def made(spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
         inner = make(spec, around)
         provider: ISpaceProvider = MortalProvider(inner, life)
-        return provider if IRotates.providedBy(inner) else plain(provider)
+        return provider if IRotatesCredentials.providedBy(inner) else plain(provider)
 
     return made
 

@@ -16,15 +16,15 @@ from twisted_exec.api.spaces import LOCAL, PROVIDERS, SPACES, namespace_of
 from twisted_exec.kube.informers.listeners import Followers
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import (
-    Around,
     ISpaceProvider,
     ISpaces,
     MakeProvider,
     Physical,
+    ProviderContext,
     ProviderSpec,
 )
 from twisted_exec.spacemanager.provider_views.bounded import NoMetrics
-from twisted_exec.spacemanager.provider_views.registry import Providers
+from twisted_exec.spacemanager.provider_views.registry import ProviderRegistry
 from twisted_exec.spacemanager.provider_views.view import ProviderEnvironment
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.testing.space_provider import MemoryProvider, MemorySpaces
@@ -74,13 +74,13 @@ class Hub:
         self.worlds: dict[str, MemorySpaces] = {}
         self.made: list[tuple[ProviderSpec, MemoryProvider]] = []
         self.spaces = HubSpaces(self.cluster)
-        self.around = Around(self.client, self.clock, "/nowhere", self.now)
+        self.around = ProviderContext(self.client, self.clock, "/nowhere", self.now)
         self.makers: dict[str, MakeProvider] = {LOCAL: self._make}
 
     def now(self) -> float:
         return EPOCH + float(self.clock.seconds())
 
-    def _make(self, spec: ProviderSpec, around: Around) -> ISpaceProvider:
+    def _make(self, spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
         made = self.world(spec.name).provider()
         self.made.append((spec, made))
         return made
@@ -88,9 +88,9 @@ class Hub:
     def world(self, name: str) -> MemorySpaces:
         return self.worlds.setdefault(name, MemorySpaces())
 
-    def providers(self) -> Providers:
+    def providers(self) -> ProviderRegistry:
         """Started by whoever wants them."""
-        found = Providers(ProviderEnvironment(self.around, self.makers, NoMetrics()))
+        found = ProviderRegistry(ProviderEnvironment(self.around, self.makers, NoMetrics()))
         found.spaces = self.spaces
         return found
 

@@ -10,8 +10,13 @@ from zope.interface import alsoProvides
 
 from tests.spacemanager.provider_views.test_registry import ProvidersCase
 from twisted_exec.api.spaces import PROVIDER_REACHABLE, PROVIDERS, SYNCED
-from twisted_exec.spacemanager.host_place import is_same, place_of, shown
-from twisted_exec.spacemanager.interfaces import Around, IKeptHere, ISpaceProvider, ProviderSpec
+from twisted_exec.spacemanager.host_place import is_same, location_of, place_of
+from twisted_exec.spacemanager.interfaces import (
+    IHostLocal,
+    ISpaceProvider,
+    ProviderContext,
+    ProviderSpec,
+)
 from twisted_exec.testing.space_provider import MemoryProvider
 from twisted_exec.tls.unix import private_directory
 
@@ -28,7 +33,7 @@ class PlaceTests(SynchronousTestCase):
         """It is always called the same, and says where it is."""
         first = place_of(self.directory)
         self.assertEqual(place_of(self.directory), first)
-        self.assertTrue(shown(first).endswith(f":{self.directory}"))
+        self.assertTrue(location_of(first).endswith(f":{self.directory}"))
         self.assertEqual(os.stat(os.path.join(self.directory, "place")).st_mode & 0o777, 0o600)
 
     def test_moved(self) -> None:
@@ -48,9 +53,9 @@ class KeptHereTests(ProvidersCase):
         self.hub.makers = dict.fromkeys(self.hub.makers, self.make)
         self.providers = self.hub.providers()
 
-    def make(self, spec: ProviderSpec, around: Around) -> ISpaceProvider:
+    def make(self, spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
         made: MemoryProvider = self.hub.world(spec.name).provider()
-        alsoProvides(made, IKeptHere)
+        alsoProvides(made, IHostLocal)
         self.hub.made.append((spec, made))
         return made
 

@@ -9,7 +9,7 @@ from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import BadGateway
 from twisted_exec.api.times import timestamp
 from twisted_exec.observe.metrics import metrics_text, new_registry
-from twisted_exec.spacemanager.metrics import CallFigures, SpaceFigures
+from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
 
 
 class FiguresTests(SynchronousTestCase):
@@ -18,7 +18,7 @@ class FiguresTests(SynchronousTestCase):
     def test_calls(self) -> None:
         """Calls that ended are counted, and those that failed by their code; who gave up is not."""
         registry = new_registry(process=False)
-        figures = CallFigures(registry)
+        figures = ProviderCallMetrics(registry)
         figures.called("p", "get", 0.02, 0)
         figures.called("p", "get", 3.0, 502)
         figures.called("p", "get", 3.0, 499)
@@ -49,7 +49,7 @@ class FiguresTests(SynchronousTestCase):
         def leads() -> object:
             return known
 
-        SpaceFigures(registry, leads, lambda: EPOCH)  # type: ignore[arg-type]
+        SpaceMetrics(registry, leads, lambda: EPOCH)  # type: ignore[arg-type]
         self.assertNotIn("{", metrics_text(registry).decode())
         known = providers, hub.spaces
         text = metrics_text(registry).decode()

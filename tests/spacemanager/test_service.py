@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from tests.spacemanager.support import Hub, HubSpaces
 from twisted_exec.api.kinds import LEASES
 from twisted_exec.api.status import BadGateway
-from twisted_exec.spacemanager.interfaces import Around, IProviders
+from twisted_exec.spacemanager.interfaces import IProviders, ProviderContext
 from twisted_exec.spacemanager.service import Settings, SpaceManager
 from twisted_exec.tls.errors import TLSConfigError
 
@@ -33,7 +33,7 @@ class ManagerCase(SynchronousTestCase):
         self.loops: list[Loop] = []
         self.directory = os.path.abspath(self.mktemp())
 
-    def make_loop(self, providers: IProviders, around: Around) -> Loop:
+    def make_loop(self, providers: IProviders, around: ProviderContext) -> Loop:
         made = Loop(self.hub.cluster)
         self.loops.append(made)
         return made
@@ -62,15 +62,15 @@ class TermTests(ManagerCase):
             self.successResultOf(each.when_ready())
         self.hub.pass_time(5)
         self.assertEqual(len(self.hub.made), 1)
-        self.assertIsNotNone(first.known)
-        self.assertIsNone(second.known)
+        self.assertIsNotNone(first.state)
+        self.assertIsNone(second.state)
         lease = self.hub.cluster.objects[LEASES.resource, "kube-system", "exec-spacemanager"]
         self.assertTrue(lease["spec"]["holderIdentity"])
         self.successResultOf(first.stopService())
-        self.assertIsNone(first.known)
+        self.assertIsNone(first.state)
         self.assertTrue(self.hub.made[0][1].closed)
         self.hub.pass_time(6)
-        self.assertIsNotNone(second.known)
+        self.assertIsNotNone(second.state)
         self.assertEqual([loop.running for loop in self.loops], [0, 1])
         self.assertEqual(self.hub.got("here")["status"]["Phase"], "Ready")
         self.successResultOf(second.stopService())
@@ -88,7 +88,7 @@ class TermTests(ManagerCase):
         other, again = self.manager(), self.manager(identity="the-one")
         other.startService()
         again.startService()
-        self.assertEqual([other.known is None, again.known is None], [True, False])
+        self.assertEqual([other.state is None, again.state is None], [True, False])
         for each in (again, other):
             self.successResultOf(each.stopService())
 

@@ -1,5 +1,5 @@
 """
-The Space Manager: a registry of control planes, kept true.
+The Space Manager: a registry of control planes, and their controllers.
 """
 
 PROGRAM = "exec-spacemanager"

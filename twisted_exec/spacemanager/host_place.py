@@ -1,10 +1,10 @@
 """
-Where physical spaces are kept that are on a manager's host.
+Identity of the place of physical spaces that are on a manager's host.
 
-Of a provider such as ``local`` or ``kind`` another manager, on another host or with another ``--state-dir``, has
-none of the spaces.  Were it to lead, all of them would be missing, and so be made a second time and empty.
-So the first that takes such a provider up writes in its ``status`` where that was, and others say where instead of
-looking.
+The physical spaces of a provider such as ``local`` or ``kind`` only exist for one host and
+``--state-dir``.  If a manager elsewhere became the leader, all of them would seem to be missing,
+and would be created a second time, empty.  So the first manager that uses such a provider records
+its place in the ``status``, and managers elsewhere report the place instead of using the provider.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from typing import Any
 from twisted_exec.tls.pki.authority import write_private
 
 PLACE = "place"
-"""Member of a SpaceProviderDesc's ``status``, and the file of a state directory."""
+"""Field of a SpaceProviderDesc's ``status``, and file in a state directory."""
 _LONGEST = 1024
 
 
 def place_of(directory: str) -> str:
     """
-    What a state directory is called, made up when it is used first: an id, and for people where it lies now.
+    Return the place of a state directory: an ID, created on first use, and for people its current host and path.
 
-    :param directory: absolute; there.
-    :raises TLSConfigError: nothing can be written there.
-    :raises OSError: what was written there cannot be read.
+    :param directory: absolute path of an existing directory.
+    :raises TLSConfigError: the directory is not writable.
+    :raises OSError: the recorded ID is unreadable.
     """
     path = os.path.join(directory, PLACE)
     try:
         with open(path, encoding="ascii", errors="replace") as file:
-            known = _id(file.read(_LONGEST))
+            identity = _id(file.read(_LONGEST))
     except FileNotFoundError:
-        known = ""
-    if not known:
-        known = str(uuid.uuid4())
-        write_private(path, f"{known}\n".encode())
-    return f"{known} {socket.gethostname()}:{directory}"
+        identity = ""
+    if not identity:
+        identity = str(uuid.uuid4())
+        write_private(path, f"{identity}\n".encode())
+    return f"{identity} {socket.gethostname()}:{directory}"
 
 
 def recorded_place(desc: Mapping[str, Any]) -> str:
-    """Where the physical spaces of a provider are, empty when nobody has said so."""
+    """Return the recorded place of a provider's physical spaces, or empty."""
     return str((desc.get("status") or {}).get(PLACE) or "")[:_LONGEST]
 
 
-def is_same(one: str, other: str) -> bool:
-    """Whether it is the same place, wherever it lay when it was told."""
-    return _id(one) == _id(other)
+def is_same(first: str, second: str) -> bool:
+    """Return whether two places have the same ID, even if the directory was moved."""
+    return _id(first) == _id(second)
 
 
-def shown(place: str) -> str:
-    """For people: where it lay when it was told."""
+def location_of(place: str) -> str:
+    """Return the human-readable part: host and path at the time."""
     return place.partition(" ")[2].strip() or place
 
 

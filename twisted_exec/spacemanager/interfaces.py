@@ -1,8 +1,8 @@
 """
-Doors of the Space Manager: what makes physical spaces and tells of them.
+Interfaces of the Space Manager: providers of physical spaces, and the manager's view of them.
 
-Nothing here decides: an adaptor does what it is asked to, and tells what is.  Everything that it is asked
-may be asked again, in any order and after any failure, by a manager that remembers nothing.
+A provider decides nothing: it does what it is asked to, and reports what exists.  Every call may
+be repeated, in any order and after any failure, by a manager without memory.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 @dataclass(frozen=True, order=True)
 class Physical:
     """
-    A physical space, as its provider calls it: unique within the provider.
+    Identity of a physical space within its provider.
 
-    :param name: never empty; whatever the provider allows, which may be no name of an object.
-    :param parent: where it lies, in the provider's words (a workspace's path in kcp); empty for where
-        the provider has them by default.  The default place has one spelling, which is empty.
+    :param name: never empty; any name that the provider allows, which may not be a valid object name.
+    :param parent: location at the provider (a workspace path in kcp); always empty for the default location.
     """
 
     name: str
@@ -35,22 +34,22 @@ class Physical:
 
 
 BUILDING = "Building"
-"""It is there, and cannot be used yet."""
+"""The physical space exists and is not usable yet."""
 USABLE = "Usable"
-"""Its provider says that it can be used.  A claim: whoever believes it probes."""
+"""The provider claims that the physical space is usable; probes verify it."""
 BROKEN = "Broken"
-"""It will not become usable by itself; ``message`` says why, and what would help."""
+"""The physical space will not become usable by itself; ``message`` has the reason and the remedy."""
 GOING = "Going"
-"""It is being deleted."""
+"""The physical space is being deleted."""
 
 
 @dataclass(frozen=True)
 class Access:
     """
-    How a physical space is reached from one viewpoint.
+    Access to a physical space from one viewpoint.
 
-    :param kubeconfig: one cluster, one user, one context, all data: no file, no plugin.
-    :param expires: seconds since the epoch; ``None`` when it does not, or nobody knows.
+    :param kubeconfig: one cluster, one user, one context; self-contained, without files or plugins.
+    :param expires: seconds since the epoch; ``None`` if unlimited or unknown.
     """
 
     kubeconfig: bytes = field(repr=False)
@@ -60,19 +59,19 @@ class Access:
 @dataclass(frozen=True)
 class SpaceInfo:
     """
-    A physical space as its provider sees it now.
+    A physical space as its provider currently reports it.
 
     :param state: :data:`BUILDING`, :data:`USABLE`, :data:`BROKEN` or :data:`GOING`.
-    :param reason: a word in CamelCase; empty for what the state says anyway.
-    :param message: for people: what is the matter, and what would help.
-    :param owner: the mark that it was made with, see :class:`Wanted`; empty when somebody else made it,
-        ``None`` when that cannot be told now.
-    :param uid: tells it from another one of that name, before or after; empty where providers cannot.
-    :param version: changes when anything here may have changed, credentials included; empty where
-        providers cannot tell.
+    :param reason: one CamelCase word; may be empty if the state is enough.
+    :param message: human-readable problem and remedy.
+    :param owner: the owner it was created for, see :class:`SpaceRequest`; empty if someone else created it,
+        ``None`` if currently unknown.
+    :param uid: distinguishes it from earlier or later ones of the same name; empty if unsupported.
+    :param version: changes whenever anything here may have changed, including credentials; empty if
+        unsupported.
     :param access: by viewpoint (:data:`~twisted_exec.api.spaces.IN_CLUSTER`,
-        :data:`~twisted_exec.api.spaces.EXTERNAL`).  A viewpoint that is missing is not to be had, or not
-        yet.  In lists it may be empty: :meth:`ISpaceProvider.get` has it.
+        :data:`~twisted_exec.api.spaces.EXTERNAL`).  A missing viewpoint is unavailable, possibly
+        only for now.  In lists it may be empty: :meth:`ISpaceProvider.get` returns it.
     """
 
     physical: Physical
@@ -86,13 +85,13 @@ class SpaceInfo:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SpaceRequest:
     """
-    What a physical space is to be.
+    A request to create a physical space.
 
-    :param owner: the UID of the Space that it is made for.  The provider keeps it with what it makes, so that
-        nobody takes it for another's, or another's for ours.
-    :param parameters: ``spec.parameters`` of the Space, which each provider reads in its own way.
+    :param owner: UID of the Space.  The provider stores it with the physical space, so that ownership is
+        unambiguous.
+    :param parameters: ``spec.parameters`` of the Space; each provider defines its own.
     """
 
     owner: str
@@ -103,91 +102,87 @@ class ISpaceProvider(Interface):
     """
     One provider of physical spaces.
 
-    All Deferreds can be cancelled, and then leave nothing of theirs running here that the next call would
-    trip over.  They fail with :class:`~twisted_exec.api.status.APIError`: ``Unauthorized`` and ``Forbidden`` are
-    about the provider's credentials, ``BadGateway``, ``GatewayTimeout`` and ``ServiceUnavailable`` say that it
-    cannot be reached.  Each message says what would help, and holds no secret.
+    All Deferreds can be cancelled, and then leave nothing running that could disturb the next call.  They fail with :class:`~twisted_exec.api.status.APIError`: ``Unauthorized`` and ``Forbidden``
+    concern the provider's credentials; ``BadGateway``, ``GatewayTimeout`` and ``ServiceUnavailable`` mean that
+    the provider is unreachable.  Each message includes a remedy and no secrets.
     """
 
-    default_parent = Attribute(
-        "What the default place is called in its own words (str), for messages; may be empty."
-    )
+    default_parent = Attribute("Name of the default location (str), for messages; may be empty.")
 
-    def create(physical: Physical, wanted: Wanted) -> Deferred[None]:
+    def create(physical: Physical, wanted: SpaceRequest) -> Deferred[None]:
         """
-        Have one made.
+        Create a physical space.
 
-        Done again it is no harm: of one that is there and bears our mark, nothing is changed; one that is
-        :data:`BROKEN` and bears our mark is made anew, or mended.
+        This is idempotent: an existing one with our owner is left alone, or recreated or repaired if it is
+        :data:`BROKEN`.
 
-        :return: fires when the provider will go on by itself, which may be long before it is
-            :data:`USABLE`.  Fails with ``AlreadyExists`` when there is one of that name with another mark or
-            none, with ``Invalid`` or ``BadRequest`` when there can be none of that name, or with those
-            parameters.
+        :return: fires when the provider continues by itself, possibly long before the physical space is
+            :data:`USABLE`.  Fails with ``AlreadyExists`` if the name is in use by another owner or none, with
+            ``Invalid`` or ``BadRequest`` if the name or the parameters are not possible.
         """
 
     def delete(physical: Physical, owner: str) -> Deferred[None]:
         """
-        Have one deleted.
+        Delete a physical space; a missing one is no failure.
 
-        :return: fires when the provider will go on by itself; it is gone when :meth:`get` and the lists say
-            so, and that includes all that is left of it: then one of that name can be made.  One that is not
-            there is no failure.  Fails with ``Conflict`` when its mark is not ``owner``, and changes nothing; with
-            ``ServiceUnavailable`` when that cannot be told now, for who is told Conflict lets go of it.
+        :return: fires when the provider continues by itself.  The deletion is complete, with all remains, when
+            :meth:`get` and the lists say so; then the name can be reused.  Fails with ``Conflict`` and changes
+            nothing if the owner is not ``owner``; with ``ServiceUnavailable`` if the owner is currently
+            unknown, because after ``Conflict`` the manager forgets the physical space.
         """
 
     def list_spaces() -> Deferred[Sequence[SpaceInfo]]:
-        """Fires with all that there are, ours and others', each once; the access may be left out."""
+        """Fires with all physical spaces, whoever created them, each once; access may be left out."""
 
     def list_names() -> Deferred[Sequence[Physical]]:
-        """Fires with the names of all that there are, in order: what can be had cheaply."""
+        """Fires with the sorted names of all physical spaces, which is cheaper than :meth:`list_spaces`."""
 
     def get(physical: Physical) -> Deferred[SpaceInfo]:
         """
-        Fires with one, its access included as far as it is to be had by now; fails with ``NotFound``
-        when there is none.
+        Fires with one physical space, with its access if available; fails with ``NotFound``
+        if it does not exist.
         """
 
     def watch(changed: Callable[[Physical | None], None]) -> Callable[[], None]:
         """
-        Call ``changed`` when something may have changed: of one, or of any (``None``).
+        Call ``changed`` when one physical space, or any (``None``), may have changed.
 
-        These are hints: one that is missed is found by looking again, one too many costs a look.  Those that
-        cannot be had are no failure.
+        The calls are hints: polling makes up for a missing one, and an extra one only costs a request.  A provider
+        without hints does not fail.
 
-        :return: ends that.
+        :return: a function that stops the calls.
         """
 
     def close() -> Deferred[None]:
-        """Let go of everything here; what the provider has goes on.  Fires when done; never fails."""
+        """Release all local resources; physical spaces are unaffected.  Fires when done; never fails."""
 
 
-class IRotates(Interface):
-    """A provider that can give new credentials; provided beside :class:`ISpaceProvider`."""
+class IRotatesCredentials(Interface):
+    """A provider that can rotate credentials; provided in addition to :class:`ISpaceProvider`."""
 
     def rotate(physical: Physical) -> Deferred[None]:
         """
-        Have new credentials made for one; those that there are stay good for whoever is using them just now,
-        as long as the provider's rules say.
+        Create new credentials for a physical space.  The old ones stay valid for their current users, as long
+        as the provider's rules allow.
 
-        :return: fires when :meth:`ISpaceProvider.get` has them.
+        :return: fires when :meth:`ISpaceProvider.get` returns the new credentials.
         """
 
 
-class IKeptHere(Interface):
+class IHostLocal(Interface):
     """
-    A provider whose physical spaces are on the manager's own host; provided beside :class:`ISpaceProvider`.
-    Elsewhere there are none of them, which says nothing (see :mod:`.place`).
+    A provider whose physical spaces are on the manager's own host; provided in addition to
+    :class:`ISpaceProvider`.  On another host they are missing, which proves nothing (see :mod:`.host_place`).
     """
 
 
 @dataclass(frozen=True)
 class ProviderSpec:
     """
-    What a SpaceProviderDesc says, as an adaptor needs it.  Compares by value: another is another adaptor.
+    Configuration of a provider from its SpaceProviderDesc.  If it changes, the provider is recreated.
 
-    :param secret: what its Secret holds, decoded; ``None`` when it names none.
-    :param secret_ref: ``namespace/name`` of that Secret, for messages.
+    :param secret: decoded content of its Secret; ``None`` if it names none.
+    :param secret_ref: ``namespace/name`` of the Secret, for messages.
     """
 
     name: str
@@ -197,16 +192,16 @@ class ProviderSpec:
 
 
 @dataclass(frozen=True)
-class Around:
+class ProviderContext:
     """
-    What adaptors may use of their manager.
+    The manager's resources for providers.
 
-    :param hub: client of the cluster that has the Spaces.
-    :param reactor: sockets, processes and time.
-    :param directory: absolute, private to the manager, made when it starts: each adaptor has a directory below
-        it by its type.
+    :param hub: client of the cluster with the Spaces.
+    :param reactor: the reactor, for sockets, processes and time.
+    :param directory: absolute path of the manager's private directory; each provider type has a directory below
+        it.
     :param now: seconds since the epoch.
-    :param place: what that directory is called, see :func:`.place.place_of`.
+    :param place: identity of that directory, see :func:`.host_place.place_of`.
     """
 
     hub: IKubeClient
@@ -216,19 +211,19 @@ class Around:
     place: str = ""
 
 
-MakeProvider = Callable[[ProviderSpec, Around], ISpaceProvider]
+MakeProvider = Callable[[ProviderSpec, ProviderContext], ISpaceProvider]
 """
-Makes an adaptor; nothing is asked of anybody yet.  Raises ``Invalid`` (an APIError) when what the Secret holds
-cannot be used: the message names the Secret and the key, and says what would help.
+Creates a provider, without sending requests yet.  Raises ``Invalid`` (an APIError) if the Secret's content is not
+usable; the message names the Secret, the key and the remedy.
 """
 
 
 @dataclass(frozen=True)
-class Look:
+class ProviderCondition:
     """
-    How it went when a provider was looked at last.
+    A condition of a provider.
 
-    :param status: of the condition: ``True``, ``False`` or ``Unknown``.
+    :param status: ``True``, ``False`` or ``Unknown``.
     """
 
     status: str
@@ -238,79 +233,78 @@ class Look:
 
 class IProviderView(Interface):
     """
-    One provider as the manager knows it: a SpaceProviderDesc, its adaptor, and what that told last.
+    The manager's view of one provider: its SpaceProviderDesc, the provider itself, and its last list.
 
-    What it says of physical spaces is never newer than :attr:`provider` told, and may be older: who acts on
-    one asks the adaptor first.
+    The list may be outdated: ask :attr:`provider` before acting on a physical space.
     """
 
-    name = Attribute("Of the SpaceProviderDesc (str).")
-    desc = Attribute("The SpaceProviderDesc as last seen; not to be changed.")
+    name = Attribute("Name of the SpaceProviderDesc (str).")
+    desc = Attribute("The SpaceProviderDesc as last observed; read-only.")
     provider = Attribute(
-        "The adaptor (ISpaceProvider), ``None`` while none can be made.  Its calls end in time, and fail with an"
-        " APIError: deadlines are set here."
+        "The provider (ISpaceProvider), ``None`` while none can be created.  Its calls have timeouts, and only fail"
+        " with an APIError."
     )
-    reachable = Attribute("Condition ProviderReachable (Look).")
-    credentials = Attribute("Condition CredentialsValid of the provider's own credentials (Look).")
-    listed = Attribute(
-        "All physical spaces were told at least once since the adaptor was made (bool)."
+    reachable = Attribute("Condition ProviderReachable (ProviderCondition).")
+    credentials = Attribute(
+        "Condition CredentialsValid of the provider's own credentials (ProviderCondition)."
     )
+    listed = Attribute("Whether the provider has returned a list since it was created (bool).")
 
     def spaces() -> Mapping[Physical, SpaceInfo]:
         """
-        All that the provider told last, whether discovery takes them (:meth:`passes`) or not; not to be changed.
+        Return the provider's last list, including spaces that discovery skips (:meth:`passes`); read-only.
         """
 
     def passes(physical: Physical) -> bool:
-        """Whether discovery takes it: ``spec.SpacePrefixForDiscovery``, a prefix or a glob."""
+        """Return whether ``spec.SpacePrefixForDiscovery`` (a prefix or a glob) selects a physical space."""
 
     def gone(physical: Physical) -> bool:
         """
-        It is not there, for sure: the provider was asked at least twice since it was last seen, or was made
-        by way of :attr:`provider`, with two seconds between, and answered.
+        Return whether a physical space certainly does not exist: since it was last observed, or created through
+        :attr:`provider`, at least two answers two seconds apart were without it.
         """
 
     def look_again(physical: Physical | None = None) -> None:
-        """Ask the adaptor soon, of one or of all; whoever follows is told what came of it."""
+        """Refresh one physical space or all soon; listeners learn about changes."""
 
 
 class IProviders(Interface):
-    """All providers that there are."""
+    """All providers."""
 
-    synced = Attribute("The SpaceProviderDescs were all read at least once (bool).")
+    synced = Attribute("Whether all SpaceProviderDescs have been read (bool).")
 
     def get(name: str) -> IProviderView | None:
-        """One by its name; ``None`` when there is no such SpaceProviderDesc."""
+        """Return a provider by name; ``None`` if there is no such SpaceProviderDesc."""
 
     def all() -> Sequence[IProviderView]:
-        """Those that there are now."""
+        """Return the current providers."""
 
     def follow(changed: Callable[[str, Physical | None], None]) -> Callable[[], None]:
         """
-        Have ``changed`` called with the name of a provider when anything of it became other: one physical
-        space, or (``None``) anything.
+        Call ``changed`` with the name of a provider when one of its physical spaces, or anything (``None``),
+        has changed.
 
-        :return: ends that.
+        :return: a function that stops the calls.
         """
 
 
 class ISpaces(Interface):
-    """What of Spaces the rest of the manager needs: the loop that keeps them."""
+    """The Spaces, for other parts of the manager."""
 
-    synced = Attribute("The Spaces were all read at least once (bool).")
+    synced = Attribute("Whether all Spaces have been read (bool).")
 
     def all() -> Sequence[Object]:
-        """Those that there are, as last seen; not to be changed."""
+        """Return all Spaces as last observed; read-only."""
 
     def of_provider(name: str) -> Sequence[Object]:
-        """The Spaces of one provider, as last seen; not to be changed."""
+        """Return the Spaces of one provider as last observed; read-only."""
 
     def get(namespace: str, name: str) -> Object | None:
-        """One as last seen; not to be changed."""
+        """Return a Space as last observed; read-only."""
 
     def follow(changed: Callable[[Object | None, Object | None], None]) -> Callable[[], None]:
         """
-        Have ``changed`` called with each Space before and after it became other; ``None`` for not there.
+        Call ``changed`` with each changed Space before and after; ``None`` if it did not or does not exist.
 
-        :return: ends that.
+        :return: a function that stops the calls.
         """

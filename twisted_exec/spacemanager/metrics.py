@@ -1,7 +1,7 @@
 """
-Figures of a manager: Spaces by phase, providers that are reached, calls of adaptors, ends of credentials.
+Metrics of a manager: Spaces by phase, reachable providers, provider calls, expiry of credentials.
 
-A replica that does not lead knows nothing of any of these, and shows none.
+Only the leader has these values; other replicas export none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0)
 _GOOD, _CANCELLED = 0, 499
 
 
-class CallFigures:
+class ProviderCallMetrics:
     """
     ``twisted_exec_space_provider_call_seconds{provider,call}`` and
     ``twisted_exec_space_provider_call_failures_total{provider,call,code}``.
@@ -33,14 +33,14 @@ class CallFigures:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
             "twisted_exec_space_provider_call_seconds",
-            "How long calls of adaptors took.",
+            "Duration of calls to providers.",
             ["provider", "call"],
             buckets=_BUCKETS,
             registry=registry,
         )
         self._failures = Counter(
             "twisted_exec_space_provider_call_failures",
-            "Calls of adaptors that failed, by the code of the error.",
+            "Failed calls to providers, by error code.",
             ["provider", "call", "code"],
             registry=registry,
         )
@@ -48,17 +48,17 @@ class CallFigures:
     def called(self, provider: str, call: str, seconds: float, code: int) -> None:
         """See :class:`~twisted_exec.spacemanager.provider_views.bounded.CallMetrics`."""
         if code == _CANCELLED:
-            return  # whoever asked wanted it no more
+            return  # the caller has cancelled it
         self._seconds.labels(provider, call).observe(seconds)
         if code != _GOOD:
             self._failures.labels(provider, call, str(code)).inc()
 
 
-Known = Callable[[], "tuple[IProviders, ISpaces] | None"]
-"""What the one that leads knows; ``None`` while another one does."""
+State = Callable[[], "tuple[IProviders, ISpaces] | None"]
+"""Returns the leader's providers and Spaces; ``None`` while another replica leads."""
 
 
-class SpaceFigures(Collector):
+class SpaceMetrics(Collector):
     """
     ``twisted_exec_spaces{provider,type,phase}``, ``twisted_exec_space_provider_reachable{provider}`` and
     ``twisted_exec_space_credentials_expiry_seconds{namespace,space}``.
@@ -66,21 +66,21 @@ class SpaceFigures(Collector):
     :param now: seconds since the epoch.
     """
 
-    def __init__(self, registry: CollectorRegistry, known: Known, now: Callable[[], float]) -> None:
-        self._known, self._now = known, now
+    def __init__(self, registry: CollectorRegistry, state: State, now: Callable[[], float]) -> None:
+        self._state, self._now = state, now
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Called by the registry, before there need be anything."""
+        """Called by the registry at registration."""
         return _families()
 
     def collect(self) -> Iterable[Metric]:
-        """Called by the registry when somebody asks."""
+        """Called by the registry for each scrape."""
         count, reached, ends = families = _families()
-        known = self._known()
-        if known is None:
+        state = self._state()
+        if state is None:
             return families
-        providers, spaces = known
+        providers, spaces = state
         for view in providers.all():
             reached.add_metric([view.name], 1 if view.reachable.status == "True" else 0)
         every = spaces.all()
@@ -98,17 +98,17 @@ def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily
     return (
         GaugeMetricFamily(
             "twisted_exec_spaces",
-            "Spaces, by their provider, their type and their phase.",
+            "Spaces by provider, type and phase.",
             labels=["provider", "type", "phase"],
         ),
         GaugeMetricFamily(
             "twisted_exec_space_provider_reachable",
-            "Whether a provider answered when it was asked last.",
+            "Whether the provider answered its last request.",
             labels=["provider"],
         ),
         GaugeMetricFamily(
             "twisted_exec_space_credentials_expiry_seconds",
-            "How long the credentials of a Space are good yet, where that is known.",
+            "Remaining validity of a Space's credentials, if known.",
             labels=["namespace", "space"],
         ),
     )
@@ -125,6 +125,6 @@ def _labels(space: Object) -> tuple[str, str, str]:
 
 
 def _end(space: Object) -> float | None:
-    """When its credentials end, in seconds since the epoch."""
-    told = (space.get("status") or {}).get("credentialsExpireTime")
-    return times.seconds(told) if isinstance(told, str) and times.is_moment(told) else None
+    """Return the expiry of a Space's credentials in seconds since the epoch."""
+    expiry = (space.get("status") or {}).get("credentialsExpireTime")
+    return times.seconds(expiry) if isinstance(expiry, str) and times.is_moment(expiry) else None

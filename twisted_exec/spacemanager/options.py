@@ -1,5 +1,5 @@
 """
-What the command line of a manager says.
+Command line of the Space Manager.
 """
 
 from __future__ import annotations
@@ -21,36 +21,45 @@ class Options(ProgramOptions):
     program = PROGRAM
     paths = ("state-dir",)
     synopsis = "[options]"
-    longdesc = "Keeps Spaces: has control planes made, finds them, and keeps their credentials."
+    longdesc = (
+        "Manages Spaces: creates and discovers control planes, and manages their credentials."
+    )
 
     optParameters = [
         [
             "kubeconfig",
             None,
             None,
-            "Of the cluster with the Spaces; else $KUBECONFIG, or the Pod's own.",
+            "Kubeconfig for the cluster with the Spaces; default: $KUBECONFIG, or in-cluster.",
         ],
-        ["context", None, None, "Instead of the kubeconfig's current context."],
-        ["state-dir", None, "exec-spacemanager-state", "What adaptors keep on this host."],
+        ["context", None, None, "Context of the kubeconfig; default: the current context."],
+        [
+            "state-dir",
+            None,
+            "exec-spacemanager-state",
+            "Directory for the state of providers on this host.",
+        ],
         [
             "providers",
             None,
             ",".join(PROVIDER_TYPES),
-            "The types of providers that may be used, with commas.",
+            "Comma-separated list of the enabled provider types.",
         ],
-        ["namespace", None, NAMESPACE, "Of the Lease by which one of the replicas is elected."],
-        ["lease", None, LEASE, "Its name: one for all managers of one cluster."],
+        ["namespace", None, NAMESPACE, "Namespace of the Lease for leader election."],
+        ["lease", None, LEASE, "Name of the Lease, shared by all managers of a cluster."],
         [
             "health-listen",
             None,
             "tcp:10258:interface=127.0.0.1",
-            "Where probes and figures are answered, in the clear; empty for nowhere.",
+            "Endpoint for probes and metrics, without TLS; empty: none.",
         ],
     ]
 
     def postOptions(self) -> None:
         """
-        :raises UsageError: something cannot be meant.
+        Check the options.
+
+        :raises UsageError: an option is invalid.
         """
         if not self["state-dir"]:
             raise UsageError("--state-dir must not be empty")
@@ -62,23 +71,23 @@ class Options(ProgramOptions):
 
     def types(self) -> Sequence[str]:
         """
-        The types that may be used, in the order given.
+        Return the enabled provider types, in order.
 
-        :raises UsageError: there is none, or one that nobody knows.
+        :raises UsageError: the list is empty, or has an unknown type.
         """
-        told = [each.strip() for each in self["providers"].split(",") if each.strip()]
-        if not told:
+        types = [each.strip() for each in self["providers"].split(",") if each.strip()]
+        if not types:
             raise UsageError(f"--providers is empty; give some of {', '.join(PROVIDER_TYPES)}")
-        for each in told:
+        for each in types:
             if each not in PROVIDER_TYPES:
                 raise UsageError(
                     f"--providers: {each!r} is no type of providers; there are "
                     f"{', '.join(PROVIDER_TYPES)}"
                 )
-        return tuple(dict.fromkeys(told))
+        return tuple(dict.fromkeys(types))
 
     def settings(self) -> Settings:
-        """The command line as the service wants it."""
+        """Return the settings for the service."""
         return Settings(
             state_directory=self["state-dir"],
             namespace=self["namespace"],

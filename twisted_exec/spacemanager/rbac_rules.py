@@ -1,8 +1,8 @@
 """
-What a space manager must be allowed in the cluster that has the Spaces.
+RBAC rules of a Space Manager in the cluster with the Spaces.
 
-Manifests say the same (``docs/deploy``), and a test holds them to this.  What it does elsewhere it does with the
-credentials of each provider, and with those of each Space.
+The manifests in ``docs/deploy`` have the same rules, which a test checks.  Elsewhere the manager
+uses the credentials of each provider and each Space.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from twisted_exec.api.kinds import (
 )
 from twisted_exec.api.resource import Resource
 from twisted_exec.auth.rbac.rules import Rule
-from twisted_exec.spacemanager.provider_views.namespaces import LOOKED_AT
+from twisted_exec.spacemanager.provider_views.namespaces import BLOCKING
 from twisted_exec.spacemanager.providers.kubeflex.controlplanes import CONTROLPLANES
 from twisted_exec.spacemanager.service import LEASE, NAMESPACE
 
@@ -34,17 +34,17 @@ def _on(resource: Resource, *verbs: str, sub: str = "") -> Rule:
 
 
 def cluster_rules() -> tuple[Rule, ...]:
-    """Of a ClusterRole: Spaces are kept, providers told how they are, namespaces made for them."""
+    """Return the ClusterRole for Spaces, the status of providers, and their namespaces."""
     spaces, profiles = SPACES.resource, CLUSTERPROFILES.resource
-    seen = (SPACES.resource, SECRETS.resource)
+    covered = (SPACES.resource, SECRETS.resource)
     return (
         _on(SPACEPROVIDERDESCS.resource, *_FOLLOW),
         _on(SPACEPROVIDERDESCS.resource, "patch", sub="status"),
         _on(spaces, *_FOLLOW, "create", "patch", "delete"),
         _on(spaces, "update", sub="status"),
         _on(NAMESPACES.resource, *_FOLLOW, "create", "delete"),
-        # What may be left in a namespace whose provider is gone.
-        *(_on(each, "list") for each in LOOKED_AT if each not in seen),
+        # Possible content of a deleted provider's namespace.
+        *(_on(each, "list") for each in BLOCKING if each not in covered),
         _on(profiles, *_FOLLOW, "create", "update", "delete"),
         _on(profiles, "update", sub="status"),
         _on(EVENTS.resource, "create", "patch"),
@@ -53,23 +53,23 @@ def cluster_rules() -> tuple[Rule, ...]:
 
 def secret_rules() -> tuple[Rule, ...]:
     """
-    Of a ClusterRole of its own, as it weighs more than all the rest: kubeconfigs are written beside
-    their Spaces, and read where SpaceProviderDescs and imported Spaces say.
+    Return a separate ClusterRole for Secrets, the most sensitive permission: the manager writes kubeconfigs next
+    to their Spaces, and reads the Secrets of SpaceProviderDescs and imported Spaces.
     """
     return (_on(SECRETS.resource, *_FOLLOW, "create", "update", "delete"),)
 
 
 def namespaced_rules(election: str = NAMESPACE) -> Iterator[tuple[str, tuple[Rule, ...]]]:
     """
-    Of Roles, each with its namespace: of the replicas one is elected.
+    Yield Roles with their namespaces, for leader election.
 
-    :param election: as ``--namespace``.
+    :param election: value of ``--namespace``.
     """
     own = replace(_on(LEASES.resource, "get", "update"), resource_names=(LEASE,))
-    # What is to be made has no name yet.
+    # ``create`` cannot be restricted by name.
     yield election, (own, _on(LEASES.resource, "create"))
 
 
 def kubeflex_rules() -> tuple[Rule, ...]:
-    """Of a ClusterRole, where KubeFlex is in the cluster that has the Spaces, and no Secret leads there."""
+    """Return the ClusterRole for a KubeFlex in the cluster with the Spaces, which needs no Secret."""
     return (_on(CONTROLPLANES, *_FOLLOW, "create", "delete"),)

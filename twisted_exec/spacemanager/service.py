@@ -1,8 +1,8 @@
 """
-The Space Manager as a service: what answers on each replica, and what the one that leads does.
+The Space Manager as a service: health endpoints on each replica, controllers on the leader.
 
-Every replica answers probes and tells figures.  One of them keeps providers and Spaces; another one takes up what
-there is when that one is gone, and remembers nothing of what it did.
+Every replica serves probes and metrics.  The leader manages providers and Spaces.  A new leader
+starts without any memory of the old one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from twisted_exec.observe.metrics import new_registry
 from twisted_exec.program.service import Starting
 from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.host_place import place_of
-from twisted_exec.spacemanager.interfaces import Around, IProviders, ISpaces, MakeProvider
-from twisted_exec.spacemanager.metrics import CallFigures, SpaceFigures
-from twisted_exec.spacemanager.provider_views.registry import Providers
+from twisted_exec.spacemanager.interfaces import IProviders, ISpaces, MakeProvider, ProviderContext
+from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
+from twisted_exec.spacemanager.provider_views.registry import ProviderRegistry
 from twisted_exec.spacemanager.provider_views.view import ProviderEnvironment
 from twisted_exec.streaming.http.probes import ProbeRoutes
 from twisted_exec.streaming.http.site import Site
@@ -39,20 +39,20 @@ from twisted_exec.tls.unix import private_directory
 
 NAMESPACE, LEASE = "kube-system", PROGRAM
 MAX_BODY_BYTES = 4 << 10
-"""Nothing that is asked here has a body."""
+"""Requests to the health endpoint have no body."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """
-    What a manager is told.
+    Settings of a manager.
 
-    :param state_directory: private to managers; made when it is missing.
-    :param namespace: of the Lease by which one replica is elected.
-    :param lease: its name.
-    :param identity: what this replica is called there; empty for a name that is another at each start.  Who is always
-        called the same does not wait for itself after it was killed; no two may be called the same.
-    :param health_listen: a Twisted endpoint string for probes and figures; empty for nowhere.
+    :param state_directory: private to managers; created if it is missing.
+    :param namespace: namespace of the Lease for leader election.
+    :param lease: name of the Lease.
+    :param identity: this replica's identity in the Lease; empty for a random one.  With a fixed identity, a replica
+        that was killed need not wait for its own Lease to expire; it must be unique.
+    :param health_listen: a Twisted endpoint string for probes and metrics; empty for none.
     """
 
     state_directory: str
@@ -63,23 +63,25 @@ class Settings:
 
 
 class ISpaceController(Protocol):
-    """The loop that keeps Spaces: a Service, and :class:`ISpaces`."""
+    """The controller of Spaces: a Service and :class:`ISpaces`."""
 
     def startService(self) -> None: ...
 
     def stopService(self) -> object: ...
 
 
-MakeLoop = Callable[[IProviders, Around], ISpaceController]
+MakeLoop = Callable[[IProviders, ProviderContext], ISpaceController]
 
 
 class SpaceManager(Starting):
     """
-    :param client: of the cluster that has the Spaces.
-    :param makers: of adaptors, by type.
-    :param make_loop: makes what keeps Spaces, anew for each term.
+    The Space Manager.
+
+    :param client: client of the cluster with the Spaces.
+    :param makers: makers of providers, by type.
+    :param make_loop: creates the controller of Spaces, for each term as leader.
     :param now: seconds since the epoch.
-    :ivar registry: the figures.
+    :ivar registry: the metrics.
     """
 
     label = "the space manager"
@@ -98,14 +100,14 @@ class SpaceManager(Starting):
         super().__init__()
         self.settings, self._client, self._reactor, self._now = settings, client, reactor, now
         self._makers, self._make_loop = makers, make_loop
-        self._known: tuple[IProviders, ISpaces] | None = None
+        self._state: tuple[IProviders, ISpaces] | None = None
         self._directory = self._place = ""
         self._port: IListeningPort | None = None
         self._is_serving = False
         self.health_address: IAddress | None = None
         self.registry = new_registry()
-        self._calls = CallFigures(self.registry)
-        SpaceFigures(self.registry, lambda: self.known, now)
+        self._calls = ProviderCallMetrics(self.registry)
+        SpaceMetrics(self.registry, lambda: self.state, now)
         self.health = Health(reactor)
         self.health.add("serving", self._probe_serving)
         self.health.add("hub", lambda: Deferred.fromCoroutine(self._probe_hub()))
@@ -121,23 +123,25 @@ class SpaceManager(Starting):
         )
 
     @property
-    def known(self) -> tuple[IProviders, ISpaces] | None:
-        """Providers and Spaces, while this one leads."""
-        return self._known if self._acting.services else None
+    def state(self) -> tuple[IProviders, ISpaces] | None:
+        """Providers and Spaces while this replica leads, else ``None``."""
+        return self._state if self._acting.services else None
 
     def _make(self) -> Sequence[Service]:
-        """What is done while this one leads."""
-        around = Around(self._client, self._reactor, self._directory, self._now, self._place)
-        workshop = ProviderEnvironment(around, self._makers, self._calls)
-        providers = Providers(workshop, socket.gethostname())
-        loop: Any = self._make_loop(providers, around)
+        """Create the services of the leader."""
+        context = ProviderContext(
+            self._client, self._reactor, self._directory, self._now, self._place
+        )
+        environment = ProviderEnvironment(context, self._makers, self._calls)
+        providers = ProviderRegistry(environment, socket.gethostname())
+        loop: Any = self._make_loop(providers, context)
         providers.spaces = loop
-        self._known = providers, loop
-        # Whoever keeps Spaces goes first when this ends: it uses the adaptors.
+        self._state = providers, loop
+        # Stopped in reverse order: the controller of Spaces uses the providers.
         return [providers, loop]
 
     async def start(self) -> None:
-        """Answer probes; then stand for election."""
+        """Serve probes, then start leader election."""
         try:
             self._directory = private_directory(self.settings.state_directory)
             self._place = place_of(self._directory)
@@ -151,11 +155,11 @@ class SpaceManager(Starting):
             self.health_address = self._port.getHost()
         self._is_serving = True
         types = ", ".join(sorted(self._makers))
-        self._log.info("keeping Spaces; types of providers: {types}", types=types)
+        self._log.info("managing Spaces; provider types: {types}", types=types)
         self._acting.start()
 
     async def stop(self) -> None:
-        """Lead no longer, and let others; physical spaces go on."""
+        """Give up leadership; physical spaces are unaffected."""
         self._is_serving = False
         await self._acting.stop()
         port, self._port, self.health_address = self._port, None, None
@@ -170,9 +174,12 @@ class SpaceManager(Starting):
         try:
             await self._client.get(LEASES.resource, self.settings.lease, self.settings.namespace)
         except APIError as error:
-            if error.code not in (NotFound.code, Forbidden.code):  # an answer is an answer
+            if error.code not in (
+                NotFound.code,
+                Forbidden.code,
+            ):  # any answer shows that the hub is reachable
                 raise
 
     def _probe_spaces(self) -> None:
-        if self.known is not None and not all(each.synced for each in self.known):
+        if self.state is not None and not all(each.synced for each in self.state):
             raise ServiceUnavailable("providers and Spaces are not known yet")

@@ -1,5 +1,5 @@
 """
-``twistd exec-spacemanager``: a registry of control planes as a program.
+``twistd exec-spacemanager``: the Space Manager as a program.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
 from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.interfaces import (
-    Around,
     IProviders,
     ISpaceProvider,
     MakeProvider,
+    ProviderContext,
     ProviderSpec,
 )
 from twisted_exec.spacemanager.options import Options
@@ -53,13 +53,13 @@ def provider_makers(types: Iterable[str]) -> Mapping[str, MakeProvider]:
 
 
 def _maker(module: str) -> MakeProvider:
-    def make(spec: ProviderSpec, around: Around) -> ISpaceProvider:
+    def make(spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
         return cast(MakeProvider, import_module(module).make)(spec, around)
 
     return make
 
 
-def space_loop(providers: IProviders, around: Around) -> ISpaceController:
+def space_loop(providers: IProviders, around: ProviderContext) -> ISpaceController:
     """Return the controller of Spaces."""
     return SpaceLoop(around.hub, providers, around.reactor, around.now, host=socket.gethostname())
 

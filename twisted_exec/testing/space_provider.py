@@ -26,11 +26,11 @@ from twisted_exec.spacemanager.interfaces import (
     GOING,
     USABLE,
     Access,
-    IRotates,
+    IRotatesCredentials,
     ISpaceProvider,
     Physical,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -155,7 +155,7 @@ class MemorySpaces:
         return json.dumps(config).encode()
 
 
-@implementer(ISpaceProvider, IRotates)
+@implementer(ISpaceProvider, IRotatesCredentials)
 class MemoryProvider:
     """An adaptor over :class:`MemorySpaces`."""
 
@@ -166,7 +166,7 @@ class MemoryProvider:
         self._stops: list[Callable[[], None]] = []
         self.closed = False
 
-    def create(self, physical: Physical, desired: Wanted) -> Deferred[None]:
+    def create(self, physical: Physical, desired: SpaceRequest) -> Deferred[None]:
         """See :meth:`ISpaceProvider.create`; the only parameter is ``size``."""
         return self._called("create", physical, lambda: self._create(physical, desired))
 
@@ -190,7 +190,7 @@ class MemoryProvider:
         return self._called("get", physical, lambda: self._spaces.info(physical))
 
     def rotate(self, physical: Physical) -> Deferred[None]:
-        """See :meth:`IRotates.rotate`."""
+        """See :meth:`IRotatesCredentials.rotate`."""
         return self._called("rotate", physical, lambda: self._rotate(physical))
 
     def watch(self, changed: Changed) -> Callable[[], None]:
@@ -219,7 +219,7 @@ class MemoryProvider:
         except _Killed:
             return Deferred()
 
-    def _create(self, physical: Physical, desired: Wanted) -> None:
+    def _create(self, physical: Physical, desired: SpaceRequest) -> None:
         self._check(physical)
         if unknown := set(desired.parameters) - {"size"}:
             raise BadRequest(f"{physical}: there is no parameter {min(unknown)}; there is size")

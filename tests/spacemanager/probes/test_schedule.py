@@ -10,21 +10,21 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.spacemanager.probes.schedule import PROBE_SECONDS, Probes
+from twisted_exec.spacemanager.probes.schedule import PROBE_SECONDS, ProbeSchedule
 from twisted_exec.spacemanager.probes.verdicts import ANSWERS, VALID, ProbeResult
 
 KEY, CONTENTS = ("spaceprovider-default", "that"), {"External": b"kubeconfig"}
 
 
 class ProbesTests(SynchronousTestCase):
-    """Tests for :class:`Probes`."""
+    """Tests for :class:`ProbeSchedule`."""
 
     def setUp(self) -> None:
         self.clock = Clock()
         self.probed: list[Any] = []
         self.changed: list[Any] = []
         chance = random.Random(1)
-        self.probes = Probes(self.probe, self.clock, self.changed.append, chance)
+        self.probes = ProbeSchedule(self.probe, self.clock, self.changed.append, chance)
 
     async def probe(self, contents: Any, what: str) -> ProbeResult:
         self.probed.append(contents)

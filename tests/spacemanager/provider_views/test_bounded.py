@@ -11,7 +11,7 @@ from zope.interface.verify import verifyObject
 
 from tests.spacemanager.support import one
 from twisted_exec.api.status import BadGateway, GatewayTimeout, InternalError
-from twisted_exec.spacemanager.interfaces import IRotates, ISpaceProvider, Wanted
+from twisted_exec.spacemanager.interfaces import IRotatesCredentials, ISpaceProvider, SpaceRequest
 from twisted_exec.spacemanager.provider_views.bounded import GET, SECONDS, bounded
 from twisted_exec.testing.space_provider import MemoryProvider, MemorySpaces
 
@@ -35,14 +35,14 @@ class BoundedTests(SynchronousTestCase):
     def test_doors(self) -> None:
         """It is what the adaptor is: one that cannot rotate does not say that it can."""
         self.assertTrue(verifyObject(ISpaceProvider, self.adaptor))
-        self.assertTrue(verifyObject(IRotates, self.adaptor))
+        self.assertTrue(verifyObject(IRotatesCredentials, self.adaptor))
 
         class Plain:
             default_parent = "root"
 
         other: Any = Plain()
         plain = bounded(other, "p", self.clock)
-        self.assertFalse(IRotates.providedBy(plain))
+        self.assertFalse(IRotatesCredentials.providedBy(plain))
         self.assertEqual(plain.default_parent, "root")
 
     def test_in_time(self) -> None:
@@ -78,7 +78,7 @@ class BoundedTests(SynchronousTestCase):
 
     def test_went_well(self) -> None:
         """What works is passed on and counted."""
-        self.successResultOf(self.adaptor.create(one("a"), Wanted("u")))
+        self.successResultOf(self.adaptor.create(one("a"), SpaceRequest("u")))
         self.successResultOf(self.adaptor.rotate(one("a")))
         self.assertEqual(self.successResultOf(self.adaptor.list_names()), [one("a")])
         self.successResultOf(self.adaptor.close())

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spacemanager.support import one
 from twisted_exec.api.status import BadGateway, ServiceUnavailable
-from twisted_exec.spacemanager.interfaces import BUILDING, Physical, SpaceInfo, Wanted
+from twisted_exec.spacemanager.interfaces import BUILDING, Physical, SpaceInfo, SpaceRequest
 from twisted_exec.spacemanager.provider_views import listing as provider_copy
 from twisted_exec.spacemanager.provider_views.bounded import bounded
 from twisted_exec.spacemanager.provider_views.listing import ProviderCopy
@@ -28,7 +28,7 @@ class CopyCase(SynchronousTestCase):
         self.told: list[Physical | None] = []
         self.adaptor = bounded(self.world.provider(), "p", self.clock)
         self.copy = ProviderCopy("p", self.adaptor, self.clock, self.told.append)
-        self.adaptor.knows = self.copy
+        self.adaptor.listener = self.copy
 
     def start(self) -> None:
         self.copy.start()
@@ -187,7 +187,7 @@ class GoneTests(CopyCase):
         self.pass_time(61)
         self.assertTrue(self.copy.gone(A))
         self.world.stalled = True
-        making: Deferred[None] = self.adaptor.create(A, Wanted("u"))
+        making: Deferred[None] = self.adaptor.create(A, SpaceRequest("u"))
         self.world.stalled = False
         self.pass_time(61)
         self.assertFalse(self.copy.gone(A), "it may be there any moment")
@@ -210,7 +210,7 @@ class GoneTests(CopyCase):
         self.adaptor.list_spaces = listing  # type: ignore[method-assign]
         self.copy.look_again()
         self.clock.advance(1)
-        self.successResultOf(self.adaptor.create(A, Wanted("u")))
+        self.successResultOf(self.adaptor.create(A, SpaceRequest("u")))
         self.assertIn(A, self.copy.spaces())
         answers[0].callback([])
         self.assertIn(A, self.copy.spaces())

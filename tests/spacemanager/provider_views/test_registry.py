@@ -21,7 +21,7 @@ from twisted_exec.api.spaces import (
 )
 from twisted_exec.api.status import BadGateway, Unauthorized
 from twisted_exec.spacemanager.interfaces import IProviders, IProviderView, Physical
-from twisted_exec.spacemanager.provider_views.registry import Providers
+from twisted_exec.spacemanager.provider_views.registry import ProviderRegistry
 
 REF = {"secretRef": {"namespace": "default", "name": "creds"}}
 
@@ -35,14 +35,14 @@ class ProvidersCase(SynchronousTestCase):
         self.providers = self.hub.providers()
         self.running = False
 
-    def start(self) -> Providers:
+    def start(self) -> ProviderRegistry:
         self.providers.follow(lambda name, physical: self.told.append((name, physical)))
         self.providers.startService()
         self.addCleanup(self.stop, self.providers)
         self.hub.pass_time(1)
         return self.providers
 
-    def stop(self, providers: Providers) -> None:
+    def stop(self, providers: ProviderRegistry) -> None:
         if providers.running:
             self.successResultOf(providers.stopService())
         self.assertEqual(self.hub.clock.getDelayedCalls(), [], "nothing is left")
@@ -225,7 +225,7 @@ class DescTests(ProvidersCase):
         self.hub.desc("here", type=KIND)
         self.start()
         self.assertEqual(self.hub.condition("here", SYNCED), ("False", "UnknownProviderType"))
-        self.assertIn("(there are: local)", self.hub.message("here", SYNCED))
+        self.assertIn("(enabled: local)", self.hub.message("here", SYNCED))
         self.hub.pass_time(10)
         self.assertEqual(self.hub.events(), [("Warning", "UnknownProviderType", "here")])
 

@@ -25,7 +25,7 @@ from twisted_exec.api.spaces import IN_CLUSTER
 from twisted_exec.spacemanager.interfaces import Access, ISpaceProvider, Physical
 from twisted_exec.spacemanager.providers.kind.cli import CompletedRun, KindCli
 from twisted_exec.spacemanager.providers.kind.config import KindSettings
-from twisted_exec.spacemanager.providers.kind.polling import Poll
+from twisted_exec.spacemanager.providers.kind.polling import NamePoller
 from twisted_exec.spacemanager.providers.kind.provider import KindProvider
 from twisted_exec.spacemanager.providers.kind.records import CREATING, Record, Records
 
@@ -164,7 +164,7 @@ class KindWorld(SpaceWorld):
         cli = CountedCli(self.steps, self.environ(), "kind")
         records = Records(str(self.directory / "records"), self.steps.take)
         provider = KindProvider(KindSettings(internal=True), cli, records, reactor, reactor.seconds)
-        provider._poll = Poll(reactor, provider._listed_names, provider._unsettled, 0.05)
+        provider._poll = NamePoller(reactor, provider._listed_names, provider._unsettled, 0.05)
         return provider
 
     async def watching(self, adaptor: Any) -> None:

@@ -28,7 +28,7 @@ from twisted_exec.spacemanager.interfaces import Access, ISpaceProvider, Physica
 from twisted_exec.spacemanager.providers.local.process import environment
 from twisted_exec.spacemanager.providers.local.provider import LocalProvider
 from twisted_exec.spacemanager.providers.local.records import Store, new_record
-from twisted_exec.spacemanager.providers.local.space import ACCESS, KUBECONFIG, Means
+from twisted_exec.spacemanager.providers.local.space import ACCESS, KUBECONFIG, SpaceEnvironment
 
 SMALL = f"""
 import os, sys
@@ -79,9 +79,9 @@ class LocalWorld(SpaceWorld):
         self._left: int | None = None
         self._lock = -1
 
-    def make_means(self) -> Means:
+    def make_means(self) -> SpaceEnvironment:
         """What spaces are made with."""
-        return Means(reactor, time.time, self.words, environment(), self.enrol)
+        return SpaceEnvironment(reactor, time.time, self.words, environment(), self.enrol)
 
     def words(self, state: str, port: int) -> list[str]:
         return [sys.executable, "-I", "-S", "-c", SMALL, state, str(port)]

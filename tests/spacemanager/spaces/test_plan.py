@@ -19,8 +19,8 @@ from twisted_exec.spacemanager.interfaces import (
     GOING,
     USABLE,
     Access,
-    Look,
     Physical,
+    ProviderCondition,
     SpaceInfo,
 )
 from twisted_exec.spacemanager.probes.verdicts import ANSWERS, VALID, ProbeResult
@@ -36,7 +36,7 @@ KUBECONFIG = b"""{"clusters": [{"name": "c", "cluster": {"server": "https://h:1"
 
 
 @st.composite
-def seens(draw: Any) -> plans.Seen:
+def seens(draw: Any) -> plans.Observation:
     """Anything that may be seen of a Space."""
     metadata: dict[str, Any] = {"name": "one", "namespace": "spaceprovider-p", "uid": UID}
     metadata["finalizers"] = draw(
@@ -66,7 +66,7 @@ def seens(draw: Any) -> plans.Seen:
         "p",
         is_there=there,
         is_usable=usable,
-        reachable=Look("True" if usable else "False", "X", ""),
+        reachable=ProviderCondition("True" if usable else "False", "X", ""),
         passes=draw(st.booleans()),
         is_gone=draw(st.booleans()),
         rotates=draw(st.booleans()),
@@ -82,7 +82,7 @@ def seens(draw: Any) -> plans.Seen:
         )
     )
     done = draw(st.frozensets(st.sampled_from([acts.Create, acts.Delete, acts.Rotate])))
-    return plans.Seen(
+    return plans.Observation(
         space, provider, answer, {"External": secret}, probed, None, done, now=1_800_000_000.0
     )
 
@@ -91,7 +91,7 @@ class PlanTests(SynchronousTestCase):
     """What holds of every plan."""
 
     @given(seen=seens())
-    def test_only_ours(self, seen: plans.Seen) -> None:
+    def test_only_ours(self, seen: plans.Observation) -> None:
         """Nothing is deleted that is not ours, nor concluded from silence."""
         planned = plans.plan(seen)
         kinds = {type(step) for step in planned.steps}
@@ -113,7 +113,7 @@ class PlanTests(SynchronousTestCase):
                 self.assertEqual("x/y" in step.finalizers, "x/y" in known)
 
     @given(seen=seens())
-    def test_in_order(self, seen: plans.Seen) -> None:
+    def test_in_order(self, seen: plans.Observation) -> None:
         """What is made is held by a finalizer, and written down, before."""
         planned = plans.plan(seen)
         kinds = [type(step) for step in planned.steps]
@@ -126,7 +126,7 @@ class PlanTests(SynchronousTestCase):
             self.assertLess(intends, kinds.index(acts.Create))
 
     @given(seen=seens())
-    def test_let_go(self, seen: plans.Seen) -> None:
+    def test_let_go(self, seen: plans.Observation) -> None:
         """A managed Space goes only when nothing of it can be left, and its Secrets before it."""
         if not seen.is_managed or not seen.is_going:
             return
@@ -142,7 +142,7 @@ class PlanTests(SynchronousTestCase):
         self.assertTrue(secret is None or "ownerReferences" not in secret["metadata"])
 
     @given(seen=seens())
-    def test_one_failure_at_a_time(self, seen: plans.Seen) -> None:
+    def test_one_failure_at_a_time(self, seen: plans.Observation) -> None:
         """Behind a step that was refused none is taken, and it is said."""
         planned = plans.plan(seen)
         for step in planned.steps:
@@ -152,7 +152,7 @@ class PlanTests(SynchronousTestCase):
             self.assertEqual((after.synced[0], after.synced[2]), ("False", "it is down"))
 
     @given(seen=seens())
-    def test_status(self, seen: plans.Seen) -> None:
+    def test_status(self, seen: plans.Observation) -> None:
         """A status can be told of anything, twice the same, and Ready is never said lightly."""
         planned = replace(plans.plan(seen), steps=())
         status = status_of(seen, planned)

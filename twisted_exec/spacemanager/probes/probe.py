@@ -1,8 +1,8 @@
 """
-Whether a kubeconfig opens an API server, found out by using it.
+Probes of kubeconfigs: requests that show whether a kubeconfig gives access to an API server.
 
-Sources: ``pkg/registry/authentication/selfsubjectreview`` of Kubernetes; older servers have no such review, and
-are asked what we may.
+Sources: ``pkg/registry/authentication/selfsubjectreview`` of Kubernetes; for older servers without
+this review, an access review.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from twisted_exec.spacemanager.spaces.secrets import digest
 from twisted_exec.spaces import kubeconfigs
 
 SECONDS = 8.0
-"""For each request; a probe has four at most, on one connection."""
+"""Timeout per request; a probe has at most four, on one connection."""
 _LIMIT_BYTES = 64 << 10
 
 Contents = Mapping[str, bytes]
 """Kubeconfigs by viewpoint."""
 Probe = Callable[[Contents, str], Awaitable[ProbeResult]]
-"""Probes; given what is to be probed and what to call it in messages.  Never fails."""
+"""Probes kubeconfigs, given a name for messages.  Never fails."""
 
 
 def digest_of(contents: Contents) -> str:
-    """Tells what was probed from anything else."""
+    """Return a digest that identifies the kubeconfigs."""
     return digest(b"\0".join(part for each in sorted(contents.items()) for part in _parts(*each)))
 
 
@@ -51,17 +51,17 @@ def _parts(viewpoint: str, content: bytes) -> tuple[bytes, bytes]:
 
 
 def prober(reactor: Any) -> Probe:
-    """The probe that asks."""
+    """Return the real probe."""
 
     async def probe(contents: Contents, what: str) -> ProbeResult:
         stamp, worst = digest_of(contents), None
         for viewpoint in VIEWPOINTS:
             if viewpoint in contents:
                 source = f"{what} ({viewpoint})"
-                found = await _probe(contents[viewpoint], source, stamp, reactor)
-                if found.answers:
-                    return found
-                worst = worst or found
+                result = await _probe(contents[viewpoint], source, stamp, reactor)
+                if result.answers:
+                    return result
+                worst = worst or result
         return worst or unreachable(stamp, "there is no kubeconfig")
 
     return probe
@@ -76,29 +76,29 @@ async def _probe(content: bytes, source: str, stamp: str, reactor: Any) -> Probe
         config, reactor, connect_seconds=SECONDS, agent=PROGRAM, peer="the physical space"
     )
     try:
-        return await _asked(transport, stamp)
+        return await _request_all(transport, stamp)
     except (APIError, KubeConfigError) as error:
         message = error.message if isinstance(error, APIError) else str(error)
         return unreachable(stamp, one_line(message)[:300])
     finally:
-        transport.close()  # nobody has to wait for a connection that is idle
+        transport.close()  # the connection is idle now
 
 
-async def _asked(transport: HTTPTransport, stamp: str) -> ProbeResult:
+async def _request_all(transport: HTTPTransport, stamp: str) -> ProbeResult:
     valid = await _who(transport)
     if valid[0] != "True":
-        told = ("Unknown", "NotProbed", "who is not let in cannot tell")
-        return ProbeResult(stamp, valid, told if valid[0] == "False" else valid)
+        unknown = ("Unknown", "NotProbed", "without access, readiness is unknown")
+        return ProbeResult(stamp, valid, unknown if valid[0] == "False" else valid)
     ready = ready_verdict((await _get(transport, "/readyz"))[0])
     return ProbeResult(stamp, valid, ready, version_of(*await _get(transport, "/version")))
 
 
 async def _who(transport: HTTPTransport) -> ConditionValue:
-    told = who_verdict(*await _review(transport, SELFSUBJECTREVIEWS.resource, {}))
-    if told is not None:
-        return told
-    asked = {"spec": {"nonResourceAttributes": {"path": "/version", "verb": "get"}}}
-    return may_verdict(*await _review(transport, SELFSUBJECTACCESSREVIEWS.resource, asked))
+    verdict = who_verdict(*await _review(transport, SELFSUBJECTREVIEWS.resource, {}))
+    if verdict is not None:
+        return verdict
+    review = {"spec": {"nonResourceAttributes": {"path": "/version", "verb": "get"}}}
+    return may_verdict(*await _review(transport, SELFSUBJECTACCESSREVIEWS.resource, review))
 
 
 async def _review(

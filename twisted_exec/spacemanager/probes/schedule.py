@@ -1,9 +1,9 @@
 """
-When the kubeconfigs of Spaces are probed, and what was found out last.
+Schedule of the probes of Spaces' kubeconfigs, with their last results.
 
-New ones at once, as soon as there is a turn: those of one provider share turns, so that one whose spaces are
-all silent keeps no other's waiting.  What was found to be well is probed again now and then, spread over the
-time; what was not, soon, and ever less often.
+New kubeconfigs are probed at once, within a limit per provider, so that a provider whose spaces
+all time out does not delay others.  Healthy ones are probed again regularly, spread over time;
+others soon, with back-off.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from twisted_exec.spacemanager.probes.probe import Contents, Probe, digest_of
 from twisted_exec.spacemanager.probes.verdicts import ProbeResult
 
 PROBE_SECONDS = 600.0
-"""Between two probes of what is well."""
+"""Interval between probes of a healthy Space."""
 FIRST_SECONDS, LONGEST_SECONDS = 2.0, 120.0
-"""Between two probes of what is not."""
+"""Limits of the back-off between probes of any other Space."""
 AT_ONCE = 8
-"""Probes under way of one provider's Spaces."""
+"""Limit for concurrent probes of one provider's Spaces."""
 
 
 @dataclass
-class _Kept:
-    """What is known of one Space's kubeconfigs."""
+class _Entry:
+    """State of the probes of one Space."""
 
     digest: str
     contents: Contents
@@ -41,14 +41,16 @@ class _Kept:
     backoff: Backoff
     in_no_hurry: bool = False
     was_away: bool = False
-    found: ProbeResult | None = None
+    result: ProbeResult | None = None
     timer: IDelayedCall | None = None
     running: Deferred[None] | None = None
 
 
-class Probes:
+class ProbeSchedule:
     """
-    :param changed: called with the Space of which something else was found.
+    ProbeSchedule the kubeconfigs of Spaces.
+
+    :param changed: called with a Space whose result has changed.
     """
 
     _log = Logger()
@@ -62,11 +64,11 @@ class Probes:
     ) -> None:
         self._probe, self._clock, self._changed = probe, clock, changed
         self._random = rng or random.Random()
-        self._kept: dict[Key, _Kept] = {}
+        self._entries: dict[Key, _Entry] = {}
         self._slots: dict[str, DeferredSemaphore] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def look(
         self,
@@ -79,96 +81,96 @@ class Probes:
         is_away: bool = False,
     ) -> ProbeResult | None:
         """
-        What is known of a Space's kubeconfigs; of new ones nothing yet, and it is found out.
+        Return the last result for a Space's kubeconfigs; for new ones ``None``, and a probe is scheduled.
 
-        :param what: to call it in messages.
-        :param was_well: they were found to be well by somebody before us: there is no hurry.
-        :param is_away: the provider says that what they lead to cannot be used.  When it can be, what was found before
-            counts no more.
+        :param what: name of the Space for messages.
+        :param was_well: an earlier leader found them healthy, so the probe is not urgent.
+        :param is_away: the provider reports that the physical space is not usable.  When it becomes usable again, old
+            results are discarded.
         """
         if not contents:
             self.forget(key)
             return None
-        stamp, known = digest_of(contents), self._kept.get(key)
-        if known is not None and known.digest == stamp:
-            if known.in_no_hurry and not was_well:
-                known.in_no_hurry = False  # it was well, and is not any more
+        stamp, entry = digest_of(contents), self._entries.get(key)
+        if entry is not None and entry.digest == stamp:
+            if entry.in_no_hurry and not was_well:
+                entry.in_no_hurry = False  # no longer healthy
                 self.again(key)
-            if known.was_away and not is_away:
-                known.found = None
+            if entry.was_away and not is_away:
+                entry.result = None
                 self.again(key)
-            known.was_away = is_away
-            return known.found
+            entry.was_away = is_away
+            return entry.result
         self.forget(key)
         backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, self._random)
-        kept = self._kept[key] = _Kept(stamp, contents, what, provider, backoff)
-        kept.in_no_hurry = was_well
-        self._begin_in(key, kept, self._random.uniform(0.0, PROBE_SECONDS) if was_well else 0.0)
+        entry = self._entries[key] = _Entry(stamp, contents, what, provider, backoff)
+        entry.in_no_hurry = was_well
+        self._begin_in(key, entry, self._random.uniform(0.0, PROBE_SECONDS) if was_well else 0.0)
         return None
 
     def is_refused(self, key: Key) -> bool:
-        """A Space's credentials were found not to be good."""
-        kept = self._kept.get(key)
-        return kept is not None and kept.found is not None and kept.found.is_refused
+        """Return whether a Space's credentials were rejected."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.result is not None and entry.result.is_refused
 
     def again(self, key: Key) -> None:
-        """Look now, for something may have become other."""
-        kept = self._kept.get(key)
-        if kept is not None and kept.timer is not None:
-            kept.timer.reset(0.0)
+        """Probe now, because something may have changed."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.timer is not None:
+            entry.timer.reset(0.0)
 
     def forget(self, key: Key) -> None:
-        """There is nothing to be probed any more."""
-        kept = self._kept.pop(key, None)
-        if kept is not None:
-            self._end(kept)
+        """Stop probing a Space."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._end(entry)
 
     def stop(self) -> Deferred[Any]:
-        """Fires when no probe is under way."""
-        ending = [kept.running for kept in self._kept.values() if kept.running is not None]
-        for key in list(self._kept):
+        """Stop all probes.  Fires when none is under way."""
+        ending = [entry.running for entry in self._entries.values() if entry.running is not None]
+        for key in list(self._entries):
             self.forget(key)
         return DeferredList(ending)
 
-    def _end(self, kept: _Kept) -> None:
-        if kept.timer is not None:
-            kept.timer.cancel()
-            kept.timer = None
-        if kept.running is not None:
-            kept.running.cancel()
+    def _end(self, entry: _Entry) -> None:
+        if entry.timer is not None:
+            entry.timer.cancel()
+            entry.timer = None
+        if entry.running is not None:
+            entry.running.cancel()
 
-    def _begin_in(self, key: Key, kept: _Kept, seconds: float) -> None:
-        kept.timer = self._clock.callLater(seconds, self._begin, key, kept)
+    def _begin_in(self, key: Key, entry: _Entry, seconds: float) -> None:
+        entry.timer = self._clock.callLater(seconds, self._begin, key, entry)
 
-    def _begin(self, key: Key, kept: _Kept) -> None:
-        kept.timer, kept.in_no_hurry = None, False
-        slots = self._slots.setdefault(kept.provider, DeferredSemaphore(AT_ONCE))
-        running: Deferred[None] = slots.run(lambda: Deferred.fromCoroutine(self._once(key, kept)))
-        kept.running = running
-        running.addErrback(self._failed, key, kept).addBoth(self._over, kept)
+    def _begin(self, key: Key, entry: _Entry) -> None:
+        entry.timer, entry.in_no_hurry = None, False
+        slots = self._slots.setdefault(entry.provider, DeferredSemaphore(AT_ONCE))
+        running: Deferred[None] = slots.run(lambda: Deferred.fromCoroutine(self._once(key, entry)))
+        entry.running = running
+        running.addErrback(self._failed, key, entry).addBoth(self._over, entry)
 
-    async def _once(self, key: Key, kept: _Kept) -> None:
-        if self._kept.get(key) is not kept:
-            return  # it waited for its turn, and is over
-        found = await self._probe(kept.contents, kept.what)
-        before, kept.found = kept.found, found
-        if found.lives and found.ready[0] == "True":
-            kept.backoff.reset()
+    async def _once(self, key: Key, entry: _Entry) -> None:
+        if self._entries.get(key) is not entry:
+            return  # forgotten while it waited for its turn
+        result = await self._probe(entry.contents, entry.what)
+        before, entry.result = entry.result, result
+        if result.lives and result.ready[0] == "True":
+            entry.backoff.reset()
             pause = PROBE_SECONDS * self._random.uniform(0.9, 1.1)
         else:
-            pause = kept.backoff.pause()
-        self._begin_in(key, kept, pause)
-        if found != before:
+            pause = entry.backoff.pause()
+        self._begin_in(key, entry, pause)
+        if result != before:
             self._changed(key)
 
-    def _failed(self, failure: Failure, key: Key, kept: _Kept) -> None:
-        if failure.check(CancelledError) or self._kept.get(key) is not kept:
+    def _failed(self, failure: Failure, key: Key, entry: _Entry) -> None:
+        if failure.check(CancelledError) or self._entries.get(key) is not entry:
             return
         self._log.failure("probing space {key} failed", failure, key="/".join(key))
-        self._begin_in(key, kept, PROBE_SECONDS)
+        self._begin_in(key, entry, PROBE_SECONDS)
 
-    def _over(self, _: object, kept: _Kept) -> None:
-        kept.running = None
-        slots = self._slots.get(kept.provider)
+    def _over(self, _: object, entry: _Entry) -> None:
+        entry.running = None
+        slots = self._slots.get(entry.provider)
         if slots is not None and slots.tokens == slots.limit:
-            del self._slots[kept.provider]  # namespaces and providers come and go
+            del self._slots[entry.provider]  # or deleted providers would accumulate

@@ -1,9 +1,9 @@
 """
-What an API server's answers tell of a kubeconfig, without I/O.
+Verdicts on a kubeconfig from an API server's answers, without I/O.
 
-Whether somebody is let in is only known from a question that nobody unknown is answered: ``/version`` and
-``/readyz`` are open to everybody in Kubernetes.  So it is asked who we are.  What a server says in words is
-not passed on: it was shown the credentials, and might say them.
+Only a request that requires authentication shows whether credentials are accepted: in Kubernetes,
+``/version`` and ``/readyz`` are open to everyone.  So the probe requests its own identity.  The
+server's texts are not passed on: it has received the credentials, and might repeat them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,27 @@ _REFUSED: ConditionValue = (
     "Refused",
     f"the API server does not take the credentials: {_NEW_ONES}",
 )
-_NOBODY: ConditionValue = ("False", "Anonymous", f"the API server knows us as nobody: {_NEW_ONES}")
-_NO_SERVER: ConditionValue = ("False", "NoAPIServer", "what answers there is no API server")
+_NOBODY: ConditionValue = (
+    "False",
+    "Anonymous",
+    f"the API server treats us as anonymous: {_NEW_ONES}",
+)
+_NO_SERVER: ConditionValue = (
+    "False",
+    "NoAPIServer",
+    "the server that answers is not an API server",
+)
 
 
 @dataclass(frozen=True)
 class ProbeResult:
     """
-    What came of a probe.
+    Result of a probe.
 
-    :param digest: of the kubeconfigs that it was made with.
-    :param valid: of the condition CredentialsValid.
-    :param ready: of the condition PhysicalSpaceReady.
-    :param version: of the API server, such as ``v1.33.1``; empty when it was not told.
+    :param digest: digest of the probed kubeconfigs.
+    :param valid: value of the condition CredentialsValid.
+    :param ready: value of the condition PhysicalSpaceReady.
+    :param version: version of the API server, such as ``v1.33.1``; empty if unknown.
     """
 
     digest: str
@@ -46,36 +54,36 @@ class ProbeResult:
 
     @property
     def is_refused(self) -> bool:
-        """The credentials are not good, for sure."""
+        """True if the credentials were definitely rejected."""
         return self.valid[0] == "False"
 
     @property
     def lives(self) -> bool:
-        """An API server answered that knows us."""
+        """True if the API server accepted the credentials."""
         return self.valid[0] == "True"
 
     @property
     def answers(self) -> bool:
-        """Somebody answered, whatever it was."""
+        """True if any server answered."""
         return self.valid[0] != "Unknown" or self.ready[0] != "Unknown"
 
 
 def unreachable(digest: str, why: str) -> ProbeResult:
-    """Nobody could look: what is there, and whether we would be let in, is not known."""
-    told = ("Unknown", "Unreachable", why)
-    return ProbeResult(digest, told, told)
+    """Return the result if no server was reached."""
+    unknown = ("Unknown", "Unreachable", why)
+    return ProbeResult(digest, unknown, unknown)
 
 
 def unusable(digest: str, why: str) -> ProbeResult:
-    """There is no way to look: the kubeconfig is none."""
+    """Return the result for an invalid kubeconfig."""
     return ProbeResult(digest, ("False", "Unusable", why), ("Unknown", "Unusable", why))
 
 
 def who_verdict(code: int, body: bytes) -> ConditionValue | None:
     """
-    What an answer to SelfSubjectReview means.
+    Interpret the answer to a SelfSubjectReview.
 
-    :return: of CredentialsValid; ``None`` when the server does not have that review.
+    :return: value of CredentialsValid; ``None`` if the server lacks this review.
     """
     if code in (404, 405):
         return None
@@ -86,33 +94,33 @@ def who_verdict(code: int, body: bytes) -> ConditionValue | None:
 
 
 def may_verdict(code: int, body: bytes) -> ConditionValue:
-    """What an answer to SelfSubjectAccessReview means, which servers have that are older."""
+    """Interpret the answer to a SelfSubjectAccessReview, which older servers have, too."""
     if code in (200, 201):
         return VALID
     if code == 401:
         return _REFUSED
-    if code == 403:  # who is let that little is known all the same
+    if code == 403:  # even without permissions, the user is authenticated
         return _NOBODY if ANONYMOUS.encode() in body else VALID
     if 300 <= code < 500 and code != 429:
         return _NO_SERVER
-    return ("Unknown", "NotAnswered", f"the API server answers {code} to who we are")
+    return ("Unknown", "NotAnswered", f"the API server answers the identity review with {code}")
 
 
 def ready_verdict(code: int) -> ConditionValue:
-    """What an answer of ``/readyz`` means, of a server that was asked before whether it knows us."""
+    """Interpret the answer of ``/readyz`` of an API server that accepts the credentials."""
     if code >= 500 or code == 429:
         return ("False", "NotReady", f"the API server answers {code} to /readyz")
-    # It may be that we are not to see it, or that there is no such page: it answers, though.
+    # Access may be forbidden, or the page may be missing, but the server answers.
     return ANSWERS
 
 
 def version_of(code: int, body: bytes) -> str:
-    """What ``/version`` says, or nothing."""
+    """Return the version from ``/version``, or empty."""
     try:
-        told: Any = json.loads(body)["gitVersion"] if code == 200 else ""
+        version: Any = json.loads(body)["gitVersion"] if code == 200 else ""
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return told[:64] if isinstance(told, str) and told.isprintable() else ""
+    return version[:64] if isinstance(version, str) and version.isprintable() else ""
 
 
 def _name(body: bytes) -> str:

@@ -1,5 +1,5 @@
 """
-An adaptor as the rest of the manager has it: every call ends in time, is counted, and fails with an ``APIError``.
+A provider with bounded calls: each has a timeout, is counted, and only fails with an ``APIError``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, GatewayTimeout, InternalError
 from twisted_exec.spacemanager.interfaces import (
-    IRotates,
+    IRotatesCredentials,
     ISpaceProvider,
     Physical,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 
 LIST, NAMES, GET = "list_spaces", "list_names", "get"
@@ -33,45 +33,47 @@ SECONDS = {
     ROTATE: 60.0,
     CLOSE: 30.0,
 }
-"""How long a call may take; by then it is cancelled."""
+"""Timeouts of calls."""
 
 T = TypeVar("T")
 
 
 class CallMetrics(Protocol):
-    """Who counts calls."""
+    """Counts calls."""
 
     def called(self, provider: str, call: str, seconds: float, code: int) -> None:
         """
-        One has ended.
+        Count a finished call.
 
-        :param code: 0 for one that went well, otherwise of its error; 499 for one that was cancelled.
+        :param code: 0 for success, 499 for a cancelled call, otherwise the code of the error.
         """
 
 
 class NoMetrics:
-    """Who does not."""
+    """Counts nothing."""
 
     def called(self, provider: str, call: str, seconds: float, code: int) -> None:
         """See :class:`CallMetrics`."""
 
 
-class Making(Protocol):
-    """Who has to know when something is made: what does not show it yet says nothing about it."""
+class CreationListener(Protocol):
+    """Is notified of creations: while one is under way, lists without the physical space prove nothing."""
 
     def making(self, physical: Physical) -> None:
-        """It is being made from now on."""
+        """Handle the start of a creation."""
 
     def made(self, physical: Physical) -> None:
-        """It was, or was not; either way the next answer counts."""
+        """Handle the end of a creation, successful or not."""
 
 
 @implementer(ISpaceProvider)
 class Bounded:
     """
-    :param provider: the adaptor.
-    :param name: of the SpaceProviderDesc, for messages.
-    :ivar knows: told of what is made.
+    A provider with bounded calls.
+
+    :param provider: the real provider.
+    :param name: name of the SpaceProviderDesc, for messages.
+    :ivar listener: notified of creations.
     """
 
     _log = Logger()
@@ -81,25 +83,25 @@ class Bounded:
     ) -> None:
         self._provider, self._name, self._clock = provider, name, clock
         self._counting = counting
-        self.knows: Making | None = None
+        self.listener: CreationListener | None = None
 
     @property
     def default_parent(self) -> str:
         """See :class:`ISpaceProvider`."""
         return str(self._provider.default_parent)
 
-    def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
+    def create(self, physical: Physical, request: SpaceRequest) -> Deferred[None]:
         """See :meth:`ISpaceProvider.create`."""
-        knows = self.knows
-        if knows is None:
-            return self._call(CREATE, lambda: self._provider.create(physical, wanted))
-        knows.making(physical)
+        listener = self.listener
+        if listener is None:
+            return self._call(CREATE, lambda: self._provider.create(physical, request))
+        listener.making(physical)
 
         def over(result: T) -> T:
-            knows.made(physical)
+            listener.made(physical)
             return result
 
-        return self._call(CREATE, lambda: self._provider.create(physical, wanted)).addBoth(over)
+        return self._call(CREATE, lambda: self._provider.create(physical, request)).addBoth(over)
 
     def delete(self, physical: Physical, owner: str) -> Deferred[None]:
         """See :meth:`ISpaceProvider.delete`."""
@@ -118,7 +120,7 @@ class Bounded:
         return self._call(GET, lambda: self._provider.get(physical))
 
     def watch(self, changed: Callable[[Physical | None], None]) -> Callable[[], None]:
-        """See :meth:`ISpaceProvider.watch`; one that cannot be had is no failure."""
+        """See :meth:`ISpaceProvider.watch`; an error is only logged."""
         try:
             end: Callable[[], None] = self._provider.watch(changed)
         except Exception:
@@ -129,14 +131,14 @@ class Bounded:
     def close(self) -> Deferred[None]:
         """See :meth:`ISpaceProvider.close`."""
         closing = self._call(CLOSE, self._provider.close)
-        return closing.addErrback(lambda _: None)  # it was logged
+        return closing.addErrback(lambda _: None)  # already logged
 
     def _call(self, call: str, ask: Callable[[], Deferred[Any]]) -> Deferred[Any]:
         began = self._clock.seconds()
-        asked: Deferred[Any] = maybeDeferred(ask)
-        asked.addTimeout(SECONDS[call], self._clock)
-        asked.addErrback(self._failed, call)
-        return asked.addBoth(self._ended, call, began)
+        calling: Deferred[Any] = maybeDeferred(ask)
+        calling.addTimeout(SECONDS[call], self._clock)
+        calling.addErrback(self._failed, call)
+        return calling.addBoth(self._ended, call, began)
 
     def _failed(self, failure: Failure, call: str) -> Failure:
         if failure.check(APIError, CancelledError):
@@ -147,13 +149,13 @@ class Bounded:
             )
             return Failure(GatewayTimeout(f"{why}; see whether it runs and is reached from here"))
         self._log.failure(
-            "provider {name}: {call} failed in a way that nobody thought of",
+            "provider {name}: unexpected failure of {call}",
             failure,
             name=self._name,
             call=call,
         )
-        told = f'the adaptor of provider "{self._name}" failed ({call}); see the log of the manager'
-        return Failure(InternalError(told))
+        message = f'provider "{self._name}" failed ({call}); see the log of the manager'
+        return Failure(InternalError(message))
 
     def _ended(self, result: T, call: str, began: float) -> T:
         code = 0
@@ -163,18 +165,18 @@ class Bounded:
         return result
 
 
-@implementer(IRotates)
+@implementer(IRotatesCredentials)
 class BoundedRotating(Bounded):
-    """The same of one that can give new credentials."""
+    """A bounded provider that can rotate credentials."""
 
     def rotate(self, physical: Physical) -> Deferred[None]:
-        """See :meth:`IRotates.rotate`."""
-        return self._call(ROTATE, lambda: IRotates(self._provider).rotate(physical))
+        """See :meth:`IRotatesCredentials.rotate`."""
+        return self._call(ROTATE, lambda: IRotatesCredentials(self._provider).rotate(physical))
 
 
 def bounded(
     provider: ISpaceProvider, name: str, clock: IReactorTime, counting: CallMetrics | None = None
 ) -> Bounded:
-    """An adaptor with its calls bounded; it provides what the adaptor does."""
-    kind = BoundedRotating if IRotates.providedBy(provider) else Bounded
+    """Wrap a provider; the result provides the same interfaces."""
+    kind = BoundedRotating if IRotatesCredentials.providedBy(provider) else Bounded
     return kind(provider, name, clock, counting or NoMetrics())

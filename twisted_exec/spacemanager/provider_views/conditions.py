@@ -1,8 +1,8 @@
 """
-What it says about a provider that it answered, or did not: two conditions, without I/O.
+Two conditions of a provider, from the result of its last request; without I/O.
 
-A provider that refuses us was reached, and our credentials are not good.  One that cannot be reached tells
-nothing about credentials.
+A provider that rejects us is reachable, and our credentials are invalid.  An unreachable provider proves nothing
+about the credentials.
 """
 
 from __future__ import annotations
@@ -18,49 +18,55 @@ from twisted_exec.api.status import (
     TooManyRequests,
     Unauthorized,
 )
-from twisted_exec.spacemanager.interfaces import Look
+from twisted_exec.spacemanager.interfaces import ProviderCondition
 
-_AWAY = (BadGateway.code, ServiceUnavailable.code, TooManyRequests.code)
+_UNREACHABLE = (BadGateway.code, ServiceUnavailable.code, TooManyRequests.code)
 
 
 @dataclass(frozen=True)
-class Looks:
+class ProviderConditions:
     """Conditions ProviderReachable and CredentialsValid of a provider."""
 
-    reachable: Look
-    credentials: Look
+    reachable: ProviderCondition
+    credentials: ProviderCondition
 
     @property
     def well(self) -> bool:
-        """It was reached, and let us in."""
+        """True if the provider is reachable and accepts our credentials."""
         return self.reachable.status == self.credentials.status == "True"
 
 
-LISTED = Looks(
-    Look("True", "Listed", "the provider told its physical spaces"),
-    Look("True", "Accepted", "the provider took our credentials"),
+LISTED = ProviderConditions(
+    ProviderCondition("True", "Listed", "the provider listed its physical spaces"),
+    ProviderCondition("True", "Accepted", "the provider accepted our credentials"),
 )
-NOT_YET = Looks(
-    Look("Unknown", "NotAskedYet", "the provider was not asked yet"),
-    Look("Unknown", "NotAskedYet", "the provider was not asked yet"),
+NOT_YET = ProviderConditions(
+    ProviderCondition("Unknown", "NotAskedYet", "no request has been sent yet"),
+    ProviderCondition("Unknown", "NotAskedYet", "no request has been sent yet"),
 )
 
 
-def not_asked(reason: str, why: str) -> Looks:
-    """There is no adaptor by which to ask."""
-    return Looks(Look("Unknown", reason, why), Look("Unknown", reason, why))
+def not_asked(reason: str, why: str) -> ProviderConditions:
+    """Return the conditions if the provider could not be created."""
+    return ProviderConditions(
+        ProviderCondition("Unknown", reason, why), ProviderCondition("Unknown", reason, why)
+    )
 
 
-def refused(error: APIError) -> Looks:
-    """What a list that failed says."""
+def refused(error: APIError) -> ProviderConditions:
+    """Return the conditions for a failed list."""
     if error.code in (Unauthorized.code, Forbidden.code):
         reason = "Unauthorized" if error.code == Unauthorized.code else "Forbidden"
-        told = Look("True", "Answered", "the provider answered, and did not let us in")
-        return Looks(told, Look("False", reason, error.message))
+        answered = ProviderCondition(
+            "True", "Answered", "the provider answered, and rejected our credentials"
+        )
+        return ProviderConditions(answered, ProviderCondition("False", reason, error.message))
     reason = "ListFailed"
     if error.code == GatewayTimeout.code:
         reason = "TimedOut"
-    elif error.code in _AWAY:
+    elif error.code in _UNREACHABLE:
         reason = "Unreachable"
-    unknown = Look("Unknown", reason, "the provider cannot be asked about our credentials")
-    return Looks(Look("False", reason, error.message), unknown)
+    unknown = ProviderCondition(
+        "Unknown", reason, "the provider is unreachable, so our credentials are unverified"
+    )
+    return ProviderConditions(ProviderCondition("False", reason, error.message), unknown)

@@ -1,10 +1,8 @@
 """
-What a SpaceProviderDesc says, and its status: both without I/O.
+Spec and status of a SpaceProviderDesc, without I/O.
 
-Which physical spaces discovery takes: ``spec.SpacePrefixForDiscovery``, without I/O.
-
-Upstream took it for a prefix, and an empty one or ``*`` for everything.  Ours may be a glob, too: it is one
-when it has any of ``*``, ``?`` and ``[``.
+``spec.SpacePrefixForDiscovery`` was a prefix in upstream, with an empty value or ``*`` for
+everything.  Here it may also be a glob, which contains any of ``*``, ``?`` and ``[``.
 """
 
 from __future__ import annotations
@@ -32,38 +30,38 @@ from twisted_exec.api.spaces import (
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import check_inline
-from twisted_exec.spacemanager.interfaces import Look, ProviderSpec
-from twisted_exec.spacemanager.provider_views.conditions import Looks
+from twisted_exec.spacemanager.interfaces import ProviderCondition, ProviderSpec
+from twisted_exec.spacemanager.provider_views.conditions import ProviderConditions
 from twisted_exec.spaces.kubeconfigs import source_of, unwrapped
 
 EVERYTHING = ("", "*")
 _MARKS = frozenset("*?[")
 
 
-def filter_of(told: str) -> Callable[[str], bool]:
+def filter_of(prefix: str) -> Callable[[str], bool]:
     """
-    What says of a name whether it is taken.
+    Return a filter for names.
 
-    :param told: a prefix (``ks-``), or a glob that the whole name is to match (``ks-*-prod``).
+    :param prefix: a prefix (``ks-``), or a glob for the whole name (``ks-*-prod``).
     """
-    if told in EVERYTHING:
+    if prefix in EVERYTHING:
         return lambda name: True
-    if _MARKS.isdisjoint(told):
-        return lambda name: name.startswith(told)
-    matching = re.compile(fnmatch.translate(told)).match
+    if _MARKS.isdisjoint(prefix):
+        return lambda name: name.startswith(prefix)
+    matching = re.compile(fnmatch.translate(prefix)).match
     return lambda name: matching(name) is not None
 
 
 KUBECONFIGS = ("kubeconfig", "incluster", "external")
-"""Keys of a provider's Secret that hold kubeconfigs."""
+"""Keys of a provider's Secret for kubeconfigs."""
 
 
-class NoSpec(Exception):
+class InvalidDesc(Exception):
     """
-    What a SpaceProviderDesc says cannot be used.
+    The SpaceProviderDesc is not usable.
 
-    :param reason: one word in CamelCase.
-    :param why: one line, which says what would help.
+    :param reason: one CamelCase word.
+    :param why: one line, including the remedy.
     """
 
     def __init__(self, reason: str, why: str) -> None:
@@ -73,7 +71,7 @@ class NoSpec(Exception):
 
 @dataclass(frozen=True, order=True)
 class SecretRef:
-    """Which Secret."""
+    """Name of a Secret."""
 
     namespace: str
     name: str
@@ -84,52 +82,52 @@ class SecretRef:
 
 def secret_ref(desc: Object) -> SecretRef | None:
     """
-    The Secret that ``spec.secretRef`` names, ``None`` when it is not set.
+    Return the Secret of ``spec.secretRef``; ``None`` if it is not set.
 
-    :raises NoSpec: it is a half of one.
+    :raises InvalidDesc: the reference is incomplete.
     """
-    told = _spec(desc).get("secretRef") or {}
-    namespace, name = str(told.get("namespace") or ""), str(told.get("name") or "")
+    ref = _spec(desc).get("secretRef") or {}
+    namespace, name = str(ref.get("namespace") or ""), str(ref.get("name") or "")
     if not namespace and not name:
         return None
     if not namespace or not name:
         missing = "namespace" if name else "name"
-        raise NoSpec("SecretRefIncomplete", f"spec.secretRef.{missing} is missing; set it")
+        raise InvalidDesc("SecretRefIncomplete", f"spec.secretRef.{missing} is missing; set it")
     return SecretRef(namespace, name)
 
 
 def prefix_of(desc: Object) -> str:
-    """``spec.SpacePrefixForDiscovery``."""
+    """Return ``spec.SpacePrefixForDiscovery``."""
     return str(_spec(desc).get("SpacePrefixForDiscovery") or "")
 
 
-def spec_of(desc: Object, known: Collection[str], secret: Object | None) -> ProviderSpec:
+def spec_of(desc: Object, types: Collection[str], secret: Object | None) -> ProviderSpec:
     """
-    What an adaptor needs of a SpaceProviderDesc.
+    Return the configuration of a provider.
 
-    :param known: the types that there are adaptors of here.
-    :param secret: the one that it names, ``None`` when there is none.
-    :raises NoSpec: it cannot be used.
+    :param types: the enabled provider types.
+    :param secret: the provider's Secret; ``None`` if it does not exist.
+    :raises InvalidDesc: the SpaceProviderDesc is not usable.
     """
     name, type = desc["metadata"]["name"], str(_spec(desc).get("ProviderType") or "")
     for problem in dns_label(namespace_of(name)):
-        raise NoSpec(
+        raise InvalidDesc(
             "NameCannotBeUsed",
             f'its Spaces would be in namespace "{namespace_of(name)}", which cannot be: {problem}; '
             "make it under another name",
         )
-    if type not in known:
-        there = ", ".join(sorted(known)) or "none"
-        raise NoSpec(
+    if type not in types:
+        enabled = ", ".join(sorted(types)) or "none"
+        raise InvalidDesc(
             "UnknownProviderType",
-            f'there is no adaptor for spec.ProviderType "{type}" (there are: {there}); make another '
-            "SpaceProviderDesc with one of these, or start the manager with --providers of this one",
+            f'spec.ProviderType "{type}" is not enabled (enabled: {enabled}); create another '
+            "SpaceProviderDesc with one of these, or enable this type with --providers of the manager",
         )
     ref = secret_ref(desc)
     if ref is None:
         return ProviderSpec(name, type)
     if secret is None:
-        raise NoSpec(
+        raise InvalidDesc(
             "SecretNotFound", f"secret {ref} does not exist; make it, or correct spec.secretRef"
         )
     return ProviderSpec(name, type, secret_values(secret), str(ref))
@@ -137,31 +135,31 @@ def spec_of(desc: Object, known: Collection[str], secret: Object | None) -> Prov
 
 def secret_values(secret: Object) -> Mapping[str, bytes]:
     """
-    What a provider's Secret holds, decoded; a kubeconfig that was encoded twice is unwrapped.
+    Decode a provider's Secret, including kubeconfigs that were encoded twice.
 
-    :raises NoSpec: what is said to be a kubeconfig is none, or one that leads to files or programs.
+    :raises InvalidDesc: a kubeconfig is invalid, or names files or programs.
     """
     values = values_of(secret)
     for key in sorted(set(secret.get("data") or {}) - set(values)):
-        raise NoSpec("SecretCannotBeUsed", f"{source_of(secret, key)}: it is not base64")
+        raise InvalidDesc("SecretCannotBeUsed", f"{source_of(secret, key)}: it is not base64")
     for key in KUBECONFIGS:
         if key in values:
             try:
                 values[key] = unwrapped(values[key], source_of(secret, key))
                 check_inline(values[key], source_of(secret, key))
             except KubeConfigError as error:
-                raise NoSpec("SecretCannotBeUsed", str(error)) from None
+                raise InvalidDesc("SecretCannotBeUsed", str(error)) from None
     return values
 
 
 def is_ours(namespace: Object, provider: str) -> bool:
-    """A namespace that we made for a provider."""
+    """Return whether the manager created a namespace for a provider."""
     labels = namespace["metadata"].get("labels") or {}
     return bool(labels.get(MANAGED_BY) == MANAGER and labels.get(PROVIDER_LABEL) == provider)
 
 
 def namespace_for(provider: str) -> Object:
-    """The namespace of a provider's Spaces, marked as ours."""
+    """Return the namespace for a provider's Spaces, labelled as ours."""
     labels = {MANAGED_BY: MANAGER, PROVIDER_LABEL: provider}
     return {
         "apiVersion": "v1",
@@ -171,28 +169,33 @@ def namespace_for(provider: str) -> Object:
 
 
 def status_of(
-    desc: Object, looks: Looks, synced: Look, listed: bool, spaces: int, now: str
+    desc: Object,
+    looks: ProviderConditions,
+    synced: ProviderCondition,
+    listed: bool,
+    spaces: int,
+    now: str,
 ) -> Object:
     """
-    The status of a SpaceProviderDesc, whole; conditions of others stay.
+    Return the complete status of a SpaceProviderDesc; other programs' conditions stay.
 
-    :param looks: how it went when the provider was asked last.
-    :param synced: whether what it says is followed.
-    :param listed: the provider told its spaces since its adaptor was made.
-    :param spaces: how many Spaces there are.
-    :param now: as in ``lastTransitionTime``.
+    :param looks: conditions from the provider's last request.
+    :param synced: whether the spec is in force.
+    :param listed: the provider has returned a list.
+    :param spaces: the number of Spaces.
+    :param now: timestamp for ``lastTransitionTime``.
     """
     before = desc.get("status") or {}
     generation = desc["metadata"].get("generation")
-    told: dict[str, ConditionValue] = {
-        PROVIDER_REACHABLE: _told(looks.reachable),
-        CREDENTIALS_VALID: _told(looks.credentials),
-        SYNCED: _told(synced),
+    conditions: dict[str, ConditionValue] = {
+        PROVIDER_REACHABLE: _value(looks.reachable),
+        CREDENTIALS_VALID: _value(looks.credentials),
+        SYNCED: _value(synced),
     }
     is_ready = listed and looks.well and synced.status == "True"
     status: Object = {
         "Phase": READY if is_ready else INITIALIZING,
-        "conditions": with_conditions(before.get("conditions") or [], told, now, generation),
+        "conditions": with_conditions(before.get("conditions") or [], conditions, now, generation),
         "spaces": spaces,
     }
     if generation is not None:
@@ -200,28 +203,30 @@ def status_of(
     return status
 
 
-def news(before: Sequence[Object], after: Sequence[Object]) -> list[tuple[str, str, str]]:
+def events_for(before: Sequence[Object], after: Sequence[Object]) -> list[tuple[str, str, str]]:
     """
-    What is to be told in Events: type, reason and message of each condition that has become good or bad, or bad
-    in another way.
+    Return the Events for changed conditions: type, reason and message of each that has become good, or bad for
+    a new reason.
     """
-    known = {one.get("type"): one for one in before}
-    found = []
-    for one in after:
-        was = known.get(one["type"], {})
-        good, same = one["status"] == "True", was.get("status") == one["status"]
-        if one["type"] not in (PROVIDER_REACHABLE, CREDENTIALS_VALID, SYNCED):
+    previous = {each.get("type"): each for each in before}
+    events = []
+    for condition in after:
+        was = previous.get(condition["type"], {})
+        good = condition["status"] == "True"
+        same = was.get("status") == condition["status"]
+        if condition["type"] not in (PROVIDER_REACHABLE, CREDENTIALS_VALID, SYNCED):
             continue
-        if same and (good or was.get("reason") == one["reason"]):
+        if same and (good or was.get("reason") == condition["reason"]):
             continue
         if good and was.get("status") != "False":
-            continue  # that all is as it should be is no news at the start
-        if one["status"] != "Unknown":
-            found.append(("Normal" if good else "Warning", one["reason"], one["message"]))
-    return found
+            continue  # success at the start is not worth an Event
+        if condition["status"] != "Unknown":
+            type = "Normal" if good else "Warning"
+            events.append((type, condition["reason"], condition["message"]))
+    return events
 
 
-def _told(look: Look) -> ConditionValue:
+def _value(look: ProviderCondition) -> ConditionValue:
     return look.status, look.reason, look.message
 
 

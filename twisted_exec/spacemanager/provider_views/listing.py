@@ -1,14 +1,14 @@
 """
-What a provider told last: a copy of its list, and what may be concluded from it.
+A copy of a provider's list of physical spaces, and what follows from it.
 
-The whole list is asked for again and again; hints say when to look sooner, and one that never comes costs
-half a minute.  While the provider fails, the pauses grow.  Nothing is concluded from silence: what was told last
-stays.
+The whole list is requested periodically; hints trigger earlier requests, and a missing hint costs
+at most half a minute.  While the provider fails, the pauses grow.  Silence proves nothing: the
+last list stays in force.
 
-What is missing in an answer is not gone yet.  A provider that has just started may tell half of what it has; and
-an answer may be older than what it is taken for, since it was asked for before something was made.  So
-something is gone when two answers that were asked for at least :data:`CONFIRM_SECONDS` apart, and both since
-it was seen or made, were without it.
+A physical space that is missing from one answer may still exist.  A provider that has just started
+may return half of its list, and an answer may predate a creation, because its request was sent
+earlier.  So a physical space is gone when two answers were without it, whose requests were at
+least :data:`CONFIRM_SECONDS` apart and came after it was last observed or created.
 """
 
 from __future__ import annotations
@@ -26,25 +26,30 @@ from twisted_exec.kube.informers.reflector import Backoff
 from twisted_exec.kube.informers.work_queue import WorkQueue
 from twisted_exec.program.tasks import Running
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, Physical, SpaceInfo
-from twisted_exec.spacemanager.provider_views.conditions import LISTED, NOT_YET, Looks, refused
+from twisted_exec.spacemanager.provider_views.conditions import (
+    LISTED,
+    NOT_YET,
+    ProviderConditions,
+    refused,
+)
 
 PACE_SECONDS = 30.0
 SOON_SECONDS = 0.5
-"""Between two lists, whatever is hinted at."""
+"""Minimum interval between lists, whatever the hints."""
 CONFIRM_SECONDS = 2.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
-"""After lists that failed."""
+"""Limits of the back-off after failed lists."""
 MAX_SPACES = 20_000
 MAX_NAME = 1024
 MAX_HINTS = 200
-"""Of single ones that wait; for more the list is cheaper."""
+"""Limit for pending hints about single spaces; for more, a list is cheaper."""
 
 Changed = Callable[[Physical | None], None]
 
 
 @dataclass
-class _Known:
-    """One that was told; the turn says when that was asked for."""
+class _Entry:
+    """A physical space, with the turn of the request that returned it."""
 
     info: SpaceInfo
     turn: int
@@ -52,13 +57,13 @@ class _Known:
 
 class ProviderCopy(Running):
     """
-    Keeps the copy of one adaptor's list.
+    Maintains the copy of one provider's list.
 
-    :param name: of the provider, for the log.
-    :param changed: called with what has become other; ``None`` for anything.
-    :param before: what another adaptor of the same provider told.
-    :ivar looks: how it went last.
-    :ivar listed: the adaptor told everything at least once.
+    :param name: name of the provider, for the log.
+    :param changed: called with a changed physical space; ``None`` for any.
+    :param before: the last list of the provider's previous instance.
+    :ivar looks: conditions from the last request.
+    :ivar listed: the provider has returned a list.
     """
 
     _log = Logger()
@@ -72,16 +77,20 @@ class ProviderCopy(Running):
         before: Mapping[Physical, SpaceInfo] | None = None,
     ) -> None:
         self._name, self._provider, self._clock, self._changed = name, provider, clock, changed
-        self.looks: Looks = NOT_YET
+        self.looks: ProviderConditions = NOT_YET
         self.listed = False
         self._left_out = False
-        self._got: dict[Physical, float] = {}  # when one was asked for alone, since the last list
-        self._known = {physical: _Known(info, 0) for physical, info in (before or {}).items()}
-        self._shown: dict[Physical, SpaceInfo] = dict(before or {})
+        self._got: dict[
+            Physical, float
+        ] = {}  # times of requests for single spaces since the last list
+        self._entries = {physical: _Entry(info, 0) for physical, info in (before or {}).items()}
+        self._spaces: dict[Physical, SpaceInfo] = dict(before or {})
         self._turn = 0
-        self._since: dict[Physical, int] = {}  # turns in which something was made
+        self._since: dict[Physical, int] = {}  # turns of creations
         self._making: dict[Physical, int] = {}
-        self._absent: dict[Physical, float] = {}  # when the first answer without it was asked for
+        self._absent: dict[
+            Physical, float
+        ] = {}  # request times of the first answers without a space
         self._gone: set[Physical] = set()
         self._first_list = self._last_list = 0.0
         self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
@@ -92,12 +101,12 @@ class ProviderCopy(Running):
         self._unwatch: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start requests."""
         self._unwatch = self._provider.watch(self.look_again)
         self._begin(self._run())
 
     def stop(self) -> Deferred[None]:
-        """Ask no more; fires when nothing is under way.  What was told stays."""
+        """Stop requests.  Fires when none is under way; the copy stays."""
         self._unwatch()
         return Deferred.fromCoroutine(self._stop(super().stop()))
 
@@ -107,24 +116,24 @@ class ProviderCopy(Running):
         await gets
 
     def spaces(self) -> Mapping[Physical, SpaceInfo]:
-        """All as last told; not to be changed, and the same mapping all the time."""
-        return self._shown
+        """Return the copy: always the same mapping; read-only."""
+        return self._spaces
 
     def gone(self, physical: Physical) -> bool:
         """See :meth:`IProviderView.gone`."""
-        if physical in self._making or physical in self._known:
+        if physical in self._making or physical in self._entries:
             return False
         if physical in self._gone:
             return True
         if physical in self._absent or physical in self._since:
             return False
-        # Nobody ever heard of it: any two lists will do.
+        # Never observed: any two lists suffice.
         return self.listed and self._last_list - self._first_list >= CONFIRM_SECONDS
 
     def look_again(self, physical: Physical | None = None) -> None:
-        """Ask soon."""
+        """Request one space or the list soon."""
         if physical is not None and self._may_get(physical):
-            if self.looks.well:  # otherwise the list tells, when it can be had again
+            if self.looks.well:  # otherwise the next successful list has it
                 self._gets.add(physical)
             return
         self._poked = True
@@ -136,16 +145,16 @@ class ProviderCopy(Running):
             timer.reset(soon)
 
     def _may_get(self, physical: Physical) -> bool:
-        """One that changes all the time is looked at no more often than all are."""
+        """Return whether a single request is due; constant changes must not cause constant requests."""
         since = self._clock.seconds() - self._got.get(physical, -SOON_SECONDS)
         return since >= SOON_SECONDS and len(self._gets) < MAX_HINTS
 
     def making(self, physical: Physical) -> None:
-        """It is being made: answers without it say nothing from now on."""
+        """Handle the start of a creation: answers without the space prove nothing from now on."""
         self._making[physical] = self._making.get(physical, 0) + 1
 
     def made(self, physical: Physical) -> None:
-        """What is asked from now on says whether it is there."""
+        """Handle the end of a creation: answers to later requests count again."""
         self._making[physical] -= 1
         if not self._making[physical]:
             del self._making[physical]
@@ -169,7 +178,7 @@ class ProviderCopy(Running):
         await sleeping
 
     async def _list(self) -> float:
-        """Ask for all; :return: when to ask again, in seconds."""
+        """Request the list.  :return: seconds until the next request."""
         turn, at = self._next_turn(), self._clock.seconds()
         self._got.clear()
         try:
@@ -184,7 +193,7 @@ class ProviderCopy(Running):
             return self._backoff.pause()
         except CancelledError:
             raise
-        except Exception:  # an adaptor that answers what is no list
+        except Exception:  # the provider returned something else than a list
             self._log.failure("provider {name}: its list makes no sense", name=self._name)
             why = f'what provider "{self._name}" lists makes no sense; see the log of the manager'
             self._looked(refused(InternalError(why)))
@@ -202,23 +211,23 @@ class ProviderCopy(Running):
         return CONFIRM_SECONDS if self._absent else PACE_SECONDS
 
     def _is_named(self, physical: Physical) -> bool:
-        """What cannot be told is left out, and keeps nothing else from being taken."""
-        fits = all(len(told) <= MAX_NAME for told in (physical.name, physical.parent))
+        """Return whether a name is valid; spaces with invalid names are skipped."""
+        fits = all(len(each) <= MAX_NAME for each in (physical.name, physical.parent))
         if fits and physical.name and str(physical).isprintable():
             return True
         if not self._left_out:
             self._left_out = True
-            told = "provider {name}: what it calls {what} is left out: that is no name"
-            self._log.warn(told, name=self._name, what=ascii(physical.name[:80]))
+            message = "provider {name}: skipping a physical space with the invalid name {what}"
+            self._log.warn(message, name=self._name, what=ascii(physical.name[:80]))
         return False
 
     def _take(self, listed: Mapping[Physical, SpaceInfo], turn: int, at: float) -> list[Physical]:
-        """Have all as they were listed; :return: those that are other than before."""
+        """Update the copy from a list.  :return: the changed physical spaces."""
         if not self.listed:
             self._first_list = at
         self._last_list = at
         changed = [physical for physical, info in listed.items() if self._put(info, turn, False)]
-        expected = {*self._known, *self._absent, *self._since}
+        expected = {*self._entries, *self._absent, *self._since}
         for physical in expected.difference(listed):
             if self._miss(physical, turn, at):
                 changed.append(physical)
@@ -236,7 +245,7 @@ class ProviderCopy(Running):
                 self.look_again()
                 return
             if physical not in self._absent:
-                self.look_again()  # to be confirmed
+                self.look_again()  # needs confirmation
             changed = self._miss(physical, turn, at)
         else:
             changed = self._put(info, turn, True)
@@ -244,37 +253,37 @@ class ProviderCopy(Running):
             self._changed(physical)
 
     def _put(self, info: SpaceInfo, turn: int, whole: bool) -> bool:
-        """:param whole: nothing was left out of it.  :return: it is other than before."""
+        """:param whole: the answer includes access.  :return: whether the space has changed."""
         physical = info.physical
         if not self._is_named(physical):
             return False
-        known = self._known.get(physical)
-        if known is not None and known.turn > turn:
+        entry = self._entries.get(physical)
+        if entry is not None and entry.turn > turn:
             return False
         self._absent.pop(physical, None)
         self._gone.discard(physical)
         self._since.pop(physical, None)
-        before = known.info if known is not None else None
+        before = entry.info if entry is not None else None
         if before is not None and not whole and not info.access:
             info = replace(info, access=before.access) if _same(before, info) else info
-        self._known[physical] = _Known(info, turn)
-        self._shown[physical] = info
+        self._entries[physical] = _Entry(info, turn)
+        self._spaces[physical] = info
         return info != before
 
     def _miss(self, physical: Physical, turn: int, at: float) -> bool:
-        """An answer was without it; :return: it is gone, which was not known before."""
-        known = self._known.get(physical)
-        seen = known.turn if known is not None else 0
-        if physical in self._making or turn <= max(seen, self._since.get(physical, 0)):
+        """Handle an answer without a space.  :return: whether it is newly known to be gone."""
+        entry = self._entries.get(physical)
+        last_turn = entry.turn if entry is not None else 0
+        if physical in self._making or turn <= max(last_turn, self._since.get(physical, 0)):
             return False
         if at - self._absent.setdefault(physical, at) < CONFIRM_SECONDS:
             return False
         del self._absent[physical]
         self._since.pop(physical, None)
-        was_known = self._known.pop(physical, None) is not None
-        self._shown.pop(physical, None)
+        was_known = self._entries.pop(physical, None) is not None
+        self._spaces.pop(physical, None)
         if self._last_list - self._first_list < CONFIRM_SECONDS:
-            self._gone.add(physical)  # later on the lists tell
+            self._gone.add(physical)  # later, lists suffice
         else:
             self._gone.clear()
         return was_known or self.listed
@@ -283,12 +292,12 @@ class ProviderCopy(Running):
         self._turn += 1
         return self._turn
 
-    def _looked(self, looks: Looks) -> None:
+    def _looked(self, looks: ProviderConditions) -> None:
         before, self.looks = self.looks, looks
         if looks == before:
             return
         if looks.well:
-            self._log.info("provider {name}: its physical spaces are known", name=self._name)
+            self._log.info("provider {name}: its physical spaces have been listed", name=self._name)
         else:
             self._log.warn(
                 "provider {name}: {why}",
@@ -300,9 +309,9 @@ class ProviderCopy(Running):
         self._changed(None)
 
     def _crashed(self, failure: Failure) -> None:
-        self._log.failure("provider {name}: following it ended", failure, name=self._name)
+        self._log.failure("provider {name}: listing ended unexpectedly", failure, name=self._name)
 
 
 def _same(before: SpaceInfo, info: SpaceInfo) -> bool:
-    """Nothing is said that would make other access likely."""
+    """Return whether nothing suggests that the access has changed."""
     return (before.uid, before.version, before.state) == (info.uid, info.version, info.state)

@@ -1,8 +1,8 @@
 """
-The namespaces of providers: made when a SpaceProviderDesc is there, taken away when it is gone and they are empty.
+Namespaces of providers: created for a SpaceProviderDesc, and deleted after it once they are empty.
 
-One that was there already is used as it is, and never deleted; nor is one in which anything is left that somebody
-else has put there.
+A namespace that existed before is used as it is, and never deleted.  Neither is one that contains
+other programs' objects.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from twisted_exec.api.spaces import MANAGED_BY, MANAGER, PROVIDER_LABEL, SPACES,
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.spacemanager.interfaces import Look
+from twisted_exec.spacemanager.interfaces import ProviderCondition
 from twisted_exec.spacemanager.provider_views.desc import is_ours, namespace_for
 
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
-LOOKED_AT = (
+BLOCKING = (
     SPACES,
     SECRETS.resource,
     CONFIGMAPS,
@@ -41,36 +41,38 @@ LOOKED_AT = (
     Resource("apps", "v1", "statefulsets", "StatefulSet"),
     Resource("batch", "v1", "cronjobs", "CronJob"),
 )
-"""What keeps a namespace from being taken away, if there is any of it that is not of the manager's."""
+"""Resources that prevent the deletion of a namespace, unless the manager owns the objects."""
 
-_FURNITURE = {
+_IN_EVERY_NAMESPACE = {
     (CONFIGMAPS.plural, "kube-root-ca.crt"),
     (CONFIGMAPS.plural, "openshift-service-ca.crt"),
     (SERVICEACCOUNTS.resource.plural, "default"),
 }
-"""What a cluster puts into every namespace."""
+"""Objects that a cluster creates in every namespace."""
 
 
 class ProviderNamespaces:
     """
-    :param changed: called with the name of a provider whose namespace has become other.
+    The namespaces of providers.
+
+    :param changed: called with the name of a provider whose namespace has changed.
     """
 
     _log = Logger()
 
     def __init__(self, client: IKubeClient, clock: Any, changed: Callable[[str], None]) -> None:
-        self._client, self._told = client, changed
-        self._kept: dict[str, str] = {}
+        self._client, self._notify = client, changed
+        self._reported: dict[str, str] = {}
         self.reflector = Reflector(
             client, NAMESPACES.resource, clock, trim=_trimmed, on_change=self._changed
         )
 
     def start(self) -> None:
-        """Follow them."""
+        """Start watching namespaces."""
         self.reflector.start()
 
     def stop(self) -> Deferred[None]:
-        """Fires when nothing is under way."""
+        """Stop watching; fires when the watch has ended."""
         return self.reflector.stop()
 
     @property
@@ -78,54 +80,54 @@ class ProviderNamespaces:
         return self.reflector.synced
 
     def made_for(self) -> list[str]:
-        """The providers for which we made the namespaces that there are."""
+        """Return the providers with existing namespaces of ours."""
         labels = [each["metadata"].get("labels") or {} for each in self.reflector]
         return [each[PROVIDER_LABEL] for each in labels if each.get(PROVIDER_LABEL)]
 
-    async def ensure(self, provider: str) -> Look | None:
+    async def ensure(self, provider: str) -> ProviderCondition | None:
         """
-        Have the namespace there.
+        Create a provider's namespace if it is missing.
 
-        :return: why it cannot be used, if so.
+        :return: the condition Synced if the namespace is not usable, else ``None``.
         """
-        there = self.reflector.get(namespace_of(provider))
-        if there is not None and there["metadata"].get("deletionTimestamp"):
-            told = (
-                f"namespace {namespace_of(provider)} is being deleted; it is made anew after that"
-            )
-            return Look("False", "NamespaceGoing", told)
-        if there is None:
+        namespace = self.reflector.get(namespace_of(provider))
+        if namespace is not None and namespace["metadata"].get("deletionTimestamp"):
+            message = f"namespace {namespace_of(provider)} is being deleted; it is created anew afterwards"
+            return ProviderCondition("False", "NamespaceGoing", message)
+        if namespace is None:
             try:
                 await self._client.create(NAMESPACES.resource, namespace_for(provider))
             except APIError as error:
                 if error.reason != AlreadyExists.reason:
-                    told = f"namespace {namespace_of(provider)} cannot be made: {error.message}"
-                    return Look("False", "NamespaceCannotBeMade", told)
+                    message = (
+                        f"namespace {namespace_of(provider)} cannot be created: {error.message}"
+                    )
+                    return ProviderCondition("False", "NamespaceCannotBeMade", message)
         return None
 
     async def clear(self, provider: str) -> None:
-        """Take the namespace of a provider that is gone away, if it is ours and nothing is left in it."""
+        """Delete a removed provider's namespace if it is ours and empty."""
         name = namespace_of(provider)
-        there = self.reflector.get(name)
-        if there is None or not is_ours(there, provider):
+        namespace = self.reflector.get(name)
+        if namespace is None or not is_ours(namespace, provider):
             return
-        if there["metadata"].get("deletionTimestamp"):
+        if namespace["metadata"].get("deletionTimestamp"):
             return
         left = await self._left(name)
         if left:
             self._tell(name, left)
             return
         try:
-            await self._client.delete(NAMESPACES.resource, name, uid=there["metadata"]["uid"])
+            await self._client.delete(NAMESPACES.resource, name, uid=namespace["metadata"]["uid"])
         except APIError as error:
             if error.code not in (NotFound.code, Conflict.code):
                 raise
-        self._kept.pop(name, None)
-        self._log.info("namespace {name} is removed: its provider is gone", name=name)
+        self._reported.pop(name, None)
+        self._log.info("deleted namespace {name}: its provider is gone", name=name)
 
     async def _left(self, namespace: str) -> str:
-        """What keeps it; empty when nothing does."""
-        for resource in LOOKED_AT:
+        """Return what prevents the deletion of a namespace, or empty."""
+        for resource in BLOCKING:
             try:
                 listed = await self._client.list(resource, namespace, trim=_trimmed)
             except APIError as error:
@@ -133,33 +135,33 @@ class ProviderNamespaces:
                     continue
                 return f"{resource.plural} in it cannot be listed: {error.message}"
             for each in listed["items"]:
-                if not _goes_along(resource, each):
+                if not _is_deletable(resource, each):
                     return f"there is {resource.kind} {each['metadata']['name']} in it"
         return ""
 
     def _tell(self, name: str, left: str) -> None:
-        if self._kept.get(name) != left:
-            self._kept[name] = left
-            told = "namespace {name} of a provider that is gone stays: {why}"
-            self._log.info(told, name=name, why=left)
+        if self._reported.get(name) != left:
+            self._reported[name] = left
+            message = "keeping namespace {name} of a removed provider: {why}"
+            self._log.info(message, name=name, why=left)
 
     def _changed(self, before: Object | None, after: Object | None) -> None:
         name = (after or before or {})["metadata"]["name"]
         prefix = namespace_of("")
         if name.startswith(prefix):
-            self._told(name.removeprefix(prefix))
+            self._notify(name.removeprefix(prefix))
 
 
-def _goes_along(resource: Resource, obj: Object) -> bool:
-    """What of a namespace's content need not keep it: what we wrote, and what every namespace has."""
+def _is_deletable(resource: Resource, obj: Object) -> bool:
+    """Return whether an object may be deleted with its namespace: it is ours, or in every namespace."""
     metadata = obj["metadata"]
-    if (resource.plural, metadata["name"]) in _FURNITURE:
+    if (resource.plural, metadata["name"]) in _IN_EVERY_NAMESPACE:
         return True
     is_space = resource == SPACES
     return not is_space and (metadata.get("labels") or {}).get(MANAGED_BY) == MANAGER
 
 
 def _trimmed(obj: Object) -> Object:
-    known = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
-    metadata = {key: obj["metadata"][key] for key in known if key in obj["metadata"]}
+    keys = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
+    metadata = {key: obj["metadata"][key] for key in keys if key in obj["metadata"]}
     return {"metadata": metadata}

@@ -1,8 +1,8 @@
 """
-All providers that there are: a view of each SpaceProviderDesc, its namespace, and its status.
+Registry of all providers: a view of each SpaceProviderDesc, its namespace, and its status.
 
-Each has a worker of its own, which looks at what there is and does what is missing; whatever happened meanwhile
-is found by looking.  Providers wait for nobody: how one is, is asked for by its own copy.
+Each provider has a worker of its own that compares and acts, so missed events do not matter.
+ProviderRegistry do not wait for each other: the copy of each list is updated independently.
 """
 
 from __future__ import annotations
@@ -25,30 +25,38 @@ from twisted_exec.kube.informers.work_queue import WorkQueue
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.program.tasks import Stopping
-from twisted_exec.spacemanager.interfaces import IProviders, IProviderView, ISpaces, Look, Physical
-from twisted_exec.spacemanager.provider_views.desc import news, status_of
+from twisted_exec.spacemanager.interfaces import (
+    IProviders,
+    IProviderView,
+    ISpaces,
+    Physical,
+    ProviderCondition,
+)
+from twisted_exec.spacemanager.provider_views.desc import events_for, status_of
 from twisted_exec.spacemanager.provider_views.namespaces import ProviderNamespaces
 from twisted_exec.spacemanager.provider_views.view import ProviderEnvironment, ProviderView
 
 LOOK_SECONDS = 30.0
-"""Every provider is looked at so often, whatever is told: what could not be read makes no noise."""
+"""Interval for checking every provider, because unreadable objects cause no events."""
 SETTLE_SECONDS = 1.0
-"""How many Spaces there are is told so long after that has changed: many do so at once."""
+"""Delay before the number of Spaces is updated, because many change at once."""
 
 
 @implementer(IProviders)
-class Providers(Service):
+class ProviderRegistry(Service):
     """
-    :ivar spaces: the Spaces that there are; to be set before this starts.
+    All providers, and the controller of SpaceProviderDescs.
+
+    :ivar spaces: the Spaces; set before the service starts.
     """
 
     _log = Logger()
     spaces: ISpaces
 
-    def __init__(self, workshop: ProviderEnvironment, host: str = "") -> None:
-        around = workshop.around
-        self._workshop, self._client, self._clock = workshop, around.hub, around.reactor
-        self._now = around.now
+    def __init__(self, environment: ProviderEnvironment, host: str = "") -> None:
+        context = environment.around
+        self._environment, self._client, self._clock = environment, context.hub, context.reactor
+        self._now = context.now
         self.descs = Reflector(
             self._client, PROVIDERS, self._clock, trim=_trimmed, on_change=self._desc_changed
         )
@@ -59,7 +67,7 @@ class Providers(Service):
             about=PROVIDERS,
             component=MANAGER,
             host=host,
-            now=around.now,
+            now=context.now,
         )
         self._views: dict[str, ProviderView] = {}
         self._queue: WorkQueue[str] = WorkQueue(self._keep, self._clock, self._tell_failure)
@@ -87,7 +95,7 @@ class Providers(Service):
         return self._followers.add(changed)
 
     def startService(self) -> None:
-        """Follow SpaceProviderDescs, and keep them."""
+        """Watch SpaceProviderDescs, and start the workers."""
         super().startService()
         self._unfollow = self.spaces.follow(self._space_changed)
         self.namespaces.start()
@@ -97,7 +105,7 @@ class Providers(Service):
         self._looking = self._clock.callLater(LOOK_SECONDS, self._look_now_and_then)
 
     def stopService(self) -> Deferred[None]:
-        """Let go of all adaptors; fires when nothing is under way.  Providers go on, and so do spaces."""
+        """Let go of all adaptors; fires when nothing is under way.  ProviderRegistry go on, and so do spaces."""
         super().stopService()
         self._unfollow()
         for call in (self._looking, *self._counting.values()):
@@ -135,10 +143,10 @@ class Providers(Service):
     def _desc_changed(self, before: Object | None, after: Object | None) -> None:
         name = (after or before or {})["metadata"]["name"]
         if after is not None and name not in self._views:
-            # At once: whoever finds none takes it that there is no such provider.
+            # At once: without a view, others conclude that there is no such provider.
             self._views[name] = self._take(after)
             self._followers.tell(name, None)
-        if before is None or after is None or _told(before) != _told(after):
+        if before is None or after is None or _desired(before) != _desired(after):
             self._look(name)
 
     def _space_changed(self, before: Object | None, after: Object | None) -> None:
@@ -153,7 +161,7 @@ class Providers(Service):
         self._look(name)
 
     async def _keep(self, name: str) -> None:
-        """Look at one, and do what is missing."""
+        """Reconcile one provider."""
         desc, view = self.descs.get(name), self._views.get(name)
         if view is not None and (desc is None or desc["metadata"]["uid"] != view.uid):
             await self._let_go(view)
@@ -165,7 +173,7 @@ class Providers(Service):
         if view is None:
             view = self._views[name] = self._take(desc)
             self._followers.tell(name, None)
-        # First: what is listed becomes Spaces at once, and they have to be somewhere.
+        # First: discovered spaces become objects in this namespace at once.
         trouble = await self.namespaces.ensure(name)
         view.become(desc)
         await view.renew()
@@ -179,36 +187,38 @@ class Providers(Service):
             if physical is None:
                 self._look(name)
 
-        return ProviderView(desc, self._workshop, changed, lambda: self._look(name))
+        return ProviderView(desc, self._environment, changed, lambda: self._look(name))
 
     async def _let_go(self, view: ProviderView) -> None:
-        """It is there no more; the next of its name has nothing of it."""
+        """Close a view; a new SpaceProviderDesc of the same name starts fresh."""
         del self._views[view.name]
-        self._log.info("provider {name}: let go", name=view.name)
+        self._log.info("provider {name}: closed", name=view.name)
         self._followers.tell(view.name, None)
         stopping: Deferred[None] = Deferred.fromCoroutine(view.stop())
         self._stopping.add(stopping)
-        over: Deferred[None] = Deferred()  # this worker may be cancelled; the end may not
+        over: Deferred[None] = Deferred()  # the worker may be cancelled, the closing may not
         stopping.addBoth(lambda _: over.callback(None))
         await over
 
-    async def _write(self, view: ProviderView, desc: Object, synced: Look) -> None:
+    async def _write(self, view: ProviderView, desc: Object, synced: ProviderCondition) -> None:
         count = len(self.spaces.of_provider(view.name))
         moment = timestamp(self._now())
         status = status_of(desc, view.looks, synced, view.listed, count, moment)
         before = desc.get("status") or {}
         if all(before.get(key) == value for key, value in status.items()):
             return
-        # Lists are replaced whole: whoever added a condition meanwhile is to keep it.
+        # The patch replaces the list of conditions: the version protects concurrently added ones.
         version = desc["metadata"]["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version}, "status": status}
         try:
             await self._client.patch(PROVIDERS, view.name, patch, subresource="status")
         except APIError as error:
             if error.code in (Conflict.code, NotFound.code):
-                return  # the copy will have it in a moment, and this is looked at again
+                return  # the watch brings the new version, and with it a retry
             raise
-        for type, reason, message in news(before.get("conditions") or [], status["conditions"]):
+        for type, reason, message in events_for(
+            before.get("conditions") or [], status["conditions"]
+        ):
             self.recorder.record(desc, type, reason, message)
 
     def _tell_failure(self, name: str, error: APIError, failures: int) -> None:
@@ -216,10 +226,10 @@ class Providers(Service):
             self._log.warn("provider {name}: {why}", name=name, why=error.message)
 
 
-def _told(desc: Object) -> object:
+def _desired(desc: Object) -> object:
     """
-    All but the status, in which another manager may tell otherwise: one that does not know yet that it leads no
-    more is not answered each time, or there would be no end to it.
+    Return everything but the status.  A former leader may still write other values there; reacting to each would
+    never end.
     """
     return desc["metadata"].get("uid"), desc["metadata"].get("deletionTimestamp"), desc.get("spec")
 

@@ -1,9 +1,10 @@
 """
-One provider as the manager knows it: its SpaceProviderDesc, its Secret, its adaptor, its copy.
+View of one provider: its SpaceProviderDesc, its Secret, the provider itself, and the copy of its
+list.
 
-The adaptor is made anew when what it is made of has changed, such as its Secret; the old one is closed first.
-What the old one told stays until the new one tells.  A Secret that cannot be used leaves the adaptor in force
-that there is; one that is gone takes it along.
+The provider is recreated when its configuration has changed, such as its Secret; the old instance
+is closed first.  The old list stays until the new instance returns one.  With an unusable Secret
+the current instance stays in use; without a Secret it is closed.
 """
 
 from __future__ import annotations
@@ -22,22 +23,26 @@ from twisted_exec.api.status import APIError
 from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.program.tasks import Stopping
-from twisted_exec.spacemanager.host_place import PLACE, is_same, recorded_place, shown
+from twisted_exec.spacemanager.host_place import PLACE, is_same, location_of, recorded_place
 from twisted_exec.spacemanager.interfaces import (
-    Around,
-    IKeptHere,
+    IHostLocal,
     IProviderView,
     ISpaceProvider,
-    Look,
     MakeProvider,
     Physical,
+    ProviderCondition,
+    ProviderContext,
     ProviderSpec,
     SpaceInfo,
 )
 from twisted_exec.spacemanager.provider_views.bounded import Bounded, CallMetrics, bounded
-from twisted_exec.spacemanager.provider_views.conditions import NOT_YET, Looks, not_asked
+from twisted_exec.spacemanager.provider_views.conditions import (
+    NOT_YET,
+    ProviderConditions,
+    not_asked,
+)
 from twisted_exec.spacemanager.provider_views.desc import (
-    NoSpec,
+    InvalidDesc,
     SecretRef,
     filter_of,
     prefix_of,
@@ -46,19 +51,19 @@ from twisted_exec.spacemanager.provider_views.desc import (
 )
 from twisted_exec.spacemanager.provider_views.listing import ProviderCopy
 
-FOLLOWED = Look("True", "Followed", "what this SpaceProviderDesc says is in force")
-NOT_READ = Look("Unknown", "SecretNotRead", "its Secret was not read yet")
+FOLLOWED = ProviderCondition("True", "Followed", "the spec is in force")
+NOT_READ = ProviderCondition("Unknown", "SecretNotRead", "its Secret has not been read yet")
 
 
 @dataclass(frozen=True)
 class ProviderEnvironment:
     """
-    What views make adaptors of, and with.
+    Resources for the creation of providers.
 
-    :param makers: by type.
+    :param makers: makers of providers, by type.
     """
 
-    around: Around
+    around: ProviderContext
     makers: Mapping[str, MakeProvider]
     counting: CallMetrics
 
@@ -66,9 +71,11 @@ class ProviderEnvironment:
 @implementer(IProviderView)
 class ProviderView:
     """
-    :param changed: called with what has become other; ``None`` for anything.
-    :param secret_changed: called when :meth:`renew` is worth it.
-    :ivar looks: how it went when the provider was asked last.
+    See :class:`IProviderView`.
+
+    :param changed: called with a changed physical space; ``None`` for any.
+    :param secret_changed: called when :meth:`renew` is due.
+    :ivar looks: conditions from the provider's last request.
     :ivar synced: condition Synced, as far as it is about the SpaceProviderDesc and its Secret.
     """
 
@@ -77,7 +84,7 @@ class ProviderView:
     def __init__(
         self,
         desc: Object,
-        workshop: ProviderEnvironment,
+        environment: ProviderEnvironment,
         changed: Callable[[Physical | None], None],
         secret_changed: Callable[[], None],
     ) -> None:
@@ -85,13 +92,17 @@ class ProviderView:
         self.uid: str = desc["metadata"]["uid"]
         self.desc, self._prefix = desc, prefix_of(desc)
         self._passes = filter_of(self._prefix)
-        self._workshop, self._changed, self._secret_changed = workshop, changed, secret_changed
-        self._clock: Any = workshop.around.reactor
+        self._environment, self._changed, self._secret_changed = (
+            environment,
+            changed,
+            secret_changed,
+        )
+        self._clock: Any = environment.around.reactor
         self._ref: SecretRef | None = None
         self._secret: Reflector | None = None
         self._spec: ProviderSpec | None = None
         self._failed: ProviderSpec | None = None
-        self._adaptor: Bounded | None = None
+        self._provider: Bounded | None = None
         self._copy: ProviderCopy | None = None
         self.synced = NOT_READ
         self._stopping = Stopping()
@@ -100,10 +111,10 @@ class ProviderView:
     @property
     def provider(self) -> ISpaceProvider | None:
         """See :class:`IProviderView`."""
-        return self._adaptor
+        return self._provider
 
     @property
-    def looks(self) -> Looks:
+    def looks(self) -> ProviderConditions:
         if self._copy is not None:
             return self._copy.looks
         if self.synced.status == "False":
@@ -111,12 +122,12 @@ class ProviderView:
         return NOT_YET
 
     @property
-    def reachable(self) -> Look:
+    def reachable(self) -> ProviderCondition:
         """See :class:`IProviderView`."""
         return self.looks.reachable
 
     @property
-    def credentials(self) -> Look:
+    def credentials(self) -> ProviderCondition:
         """See :class:`IProviderView`."""
         return self.looks.credentials
 
@@ -130,7 +141,7 @@ class ProviderView:
         return self._copy.spaces() if self._copy is not None else {}
 
     def passes(self, physical: Physical) -> bool:
-        """See :meth:`IProviderView.passes`; the parent has no say."""
+        """See :meth:`IProviderView.passes`; the parent is ignored."""
         return self._passes(physical.name)
 
     def gone(self, physical: Physical) -> bool:
@@ -143,7 +154,7 @@ class ProviderView:
             self._copy.look_again(physical)
 
     def become(self, desc: Object) -> None:
-        """Be what the same SpaceProviderDesc says by now; :meth:`renew` has the adaptor follow."""
+        """Take a new version of the SpaceProviderDesc; :meth:`renew` updates the provider."""
         self.desc = desc
         if prefix_of(desc) != self._prefix:
             self._prefix = prefix_of(desc)
@@ -151,32 +162,32 @@ class ProviderView:
             self._changed(None)
 
     async def renew(self) -> None:
-        """Have the adaptor that the SpaceProviderDesc and its Secret ask for, if one can be made."""
+        """Recreate the provider if its configuration has changed."""
         try:
             await self._follow_secret(secret_ref(self.desc))
             if self._secret is not None and not self._secret.synced:
                 self.synced = self._unread(self._secret)
                 return
-            spec = spec_of(self.desc, self._workshop.makers, self._read())
+            spec = spec_of(self.desc, self._environment.makers, self._read())
             if spec != self._spec:
                 await self._make(spec)
-        except NoSpec as problem:
+        except InvalidDesc as problem:
             await self._cannot(problem)
         else:
             self.synced = FOLLOWED
 
     async def stop(self) -> None:
-        """Let go of everything; the provider goes on."""
+        """Close the provider; physical spaces are unaffected."""
         self._stopped = True
         await self._follow_secret(None)
         await self._let_go()
         await self._stopping.over()
 
-    def _unread(self, secret: Reflector) -> Look:
+    def _unread(self, secret: Reflector) -> ProviderCondition:
         if not secret.problem:
             return NOT_READ
         why = f"secret {self._ref} cannot be read: {secret.problem}"
-        return Look("False", "SecretNotRead", why)
+        return ProviderCondition("False", "SecretNotRead", why)
 
     def _read(self) -> Object | None:
         if self._secret is None or self._ref is None:
@@ -192,7 +203,7 @@ class ProviderView:
         if ref is None or self._stopped:
             return
         self._secret = Reflector(
-            self._workshop.around.hub,
+            self._environment.around.hub,
             SECRETS.resource,
             self._clock,
             namespace=ref.namespace,
@@ -200,83 +211,83 @@ class ProviderView:
             on_change=lambda before, after: self._secret_changed(),
         )
         self._secret.start()
-        # One that is not there tells no change.
+        # A missing Secret causes no change event.
         self._secret.when_synced().addCallback(lambda _: self._secret_changed())
 
     async def _make(self, spec: ProviderSpec) -> None:
-        make, around = self._workshop.makers[spec.type], self._workshop.around
+        make, around = self._environment.makers[spec.type], self._environment.around
         before = self.spaces()
         try:
-            made = make(spec, around)
+            provider = make(spec, around)
         except APIError as error:
-            raise NoSpec("AdaptorCannotBeMade", error.message) from None
+            raise InvalidDesc("AdaptorCannotBeMade", error.message) from None
         except Exception:
-            if spec != self._failed:  # it is tried again now and then
-                self._log.failure("provider {name}: no adaptor can be made", name=self.name)
+            if spec != self._failed:  # it is retried periodically
+                self._log.failure("provider {name}: creating the provider failed", name=self.name)
             self._failed = spec
-            why = "its adaptor cannot be made; see the log of the manager"
-            raise NoSpec("AdaptorFailed", why) from None
-        if IKeptHere.providedBy(made):
+            why = "the provider cannot be created; see the log of the manager"
+            raise InvalidDesc("AdaptorFailed", why) from None
+        if IHostLocal.providedBy(provider):
             try:
                 await self._claim()
-            except (APIError, NoSpec):
-                await bounded(made, self.name, self._clock).close()
+            except (APIError, InvalidDesc):
+                await bounded(provider, self.name, self._clock).close()
                 raise
         await self._let_go()
         if self._stopped:
-            await bounded(made, self.name, self._clock).close()
+            await bounded(provider, self.name, self._clock).close()
             return
-        adaptor = bounded(made, self.name, self._clock, self._workshop.counting)
-        copy = ProviderCopy(self.name, adaptor, self._clock, self._changed, before)
-        adaptor.knows = copy
-        self._spec, self._adaptor, self._copy = spec, adaptor, copy
-        self._log.info("provider {name}: taken up ({type})", name=self.name, type=spec.type)
+        instance = bounded(provider, self.name, self._clock, self._environment.counting)
+        copy = ProviderCopy(self.name, instance, self._clock, self._changed, before)
+        instance.listener = copy
+        self._spec, self._provider, self._copy = spec, instance, copy
+        self._log.info("provider {name}: in use ({type})", name=self.name, type=spec.type)
         self._changed(None)
         copy.start()
 
     async def _claim(self) -> None:
         """
-        Be who has its physical spaces, written before any is looked for.
+        Record this host as the place of the physical spaces, before any request.
 
-        :raises NoSpec: another has them.
-        :raises APIError: it cannot be written.
+        :raises InvalidDesc: another place is recorded.
+        :raises APIError: the status cannot be written.
         """
-        here, there = self._workshop.around.place, recorded_place(self.desc)
-        if there and not is_same(here, there):
-            raise NoSpec(
+        here, recorded = self._environment.around.place, recorded_place(self.desc)
+        if recorded and not is_same(here, recorded):
+            raise InvalidDesc(
                 "KeptElsewhere",
-                f"its physical spaces are at {shown(there)}, and this manager has its own at {shown(here)}: have the "
-                "manager there lead, or bring that directory here (--state-dir); to give up what is there, take "
-                f"status.{PLACE} away",
+                f"its physical spaces are at {location_of(recorded)}, and this manager's are at {location_of(here)}: let "
+                "the manager there lead, or move that directory here (--state-dir); to abandon them, remove "
+                f"status.{PLACE}",
             )
-        if there:
+        if recorded:
             return
         version = self.desc["metadata"]["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version}, "status": {PLACE: here}}
-        hub = self._workshop.around.hub
+        hub = self._environment.around.hub
         self.desc = await hub.patch(PROVIDERS, self.name, patch, subresource="status")
 
-    async def _cannot(self, problem: NoSpec) -> None:
+    async def _cannot(self, problem: InvalidDesc) -> None:
         if problem.why != self.synced.message:
             self._log.warn("provider {name}: {why}", name=self.name, why=problem.why)
-        self.synced = Look("False", problem.reason, problem.why)
+        self.synced = ProviderCondition("False", problem.reason, problem.why)
         keeps = problem.reason in ("SecretCannotBeUsed", "AdaptorCannotBeMade", "AdaptorFailed")
-        if not keeps and self._adaptor is not None:
+        if not keeps and self._provider is not None:
             await self._let_go()
             self._changed(None)
 
     async def _let_go(self) -> None:
-        """Close the adaptor, if there is one, and forget what it told."""
-        adaptor, copy = self._adaptor, self._copy
-        self._adaptor = self._copy = self._spec = None
-        if adaptor is None or copy is None:
+        """Close the provider, if there is one, and discard its list."""
+        instance, copy = self._provider, self._copy
+        self._provider = self._copy = self._spec = None
+        if instance is None or copy is None:
             return
-        self._stopping.add(Deferred.fromCoroutine(_ended(adaptor, copy)))
-        over: Deferred[None] = Deferred()  # who waits may be cancelled; the end may not
+        self._stopping.add(Deferred.fromCoroutine(_closed(instance, copy)))
+        over: Deferred[None] = Deferred()  # the waiting may be cancelled, the closing may not
         self._stopping.over().addCallback(lambda _: over.callback(None))
         await over
 
 
-async def _ended(adaptor: Bounded, copy: ProviderCopy) -> None:
+async def _closed(instance: Bounded, copy: ProviderCopy) -> None:
     await copy.stop()
-    await adaptor.close()
+    await instance.close()

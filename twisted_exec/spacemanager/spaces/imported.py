@@ -68,7 +68,7 @@ def elsewhere(space: Mapping[str, Any], reference: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Given:
+class ImportedCredentials:
     """
     What users gave for a Space.
 
@@ -82,7 +82,7 @@ class Given:
     problem: tuple[str, str] | None = None
 
 
-def given(space: Object, found: Mapping[str, Object | None]) -> Given:
+def given(space: Object, found: Mapping[str, Object | None]) -> ImportedCredentials:
     """
     What is to be had.
 
@@ -94,7 +94,7 @@ def given(space: Object, found: Mapping[str, Object | None]) -> Given:
     if not named:
         keys = " or ".join(f"spec.{key}" for key in spaces.REFERENCES.values())
         told = f"an imported Space says where its kubeconfig is: name a Secret in {keys}"
-        return Given({}, {}, ("NoSecret", told))
+        return ImportedCredentials({}, {}, ("NoSecret", told))
     for viewpoint, reference in named.items():
         if why := elsewhere(space, reference):
             problem = ("SecretElsewhere", why)
@@ -111,10 +111,12 @@ def given(space: Object, found: Mapping[str, Object | None]) -> Given:
                 continue
             contents[viewpoint] = content
             endpoints[viewpoint] = kubeconfigs.endpoint_of(config, viewpoint)
-    return Given(contents, endpoints, problem)
+    return ImportedCredentials(contents, endpoints, problem)
 
 
-def status_of(space: Object, told: Given, probed: ProbeResult | None, now: float) -> Object:
+def status_of(
+    space: Object, told: ImportedCredentials, probed: ProbeResult | None, now: float
+) -> Object:
     """The status of an imported Space, as it is to be."""
     known: Object = space.get("status") or {}
     status, own = dict(known), space["metadata"]["namespace"]
@@ -138,7 +140,9 @@ def status_of(space: Object, told: Given, probed: ProbeResult | None, now: float
     return finished(space, status, conditions, now)
 
 
-def _valid(known: Object, told: Given, probed: ProbeResult | None, now: float) -> ConditionValue:
+def _valid(
+    known: Object, told: ImportedCredentials, probed: ProbeResult | None, now: float
+) -> ConditionValue:
     if not told.contents:
         assert told.problem is not None
         return ("False", *told.problem)
@@ -147,7 +151,7 @@ def _valid(known: Object, told: Given, probed: ProbeResult | None, now: float) -
     return explained(probed, "", now, "put them into the Secret")
 
 
-def _ready(known: Object, told: Given, probed: ProbeResult | None) -> ConditionValue:
+def _ready(known: Object, told: ImportedCredentials, probed: ProbeResult | None) -> ConditionValue:
     if not told.contents:
         return ("Unknown", "NoCredentials", "there are no credentials to look with")
     return kept_condition(known, PHYSICAL_SPACE_READY) if probed is None else probed.ready

@@ -25,7 +25,7 @@ from twisted_exec.spacemanager.probes.verdicts import ProbeResult
 from twisted_exec.spacemanager.spaces import imported
 from twisted_exec.spacemanager.spaces.status import events
 from twisted_exec.spacemanager.spaces.steps import Tell
-from twisted_exec.spacemanager.spaces.worker import Around, Over, delete_ours
+from twisted_exec.spacemanager.spaces.worker import SpaceChanged, SpaceContext, delete_ours
 
 TROUBLE_SECONDS = 15.0
 """Until the Secrets of a Space are read again that could not be used, or whose credentials are refused."""
@@ -42,7 +42,12 @@ class ImportedWorker:
     """
 
     def __init__(
-        self, around: Around, key: Key, space: Object | None, record: Object | None, probe: Probe
+        self,
+        around: SpaceContext,
+        key: Key,
+        space: Object | None,
+        record: Object | None,
+        probe: Probe,
     ) -> None:
         self.space = space
         self.probed: ProbeResult | None = None
@@ -60,7 +65,7 @@ class ImportedWorker:
             if self.space["metadata"].get("deletionTimestamp"):
                 return await self._going(self.space)
             return await self._keep(self.space)
-        except Over:
+        except SpaceChanged:
             return None
         finally:
             if self.space is not None:
@@ -92,7 +97,7 @@ class ImportedWorker:
         refused = self.probed is not None and self.probed.is_refused
         return TROUBLE_SECONDS if told.problem or refused else None
 
-    async def _given(self, space: Object) -> imported.Given:
+    async def _given(self, space: Object) -> imported.ImportedCredentials:
         found: dict[str, Object | None] = {}
         for viewpoint, reference in imported.references(space).items():
             if not imported.elsewhere(space, reference):
@@ -172,7 +177,7 @@ class ImportedWorker:
         try:
             return await asked
         except NotFound:
-            raise Over from None
+            raise SpaceChanged from None
 
     # It is gone.
 

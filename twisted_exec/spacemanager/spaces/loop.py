@@ -33,7 +33,7 @@ from twisted_exec.spacemanager.interfaces import (
     Physical,
 )
 from twisted_exec.spacemanager.probes.probe import Probe, prober
-from twisted_exec.spacemanager.probes.schedule import Probes
+from twisted_exec.spacemanager.probes.schedule import ProbeSchedule
 from twisted_exec.spacemanager.probes.verdicts import ProbeResult
 from twisted_exec.spacemanager.spaces import imported, secrets
 from twisted_exec.spacemanager.spaces.discovery import clear, show
@@ -42,7 +42,13 @@ from twisted_exec.spacemanager.spaces.index import SpaceIndex
 from twisted_exec.spacemanager.spaces.naming import physical_of, provider_of, type_of
 from twisted_exec.spacemanager.spaces.publishing import Publishing
 from twisted_exec.spacemanager.spaces.queues import Found, SpaceQueues, Work
-from twisted_exec.spacemanager.spaces.worker import Around, Memory, Record, SpaceWorker, pauses
+from twisted_exec.spacemanager.spaces.worker import (
+    Record,
+    SpaceContext,
+    SpaceMemory,
+    SpaceWorker,
+    pauses,
+)
 
 TICK_SECONDS = 0.25
 """How often it is seen whether everything was read, at the start."""
@@ -81,7 +87,7 @@ class SpaceLoop(Service):
             )
             record = self._recorder.record
         self._probe = probe or prober(clock)
-        self._probes = Probes(self._probe, clock, self._probed, self._random)
+        self._probes = ProbeSchedule(self._probe, clock, self._probed, self._random)
         self._spaces = Reflector(hub, spaces.SPACES, clock, on_change=self._space_changed)
         self._secrets = Reflector(
             hub,
@@ -94,7 +100,7 @@ class SpaceLoop(Service):
         self._publishing = Publishing(hub, clock, now, self._ours_changed, self._look_at_all)
         self._index = SpaceIndex(self._spaces.get)
         self._followers = Followers("spaces")
-        self._around = Around(
+        self._around = SpaceContext(
             hub,
             clock,
             now,
@@ -104,7 +110,7 @@ class SpaceLoop(Service):
             record,
         )
         self._queues = SpaceQueues(self._work, clock, self._has_provider, self._random)
-        self._memory: dict[Key, Memory] = {}
+        self._memory: dict[Key, SpaceMemory] = {}
         self._begun = False
         self._unfollow: Callable[[], None] = lambda: None
         self._ticker = LoopingCall(self._tick)
@@ -258,8 +264,8 @@ class SpaceLoop(Service):
         name = provider if space is None else provider_of(space)
         self._queues.add(name, key, hurry=hurry)
 
-    def _remembered(self, key: Key) -> Memory:
-        return self._memory.setdefault(key, Memory(backoff=pauses(self._random)))
+    def _remembered(self, key: Key) -> SpaceMemory:
+        return self._memory.setdefault(key, SpaceMemory(backoff=pauses(self._random)))
 
     def _forget(self, key: Key) -> None:
         self._memory.pop(key, None)

@@ -28,8 +28,8 @@ from twisted_exec.spacemanager.interfaces import (
     GOING,
     USABLE,
     Access,
-    Look,
     Physical,
+    ProviderCondition,
     SpaceInfo,
 )
 from twisted_exec.spacemanager.probes.verdicts import ProbeResult
@@ -84,7 +84,7 @@ class Provider:
     name: str
     is_there: bool = True
     is_usable: bool = True
-    reachable: Look = Look("True", "Reached", "")
+    reachable: ProviderCondition = ProviderCondition("True", "Reached", "")
     passes: bool = True
     is_gone: bool = False
     rotates: bool = False
@@ -109,7 +109,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """
     Everything that is known of a Space.
 
@@ -178,7 +178,7 @@ def asks(space: Mapping[str, Any], provider: Provider) -> bool:
     return not misplaced(space) and provider.is_there and provider.is_usable
 
 
-def plan(seen: Seen) -> Plan:
+def plan(seen: Observation) -> Plan:
     """What to do next about a Space of a provider."""
     if seen.is_going:
         planned = _going(seen)
@@ -193,7 +193,7 @@ def plan(seen: Seen) -> Plan:
     return planned if seen.refused is None else _after_refusal(seen, planned)
 
 
-def _after_refusal(seen: Seen, planned: Plan) -> Plan:
+def _after_refusal(seen: Observation, planned: Plan) -> Plan:
     """What is told of a step that was refused; no further one is taken now."""
     assert seen.refused is not None
     error = seen.refused.error
@@ -207,7 +207,7 @@ def _after_refusal(seen: Seen, planned: Plan) -> Plan:
 # What is wanted.
 
 
-def _finalizers(seen: Seen) -> list[Step]:
+def _finalizers(seen: Observation) -> list[Step]:
     """Ours goes on before anything is made; upstream's goes off wherever it is seen."""
     known = list(seen.space["metadata"].get("finalizers") or ())
     wanted = [each for each in known if each != spaces.OLD_FINALIZER]
@@ -219,7 +219,7 @@ def _finalizers(seen: Seen) -> list[Step]:
     return [] if wanted == known else [SetFinalizers(wanted)]
 
 
-def _wanted(seen: Seen) -> Plan:
+def _wanted(seen: Observation) -> Plan:
     if not seen.provider.is_there:
         return Plan(physical=_as_probed(seen), synced=no_provider(seen.provider.name))
     if seen.rival:
@@ -239,7 +239,7 @@ def no_provider(name: str) -> ConditionValue:
     return ("False", "NoProvider", told)
 
 
-def _unknown(seen: Seen) -> ConditionValue:
+def _unknown(seen: Observation) -> ConditionValue:
     if seen.provider.refusal:
         return ("False", "Refused", seen.provider.refusal)
     look = seen.provider.reachable
@@ -247,7 +247,7 @@ def _unknown(seen: Seen) -> ConditionValue:
     return ("Unknown", "ProviderNotAsked", f'provider "{seen.provider.name}": {why}')
 
 
-def _second(seen: Seen) -> Plan:
+def _second(seen: Observation) -> Plan:
     told = f'Space "{seen.rival}" stands for physical space {physical_of(seen.space)} already'
     if is_discovered(seen.space):
         return _drop(seen, "Duplicate", told)
@@ -255,7 +255,7 @@ def _second(seen: Seen) -> Plan:
     return Plan(physical=("Unknown", "NotKept", told), synced=synced)
 
 
-def _not_discovered(seen: Seen) -> Plan:
+def _not_discovered(seen: Observation) -> Plan:
     """Whoever makes Spaces by hand gets no credentials of what the provider's owner has left out."""
     if is_discovered(seen.space):
         told = "discovery does not take it any more: spec.SpacePrefixForDiscovery has changed"
@@ -273,7 +273,7 @@ def _not_discovered(seen: Seen) -> Plan:
     )
 
 
-def _drop(seen: Seen, reason: str, why: str) -> Plan:
+def _drop(seen: Observation, reason: str, why: str) -> Plan:
     """A picture of ours goes; credentials first."""
     if away := _secrets_away(seen):
         return Plan(away)
@@ -282,7 +282,7 @@ def _drop(seen: Seen, reason: str, why: str) -> Plan:
     return Plan([DeleteSpace(), Tell("Normal", reason, f"the Space is deleted: {why}")])
 
 
-def _absent(seen: Seen) -> Plan:
+def _absent(seen: Observation) -> Plan:
     physical, found = physical_of(seen.space), was_found(seen.space)
     if found and not seen.provider.is_gone:
         told = f"{physical} is not there just now; it is looked for again"
@@ -307,7 +307,7 @@ def _absent(seen: Seen) -> Plan:
     return Plan(_creation(seen, found))
 
 
-def _creation(seen: Seen, found: bool) -> list[Step]:
+def _creation(seen: Observation, found: bool) -> list[Step]:
     """Credentials of what was there lead nowhere; then it is written what is asked for; then it is."""
     steps = _secrets_away(seen)
     wanted = recorded(seen.space) or said(seen.space)
@@ -319,7 +319,7 @@ def _creation(seen: Seen, found: bool) -> list[Step]:
     return [*steps, Create()]
 
 
-def _vanished(seen: Seen) -> Plan:
+def _vanished(seen: Observation) -> Plan:
     physical = physical_of(seen.space)
     if is_discovered(seen.space):
         if not seen.provider.is_gone:
@@ -334,7 +334,7 @@ def _vanished(seen: Seen) -> Plan:
     return Plan(_secrets_away(seen), physical=vanished)
 
 
-def _there(seen: Seen, info: SpaceInfo) -> Plan:
+def _there(seen: Observation, info: SpaceInfo) -> Plan:
     if seen.is_managed and info.owner is None:
         why = f": {info.message}" if info.message else ""
         told = f"whose {info.physical} is cannot be told just now{why}"
@@ -359,7 +359,7 @@ def _there(seen: Seen, info: SpaceInfo) -> Plan:
     )
 
 
-def _foreign(seen: Seen, info: SpaceInfo) -> Plan:
+def _foreign(seen: Observation, info: SpaceInfo) -> Plan:
     why = (
         f"there is a physical space {info.physical} that was not made for this Space; it is left alone: "
         f"delete this Space and make one of another name, or with the annotation {spaces.PHYSICAL_NAME}"
@@ -371,7 +371,7 @@ def _foreign(seen: Seen, info: SpaceInfo) -> Plan:
     return Plan(steps, physical=taken, synced=taken, again_seconds=GONE_SECONDS * 6)
 
 
-def _state(seen: Seen, info: SpaceInfo) -> ConditionValue | None:
+def _state(seen: Observation, info: SpaceInfo) -> ConditionValue | None:
     """Of PhysicalSpaceReady; what a provider claims is told only when it is bad."""
     if info.state == BUILDING:
         return (
@@ -391,14 +391,14 @@ def _state(seen: Seen, info: SpaceInfo) -> ConditionValue | None:
     return _as_probed(seen)
 
 
-def _as_probed(seen: Seen) -> ConditionValue | None:
+def _as_probed(seen: Observation) -> ConditionValue | None:
     return seen.probed.ready if seen.probed is not None else None
 
 
 # Credentials.
 
 
-def _credentials(seen: Seen, info: SpaceInfo) -> Plan:
+def _credentials(seen: Observation, info: SpaceInfo) -> Plan:
     """Secrets as the provider tells them, for the viewpoints that the Space has."""
     steps: list[Step] = []
     name, problem = seen.space["metadata"]["name"], None
@@ -422,13 +422,13 @@ def _holds(secret: Object | None, access: Access, space: Object) -> bool:
     return secret is not None and space_secrets.is_current(secret, access, space)
 
 
-def _taken(seen: Seen, viewpoint: str) -> ConditionValue:
+def _taken(seen: Observation, viewpoint: str) -> ConditionValue:
     name = spaces.secret_name(seen.space["metadata"]["name"], viewpoint)
     told = f"there is a Secret {name} that is not ours, and is left alone: delete or rename it"
     return ("False", "SecretTaken", told)
 
 
-def _missing(seen: Seen, info: SpaceInfo) -> ConditionValue | None:
+def _missing(seen: Observation, info: SpaceInfo) -> ConditionValue | None:
     """Nothing that was asked for is to be had."""
     if not info.access or any(each in info.access for each in viewpoints_of(seen.space)):
         return None
@@ -443,7 +443,7 @@ def asked_to_rotate(space: Mapping[str, Any]) -> str:
     return "" if value == (space.get("status") or {}).get("rotated") else str(value)
 
 
-def _renews(seen: Seen, info: SpaceInfo) -> bool:
+def _renews(seen: Observation, info: SpaceInfo) -> bool:
     """Whether new credentials are to be made: somebody asked, or those that there are end soon or have."""
     if not seen.provider.rotates or not info.access:
         return False
@@ -458,14 +458,14 @@ def _renews(seen: Seen, info: SpaceInfo) -> bool:
     )
 
 
-def _is_refused(seen: Seen, info: SpaceInfo) -> bool:
+def _is_refused(seen: Observation, info: SpaceInfo) -> bool:
     """What the provider tells is what was refused."""
     if seen.probed is None or not seen.probed.is_refused:
         return False
     return not any(isinstance(step, WriteSecret) for step in _credentials(seen, info).steps)
 
 
-def _ends_soon(seen: Seen, viewpoint: str, access: Access) -> bool:
+def _ends_soon(seen: Observation, viewpoint: str, access: Access) -> bool:
     if access.expires is None:
         return False
     secret = seen.secrets.get(viewpoint)
@@ -474,7 +474,7 @@ def _ends_soon(seen: Seen, viewpoint: str, access: Access) -> bool:
     return access.expires - seen.now < max(whole * EXPIRING, EXPIRING_SECONDS)
 
 
-def renewal_seconds(seen: Seen, info: SpaceInfo) -> float | None:
+def renewal_seconds(seen: Observation, info: SpaceInfo) -> float | None:
     """When credentials are to be renewed, from now; ``None`` for not at all."""
     times = []
     for viewpoint, access in info.access.items():
@@ -487,7 +487,7 @@ def renewal_seconds(seen: Seen, info: SpaceInfo) -> float | None:
     return min(times, default=None)
 
 
-def _secrets_away(seen: Seen) -> list[Step]:
+def _secrets_away(seen: Observation) -> list[Step]:
     """Those of ours, for they lead nowhere now."""
     name = seen.space["metadata"]["name"]
     return [
@@ -502,7 +502,7 @@ def _secrets_away(seen: Seen) -> list[Step]:
 # What is to go.
 
 
-def _going(seen: Seen) -> Plan:
+def _going(seen: Observation) -> Plan:
     """The object was deleted, and is held by finalizers."""
     known = list(seen.space["metadata"].get("finalizers") or ())
     ours = {spaces.FINALIZER, spaces.OLD_FINALIZER}
@@ -521,7 +521,7 @@ def _going(seen: Seen) -> Plan:
     return _delete(seen, seen.answer)
 
 
-def _delete(seen: Seen, info: SpaceInfo) -> Plan:
+def _delete(seen: Observation, info: SpaceInfo) -> Plan:
     if info.owner is not None and info.owner != seen.uid:
         told = f"physical space {info.physical} was not made for this Space: it is left alone"
         return _let_go(seen, Tell("Normal", "NotDeleted", told))
@@ -534,7 +534,7 @@ def _delete(seen: Seen, info: SpaceInfo) -> Plan:
     )
 
 
-def _let_go(seen: Seen, told: Step | None) -> Plan:
+def _let_go(seen: Observation, told: Step | None) -> Plan:
     """Nothing of ours is left but Secrets; then the finalizers go."""
     if away := _secrets_away(seen):
         return Plan(away)
@@ -546,7 +546,7 @@ def _let_go(seen: Seen, told: Step | None) -> Plan:
     return Plan([off] if told is None else [off, told])
 
 
-def _kept(seen: Seen) -> Plan:
+def _kept(seen: Observation) -> Plan:
     """Nobody can be asked to delete it, and nobody knows that it is not there."""
     name, physical = seen.provider.name, recorded(seen.space)
     told = (

@@ -25,7 +25,7 @@ from twisted_exec.spacemanager.interfaces import BUILDING, Physical, SpaceInfo
 from twisted_exec.spacemanager.probes.verdicts import ProbeResult
 from twisted_exec.spacemanager.spaces import secrets
 from twisted_exec.spacemanager.spaces.naming import PHYSICAL_SPACE, viewpoints_of, was_found
-from twisted_exec.spacemanager.spaces.plan import Plan, Seen, asked_to_rotate, no_provider
+from twisted_exec.spacemanager.spaces.plan import Observation, Plan, asked_to_rotate, no_provider
 from twisted_exec.spacemanager.spaces.steps import Rotate, Tell, WriteSecret
 
 _MAKING = ("Creating", "CreateFailed")
@@ -33,7 +33,7 @@ _NOT_PROBED: ConditionValue = ("Unknown", "NotProbed", "nobody has looked yet")
 _NONE: ConditionValue = ("Unknown", "NoCredentials", "there are no credentials yet")
 
 
-def status_of(seen: Seen, planned: Plan) -> Object:
+def status_of(seen: Observation, planned: Plan) -> Object:
     """The status of a Space that belongs to a provider, as it is to be."""
     known: Object = seen.space.get("status") or {}
     status = dict(known)
@@ -131,7 +131,7 @@ _QUIET = ("Creating", "Building", "Deleting", "Going")
 """Reasons that are no news to whoever asked for just that."""
 
 
-def answered(seen: Seen) -> str:
+def answered(seen: Observation) -> str:
     """The value of the annotation that has been answered just now; or empty."""
     value = asked_to_rotate(seen.space)
     if not value or not (Rotate in seen.done or _cannot_rotate(seen)):
@@ -139,7 +139,7 @@ def answered(seen: Seen) -> str:
     return value
 
 
-def cannot_rotate(seen: Seen) -> Tell | None:
+def cannot_rotate(seen: Observation) -> Tell | None:
     """What is told to who asked for what their provider has not got."""
     if not asked_to_rotate(seen.space) or not _cannot_rotate(seen):
         return None
@@ -148,18 +148,18 @@ def cannot_rotate(seen: Seen) -> Tell | None:
     return Tell("Warning", "CannotRotate", told)
 
 
-def _cannot_rotate(seen: Seen) -> bool:
+def _cannot_rotate(seen: Observation) -> bool:
     return seen.answer is not None and not seen.provider.rotates
 
 
-def _reachable(seen: Seen) -> ConditionValue:
+def _reachable(seen: Observation) -> ConditionValue:
     provider = seen.provider
     if not provider.is_there:
         return no_provider(provider.name)
     return (provider.reachable.status, provider.reachable.reason, provider.reachable.message)
 
 
-def _valid(seen: Seen, planned: Plan, known: Object) -> ConditionValue:
+def _valid(seen: Observation, planned: Plan, known: Object) -> ConditionValue:
     if seen.has_failed(WriteSecret) and seen.refused is not None and seen.refused.error.code == 422:
         return ("False", "Unusable", seen.refused.error.message)
     if not _mine(seen):
@@ -171,7 +171,7 @@ def _valid(seen: Seen, planned: Plan, known: Object) -> ConditionValue:
     return explained(seen.probed, _expires(seen, known), seen.now, _remedy(seen))
 
 
-def _remedy(seen: Seen) -> str:
+def _remedy(seen: Observation) -> str:
     if seen.provider.rotates:
         return "new ones are being asked for"
     if isinstance(seen.answer, SpaceInfo):
@@ -197,7 +197,7 @@ def kept_condition(known: Object, type: str) -> ConditionValue:
     return _NOT_PROBED
 
 
-def _mine(seen: Seen) -> dict[str, Object]:
+def _mine(seen: Observation) -> dict[str, Object]:
     """Secrets of ours for the viewpoints that the Space has."""
     name = seen.space["metadata"]["name"]
     return {
@@ -209,7 +209,7 @@ def _mine(seen: Seen) -> dict[str, Object]:
     }
 
 
-def _references(seen: Seen) -> Object:
+def _references(seen: Observation) -> Object:
     mine = _mine(seen)
     told: Object = {}
     for viewpoint, key in spaces.REFERENCES.items():
@@ -225,7 +225,7 @@ def reference(secret: Mapping[str, Any]) -> Object:
     return {"name": metadata["name"], "namespace": metadata["namespace"]}
 
 
-def _physical(seen: Seen, planned: Plan) -> Object | None:
+def _physical(seen: Observation, planned: Plan) -> Object | None:
     if planned.intended is None:
         return None
     found = planned.found is not None or was_found(seen.space)
@@ -249,7 +249,7 @@ def _physical_uid(known: Object, planned: Plan) -> str:
     return planned.found.uid
 
 
-def _expires(seen: Seen, known: Object) -> str:
+def _expires(seen: Observation, known: Object) -> str:
     """The first end of any of the credentials; as it was while nobody tells."""
     if not isinstance(seen.answer, SpaceInfo):
         return str(known.get("credentialsExpireTime") or "") if _mine(seen) else ""

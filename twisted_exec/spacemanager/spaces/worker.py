@@ -22,13 +22,13 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.spacemanager.interfaces import (
     USABLE,
     IProviderView,
-    IRotates,
-    Look,
+    IRotatesCredentials,
     Physical,
+    ProviderCondition,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
-from twisted_exec.spacemanager.probes.schedule import Probes
+from twisted_exec.spacemanager.probes.schedule import ProbeSchedule
 from twisted_exec.spacemanager.probes.verdicts import ProbeResult
 from twisted_exec.spacemanager.spaces import plan as plans
 from twisted_exec.spacemanager.spaces import secrets
@@ -60,7 +60,7 @@ def pauses(rng: random.Random | None = None) -> Backoff:
 
 
 @dataclass
-class Memory:
+class SpaceMemory:
     """
     What is remembered of one Space; nothing depends on it but how often is asked.
 
@@ -76,7 +76,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Around:
+class SpaceContext:
     """
     What the work on all Spaces shares.
 
@@ -90,11 +90,11 @@ class Around:
     now: Callable[[], float]
     secret: Callable[[str, str], Object | None]
     rival: Callable[[Object], str]
-    probes: Probes
+    probes: ProbeSchedule
     record: Record
 
 
-class Over(Exception):
+class SpaceChanged(Exception):
     """There is no such Space any more."""
 
 
@@ -109,7 +109,7 @@ class SpaceWorker:
     """
 
     def __init__(
-        self, around: Around, space: Object, view: IProviderView | None, memory: Memory
+        self, around: SpaceContext, space: Object, view: IProviderView | None, memory: SpaceMemory
     ) -> None:
         self.space = space
         self.probed: ProbeResult | None = None
@@ -137,7 +137,7 @@ class SpaceWorker:
             if self._view is None and await self._is_known():
                 return None  # its provider is about to be there, and tells when
             again = await self._turns()
-        except Over:
+        except SpaceChanged:
             return None
         finally:
             for each in self._told:
@@ -172,14 +172,14 @@ class SpaceWorker:
             return False
         return True
 
-    async def _look(self) -> plans.Seen:
+    async def _look(self) -> plans.Observation:
         provider = self._provider()
         if not self._is_asked and plans.asks(self.space, provider):
             await self._ask()
             provider = self._provider()
         self.probed = self._probe(provider)
         rotated = self._memory.rotated_at
-        return plans.Seen(
+        return plans.Observation(
             space=self.space,
             provider=provider,
             answer=self._answer,
@@ -195,7 +195,9 @@ class SpaceWorker:
     def _provider(self) -> plans.Provider:
         name, view = provider_of(self.space), self._view
         if view is None:
-            look = Look("False", "NoProvider", f'there is no SpaceProviderDesc "{name}"')
+            look = ProviderCondition(
+                "False", "NoProvider", f'there is no SpaceProviderDesc "{name}"'
+            )
             return plans.Provider(name, is_there=False, is_usable=False, reachable=look)
         physical = physical_of(self.space)
         look, credentials = view.reachable, view.credentials
@@ -203,7 +205,7 @@ class SpaceWorker:
         if self._trouble is not None and self._trouble.code in _REFUSALS:
             refusal = self._trouble.message
         elif self._trouble is not None:
-            look = Look("Unknown", "NotAnswered", self._trouble.message)
+            look = ProviderCondition("Unknown", "NotAnswered", self._trouble.message)
         well = look.status == "True" and credentials.status != "False"
         if look.status == "True" and not well:
             look = replace(credentials, status="True")
@@ -213,7 +215,7 @@ class SpaceWorker:
             reachable=look,
             passes=view.passes(physical),
             is_gone=view.gone(physical),
-            rotates=IRotates.providedBy(view.provider),
+            rotates=IRotatesCredentials.providedBy(view.provider),
             refusal=refusal,
         )
 
@@ -321,7 +323,7 @@ class SpaceWorker:
         try:
             return await asked
         except NotFound:
-            raise Over from None
+            raise SpaceChanged from None
 
     async def _by_adaptor(self, step: acts.Create | acts.Delete | acts.Rotate) -> None:
         assert self._view is not None
@@ -332,7 +334,7 @@ class SpaceWorker:
         elif isinstance(step, acts.Rotate):
             if not plans.asked_to_rotate(self.space):
                 self._memory.rotated_at = self._seconds()
-            await IRotates(provider).rotate(physical)
+            await IRotatesCredentials(provider).rotate(physical)
             self._told.append(acts.Tell("Normal", "Rotated", "new credentials were made"))
         else:
             await self._create(physical, uid)
@@ -344,7 +346,7 @@ class SpaceWorker:
         assert self._view is not None
         parameters = (self.space.get("spec") or {}).get("parameters") or {}
         try:
-            await self._view.provider.create(physical, Wanted(uid, dict(parameters)))
+            await self._view.provider.create(physical, SpaceRequest(uid, dict(parameters)))
         except AlreadyExists:
             await self._ask_whose(physical, uid)
 
@@ -371,7 +373,7 @@ class SpaceWorker:
         found = await self._gone(self._around.hub.get(spaces.SPACES, self._name, self._namespace))
         now = found["metadata"]
         if now["uid"] != before["uid"]:
-            raise Over
+            raise SpaceChanged
         if now.get("deletionTimestamp") and not before.get("deletionTimestamp"):
             raise Conflict(f'space "{self._name}" is being deleted')
 
@@ -380,7 +382,7 @@ class SpaceWorker:
         hub, uid = self._around.hub, self.space["metadata"]["uid"]
         self.space = await self._gone(hub.get(spaces.SPACES, self._name, self._namespace))
         if self.space["metadata"]["uid"] != uid:
-            raise Over
+            raise SpaceChanged
         for viewpoint in spaces.VIEWPOINTS:
             await self._read_secret(viewpoint)
 
@@ -418,7 +420,7 @@ class SpaceWorker:
 
     # What is told.
 
-    async def _write(self, seen: plans.Seen, planned: plans.Plan) -> bool:
+    async def _write(self, seen: plans.Observation, planned: plans.Plan) -> bool:
         """:return: whether it is written; if not, it is to be looked at anew."""
         before, after = self.space.get("status") or {}, status_of(seen, planned)
         if after != before:
@@ -440,7 +442,7 @@ class SpaceWorker:
             self._around.hub.update(spaces.SPACES, told, self._namespace, subresource="status")
         )
 
-    def _again(self, seen: plans.Seen, planned: plans.Plan) -> float | None:
+    def _again(self, seen: plans.Observation, planned: plans.Plan) -> float | None:
         times: list[float | None] = []
         if planned.again_seconds is not None:
             times.append(max(planned.again_seconds, self._memory.backoff.pause()))

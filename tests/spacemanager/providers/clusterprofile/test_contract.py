@@ -20,7 +20,7 @@ from twisted_exec.kube.kubeconfig.loader import EXEC_EXTENSION
 from twisted_exec.spacemanager.interfaces import USABLE, ISpaceProvider, Physical, SpaceInfo
 from twisted_exec.spacemanager.providers.clusterprofile.profiles import Places
 from twisted_exec.spacemanager.providers.clusterprofile.provider import ClusterProfiles
-from twisted_exec.spacemanager.providers.common.cluster import Reached
+from twisted_exec.spacemanager.providers.common.cluster import ProviderCluster
 
 NOT_HERE = "The inventory's clusters are created and deleted by other programs."
 MADE = (
@@ -89,8 +89,8 @@ class ProfileWorld(ClusterWorld):
     def make(self) -> ISpaceProvider:
         return ClusterProfiles(self.reached(), self.time, Places(), "fleet")
 
-    def reached(self) -> Reached:
-        return Reached(self.client(), 'provider "fleet"', "put others there")
+    def reached(self) -> ProviderCluster:
+        return ProviderCluster(self.client(), 'provider "fleet"', "put others there")
 
     async def turn(self) -> None:
         self.time.advance(1)

@@ -36,17 +36,17 @@ from twisted_exec.spacemanager.interfaces import (
     BUILDING,
     GOING,
     USABLE,
-    Around,
     ISpaceProvider,
     Physical,
+    ProviderContext,
     ProviderSpec,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 from twisted_exec.spacemanager.providers.clusterprofile import provider as clusterprofile
 from twisted_exec.spacemanager.providers.clusterprofile.profiles import Places
 from twisted_exec.spacemanager.providers.clusterprofile.provider import ClusterProfiles
-from twisted_exec.spacemanager.providers.common.cluster import Reached
+from twisted_exec.spacemanager.providers.common.cluster import ProviderCluster
 from twisted_exec.testing.cluster import MemoryCluster
 
 RED = Physical("red")
@@ -372,10 +372,14 @@ class ProfileTests(ProfileCase):
 
     def test_create(self) -> None:
         """None is made here, and who tries is told where they are made."""
-        error = self.failureResultOf(self.adaptor.create(RED, Wanted("uid")), BadRequest).value
+        error = self.failureResultOf(
+            self.adaptor.create(RED, SpaceRequest("uid")), BadRequest
+        ).value
         self.assertIn("finds clusters that ClusterProfiles tell of, and makes none", error.message)
         self.world.put_profile("red")
-        error = self.failureResultOf(self.adaptor.create(RED, Wanted("uid")), AlreadyExists).value
+        error = self.failureResultOf(
+            self.adaptor.create(RED, SpaceRequest("uid")), AlreadyExists
+        ).value
         self.assertIn("make that Space unmanaged", error.message)
 
     def test_delete(self) -> None:
@@ -398,7 +402,8 @@ class ProfileTests(ProfileCase):
     def test_wrong_cluster(self) -> None:
         """A cluster that has no ClusterProfiles has not lost them."""
         bare = ClusterProfiles(
-            Reached(MemoryCluster(()).client(), 'provider "fleet"', "put others there"), Clock()
+            ProviderCluster(MemoryCluster(()).client(), 'provider "fleet"', "put others there"),
+            Clock(),
         )
         calls: Sequence[Any] = (bare.list_spaces(), bare.list_names(), bare.get(RED))
         for call in calls:
@@ -460,7 +465,7 @@ class MakeTests(SynchronousTestCase):
         spec = ProviderSpec("fleet", CLUSTERPROFILE, secret, "a/b" if secret else "")
         self.world = ProfileWorld()
         return clusterprofile.make(
-            spec, Around(self.world.client(), Clock(), "/nowhere", lambda: 0.0)
+            spec, ProviderContext(self.world.client(), Clock(), "/nowhere", lambda: 0.0)
         )
 
     def test_own_cluster(self) -> None:

@@ -13,7 +13,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.spacemanager.interfaces import Physical
 from twisted_exec.spacemanager.providers.common.hints import Hints, Watchers, Watches, bare
 from twisted_exec.spacemanager.providers.kcp.hints import WorkspaceHints
-from twisted_exec.spacemanager.providers.kind.polling import POLL_SECONDS, Poll
+from twisted_exec.spacemanager.providers.kind.polling import POLL_SECONDS, NamePoller
 
 RED, GREEN = Physical("red"), Physical("green")
 
@@ -82,8 +82,8 @@ class EndTests(SynchronousTestCase):
         self.assertEqual(clock.getDelayedCalls(), [])
 
     def test_poll(self) -> None:
-        """:class:`Poll` in the middle of a question."""
-        poll = Poll(Clock(), self.client.list, list)
+        """:class:`NamePoller` in the middle of a question."""
+        poll = NamePoller(Clock(), self.client.list, list)
         poll.add(lambda _: None)
         self.check_closed(poll.close())
 
@@ -113,7 +113,7 @@ class WatchersTests(SynchronousTestCase):
 
 
 class PollTests(SynchronousTestCase):
-    """Tests for :class:`Poll`."""
+    """Tests for :class:`NamePoller`."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -121,7 +121,7 @@ class PollTests(SynchronousTestCase):
         self.down = False
         self.told: list[Physical | None] = []
         self.unsettled: list[Physical] = []
-        self.poll = Poll(self.clock, self.listed, lambda: self.unsettled)
+        self.poll = NamePoller(self.clock, self.listed, lambda: self.unsettled)
 
     async def listed(self) -> list[str]:
         if self.down:

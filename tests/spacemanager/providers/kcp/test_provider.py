@@ -26,11 +26,11 @@ from twisted_exec.kube.kubeconfig.loader import load_inline
 from twisted_exec.spacemanager.interfaces import (
     BUILDING,
     USABLE,
-    Around,
     Physical,
+    ProviderContext,
     ProviderSpec,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 from twisted_exec.spacemanager.providers.common.accounts import (
     NAMESPACE,
@@ -64,7 +64,7 @@ class KcpTestCase(TestCase):
         return provider
 
     async def usable(self, physical: Physical = RED) -> SpaceInfo:
-        await self.provider.create(physical, Wanted(OWNER))
+        await self.provider.create(physical, SpaceRequest(OWNER))
         return await self.until_usable(physical)
 
     async def until_usable(self, physical: Physical = RED) -> SpaceInfo:
@@ -186,7 +186,7 @@ class CredentialTests(KcpTestCase):
         self.assertIn('put a kubeconfig into secret default/kcp, key "kubeconfig"', message)
         self.assertIn("another token after each start of kcp", message)
         await self.refused(self.provider.get(RED), Unauthorized)
-        await self.refused(self.provider.create(RED, Wanted(OWNER)), Unauthorized)
+        await self.refused(self.provider.create(RED, SpaceRequest(OWNER)), Unauthorized)
         await who_am_i(info.access[EXTERNAL].kubeconfig)
         self.provider = self.made()
         await self.until_usable()
@@ -194,7 +194,7 @@ class CredentialTests(KcpTestCase):
     async def test_rotate_early(self) -> None:
         """What cannot be used yet has nothing to be exchanged."""
         self.kcp.held = True
-        await self.provider.create(RED, Wanted(OWNER))
+        await self.provider.create(RED, SpaceRequest(OWNER))
         self.assertIn(BUILDING, await self.refused(self.provider.rotate(RED), Conflict))
 
 
@@ -253,7 +253,7 @@ class PlaceTests(KcpTestCase):
         self.assertEqual(await self.provider.list_names(), [])
         await self.refused(self.provider.get(inner), NotFound)
         await self.provider.delete(inner, OWNER)
-        message = await self.refused(self.provider.create(inner, Wanted(OWNER)), NotFound)
+        message = await self.refused(self.provider.create(inner, SpaceRequest(OWNER)), NotFound)
         self.assertIn('workspace "root:lab:red" is not there', message)
 
     async def test_unknown_path(self) -> None:
@@ -263,7 +263,8 @@ class PlaceTests(KcpTestCase):
             await self.refused(self.provider.get(lost), NotFound)
             await self.provider.delete(lost, OWNER)
             self.assertIn(
-                parent, await self.refused(self.provider.create(lost, Wanted(OWNER)), NotFound)
+                parent,
+                await self.refused(self.provider.create(lost, SpaceRequest(OWNER)), NotFound),
             )
         self.assertEqual(await self.provider.list_names(), [])
 
@@ -272,7 +273,7 @@ class PlaceTests(KcpTestCase):
         spelled = Physical("red", "root:lab")
         for asking in (
             self.provider.get(spelled),
-            self.provider.create(spelled, Wanted(OWNER)),
+            self.provider.create(spelled, SpaceRequest(OWNER)),
             self.provider.delete(spelled, OWNER),
         ):
             self.assertIn(
@@ -293,7 +294,7 @@ class PlaceTests(KcpTestCase):
                 namespace,
                 subresource="status",
             )
-        around = Around(hub, reactor, "/nonexistent", reactor.seconds)
+        around = ProviderContext(hub, reactor, "/nonexistent", reactor.seconds)
         provider = make(ProviderSpec("lab", "kcp", self.world.secret(), "default/kcp"), around)
         self.addCleanup(provider.close)
         before = len(self.kcp.asked)
@@ -331,10 +332,10 @@ class CreateTests(KcpTestCase):
 
     async def test_type(self) -> None:
         """A type that is not there is the Space's fault, although kcp says Forbidden."""
-        wanted = Wanted(OWNER, {"type": "no-such"})
+        wanted = SpaceRequest(OWNER, {"type": "no-such"})
         message = await self.refused(self.provider.create(RED, wanted), BadRequest)
         self.assertIn("spec.parameters", message)
-        await self.provider.create(RED, Wanted(OWNER, {"type": "organization"}))
+        await self.provider.create(RED, SpaceRequest(OWNER, {"type": "organization"}))
         cluster = self.kcp.at("root:lab")
         assert cluster is not None
         found = next(o for key, o in cluster.has.objects.items() if key[2] == "red")
@@ -345,9 +346,9 @@ class CreateTests(KcpTestCase):
         await self.usable()
         self.kcp.held = True
         await self.provider.delete(RED, OWNER)
-        message = await self.refused(self.provider.create(RED, Wanted(OWNER)), Conflict)
+        message = await self.refused(self.provider.create(RED, SpaceRequest(OWNER)), Conflict)
         self.assertIn("is being deleted", message)
-        await self.refused(self.provider.create(RED, Wanted("space-2")), AlreadyExists)
+        await self.refused(self.provider.create(RED, SpaceRequest("space-2")), AlreadyExists)
         self.kcp.held = False
         self.kcp.go_on()
         self.kcp.go_on()
@@ -359,7 +360,7 @@ class CreateTests(KcpTestCase):
         self.kcp.set("root:lab", "red", "Unavailable")
         found = await self.provider.get(RED)
         self.assertEqual((found.state, found.reason), (BUILDING, "Unavailable"))
-        await self.provider.create(RED, Wanted(OWNER))
+        await self.provider.create(RED, SpaceRequest(OWNER))
         self.kcp.set("root:lab", "red", "Ready")
         self.assertEqual((await self.until_usable()).uid, info.uid)
 
@@ -369,7 +370,7 @@ class MakeTests(TestCase):
 
     async def test_make(self) -> None:
         """It is made of what the Secret says, and asks nobody."""
-        around = Around(MemoryCluster().client(), reactor, "/nonexistent", reactor.seconds)
+        around = ProviderContext(MemoryCluster().client(), reactor, "/nonexistent", reactor.seconds)
         secret = {"kubeconfig": kubeconfig("https://127.0.0.1:1/clusters/root", "t")}
         provider = make(ProviderSpec("lab", "kcp", secret, "default/kcp"), around)
         self.assertIsInstance(provider, KcpProvider)

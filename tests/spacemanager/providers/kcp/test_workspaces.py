@@ -10,7 +10,7 @@ from twisted_exec.api.kinds import SERVICEACCOUNTS
 from twisted_exec.api.spaces import OWNER
 from twisted_exec.api.status import BadRequest, Invalid
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.spacemanager.interfaces import BUILDING, GOING, USABLE, Physical, Wanted
+from twisted_exec.spacemanager.interfaces import BUILDING, GOING, USABLE, Physical, SpaceRequest
 from twisted_exec.spacemanager.providers.kcp.workspaces import (
     check_name,
     seen,
@@ -122,15 +122,15 @@ class WantedTests(SynchronousTestCase):
 
     def test_default(self) -> None:
         """It is of type universal unless something else is said, and bears the Space's mark."""
-        made = workspace("red", Wanted("space-1"))
+        made = workspace("red", SpaceRequest("space-1"))
         self.assertEqual(made["spec"], {"type": {"name": "universal", "path": "root"}})
         self.assertEqual(made["metadata"]["annotations"], {OWNER: "space-1"})
 
     def test_type(self) -> None:
         """A type is found in root unless it is said where."""
-        made = workspace("red", Wanted("o", {"type": "organization"}))
+        made = workspace("red", SpaceRequest("o", {"type": "organization"}))
         self.assertEqual(made["spec"]["type"], {"name": "organization", "path": "root"})
-        made = workspace("red", Wanted("o", {"type": "lab", "typePath": "root:org"}))
+        made = workspace("red", SpaceRequest("o", {"type": "lab", "typePath": "root:org"}))
         self.assertEqual(made["spec"]["type"], {"name": "lab", "path": "root:org"})
 
     def test_bad_parameters(self) -> None:
@@ -142,7 +142,7 @@ class WantedTests(SynchronousTestCase):
             {"type": "a", "typePath": "a/b"},
         ):
             with self.assertRaises(BadRequest) as caught:
-                workspace("red", Wanted("o", parameters))
+                workspace("red", SpaceRequest("o", parameters))
             self.assertIn(max(parameters), caught.exception.message)
 
     def test_names(self) -> None:

@@ -18,11 +18,11 @@ from twisted_exec.spacemanager.interfaces import (
     BUILDING,
     GOING,
     USABLE,
-    Around,
     Physical,
+    ProviderContext,
     ProviderSpec,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 from twisted_exec.spacemanager.providers.kind import provider as kind
 from twisted_exec.spacemanager.providers.kind.cli import kill_group
@@ -61,7 +61,7 @@ class KindTestCase(TestCase):
             await pause(0.02)
 
     async def usable(self) -> SpaceInfo:
-        await self.provider.create(RED, Wanted(MINE))
+        await self.provider.create(RED, SpaceRequest(MINE))
         return await self.until(USABLE)
 
     async def refused(self, asking: Any, kind: type[APIError]) -> str:
@@ -90,8 +90,8 @@ class OwnerTests(KindTestCase):
         self.provider = self.made()
         after = await self.until(USABLE)
         self.assertEqual((after.owner, after.uid), (MINE, before.uid))
-        await self.refused(self.provider.create(RED, Wanted("space-2")), AlreadyExists)
-        await self.provider.create(RED, Wanted(MINE))
+        await self.refused(self.provider.create(RED, SpaceRequest("space-2")), AlreadyExists)
+        await self.provider.create(RED, SpaceRequest(MINE))
         self.assertIsNotNone(self.records.read("red"))
         await self.provider.delete(RED, MINE)
         self.assertEqual(await self.world.there(), [])
@@ -129,7 +129,7 @@ class OwnerTests(KindTestCase):
     async def test_taken_while_begun(self) -> None:
         """Somebody else was first, between our look and our run: theirs is not touched."""
         self.world.mode("slow")
-        creating = self.provider.create(RED, Wanted(MINE))
+        creating = self.provider.create(RED, SpaceRequest(MINE))
         while self.records.read("red") is None:
             await pause(0.005)
         await self.world.make_foreign(RED)
@@ -143,7 +143,7 @@ class OwnerTests(KindTestCase):
         """A record was written and nothing begun; what came under the name meanwhile is not ours."""
         self.recorded(CREATING)
         await self.world.make_foreign(RED)
-        await self.refused(self.provider.create(RED, Wanted(MINE)), AlreadyExists)
+        await self.refused(self.provider.create(RED, SpaceRequest(MINE)), AlreadyExists)
         self.assertEqual((await self.until(USABLE)).owner, "")
 
     async def test_half_built_of_others(self) -> None:
@@ -151,7 +151,7 @@ class OwnerTests(KindTestCase):
         self.world.put("red", state="booting")
         info = await self.until(BUILDING)
         self.assertIsNone(info.owner)
-        await self.refused(self.provider.create(RED, Wanted(MINE)), AlreadyExists)
+        await self.refused(self.provider.create(RED, SpaceRequest(MINE)), AlreadyExists)
         await self.refused(self.provider.delete(RED, MINE), ServiceUnavailable)
         self.assertEqual(await self.world.there(), [RED])
 
@@ -168,11 +168,11 @@ class MakingTests(KindTestCase):
     async def test_outlives(self) -> None:
         """What is being made goes on without the adaptor; the next one waits for it, and begins no other."""
         self.world.mode("hold")
-        await self.provider.create(RED, Wanted(MINE))
+        await self.provider.create(RED, SpaceRequest(MINE))
         await self.provider.close()
         self.provider = self.made()
         self.assertEqual((await self.until(BUILDING)).owner, MINE)
-        await self.provider.create(RED, Wanted(MINE))
+        await self.provider.create(RED, SpaceRequest(MINE))
         self.world.mode()
         await self.until(USABLE)
         calls = (self.world.kind / "calls").read_text()
@@ -181,7 +181,7 @@ class MakingTests(KindTestCase):
     async def test_failed(self) -> None:
         """What kind could not do is told in its words; created again, it is tried again."""
         self.world.mode("fail")
-        await self.provider.create(RED, Wanted(MINE))
+        await self.provider.create(RED, SpaceRequest(MINE))
         info = await self.until(BROKEN)
         self.assertEqual((info.owner, info.reason), (MINE, "CreateFailed"))
         self.assertIn("no space left on device", info.message)
@@ -192,7 +192,7 @@ class MakingTests(KindTestCase):
     async def test_failed_and_deleted(self) -> None:
         """Of one that could not be made nothing is left when it is deleted."""
         self.world.mode("fail")
-        await self.provider.create(RED, Wanted(MINE))
+        await self.provider.create(RED, SpaceRequest(MINE))
         await self.until(BROKEN)
         await self.provider.delete(RED, MINE)
         self.assertEqual(await self.world.there(), [])
@@ -200,7 +200,7 @@ class MakingTests(KindTestCase):
     async def test_broken_off(self) -> None:
         """Its run was killed midway: it says so, and is made anew, as what there is cannot be mended."""
         self.world.mode("hold")
-        await self.provider.create(RED, Wanted(MINE))
+        await self.provider.create(RED, SpaceRequest(MINE))
         await self.begun()
         record = self.records.read("red")
         assert record is not None
@@ -239,7 +239,7 @@ class MakingTests(KindTestCase):
     async def test_too_long(self) -> None:
         """A run that never ends is ended."""
         self.world.mode("hold")
-        await self.provider.create(RED, Wanted(MINE))
+        await self.provider.create(RED, SpaceRequest(MINE))
         await self.begun()
         self.provider._now = lambda: reactor.seconds() + 3600
         self.assertEqual((await self.until(BROKEN)).reason, "Interrupted")
@@ -248,23 +248,23 @@ class MakingTests(KindTestCase):
         """Whoever may make Spaces does not fill the host: neither at once nor in time."""
         self.patch(kind, "MAX_MAKING", 1)
         self.world.mode("hold")
-        await self.provider.create(RED, Wanted(MINE))
+        await self.provider.create(RED, SpaceRequest(MINE))
         with self.assertRaises(ServiceUnavailable) as caught:
-            await self.provider.create(Physical("green"), Wanted("other"))
+            await self.provider.create(Physical("green"), SpaceRequest("other"))
         self.assertIn("1 others are being made", caught.exception.message)
         self.patch(kind, "MAX_MAKING", 9)
         self.patch(kind, "MAX_CLUSTERS", 1)
         with self.assertRaises(ServiceUnavailable) as caught:
-            await self.provider.create(Physical("green"), Wanted("other"))
+            await self.provider.create(Physical("green"), SpaceRequest("other"))
         self.assertIn("there are 1 already", caught.exception.message)
-        await self.provider.create(RED, Wanted(MINE))
+        await self.provider.create(RED, SpaceRequest(MINE))
         self.assertEqual(self.records.names(), ["red"])
         self.world.mode()
         await self.until(USABLE)
 
     async def test_image(self) -> None:
         """A Space may say the image."""
-        await self.provider.create(RED, Wanted(MINE, {"image": "kindest/node:v1.30.0"}))
+        await self.provider.create(RED, SpaceRequest(MINE, {"image": "kindest/node:v1.30.0"}))
         await self.until(USABLE)
         calls = (self.world.kind / "calls").read_text()
         self.assertIn("--image=kindest/node:v1.30.0", calls)
@@ -276,7 +276,7 @@ class MakingTests(KindTestCase):
         assert record is not None
         self.recorded(DELETING)
         self.assertEqual((await self.until(GOING)).owner, MINE)
-        await self.refused(self.provider.create(RED, Wanted(MINE)), Conflict)
+        await self.refused(self.provider.create(RED, SpaceRequest(MINE)), Conflict)
         await self.provider.delete(RED, MINE)
         self.assertEqual(await self.world.there(), [])
 
@@ -299,7 +299,7 @@ class LookTests(KindTestCase):
         state.write_text("stopped\n")
         info = await self.until(BUILDING)
         self.assertEqual((info.reason, info.owner, info.uid), ("NotReady", MINE, before.uid))
-        await self.provider.create(RED, Wanted(MINE))
+        await self.provider.create(RED, SpaceRequest(MINE))
         state.write_text("ready\n")
         self.assertEqual((await self.until(USABLE)).access, before.access)
 
@@ -329,7 +329,7 @@ class LookTests(KindTestCase):
         hints: list[Physical | None] = []
         self.addCleanup(self.provider.watch(hints.append))
         self.world.mode("hold")
-        await self.provider.create(RED, Wanted(MINE))
+        await self.provider.create(RED, SpaceRequest(MINE))
         while RED not in hints:  # it is listed
             await pause(0.01)
         await pause(0.1)
@@ -345,7 +345,7 @@ class MakeTests(TestCase):
     async def test_make(self) -> None:
         """It is made of nothing, and asks nobody."""
         directory = self.mktemp()
-        around = Around(MemoryCluster().client(), reactor, directory, reactor.seconds)
+        around = ProviderContext(MemoryCluster().client(), reactor, directory, reactor.seconds)
         provider = make(ProviderSpec("lab", "kind"), around)
         self.assertIsInstance(provider, KindProvider)
         self.assertFalse(os.path.exists(directory))

@@ -14,7 +14,7 @@ from tests.spacemanager.providers.played_kubeflex import KIND, SECRETS_OF, Playe
 from twisted_exec.api.kinds import NAMESPACES, SECRETS
 from twisted_exec.api.spaces import EXTERNAL
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, Physical
-from twisted_exec.spacemanager.providers.common.cluster import Reached
+from twisted_exec.spacemanager.providers.common.cluster import ProviderCluster
 from twisted_exec.spacemanager.providers.kubeflex.controlplanes import namespace_of
 from twisted_exec.spacemanager.providers.kubeflex.provider import KubeFlex
 
@@ -50,7 +50,7 @@ class KubeFlexWorld(ClusterWorld):
     def make(self) -> ISpaceProvider:
         client = self.client()
         return KubeFlex(
-            Reached(client, "the cluster of KubeFlex", "put credentials there"), self.time
+            ProviderCluster(client, "the cluster of KubeFlex", "put credentials there"), self.time
         )
 
     async def turn(self) -> None:

@@ -31,14 +31,14 @@ from twisted_exec.spacemanager.interfaces import (
     BUILDING,
     GOING,
     USABLE,
-    Around,
     ISpaceProvider,
     Physical,
+    ProviderContext,
     ProviderSpec,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
-from twisted_exec.spacemanager.providers.common.cluster import Reached
+from twisted_exec.spacemanager.providers.common.cluster import ProviderCluster
 from twisted_exec.spacemanager.providers.kubeflex import provider
 from twisted_exec.spacemanager.providers.kubeflex.controlplanes import TYPES
 from twisted_exec.spacemanager.providers.kubeflex.provider import KubeFlex
@@ -53,11 +53,13 @@ class KubeFlexCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.world = KubeFlexWorld()
-        self.cluster = Reached(self.world.client(), "the cluster of KubeFlex", "put others there")
+        self.cluster = ProviderCluster(
+            self.world.client(), "the cluster of KubeFlex", "put others there"
+        )
         self.adaptor = KubeFlex(self.cluster, self.world.time, TYPES)
 
     def create(self, type: str = "k8s", name: str = "red", **more: str) -> None:
-        wanted = Wanted(UID, {"type": type, **more})
+        wanted = SpaceRequest(UID, {"type": type, **more})
         self.successResultOf(self.adaptor.create(Physical(name), wanted))
 
     def turns(self, number: int = 6) -> None:
@@ -246,14 +248,14 @@ class TrapTests(KubeFlexCase):
                 (info.state, info.reason, dict(info.access)), (BROKEN, "NameRefused", {})
             )
             self.assertIn(f"the namespace {name}-system, which is another's", info.message)
-            error = self.refused(self.adaptor.create(Physical(name), Wanted(UID)))
+            error = self.refused(self.adaptor.create(Physical(name), SpaceRequest(UID)))
             self.assertIsInstance(error, BadRequest)
 
     def test_taken_namespace(self) -> None:
         """So it is with any namespace that was there before: not made for it, and not read when it is used."""
         self.world.put(NAMESPACES, "istio-system", {})
         istio = Physical("istio")
-        error = self.refused(self.adaptor.create(istio, Wanted(UID)))
+        error = self.refused(self.adaptor.create(istio, SpaceRequest(UID)))
         self.assertIsInstance(error, BadRequest)
         self.assertIn("istio-system is there already", error.message)
         self.world.put(KIND, "istio", {"spec": {"type": "k8s"}})
@@ -369,7 +371,7 @@ class EndTests(KubeFlexCase):
         self.assertEqual((info.state, info.owner, info.uid), (GOING, None, uid))
         self.assertIn("its namespace red-system is still being deleted", info.message)
         self.assertEqual(self.successResultOf(self.adaptor.list_names()), [RED])
-        error = self.refused(self.adaptor.create(RED, Wanted(UID)))
+        error = self.refused(self.adaptor.create(RED, SpaceRequest(UID)))
         self.assertIsInstance(error, Conflict)
         self.assertTrue(error.retry_after_seconds)
         self.turns(2)
@@ -382,7 +384,7 @@ class EndTests(KubeFlexCase):
         self.turns()
         self.world.flex.held = True
         self.successResultOf(self.adaptor.delete(RED, UID))
-        error = self.refused(self.adaptor.create(RED, Wanted(UID)))
+        error = self.refused(self.adaptor.create(RED, SpaceRequest(UID)))
         self.assertIsInstance(error, Conflict)
         self.assertIn("is still being deleted", error.message)
 
@@ -445,13 +447,13 @@ class WrongClusterTests(KubeFlexCase):
 
     def test_no_such_kind(self) -> None:
         """That there is no such kind is no list of nothing, and no control plane that is gone."""
-        bare = Reached(MemoryCluster().client(), 'provider "flex"', "put others there")
+        bare = ProviderCluster(MemoryCluster().client(), 'provider "flex"', "put others there")
         adaptor = KubeFlex(bare, Clock())
         for call in (
             adaptor.list_spaces(),
             adaptor.list_names(),
             adaptor.get(RED),
-            adaptor.create(RED, Wanted(UID)),
+            adaptor.create(RED, SpaceRequest(UID)),
             adaptor.delete(RED, UID),
         ):
             error = self.refused(call)
@@ -531,7 +533,9 @@ class MakeTests(SynchronousTestCase):
     def make(self, secret: dict[str, bytes] | None) -> ISpaceProvider:
         spec = ProviderSpec("flex", KUBEFLEX, secret, "a/b" if secret is not None else "")
         world = KubeFlexWorld()
-        return provider.make(spec, Around(world.client(), Clock(), "/nowhere", lambda: 0.0))
+        return provider.make(
+            spec, ProviderContext(world.client(), Clock(), "/nowhere", lambda: 0.0)
+        )
 
     def wrong(self, secret: dict[str, bytes]) -> str:
         with self.assertRaises(Invalid) as caught:
@@ -542,7 +546,7 @@ class MakeTests(SynchronousTestCase):
         """Without a Secret it is the cluster of the Spaces, and type host is not allowed."""
         adaptor = self.make(None)
         self.assertEqual(self.successResultOf(adaptor.list_names()), [])
-        call = adaptor.create(RED, Wanted(UID, {"type": "host"}))
+        call = adaptor.create(RED, SpaceRequest(UID, {"type": "host"}))
         error = self.failureResultOf(call, BadRequest).value
         self.assertIn("hands out the whole cluster", error.message)
         self.assertIn('"types" of a Secret in spec.secretRef', error.message)
@@ -550,8 +554,8 @@ class MakeTests(SynchronousTestCase):
     def test_types(self) -> None:
         """Which types may be is the provider's to say; a Secret may say no more than that."""
         adaptor = self.make({"types": b"host, external\n"})
-        self.successResultOf(adaptor.create(RED, Wanted(UID, {"type": "host"})))
-        error = self.failureResultOf(adaptor.create(RED, Wanted(UID)), BadRequest).value
+        self.successResultOf(adaptor.create(RED, SpaceRequest(UID, {"type": "host"})))
+        error = self.failureResultOf(adaptor.create(RED, SpaceRequest(UID)), BadRequest).value
         self.assertIn("does not allow the type k8s", error.message)
         self.assertIn("secret a/b", error.message)
 

@@ -23,7 +23,7 @@ from twisted_exec.spacemanager.interfaces import (
     USABLE,
     Physical,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 from twisted_exec.spacemanager.providers.local import process, records
 from twisted_exec.spacemanager.providers.local import provider as local
@@ -60,14 +60,14 @@ class KeptTests(TestCase):
         """Whoever may make Spaces does not fill the host with processes; nothing is left of what was refused."""
         self.patch(local, "MAX_SPACES", 0)
         with self.assertRaises(ServiceUnavailable) as caught:
-            await self.provider.create(self.red, Wanted("uid"))
+            await self.provider.create(self.red, SpaceRequest("uid"))
         self.assertIn("there are 0 already", caught.exception.message)
         self.assertEqual(await self.provider.list_names(), [])
 
     async def usable(self, physical: Physical) -> SpaceInfo:
         """Have one made, if there is none, and wait until it can be used."""
         await pause(0)
-        await self.provider.create(physical, Wanted("owner"))
+        await self.provider.create(physical, SpaceRequest("owner"))
         return await self.until_state(physical, USABLE)
 
     async def until_state(self, physical: Physical, state: str) -> SpaceInfo:
@@ -143,7 +143,7 @@ class KeptTests(TestCase):
         ]  # fmt: skip
         self.world.means = replace(self.world.means, words=self.world.words)
         self.provider = self.world.make()
-        await self.provider.create(self.red, Wanted("owner"))
+        await self.provider.create(self.red, SpaceRequest("owner"))
         while not (info := await self.provider.get(self.red)).message:
             await pause(0.01)
         self.assertEqual((info.state, info.reason), (BUILDING, "Restarting"))
@@ -178,7 +178,7 @@ class KeptTests(TestCase):
         self.assertEqual((red.state, green.state, green.owner), (USABLE, BROKEN, None))
         self.assertIn(path, green.message)
         with self.assertRaises(AlreadyExists):
-            await self.provider.create(self.green, Wanted("owner"))
+            await self.provider.create(self.green, SpaceRequest("owner"))
         for owner in ("owner", ""):
             # Not a Conflict: whoever it was made for would let go of it, and it would run on.
             with self.assertRaises(ServiceUnavailable) as told:
@@ -210,7 +210,7 @@ class KeptTests(TestCase):
 
         self.patch(records, "write_private", full)
         with self.assertRaises(ServiceUnavailable) as told:
-            await self.provider.create(self.green, Wanted("owner"))
+            await self.provider.create(self.green, SpaceRequest("owner"))
         self.assertIn("No space left", told.exception.message)
         home = self.world.home(self.red)
         await self.provider.delete(self.red, "owner")
@@ -230,7 +230,7 @@ class KeptTests(TestCase):
             pass
         for ask in (
             lambda: self.provider.get(self.red),
-            lambda: self.provider.create(self.green, Wanted("o")),
+            lambda: self.provider.create(self.green, SpaceRequest("o")),
         ):
             with self.assertRaises(ServiceUnavailable):
                 await ask()

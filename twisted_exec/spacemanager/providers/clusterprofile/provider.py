@@ -23,12 +23,12 @@ from twisted_exec.api.status import AlreadyExists, APIError, BadRequest, Conflic
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import (
     GOING,
-    Around,
     ISpaceProvider,
     Physical,
+    ProviderContext,
     ProviderSpec,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 from twisted_exec.spacemanager.providers.clusterprofile.profiles import (
     PUSHED_FOR,
@@ -45,7 +45,7 @@ from twisted_exec.spacemanager.providers.clusterprofile.profiles import (
     with_access,
 )
 from twisted_exec.spacemanager.providers.common.calls import CoroutineProvider
-from twisted_exec.spacemanager.providers.common.cluster import Reached, reach, wrong_secret
+from twisted_exec.spacemanager.providers.common.cluster import ProviderCluster, reach, wrong_secret
 from twisted_exec.spacemanager.providers.common.hints import (
     Changed,
     Hints,
@@ -53,7 +53,7 @@ from twisted_exec.spacemanager.providers.common.hints import (
     bare,
     unmanaged,
 )
-from twisted_exec.spacemanager.providers.common.kubeconfigs import Verdicts
+from twisted_exec.spacemanager.providers.common.kubeconfigs import KubeconfigVerdicts
 
 PROFILES = CLUSTERPROFILES.resource
 NAMESPACE_KEY, SECRET_NAMESPACES_KEY = "namespace", "secret-namespaces"
@@ -75,13 +75,13 @@ class ClusterProfiles(CoroutineProvider):
     """
 
     def __init__(
-        self, cluster: Reached, clock: Any, places: Places | None = None, name: str = ""
+        self, cluster: ProviderCluster, clock: Any, places: Places | None = None, name: str = ""
     ) -> None:
         self._cluster, self._name = cluster, name
         self._places = there = places or Places()
         self.default_parent = self._places.default
         self._watches = Watches(cluster.client, clock, lambda hints: _Followed(hints, there))
-        self._verdicts = Verdicts()
+        self._verdicts = KubeconfigVerdicts()
 
     def watch(self, changed: Changed) -> Callable[[], None]:
         """See :meth:`ISpaceProvider.watch`."""
@@ -91,7 +91,7 @@ class ClusterProfiles(CoroutineProvider):
         """See :meth:`ISpaceProvider.close`."""
         return self._watches.close().addCallback(lambda _: self._cluster.close())
 
-    async def _create(self, physical: Physical, wanted: Wanted) -> None:
+    async def _create(self, physical: Physical, wanted: SpaceRequest) -> None:
         if await self._find(physical) is not None:
             taken = AlreadyExists(PROFILES.plural, physical.name, PROFILES.group)
             taken.message += ", and was not made for this Space; make that Space unmanaged"
@@ -264,7 +264,7 @@ def _missing(physical: Physical) -> APIError:
     return NotFound(PROFILES.plural, physical.name, PROFILES.group, told)
 
 
-def make(spec: ProviderSpec, around: Around) -> ISpaceProvider:
+def make(spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
     """See :data:`~twisted_exec.spacemanager.interfaces.MakeProvider`."""
     cluster = reach(spec, around, [NAMESPACE_KEY, SECRET_NAMESPACES_KEY])
     only = _namespaces(spec, NAMESPACE_KEY)

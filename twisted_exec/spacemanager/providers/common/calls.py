@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 from twisted.internet.defer import Deferred
 
-from twisted_exec.spacemanager.interfaces import Physical, SpaceInfo, Wanted
+from twisted_exec.spacemanager.interfaces import Physical, SpaceInfo, SpaceRequest
 
 
 class CoroutineProvider(ABC):
     """:class:`ISpaceProvider`, but for what is followed and how it is closed."""
 
-    def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
+    def create(self, physical: Physical, wanted: SpaceRequest) -> Deferred[None]:
         """See :meth:`ISpaceProvider.create`."""
         return Deferred.fromCoroutine(self._create(physical, wanted))
 
@@ -36,7 +36,7 @@ class CoroutineProvider(ABC):
         return Deferred.fromCoroutine(self._get(physical))
 
     @abstractmethod
-    async def _create(self, physical: Physical, wanted: Wanted) -> None: ...
+    async def _create(self, physical: Physical, wanted: SpaceRequest) -> None: ...
 
     @abstractmethod
     async def _delete(self, physical: Physical, owner: str) -> None: ...

@@ -29,7 +29,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load_inline
-from twisted_exec.spacemanager.interfaces import Around, ProviderSpec
+from twisted_exec.spacemanager.interfaces import ProviderContext, ProviderSpec
 from twisted_exec.spaces.kubeconfigs import unwrapped
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ MAX_LIST_BYTES = 256 << 20
 """Of one list of a provider's server: whoever runs that is not to fill the manager's memory."""
 
 
-class Reached:
+class ProviderCluster:
     """
     A cluster, and how to speak of it.
 
@@ -131,7 +131,9 @@ class Reached:
         return mended
 
 
-def reach(spec: ProviderSpec, around: Around, other_keys: Sequence[str] = ()) -> Reached:
+def reach(
+    spec: ProviderSpec, around: ProviderContext, other_keys: Sequence[str] = ()
+) -> ProviderCluster:
     """
     The cluster that a SpaceProviderDesc means: that of the kubeconfig in its Secret, or the manager's own when
     there is no Secret, or none with a kubeconfig but with what else there may be.
@@ -141,7 +143,7 @@ def reach(spec: ProviderSpec, around: Around, other_keys: Sequence[str] = ()) ->
     """
     held = spec.secret or {}
     if spec.secret is None or (held and set(held) <= set(other_keys)):
-        return Reached(
+        return ProviderCluster(
             around.hub,
             f'provider "{spec.name}" (the cluster of the Spaces)',
             "name a Secret in spec.secretRef with the kubeconfig of another cluster",
@@ -154,7 +156,7 @@ def reach(spec: ProviderSpec, around: Around, other_keys: Sequence[str] = ()) ->
     except KubeConfigError as error:
         raise wrong_secret(spec, str(error)) from None
     client = KubeClient(config, around.reactor, agent=MANAGER, list_bytes=MAX_LIST_BYTES)
-    return Reached(
+    return ProviderCluster(
         client, f'provider "{spec.name}"', f"put credentials into {source}", client.close
     )
 

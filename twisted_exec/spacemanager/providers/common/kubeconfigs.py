@@ -18,7 +18,7 @@ from twisted_exec.spacemanager.interfaces import BROKEN, Access, Physical, Space
 from twisted_exec.spaces.kubeconfigs import unwrapped
 
 
-class Verdicts:
+class KubeconfigVerdicts:
     """The last of each physical space, for as long as its version is the same."""
 
     def __init__(self) -> None:

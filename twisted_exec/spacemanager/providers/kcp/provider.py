@@ -41,13 +41,13 @@ from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.spacemanager.interfaces import (
     USABLE,
     Access,
-    Around,
-    IRotates,
+    IRotatesCredentials,
     ISpaceProvider,
     Physical,
+    ProviderContext,
     ProviderSpec,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 from twisted_exec.spacemanager.providers.common.accounts import (
     Token,
@@ -57,7 +57,7 @@ from twisted_exec.spacemanager.providers.common.accounts import (
     made_account,
 )
 from twisted_exec.spacemanager.providers.common.calls import CoroutineProvider
-from twisted_exec.spacemanager.providers.common.cluster import MAX_LIST_BYTES, Reached
+from twisted_exec.spacemanager.providers.common.cluster import MAX_LIST_BYTES, ProviderCluster
 from twisted_exec.spacemanager.providers.common.hints import Changed, unmanaged
 from twisted_exec.spacemanager.providers.common.objects import owner_of
 from twisted_exec.spacemanager.providers.kcp.config import (
@@ -100,7 +100,7 @@ async def _nothing_found() -> Sequence[Physical]:
     return ()
 
 
-@implementer(ISpaceProvider, IRotates)
+@implementer(ISpaceProvider, IRotatesCredentials)
 class KcpProvider(CoroutineProvider):
     """
     Parameters of what is made are ``type`` and ``typePath``.  Lists are without access; a rotated token is good until
@@ -128,7 +128,7 @@ class KcpProvider(CoroutineProvider):
             "kcp-admin has another token after each start of kcp, so put a kubeconfig into secret"
             f' {spec.secret_ref}, key "{KUBECONFIG_KEY}"'
         )
-        self._kcp = Reached(client, self._here, remedy)
+        self._kcp = ProviderCluster(client, self._here, remedy)
         self._account = account_name(spec.name)
         self._tokens = Tokens(self._asked_token, now)
         self._hints = WorkspaceHints(client, clock, self._due)
@@ -140,7 +140,7 @@ class KcpProvider(CoroutineProvider):
             self._remember(parent)
 
     def rotate(self, physical: Physical) -> Deferred[None]:
-        """See :meth:`IRotates.rotate`: another token; the one before is good until its end."""
+        """See :meth:`IRotatesCredentials.rotate`: another token; the one before is good until its end."""
         return Deferred.fromCoroutine(self._rotate(physical))
 
     def watch(self, changed: Changed) -> Callable[[], None]:
@@ -233,7 +233,7 @@ class KcpProvider(CoroutineProvider):
 
     # What is done.
 
-    async def _create(self, physical: Physical, wanted: Wanted) -> None:
+    async def _create(self, physical: Physical, wanted: SpaceRequest) -> None:
         parent = self._parent(physical)
         obj = workspace(physical.name, wanted)
         try:
@@ -408,7 +408,7 @@ def _opened(found: Object, path: str) -> _Opened:
     return _Opened(path, cluster if is_name(cluster) else path)
 
 
-def make(spec: ProviderSpec, around: Around) -> ISpaceProvider:
+def make(spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
     """See :data:`~twisted_exec.spacemanager.interfaces.MakeProvider`."""
     told = kcp_settings(spec)
     client = KubeClient(told.config, around.reactor, agent=MANAGER, list_bytes=MAX_LIST_BYTES)

@@ -25,7 +25,7 @@ from twisted_exec.spacemanager.interfaces import (
     USABLE,
     Physical,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 from twisted_exec.spacemanager.providers.common.objects import mark, owner_of, reason_of
 from twisted_exec.spacemanager.providers.kcp.config import is_name, is_path
@@ -91,7 +91,7 @@ def check_name(physical: Physical) -> None:
         raise Invalid("workspaces", one_line(str(physical))[:80], causes, GROUP)
 
 
-def workspace(name: str, wanted: Wanted) -> Object:
+def workspace(name: str, wanted: SpaceRequest) -> Object:
     """
     What is to be created.
 

@@ -20,7 +20,7 @@ from twisted_exec.spacemanager.providers.common.hints import Changed, Watchers
 POLL_SECONDS = 2.0
 
 
-class Poll(Running):
+class NamePoller(Running):
     """
     Asks for as long as anybody wants to be told.
 

@@ -47,13 +47,13 @@ from twisted_exec.spacemanager.interfaces import (
     GOING,
     USABLE,
     Access,
-    Around,
-    IKeptHere,
+    IHostLocal,
     ISpaceProvider,
     Physical,
+    ProviderContext,
     ProviderSpec,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 from twisted_exec.spacemanager.providers.common.calls import CoroutineProvider
 from twisted_exec.spacemanager.providers.common.hints import Changed
@@ -69,7 +69,7 @@ from twisted_exec.spacemanager.providers.kind.config import (
     listed_names,
 )
 from twisted_exec.spacemanager.providers.kind.identity import Identity, Server
-from twisted_exec.spacemanager.providers.kind.polling import Poll
+from twisted_exec.spacemanager.providers.kind.polling import NamePoller
 from twisted_exec.spacemanager.providers.kind.records import (
     CODE,
     CONFIG,
@@ -129,7 +129,7 @@ class _Found:
     standing: ClusterState
 
 
-@implementer(ISpaceProvider, IKeptHere)
+@implementer(ISpaceProvider, IHostLocal)
 class KindProvider(CoroutineProvider):
     """
     The parameter of what is made is ``image``.  Lists tell of each as it was when it was looked at last.
@@ -152,7 +152,7 @@ class KindProvider(CoroutineProvider):
         self._reactor, self._now = reactor, now
         self._known: dict[str, _Known] = {}
         self._closing = Stopping()
-        self._poll = Poll(reactor, self._listed_names, self._unsettled)
+        self._poll = NamePoller(reactor, self._listed_names, self._unsettled)
 
     def watch(self, changed: Changed) -> Callable[[], None]:
         """See :meth:`ISpaceProvider.watch`: kind tells nobody, so it is asked every few seconds."""
@@ -335,7 +335,7 @@ class KindProvider(CoroutineProvider):
 
     # What is done.
 
-    async def _create(self, physical: Physical, wanted: Wanted) -> None:
+    async def _create(self, physical: Physical, wanted: SpaceRequest) -> None:
         check_name(physical, new=True)
         mark(wanted.owner)
         name = physical.name
@@ -485,7 +485,7 @@ def _refused(what: str, ran: CompletedRun) -> APIError:
     )
 
 
-def make(spec: ProviderSpec, around: Around) -> ISpaceProvider:
+def make(spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
     """See :data:`~twisted_exec.spacemanager.interfaces.MakeProvider`."""
     settings = kind_settings(spec)
     records = Records(os.path.join(around.directory, KIND, spec.name))

@@ -37,7 +37,7 @@ from twisted_exec.spacemanager.interfaces import (
     Access,
     Physical,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 from twisted_exec.spacemanager.providers.common.kubeconfigs import clean
 from twisted_exec.spacemanager.providers.common.objects import (
@@ -277,7 +277,7 @@ _LEAST_SECONDS, _MOST_SECONDS = 600, 31_536_000
 
 
 def controlplane_of(
-    physical: Physical, wanted: Wanted, allowed: Collection[str], allowing: str
+    physical: Physical, wanted: SpaceRequest, allowed: Collection[str], allowing: str
 ) -> Object:
     """
     What is to be created.

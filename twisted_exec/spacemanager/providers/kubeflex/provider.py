@@ -26,15 +26,15 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     GOING,
-    Around,
     ISpaceProvider,
     Physical,
+    ProviderContext,
     ProviderSpec,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 from twisted_exec.spacemanager.providers.common.calls import CoroutineProvider
-from twisted_exec.spacemanager.providers.common.cluster import Reached, reach, wrong_secret
+from twisted_exec.spacemanager.providers.common.cluster import ProviderCluster, reach, wrong_secret
 from twisted_exec.spacemanager.providers.common.hints import (
     Changed,
     Hints,
@@ -42,7 +42,7 @@ from twisted_exec.spacemanager.providers.common.hints import (
     bare,
     unmanaged,
 )
-from twisted_exec.spacemanager.providers.common.kubeconfigs import Verdicts
+from twisted_exec.spacemanager.providers.common.kubeconfigs import KubeconfigVerdicts
 from twisted_exec.spacemanager.providers.kubeflex.controlplanes import (
     ALLOWED,
     CONTROLPLANES,
@@ -78,7 +78,7 @@ class KubeFlex(CoroutineProvider):
 
     def __init__(
         self,
-        cluster: Reached,
+        cluster: ProviderCluster,
         clock: Any,
         allowed: Collection[str] = ALLOWED,
         allowing: str = "name it in the provider's Secret",
@@ -86,7 +86,7 @@ class KubeFlex(CoroutineProvider):
         self._cluster = cluster
         self._allowed, self._allowing = allowed, allowing
         self._watches = Watches(cluster.client, clock, _Followed)
-        self._verdicts = Verdicts()
+        self._verdicts = KubeconfigVerdicts()
 
     def watch(self, changed: Changed) -> Callable[[], None]:
         """See :meth:`ISpaceProvider.watch`."""
@@ -96,7 +96,7 @@ class KubeFlex(CoroutineProvider):
         """See :meth:`ISpaceProvider.close`."""
         return self._watches.close().addCallback(lambda _: self._cluster.close())
 
-    async def _create(self, physical: Physical, wanted: Wanted) -> None:
+    async def _create(self, physical: Physical, wanted: SpaceRequest) -> None:
         new = controlplane_of(physical, wanted, self._allowed, self._allowing)
         name = physical.name
         namespace = await self._cluster.find(NAMESPACES.resource, namespace_of(name))
@@ -284,7 +284,7 @@ def _missing(physical: Physical) -> APIError:
     return NotFound(CONTROLPLANES.plural, physical.name, CONTROLPLANES.group, told)
 
 
-def make(spec: ProviderSpec, around: Around) -> ISpaceProvider:
+def make(spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
     """See :data:`~twisted_exec.spacemanager.interfaces.MakeProvider`."""
     cluster = reach(spec, around, [TYPES_KEY])
     told = (spec.secret or {}).get(TYPES_KEY)

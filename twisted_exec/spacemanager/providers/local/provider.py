@@ -45,14 +45,14 @@ from twisted_exec.program.tasks import Stopping
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     Access,
-    Around,
-    IKeptHere,
-    IRotates,
+    IHostLocal,
+    IRotatesCredentials,
     ISpaceProvider,
     Physical,
+    ProviderContext,
     ProviderSpec,
     SpaceInfo,
-    Wanted,
+    SpaceRequest,
 )
 from twisted_exec.spacemanager.providers.common.accounts import (
     account_name,
@@ -62,7 +62,7 @@ from twisted_exec.spacemanager.providers.common.accounts import (
 from twisted_exec.spacemanager.providers.common.hints import Changed, Watchers
 from twisted_exec.spacemanager.providers.local.process import environment, words
 from twisted_exec.spacemanager.providers.local.records import Record, Store, checked, new_record
-from twisted_exec.spacemanager.providers.local.space import LocalSpace, Means
+from twisted_exec.spacemanager.providers.local.space import LocalSpace, SpaceEnvironment
 
 TOKEN_SECONDS = 365 * 86400
 _CONTEXT = "space"
@@ -107,7 +107,7 @@ TEND_EVERY = 40
 """Every so many looks, each space is seen to."""
 
 
-@implementer(ISpaceProvider, IKeptHere, IRotates)
+@implementer(ISpaceProvider, IHostLocal, IRotatesCredentials)
 class LocalProvider:
     """
     :param store: nobody else's; opened by the first call.
@@ -116,7 +116,7 @@ class LocalProvider:
     default_parent = ""
     _log = Logger()
 
-    def __init__(self, store: Store, means: Means) -> None:
+    def __init__(self, store: Store, means: SpaceEnvironment) -> None:
         self._store, self._means = store, means
         self._spaces: dict[str, LocalSpace] = {}
         self._watchers = Watchers("local spaces")
@@ -130,7 +130,7 @@ class LocalProvider:
 
     # The door: all is on this very host, and answered at once.
 
-    def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
+    def create(self, physical: Physical, wanted: SpaceRequest) -> Deferred[None]:
         """See :meth:`ISpaceProvider.create`; there are no parameters."""
         return maybeDeferred(lambda: self._create(physical, wanted))
 
@@ -154,7 +154,7 @@ class LocalProvider:
 
     def rotate(self, physical: Physical) -> Deferred[None]:
         """
-        See :meth:`IRotates.rotate`.
+        See :meth:`IRotatesCredentials.rotate`.
 
         A token that was given before is good until its own end: whoever has a session by it keeps it.
         """
@@ -253,7 +253,7 @@ class LocalProvider:
 
     # What is wanted.
 
-    def _create(self, physical: Physical, wanted: Wanted) -> None:
+    def _create(self, physical: Physical, wanted: SpaceRequest) -> None:
         name = checked(physical)
         if wanted.parameters:
             told = ascii(min(wanted.parameters)[:80])
@@ -312,9 +312,9 @@ class LocalProvider:
             self._going.add(record.uid)
 
 
-def means(spec: ProviderSpec, around: Around, client_ca: str = "") -> Means:
+def means(spec: ProviderSpec, around: ProviderContext, client_ca: str = "") -> SpaceEnvironment:
     """What the spaces of a provider are made with; see :func:`make`."""
-    return Means(
+    return SpaceEnvironment(
         around.reactor,
         around.now,
         partial(words, client_ca=client_ca),
@@ -323,7 +323,7 @@ def means(spec: ProviderSpec, around: Around, client_ca: str = "") -> Means:
     )
 
 
-def make(spec: ProviderSpec, around: Around, client_ca: str = "") -> ISpaceProvider:
+def make(spec: ProviderSpec, around: ProviderContext, client_ca: str = "") -> ISpaceProvider:
     """
     The adaptor of a SpaceProviderDesc of type ``local``; it needs no Secret.
 

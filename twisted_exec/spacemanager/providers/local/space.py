@@ -47,7 +47,7 @@ RENEW_SECONDS = 30 * 86400
 
 
 @dataclass(frozen=True)
-class Means:
+class SpaceEnvironment:
     """
     What local spaces are made with.
 
@@ -75,7 +75,11 @@ class LocalSpace:
     _log = Logger()
 
     def __init__(
-        self, record: Record, store: Store, means: Means, changed: Callable[[Physical], None]
+        self,
+        record: Record,
+        store: Store,
+        means: SpaceEnvironment,
+        changed: Callable[[Physical], None],
     ) -> None:
         self.record = record
         self._store, self._means, self._changed = store, means, changed
