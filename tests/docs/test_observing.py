@@ -22,7 +22,7 @@ from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import ExpiryMetrics, SessionMetrics
 from twisted_exec.poollet.machines import actor, plan, references
-from twisted_exec.spacemanager.metrics import CallFigures, SpaceFigures
+from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.wire.remotecommand import messages
@@ -68,7 +68,7 @@ class ObservingPageTests(SynchronousTestCase):
         SessionMetrics(registry).refused(403)
         ExpiryMetrics(registry, lambda: {"tls-cert-file": 0.0})
         LeafMetrics(registry, simple()[1])
-        CallFigures(registry).called("p", "get", 1.0, 502)
+        ProviderCallMetrics(registry).called("p", "get", 1.0, 502)
         self.register_spaces(registry)
         host = Aggregated(lambda reactor: MemoryCluster().client())
         Behind(host, MemoryStorage(), (DEFAULT,), Clock(), registry)
@@ -90,7 +90,7 @@ class ObservingPageTests(SynchronousTestCase):
         providers = hub.providers()
         providers.startService()
         self.addCleanup(providers.stopService)
-        SpaceFigures(registry, lambda: (providers, hub.spaces), hub.now)
+        SpaceMetrics(registry, lambda: (providers, hub.spaces), hub.now)
 
     def test_events(self) -> None:
         """The page lists every reason of a poollet's Events."""
