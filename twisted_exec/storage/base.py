@@ -1,10 +1,5 @@
 """
-Stores that show what another store has.
-
-Stores that answer from memory.
-
-Whatever a store persists to, it shows a :class:`~twisted_exec.storage.history.History`.  For
-one that nobody else writes to, what is at hand is all there is; others say when it is.
+Base classes of stores: reads from a history in memory, and delegation to another store.
 """
 
 from __future__ import annotations
@@ -16,6 +11,7 @@ from twisted.internet import defer
 from twisted.internet.defer import Deferred
 
 from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import MethodNotAllowed
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import (
     Event,
@@ -29,9 +25,11 @@ from twisted_exec.storage.interfaces import (
 
 class HistoryStorage(Service):
     """
-    Reads and watches of a store with a history; how that comes about is the store's own.
+    Base of stores that keep a :class:`~twisted_exec.storage.history.History` and read from it.
 
-    :ivar _history: what readers and watchers see.
+    Where and how writes are made durable is the subclass's part.
+
+    :ivar _history: the objects and changes that readers and watchers see.
     """
 
     _history: History
@@ -73,19 +71,25 @@ class HistoryStorage(Service):
         return self._history.version
 
     def current(self) -> Deferred[int]:
-        """See :meth:`IStorage.current`: nobody else writes."""
+        """See :meth:`IStorage.current`: this process is the only writer, so the history is current."""
         return defer.succeed(self._history.version)
 
 
-class Through(Service):
+class DelegatingStorage(Service):
     """
-    What such a store leaves to the one below: versions are that one's, and so is whether it is well.
+    Base of stores that wrap another one: every method passes its call on.
 
-    :param below: started and stopped by whoever has made it.
+    Subclasses override what they do differently.  Versions and readiness are those of the wrapped store.
+
+    :param storage: the wrapped store, started and stopped by the caller.
     """
 
-    def __init__(self, below: IStorage) -> None:
-        self._storage = below
+    def __init__(self, storage: IStorage) -> None:
+        self._storage = storage
+
+    def _storage_of(self, resource: Resource) -> IStorage:
+        """Return the store that has a resource; for subclasses that combine several."""
+        return self._storage
 
     @property
     def exclusive(self) -> bool:
@@ -95,6 +99,47 @@ class Through(Service):
     def when_ready(self) -> Deferred[None]:
         """See :meth:`IStorage.when_ready`."""
         return self._storage.when_ready()
+
+    def get(
+        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
+    ) -> Deferred[Object]:
+        """See :meth:`IStorage.get`."""
+        return self._storage_of(resource).get(resource, namespace, name, stale=stale)
+
+    def list(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        version: int | None = None,
+        stale: bool = False,
+    ) -> Deferred[Listing]:
+        """See :meth:`IStorage.list`."""
+        storage = self._storage_of(resource)
+        return storage.list(resource, namespace, version=version, stale=stale)
+
+    def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """See :meth:`IStorage.create`."""
+        return self._storage_of(resource).create(resource, obj)
+
+    def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """See :meth:`IStorage.update`."""
+        return self._storage_of(resource).update(resource, obj)
+
+    def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """See :meth:`IStorage.delete`."""
+        return self._storage_of(resource).delete(resource, obj)
+
+    def watch(
+        self,
+        resource: Resource,
+        since: int | None,
+        on_event: Callable[[Event], None],
+        namespace: str = "",
+        on_lost: Callable[[], None] | None = None,
+    ) -> IWatch:
+        """See :meth:`IStorage.watch`."""
+        return self._storage_of(resource).watch(resource, since, on_event, namespace, on_lost)
 
     def version(self) -> int:
         """See :meth:`IStorage.version`."""
@@ -107,3 +152,26 @@ class Through(Service):
     def probe(self) -> Deferred[object]:
         """See :meth:`IStorage.probe`."""
         return self._storage.probe()
+
+
+class ReadOnlyStorage(DelegatingStorage):
+    """Base of delegating stores that refuse every write with 405."""
+
+    def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """Refuse; see :class:`ReadOnlyStorage`."""
+        return self._refuse(resource)
+
+    def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """Refuse; see :class:`ReadOnlyStorage`."""
+        return self._refuse(resource)
+
+    def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """Refuse; see :class:`ReadOnlyStorage`."""
+        return self._refuse(resource)
+
+    def _refuse(self, resource: Resource) -> Deferred[Object]:
+        return defer.fail(MethodNotAllowed(self._refusal(resource)))
+
+    def _refusal(self, resource: Resource) -> str:
+        """Return the message of a refused write."""
+        return f"{resource.plural} are read-only here"

@@ -39,7 +39,7 @@ from twisted_exec.apiserver.controllers.leader_election import LEASE
 from twisted_exec.apiserver.controllers.leader_election import NAMESPACE as ELECTION
 from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.storage.base import Through
+from twisted_exec.storage.base import DelegatingStorage
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import (
     ADDED,
@@ -298,7 +298,7 @@ def _version(metadata: Object) -> int:
 
 
 @implementer(IStorage)
-class SplitStorage(Through):
+class SplitStorage(DelegatingStorage):
     """
     Picks the store by resource.
 
@@ -316,45 +316,5 @@ class SplitStorage(Through):
         super().__init__(own)
         self._hosted, self._resources = hosted, resources
 
-    def _of(self, resource: Resource) -> IStorage:
+    def _storage_of(self, resource: Resource) -> IStorage:
         return self._hosted if resource in self._resources else self._storage
-
-    def get(
-        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
-    ) -> Deferred[Object]:
-        """As :meth:`IStorage.get`."""
-        return self._of(resource).get(resource, namespace, name, stale=stale)
-
-    def list(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        version: int | None = None,
-        stale: bool = False,
-    ) -> Deferred[Listing]:
-        """As :meth:`IStorage.list`."""
-        return self._of(resource).list(resource, namespace, version=version, stale=stale)
-
-    def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """As :meth:`IStorage.create`."""
-        return self._of(resource).create(resource, obj)
-
-    def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """As :meth:`IStorage.update`."""
-        return self._of(resource).update(resource, obj)
-
-    def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """As :meth:`IStorage.delete`."""
-        return self._of(resource).delete(resource, obj)
-
-    def watch(
-        self,
-        resource: Resource,
-        since: int | None,
-        on_event: Callable[[Event], None],
-        namespace: str = "",
-        on_lost: Callable[[], None] | None = None,
-    ) -> IWatch:
-        """As :meth:`IStorage.watch`."""
-        return self._of(resource).watch(resource, since, on_event, namespace, on_lost)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from twisted.internet import defer
 from twisted.internet.defer import Deferred, DeferredLock
@@ -23,9 +23,9 @@ from zope.interface import implementer
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import PODS
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import Expired, MethodNotAllowed
+from twisted_exec.api.status import Expired
 from twisted_exec.apiserver.machine_pods.conversion import Host, PodNames, host_of, pod_of
-from twisted_exec.storage.base import Through
+from twisted_exec.storage.base import ReadOnlyStorage
 from twisted_exec.storage.history import History, Key, key_of, table_of, versioned
 from twisted_exec.storage.interfaces import (
     ADDED,
@@ -163,7 +163,7 @@ class _View:
 
 
 @implementer(IStorage)
-class PodStorage(Through):
+class PodStorage(ReadOnlyStorage):
     """
     A read-only store of Pods.
 
@@ -219,20 +219,8 @@ class PodStorage(Through):
             raise Expired(f"too old resource version: {since} (pods have not been listed yet)")
         return self._history(self._view).watch(resource, since, on_event, namespace, on_lost)
 
-    def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """Refused: see :class:`PodStorage`."""
-        return defer.execute(self._refuse)
-
-    def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """Refused: see :class:`PodStorage`."""
-        return defer.execute(self._refuse)
-
-    def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """Refused: see :class:`PodStorage`."""
-        return defer.execute(self._refuse)
-
-    def _refuse(self) -> NoReturn:
-        raise MethodNotAllowed(READ_ONLY)
+    def _refusal(self, resource: Resource) -> str:
+        return READ_ONLY
 
     def _read(self, read: Callable[[History], Any], stale: bool) -> Deferred[Any]:
         if self._view is not None and stale:

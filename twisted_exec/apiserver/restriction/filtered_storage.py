@@ -13,15 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import Expired, MethodNotAllowed
+from twisted_exec.api.status import Expired
 from twisted_exec.auth.interfaces import IVisibility
-from twisted_exec.storage.base import Through
+from twisted_exec.storage.base import ReadOnlyStorage
 from twisted_exec.storage.history import Key, key_of, versioned
 from twisted_exec.storage.interfaces import (
     ADDED,
@@ -35,7 +34,7 @@ from twisted_exec.storage.interfaces import (
 
 
 @implementer(IStorage)
-class FilteredStorage(Through):
+class FilteredStorage(ReadOnlyStorage):
     """
     The objects of one resource that a user may see, read-only.
 
@@ -50,7 +49,7 @@ class FilteredStorage(Through):
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[Object]:
         """As :meth:`IStorage.get`; fails with the visibility's refusal for an invisible object."""
-        reading = self._storage.get(resource, namespace, name, stale=stale)
+        reading = super().get(resource, namespace, name, stale=stale)
         return reading.addCallback(self._confirm_visible)
 
     def _confirm_visible(self, obj: Object) -> Object:
@@ -72,7 +71,7 @@ class FilteredStorage(Through):
     async def _list(
         self, resource: Resource, namespace: str, version: int | None, stale: bool
     ) -> Listing:
-        everything = await self._storage.list(resource, namespace, version=version, stale=stale)
+        everything = await super().list(resource, namespace, version=version, stale=stale)
         visible = [obj for obj in everything.items if self._visibility.sees(obj)]
         return Listing(visible, everything.version)
 
@@ -91,22 +90,6 @@ class FilteredStorage(Through):
         watch = _Watch(self._storage, self._visibility, resource, namespace, on_event, on_lost)
         watch.start(since)
         return watch
-
-    def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """Fails: this store is read-only."""
-        return _refused(resource)
-
-    def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """Fails: this store is read-only."""
-        return _refused(resource)
-
-    def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        """Fails: this store is read-only."""
-        return _refused(resource)
-
-
-def _refused(resource: Resource) -> Deferred[Object]:
-    return defer.fail(MethodNotAllowed(f"{resource.plural} are read-only here"))
 
 
 @implementer(IWatch)

@@ -19,7 +19,7 @@ from twisted_exec.api.encoded import Encoded
 from twisted_exec.api.kinds import Kind
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, NotFound
-from twisted_exec.storage.base import Through
+from twisted_exec.storage.base import DelegatingStorage
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch, Listing, Object
 
 Rename = Callable[[Object], Object]
@@ -28,7 +28,7 @@ _KEPT_OBJECTS = 1024
 
 
 @implementer(IStorage)
-class RenamedStorage(Through):
+class RenamedStorage(DelegatingStorage):
     """
     A store with one resource translated.
 
@@ -50,7 +50,7 @@ class RenamedStorage(Through):
     ) -> Deferred[Object]:
         """See :meth:`IStorage.get`."""
         if resource != self._shown:
-            return self._storage.get(resource, namespace, name, stale=stale)
+            return super().get(resource, namespace, name, stale=stale)
         return self._translated(self._storage.get(self._kept, namespace, name, stale=stale), name)
 
     def list(
@@ -63,7 +63,7 @@ class RenamedStorage(Through):
     ) -> Deferred[Listing]:
         """See :meth:`IStorage.list`."""
         if resource != self._shown:
-            return self._storage.list(resource, namespace, version=version, stale=stale)
+            return super().list(resource, namespace, version=version, stale=stale)
         listing: Deferred[Listing] = self._storage.list(
             self._kept, namespace, version=version, stale=stale
         )
@@ -93,7 +93,7 @@ class RenamedStorage(Through):
     ) -> IWatch:
         """See :meth:`IStorage.watch`."""
         if resource != self._shown:
-            return self._storage.watch(resource, since, on_event, namespace, on_lost)
+            return super().watch(resource, since, on_event, namespace, on_lost)
 
         def tell(event: Event) -> None:
             previous = self._out(event.previous) if event.previous is not None else None
