@@ -78,6 +78,12 @@ class PodsAuthorizerContractTests(WrappingAuthorizerContract, SynchronousTestCas
         """With the Pods of one dialect."""
         return PodsAuthorizer(authorizer, PodNames([DEFAULT]))
 
+    def test_visibility_of_machines(self) -> None:
+        """A visibility of machines cannot judge their Pods, so none of these is shown."""
+        inner = FixedAuthorizer(Decision(True, visibility=OnlyLabelled("a")))
+        attributes = replace(GET, group="", version="v1", resource="pods")
+        self.assertFalse(self.successResultOf(self.wrap(inner).authorize(attributes)).allowed)
+
 
 class HostAuthorizerContractTests(WrappingAuthorizerContract, SynchronousTestCase):
     """:class:`HostAuthorizer`, for users outside of ``system:masters``."""

@@ -106,6 +106,15 @@ class Decision:
     hidden: bool = False
     visibility: IVisibility | None = None
 
+    @property
+    def allows_everything(self) -> bool:
+        """
+        True if the request is allowed for every object.
+
+        A caller that applies no visibility must ask for this, and not for ``allowed``.
+        """
+        return self.allowed and self.visibility is None
+
 
 class IAuthenticator(Interface):
     """

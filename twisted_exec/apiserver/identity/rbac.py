@@ -146,7 +146,7 @@ class Escalation:
                 name=name,
             )
         )
-        return decision.allowed
+        return decision.allows_everything
 
 
 def _namespace(obj: Object) -> str:

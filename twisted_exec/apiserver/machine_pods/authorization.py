@@ -58,6 +58,9 @@ class PodsAuthorizer:
         decision = Decision(False, f"{_GRANTS_NOTHING}, and are read-only")
         for each in machine_attributes(attributes, self._names):
             decision = _explained(await self._decide(each), each)
+            if decision.visibility is not None:
+                # It judges machines, and would be given their Pods: a machine of another name.
+                decision = Decision(False, f"{_GRANTS_NOTHING}; you may see some machines only")
             if not decision.allowed:
                 break
         return decision

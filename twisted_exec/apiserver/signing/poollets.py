@@ -119,7 +119,7 @@ async def asking_refusal(csr: Mapping[str, Any], subresource: str, authorizer: I
         resource=resource.plural,
         subresource=subresource,
     )
-    if (await authorizer.authorize(attributes)).allowed:
+    if (await authorizer.authorize(attributes)).allows_everything:
         return ""
     return f"{user.name} may not create {resource.plural}/{subresource}"
 

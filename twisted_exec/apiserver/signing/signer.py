@@ -100,7 +100,7 @@ class SigningRights:
             attributes = Attributes(
                 change.user, verb, group=GROUP, version="v1", resource="signers", name=name
             )
-            if (await self._authorizer.authorize(attributes)).allowed:
+            if (await self._authorizer.authorize(attributes)).allows_everything:
                 return
         raise Forbidden(
             f'certificatesigningrequests "{change.obj["metadata"]["name"]}" is forbidden: user '
