@@ -238,7 +238,7 @@ class ChainTests(MachinesCase):
         ]
         await client.create(MACHINES, body, "default")
         found = await self.until_seen(lambda one: "ImageMissing" in json.dumps(one))
-        self.assertIn("put it there", json.dumps(found["status"]))
+        self.assertIn("copy it there", json.dumps(found["status"]))
         with open(os.path.join(self.images, "system.raw"), "wb") as file:
             file.truncate(1 << 20)
         await self.deployment.machine_in_state("vm-1", "Running")

@@ -570,7 +570,7 @@ class BrokerTests(CommonRows, ProgramCase):
             ({"kubeconfig": self.path("garbage")}, self.path("garbage")),
             ({"namespace": "Site A"}, "--namespace 'Site A': "),
             ({"source-cluster-name": None}, "--source-cluster-name is missing: it precedes"),
-            ({"source-cluster-name": "system"}, "'system' is no name of a cluster"),
+            ({"source-cluster-name": "system"}, "'system' is not a valid name of a cluster"),
             ({"dialect": "klingon"}, "--dialect: there is no dialect 'klingon': choose one of"),
         )
 
@@ -581,7 +581,7 @@ class BrokerTests(CommonRows, ProgramCase):
         await self.rows(
             ({"token-key-file": NOWHERE}, told),
             ({"token-key-file": short}, "the token key has fewer than 32 bytes: make it with"),
-            ({"base-url": "http://192.0.2.1:1"}, "in the clear consoles are offered on loopback"),
+            ({"base-url": "http://192.0.2.1:1"}, "without TLS consoles are served on loopback"),
             ({"streaming-listen": "tcp:0"}, "without a certificate consoles are served on"),
         )
 

@@ -116,7 +116,7 @@ class CreateTests(HardwareCase):
         record = runtime._machines.get(made.metadata.id)
         await self.until(lambda: record.conditions)
         self.assertEqual(record.conditions[0].reason, "ImageMissing")
-        self.assertIn("put it there", record.conditions[0].message)
+        self.assertIn("copy it there", record.conditions[0].message)
         with open(os.path.join(self.images, "system.raw"), "wb") as file:
             file.truncate(1 << 20)
         await self.until(lambda: record.state == pb.MACHINE_RUNNING)

@@ -1,3 +1,3 @@
 """
-Programs that implement IRI: pty and QEMU machines.
+Machine runtimes: machines of this host, lines to existing machines, and the broker of another cluster.
 """

@@ -1,10 +1,9 @@
 """
-Machines that are a command in a pseudo-terminal.
+The driver ``pty``: machines that are a command in a pseudo-terminal.
 
-The command leads a session of its own with the pty as its controlling terminal.
-What it is given is made here: environment, directory, user; nothing comes from the runtime's
-own environment, where secrets may be.  When the command ends, or the machine is powered off,
-everything that it started is ended too.
+The command leads a session with the pty as its controlling terminal.  Its environment is built from scratch, because
+the runtime's own may contain secrets.  When the command ends or the machine is powered off, all processes that it
+started are ended, too.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from .terminals import give, read_rest, set_size
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FIRST_SIZE = TerminalSize(80, 24)
-_LOOK_SECONDS = 0.001
+_POLL_SECONDS = 0.001
 _REAP_SECONDS = 2.0
 _LEAD_SECONDS = 5.0
 
@@ -44,16 +43,14 @@ _LEAD_SECONDS = 5.0
 @dataclass(frozen=True)
 class PtyOptions:
     """
-    How a class runs its command.
+    The options of a class.
 
-    :param user: whose process it is; empty is the runtime's own user, which
-        must be asked for by ``same_user``.
-    :param environment: added to ours.
-    :param directory: where it starts; empty is the user's home.
-    :param raw: whether the terminal passes bytes as they are from the first moment, for programs
-        that make it so themselves, but a little later than they say that they are ready.
-    :param restart: whether a command that ended is started again: ``always``,
-        ``on-failure`` or ``never``.
+    :param user: user of the process; empty for the runtime's own, which requires ``same_user``.
+    :param environment: additional environment variables.
+    :param directory: working directory; empty for the user's home.
+    :param raw: start the terminal in raw mode, for programs that switch to it only after they have
+        reported that they are ready.
+    :param restart: ``always``, ``on-failure`` or ``never``.
     """
 
     command: Sequence[str]
@@ -67,7 +64,7 @@ class PtyOptions:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
     options = PtyOptions(
         command=reader.words("command"),
         user=reader.take("user", str, ""),
@@ -124,7 +121,7 @@ class PtyDriver:
         return pwd.getpwuid(os.geteuid())
 
     def restarts(self, ending: Ending) -> bool:
-        """As :class:`IRestarting` says; a lost line is a failure."""
+        """See :meth:`IRestarting.restarts`; a lost line is a failure."""
         restart = self.options.restart
         return restart == "always" or (restart == "on-failure" and ending.exit_code != 0)
 
@@ -144,7 +141,7 @@ class PtyRun:
         self._size = _FIRST_SIZE
         self._process: _Process | None = None
         mark = facts.marker[1]
-        self._family = ProcessFamily(driver.table, lambda found: found == mark)
+        self._family = ProcessFamily(driver.table, lambda value: value == mark)
 
     def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
         return Deferred.fromCoroutine(self._start(factory))
@@ -162,28 +159,27 @@ class PtyRun:
                 f"the command cannot be started: {error.strerror or error}"
             ) from None
         self._process = process
-        found = leader(transport.pid) if transport.pid else None
-        if found is not None:  # else it has ended already, and its end is on its way
-            self._family.add(found)
-            self._facts.started(found)
-            await self._until_it_leads(found)
+        command = leader(transport.pid) if transport.pid else None
+        if command is not None:  # else it has ended already, and processExited follows
+            self._family.add(command)
+            self._facts.started(command)
+            await self._wait_for_session(command)
         return line
 
-    async def _until_it_leads(self, found: Leader) -> None:
+    async def _wait_for_session(self, leader: Leader) -> None:
         """
-        Wait for the child between fork and exec.
+        Wait until the child has its controlling terminal, or has given it up already.
 
-        A terminal that is closed before it is the child's own would make the
-        child complain, on the runtime's own standard error.  A command may also
-        have given it up already.
+        If the terminal were closed between fork and exec, the child would print an error to the
+        runtime's standard error.
         """
         clock = self._driver.reactor
         until = clock.seconds() + _LEAD_SECONDS
         while clock.seconds() < until:
-            process = read_process(found.pid)
-            if process is None or process.start != found.start or process.terminal:
+            process = read_process(leader.pid)
+            if process is None or process.start != leader.start or process.terminal:
                 return
-            await deferLater(clock, _LOOK_SECONDS)
+            await deferLater(clock, _POLL_SECONDS)
 
     def window_changed(self, size: TerminalSize) -> None:
         self._size = size
@@ -207,15 +203,15 @@ class PtyRun:
 
     def _spawn(self, process: _Process) -> Any:
         options, account = self._driver.options, self._driver.account()
-        ours, theirs = os.openpty()
+        master, slave = os.openpty()
         try:
-            set_size(ours, self._size)
+            set_size(master, self._size)
             if options.raw:
-                tty.setraw(theirs)
+                tty.setraw(slave)
             switch = os.geteuid() == 0 and account.pw_uid != 0
             if switch:
-                give(theirs, account.pw_uid)
-            terminal: Any = (ours, theirs, os.ttyname(theirs))  # the stub knows only bool
+                give(slave, account.pw_uid)
+            terminal: Any = (master, slave, os.ttyname(slave))  # the stub permits only bool
             return self._driver.reactor.spawnProcess(
                 process,
                 self._driver.executable() or options.command[0],
@@ -227,8 +223,8 @@ class PtyRun:
                 usePTY=terminal,
             )
         except BaseException:
-            os.close(ours)
-            os.close(theirs)
+            os.close(master)
+            os.close(slave)
             raise
 
     def _environment(self, account: pwd.struct_passwd) -> dict[str, str]:
@@ -246,16 +242,16 @@ class PtyRun:
         }
 
     def _start_directory(self, account: pwd.struct_passwd) -> str:
-        wanted = self._driver.options.directory or account.pw_dir
-        return wanted if os.path.isdir(wanted) else "/"
+        directory = self._driver.options.directory or account.pw_dir
+        return directory if os.path.isdir(directory) else "/"
 
 
 class _Process(ProcessProtocol):
     """
-    Joins Twisted's process to the line's protocol.
+    Connects Twisted's process to the line's protocol.
 
-    The line ends when the command has: what the command left running is ended, what is
-    still unread is read, and then the line learns the exit status.
+    After the end of the command its other processes are ended, the remaining output is read, and then
+    the line gets the exit status.
     """
 
     transport: Any
@@ -280,11 +276,11 @@ class _Process(ProcessProtocol):
             set_size(self.transport.fd, size)
 
     async def reaped(self, seconds: float, clock: IReactorTime) -> None:
-        """Wait for the exit status, which comes a little after the end."""
+        """Wait for the exit status, which arrives after the end."""
         if self._reason is None:
             waiter: Deferred[None] = Deferred()
             self._waiting.append(waiter)
-            # Where nobody handles SIGCHLD, or somebody else reaps, none comes.
+            # It never arrives if SIGCHLD is not handled or other code reaps the process.
             await waiter.addTimeout(seconds, clock).addErrback(lambda _: None)
 
     def processExited(self, reason: Failure) -> None:
@@ -294,25 +290,25 @@ class _Process(ProcessProtocol):
             if not waiter.called:
                 waiter.callback(None)
         if self._ended:
-            return  # stopped: what it left is ended already
+            return  # stopped: its processes have ended already
         ending = self._family.end()
         ending.addErrback(lambda failure: self._log.failure("ending processes", failure=failure))
         ending.addBoth(lambda _: self.close())
 
     def processEnded(self, reason: Failure) -> None:
-        """Nobody holds the terminal any more; the exit status came before."""
+        """Do nothing: processExited has the exit status."""
 
     def close(self) -> None:
-        """The command is over: read the rest, close the terminal, tell the line."""
+        """Read remaining output, close the terminal, and end the line."""
         if self._ended:
             return
         if self.transport.connected:
-            # A viewer that reads slowly may have left output in the terminal.
+            # While the line was paused, output stayed in the terminal.
             for data in read_rest(self.transport.fd):
                 self._line.dataReceived(data)
         self._ended = True
         if self.transport.connected:
-            # Not loseConnection: that waits until somebody has read what was typed.
+            # Not loseConnection, which waits until pending input has been read.
             self.transport.unregisterProducer()
             self.transport.connectionLost(Failure(ConnectionDone()))
         self._line.connectionLost(self._reason or Failure(ConnectionDone()))

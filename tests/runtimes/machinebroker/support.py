@@ -162,7 +162,7 @@ class BrokerCase(TestCase):
         broker = MachineBroker(client, place, clock=reactor, **options)
         broker.start()
         self.addCleanup(broker.stop)
-        await broker.copy.when_synced()
+        await broker.cache.when_synced()
         if not self.started:
             self.started = True
             self.target.start()

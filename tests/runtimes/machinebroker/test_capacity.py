@@ -21,7 +21,7 @@ class StatusTests(BrokerCase):
     async def test_quantity(self) -> None:
         """What is left in the target, and what we have there: the poollet subtracts that itself."""
         broker = await self.make_runtime()
-        await self.until(lambda: broker.offer.names())
+        await self.until(lambda: broker.capacity.names())
         self.assertEqual(await self.quantity(broker), {CLASS: 10})
         await self.made(broker)
         key = f"{IRONCORE.capacity_prefix}{CLASS}"
@@ -38,7 +38,7 @@ class StatusTests(BrokerCase):
         ):
             self.target.cluster.put((POOLS, "", name), pool(name, allocatable="2", labels=labels))
         broker = await self.make_runtime(place=self.place(pool="", selector={"zone": "n"}))
-        await self.until(lambda: broker.offer.names())
+        await self.until(lambda: broker.capacity.names())
         self.assertEqual(await self.quantity(broker), {CLASS: 4})
         made = await self.made(broker)
         spec = self.target.object(made.metadata.id)["spec"]
@@ -53,8 +53,8 @@ class StatusTests(BrokerCase):
         room = {"status": {"allocatable": {key: "3"}}}
         await self.target.client.patch(POOLS, POOL, room, subresource="status")
         broker = await self.make_runtime()
-        await self.until(broker.offer.names)
-        self.assertEqual(broker.offer.names(), [CLASS])
+        await self.until(broker.capacity.names)
+        self.assertEqual(broker.capacity.names(), [CLASS])
         more = {"status": {"allocatable": {f"{IRONCORE.capacity_prefix}{CLASS}": "x", key: "3"}}}
         await self.target.client.patch(POOLS, POOL, more, subresource="status")
         self.assertEqual(await self.quantity(broker), {CLASS: 0})

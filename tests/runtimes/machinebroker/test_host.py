@@ -92,7 +92,7 @@ class HostCase(ChainTestCase):
             host.broker.check()
         except APIError:
             return False
-        return CLASS in host.broker.offer.names()
+        return CLASS in host.broker.capacity.names()
 
     async def replicas(self) -> list[BrokerHost]:
         """Two brokers that share a key."""
@@ -231,10 +231,10 @@ class ConsoleTests(HostCase):
         id = await self.machine(host)
         token = await self.token(host, id)
         await self.admin.patch(MACHINES, id, {"spec": {"power": "Off"}}, NAMESPACE)
-        await self.until(lambda: not host.broker.copy.get(id).is_on)
+        await self.until(lambda: not host.broker.cache.get(id).is_on)
         self.assertEqual((await self.answer(host, token))[0], 409)
         await self.admin.delete(MACHINES, id, NAMESPACE)
-        await self.until(lambda: not list(host.broker.copy))
+        await self.until(lambda: not list(host.broker.cache))
         self.assertEqual((await self.answer(host, token))[0], 404)
 
     async def test_target_down(self) -> None:
@@ -299,7 +299,7 @@ class ReplicaTests(HostCase):
         """What one made the other honours; of both, once."""
         one, two = await self.replicas()
         token = await self.token(one, await self.machine(one))
-        await self.until(lambda: list(two.broker.copy))
+        await self.until(lambda: list(two.broker.cache))
         await self.use(two, token)
         for host in (one, two):
             self.assertEqual((await self.answer(host, token))[0], 404)
@@ -310,7 +310,7 @@ class ReplicaTests(HostCase):
         """Of many who come at once with one token, to either, one gets in."""
         one, two = await self.replicas()
         token = await self.token(one, await self.machine(one))
-        await self.until(lambda: list(two.broker.copy))
+        await self.until(lambda: list(two.broker.cache))
         asked = [Deferred.fromCoroutine(self.use(host, token)) for host in (one, two) * 4]
         results = await DeferredList(asked, consumeErrors=True)
         self.assertEqual(sum(1 for opened, _ in results if opened), 1)
@@ -322,7 +322,7 @@ class ReplicaTests(HostCase):
         """What one could not open the other can."""
         one, two = await self.replicas()
         token = await self.token(one, await self.machine(one))
-        await self.until(lambda: list(two.broker.copy))
+        await self.until(lambda: list(two.broker.cache))
         self.pool.answer = 503, {"kind": "Status", "message": "soon", "code": 503}
         self.assertEqual((await self.answer(one, token))[0], 503)
         self.assertEqual((await self.admin.list(LEASES, NAMESPACE))["items"], [])
@@ -398,7 +398,7 @@ class FaultTests(HostCase):
         """Theirs are in the memory of one process."""
         one, two = await self.replicas()
         token = await self.token(one, await self.machine(one))
-        await self.until(lambda: list(two.broker.copy))
+        await self.until(lambda: list(two.broker.cache))
         await one.stopService()
         await self.use(two, token)
 

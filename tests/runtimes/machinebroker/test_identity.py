@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import Forbidden
 from twisted_exec.kube.kubeconfig.client_config import Impersonation
-from twisted_exec.runtimes.machinebroker.target import LONGEST_USER, Identity, cluster_name
+from twisted_exec.runtimes.machinebroker.target import MAX_USER, Identity, cluster_name
 
 
 class IdentityTests(SynchronousTestCase):
@@ -27,7 +27,7 @@ class IdentityTests(SynchronousTestCase):
             "system:serviceaccount:default:ci",
             "jane\r\nX-Remote-User: root",
             "jane ",
-            "x" * (LONGEST_USER + 1),
+            "x" * (MAX_USER + 1),
         ):
             self.assertRaises(Forbidden, Identity("a").acting_as, user)
 

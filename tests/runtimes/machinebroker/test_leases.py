@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api import kinds
 from twisted_exec.api.status import Forbidden
-from twisted_exec.runtimes.machinebroker.leases import KEPT_SECONDS, LEASES, LeaseLedger
+from twisted_exec.runtimes.machinebroker.leases import LEASES, RETENTION_SECONDS, LeaseLedger
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
 
 LABEL = "machinebroker.ironcore.dev/lease"
@@ -99,7 +99,7 @@ class LeaseTests(SynchronousTestCase):
         ledger.start()
         self.addCleanup(ledger.stop)
         self.assertEqual(len(self.leases()), 2)
-        self.seconds += 60 + KEPT_SECONDS + 2
+        self.seconds += 60 + RETENTION_SECONDS + 2
         self.clock.advance(60)
         self.assertEqual([each["metadata"]["name"] for each in self.leases()], ["strange"])
 

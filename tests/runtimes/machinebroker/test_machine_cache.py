@@ -13,8 +13,8 @@ from tests.contracts.machine_runtime import machine
 from tests.runtimes.machinebroker.support import CLASS, MACHINES, NAMESPACE
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import GatewayTimeout, NotFound, ServiceUnavailable
-from twisted_exec.runtimes.machinebroker.machine_cache import CURRENT_SECONDS, Copy
-from twisted_exec.runtimes.machinebroker.objects import Held, to_object
+from twisted_exec.runtimes.machinebroker.machine_cache import CURRENT_SECONDS, MachineCache
+from twisted_exec.runtimes.machinebroker.objects import CachedMachine, to_object
 from twisted_exec.runtimes.machinebroker.target import Place
 from twisted_exec.testing.cluster import MemoryCluster
 
@@ -26,12 +26,12 @@ class CopyTests(SynchronousTestCase):
         self.clock, self.cluster = Clock(), MemoryCluster()
         self.client = self.cluster.client()
         self.place = Place(IRONCORE, NAMESPACE)
-        self.gone: list[Held] = []
-        self.copy = Copy(self.client, self.place, self.clock, self.gone.append)
+        self.gone: list[CachedMachine] = []
+        self.cache = MachineCache(self.client, self.place, self.clock, self.gone.append)
 
     def start(self) -> None:
-        self.copy.start()
-        self.addCleanup(self.copy.stop)
+        self.cache.start()
+        self.addCleanup(self.cache.stop)
 
     def make(self, name: str = "m", uid: str = "uid-x") -> Any:
         wanted = to_object(machine("x", CLASS, uid=uid), name, self.place)
@@ -43,54 +43,54 @@ class CopyTests(SynchronousTestCase):
 
     def test_before_the_start(self) -> None:
         """What is not known is not told."""
-        self.assertRaises(ServiceUnavailable, self.copy.check)
-        self.assertRaises(ServiceUnavailable, self.copy.get, "m")
+        self.assertRaises(ServiceUnavailable, self.cache.check)
+        self.assertRaises(ServiceUnavailable, self.cache.get, "m")
 
     def test_kept(self) -> None:
         """By id and by UID; what is gone is told once and found no more."""
         self.start()
         self.make()
         self.make("other", "uid-y")
-        self.assertEqual(self.copy.get("m").owner.name, "x")
-        self.assertEqual([each.id for each in self.copy.of("uid-y")], ["other"])
+        self.assertEqual(self.cache.get("m").owner.name, "x")
+        self.assertEqual([each.id for each in self.cache.of("uid-y")], ["other"])
         self.client.delete(MACHINES, "m", NAMESPACE)
-        self.assertRaises(NotFound, self.copy.get, "m")
+        self.assertRaises(NotFound, self.cache.get, "m")
         self.assertEqual([each.id for each in self.gone], ["m"])
-        self.assertEqual(self.copy.of("uid-x"), [])
-        self.assertEqual([each.id for each in self.copy], ["other"])
+        self.assertEqual(self.cache.of("uid-x"), [])
+        self.assertEqual([each.id for each in self.cache], ["other"])
 
     def test_caught_up(self) -> None:
         """What was changed is waited for, and a later state is as good."""
         self.start()
         first = self.make()
-        self.assertEqual(self.successResultOf(self.copy.until(first)).id, "m")
+        self.assertEqual(self.successResultOf(self.cache.until(first)).id, "m")
         second = self.change("Off")
         third = self.change("On")
         for each in (first, second, third):
-            self.assertTrue(self.successResultOf(self.copy.until(each)).is_on)
+            self.assertTrue(self.successResultOf(self.cache.until(each)).is_on)
 
     def test_late(self) -> None:
         """A watch that is late is not waited for without end."""
         self.start()
         made = self.make()
         made["metadata"]["resourceVersion"] = "999"
-        waiting = self.copy.until(made)
+        waiting = self.cache.until(made)
         self.clock.advance(CURRENT_SECONDS - 0.1)
         self.assertNoResult(waiting)
         self.clock.advance(0.2)
         self.failureResultOf(waiting, GatewayTimeout)
-        self.assertEqual(self.copy._waiting, {})
+        self.assertEqual(self.cache._waiting, {})
 
     def test_gone(self) -> None:
         """A deletion is over when that very machine is no more."""
         self.start()
         self.make()
-        held = self.copy.get("m")
-        waiting, late = self.copy.until_gone(held, 10), self.copy.until_gone(held, 1)
+        entry = self.cache.get("m")
+        waiting, late = self.cache.until_gone(entry, 10), self.cache.until_gone(entry, 1)
         self.clock.advance(2)
         self.failureResultOf(late, GatewayTimeout)
         self.assertNoResult(waiting)
         self.client.delete(MACHINES, "m", NAMESPACE)
         self.successResultOf(waiting)
         self.make()
-        self.successResultOf(self.copy.until_gone(held, 10))
+        self.successResultOf(self.cache.until_gone(entry, 10))

@@ -40,9 +40,9 @@ class ObjectTests(SynchronousTestCase):
             kind = kinds.of(dialect)[0]
             made = for_create(kind, to_object(wanted, id, place), namespace=NAMESPACE, now=1e9)
             self.assertEqual(dialect.pool_name(made), "p", dialect.name)
-            held = read(made, place)
-            self.assertEqual(held.machine.spec, wanted.spec, dialect.name)
-            self.assertEqual(held.machine.metadata.labels, wanted.metadata.labels)
+            entry = read(made, place)
+            self.assertEqual(entry.machine.spec, wanted.spec, dialect.name)
+            self.assertEqual(entry.machine.metadata.labels, wanted.metadata.labels)
             self.assertIn(f"machinebroker.{dialect.runtime_prefix.partition('.')[2]}", str(made))
 
     def test_ids(self) -> None:

@@ -14,7 +14,7 @@ from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.revisions.older import image_disk
 from twisted_exec.runtimes.machinebroker.objects import read, to_object
-from twisted_exec.runtimes.machinebroker.parts import told_of
+from twisted_exec.runtimes.machinebroker.parts import parts_annotation
 from twisted_exec.runtimes.machinebroker.target import Place
 
 from .support import CLASS, NAMESPACE, connected, interface
@@ -61,4 +61,4 @@ class DialectTests(SynchronousTestCase):
     def test_nothing_to_tell(self) -> None:
         """Disks of the host are told by the machine itself."""
         spec = pb.MachineSpec(volumes=[pb.Volume(name="d", local_disk=pb.LocalDisk())])
-        self.assertEqual(told_of(spec), "")
+        self.assertEqual(parts_annotation(spec), "")

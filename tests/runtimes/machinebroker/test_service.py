@@ -217,14 +217,14 @@ class TargetAwayTests(BrokerCase):
         await self.made(broker)
         self.target.cluster.problem = unreachable()
         self.target.cluster.end_watches()
-        await self.until(lambda: broker.copy._reflector.problem)
+        await self.until(lambda: broker.cache._reflector.problem)
         for call in (
             broker.list_machines(pb.ListMachinesRequest()),
             broker.status(pb.StatusRequest()),
         ):
             error = await self.refusal(call)
             self.assertEqual(error.code, 503)
-            self.assertIn("the target cluster cannot be asked", error.message)
+            self.assertIn("the target cluster is not available", error.message)
 
     async def test_unknown_there(self) -> None:
         """That the target does not know the broker is the operator's matter, not the user's."""
@@ -242,7 +242,7 @@ class WhoTests(BrokerCase):
         """A poollet that names no user gets no URL, nor does one that names Kubernetes' own."""
         broker = await self.make_runtime(identity=Identity("a"))
         id = (await self.made(broker)).metadata.id
-        for user, word in (("", "which user"), ("system:admin", "its cluster's own")):
+        for user, word in (("", "the user's name"), ("system:admin", "a component of its cluster")):
             for call in (
                 broker.exec(pb.ExecRequest(machine_id=id), user=user),
                 broker.log(pb.ExecRequest(machine_id=id), user=user),

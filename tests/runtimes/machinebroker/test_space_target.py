@@ -15,7 +15,7 @@ from twisted_exec.api import spaces
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.machinebroker.host import Follow
+from twisted_exec.runtimes.machinebroker.host import TargetWatching
 from twisted_exec.runtimes.machinebroker.objects import to_object
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
 from twisted_exec.runtimes.machinebroker.space_target import SpaceTarget
@@ -63,15 +63,15 @@ class SpaceTargetTests(SynchronousTestCase):
             log_url=str,
             trouble=lambda: target.problem,
         )
-        follow = Follow(broker)
+        watching = TargetWatching(broker)
 
         def lost(reason: str) -> None:
             self.lost.append(reason)
-            follow.end()
+            watching.stop()
 
-        target.found, target.lost = lambda another: follow.begin(), lost
+        target.available, target.lost = lambda another: watching.start(), lost
         target.start()
-        self.addCleanup(lambda: self.successResultOf(follow.end()))
+        self.addCleanup(lambda: self.successResultOf(watching.stop()))
         return broker
 
     def trouble(self, broker: MachineBroker) -> str:
@@ -99,7 +99,7 @@ class SpaceTargetTests(SynchronousTestCase):
     def test_not_there_yet(self) -> None:
         """A broker may be there before its Space; who asks is told what is missing."""
         broker = self.start()
-        told = "the target cluster cannot be asked: "
+        told = "the target cluster is not available: "
         self.assertIn(f"{told}there is no space", self.trouble(broker))
         self.assertRaises(ServiceUnavailable, self.told.config)
         self.put(ONE, "m")
@@ -112,7 +112,7 @@ class SpaceTargetTests(SynchronousTestCase):
         with capturedLogs() as logged:
             self.start()
         (said,) = [each for each in logged if each["log_namespace"].endswith("SpaceTarget")]
-        self.assertEqual(formatEvent(said), 'there is no space "one"; it is waited for')
+        self.assertEqual(formatEvent(said), 'there is no space "one"; waiting for it')
         self.hub.both(kubeconfig(ONE))
         with capturedLogs() as logged:
             self.start()
@@ -154,7 +154,7 @@ class SpaceTargetTests(SynchronousTestCase):
         self.assertEqual(self.lost, ['space "default/one" is gone: it was deleted'])
         self.assertEqual(
             self.trouble(broker),
-            'the target cluster cannot be asked: space "default/one" is gone: it was deleted',
+            'the target cluster is not available: space "default/one" is gone: it was deleted',
         )
         self.assertEqual(self.servers.clusters[ONE].watches, 0)
 

@@ -71,8 +71,11 @@ class TapTests(SynchronousTestCase):
         """A target may be a Space, of whichever provider and viewpoint; what cannot be is refused."""
         for wrong, told in (
             (("--space=A",), "--space 'A': "),
-            (("--provider=kcp",), "--provider says whose --space it is, which is missing"),
-            (("--space=a", "--space-viewpoint=Both"), "'Both' is none of InCluster, External"),
+            (("--provider=kcp",), "--provider needs --space"),
+            (
+                ("--space=a", "--space-viewpoint=Both"),
+                "must be one of InCluster, External, not 'Both'",
+            ),
         ):
             self.assertIn(told, self.refusal(*LEAST, *wrong))
         path = Path(self.mktemp())

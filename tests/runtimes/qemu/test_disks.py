@@ -132,7 +132,7 @@ class DisksTests(RuntimeCase):
         """An image that is missing is told with what to do."""
         error = await self.refusal(volume(image="debian.qcow2"))
         self.assertEqual(error.condition, "ImageMissing")
-        self.assertIn(f"'debian.qcow2' is not in {self.images}: put it there", error.message)
+        self.assertIn(f"'debian.qcow2' is not in {self.images}: copy it there", error.message)
 
     async def test_no_format(self) -> None:
         """A suffix that tells no format is refused; what is in the file is not looked at."""
@@ -157,7 +157,7 @@ class DisksTests(RuntimeCase):
         for name in ("chain.qcow2", "outside.qcow2"):
             error = await self.refusal(volume(image=name))
             self.assertEqual(error.condition, "ImageUnusable")
-            self.assertIn("names other files of this host", error.message)
+            self.assertIn("refers to other files of this host", error.message)
 
     async def test_damaged(self) -> None:
         """A file that is no qcow2 is told in the tool's words."""

@@ -79,7 +79,7 @@ class ConfigureTests(SynchronousTestCase):
         """What cannot be meant is refused."""
         for keys, said in (
             ({"append": "x"}, "initrd and append need a kernel"),
-            ({"images": "images"}, "images: 'images' is no absolute path"),
+            ({"images": "images"}, "images: 'images' is not an absolute path"),
             ({"accelerator": "xen"}, "accelerator must be one of auto, kvm, tcg, icount"),
             ({"machine": "isapc"}, "machine must be one of pc, q35"),
             ({"network": "bridge"}, "network must be one of restricted, open, none"),

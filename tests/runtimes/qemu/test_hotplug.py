@@ -60,7 +60,7 @@ class SlotsTests(QemuCase):
         await run.attach_volume(pb.Volume(name="data", local_disk=pb.LocalDisk(size_bytes=1 << 20)))
         with self.assertRaises(Conflict) as caught:
             await run.detach_volume("data")
-        self.assertIn("the guest has not let go of volume 'data'", caught.exception.message)
+        self.assertIn("the guest has not released volume 'data'", caught.exception.message)
         self.assertEqual(await self.nodes(run), [node_name("data")])
 
     async def test_other_machine_type(self) -> None:

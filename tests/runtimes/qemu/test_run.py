@@ -156,7 +156,7 @@ class StartTests(QemuCase):
         with self.assertRaises(ServiceUnavailable) as caught:
             await self.line(self.run_of(self.driver(program=program)))
         self.assertEqual(
-            caught.exception.message, "QEMU ended while it started: qemu: no BIOS at all"
+            caught.exception.message, "QEMU ended during its start: qemu: no BIOS at all"
         )
 
     async def test_no_sandbox(self) -> None:
@@ -309,9 +309,9 @@ class AcceleratorTests(QemuCase):
         line = await self.line(self.run_of(driver))
         ending = (await line.over()).ending
         self.assertEqual(ending.reason, LINE_LOST)
-        self.assertIn("KVM cannot run what the guest does", ending.message)
+        self.assertIn("KVM cannot run this guest", ending.message)
         self.assertIn("KVMFailed", self.reasons())
-        self.assertEqual(self.run_of(driver)._choose(), TCG)
+        self.assertEqual(self.run_of(driver)._choose_accelerator(), TCG)
 
     async def test_internal_error_without_choice(self) -> None:
         """Where it must be KVM the machine stands still and says so."""
@@ -334,7 +334,7 @@ class MissingImageTests(QemuCase):
         with self.assertRaises(CannotStart) as caught:
             await self.line(self.run_of(driver, volumes=[volume]))
         self.assertEqual(caught.exception.condition, "ImageMissing")
-        self.assertIn("put it there", caught.exception.message)
+        self.assertIn("copy it there", caught.exception.message)
         self.assertEqual(self.leaders, [])
 
 

@@ -1,5 +1,5 @@
 """
-The machine broker: a runtime whose machines are another cluster's.
+The machine broker: a machine runtime whose machines are in another cluster.
 
-In front it is a runtime like any other, behind it a client of an API server.
+Poollets use it like any other runtime; towards the other cluster it is a client of the API server.
 """

@@ -1,8 +1,8 @@
 """
-What the target offers: classes that its pools have machines of, and how many of each.
+The machine classes of the target and their quantities.
 
-A poollet in front subtracts the machines that it has from what a runtime offers; the target's pools
-have subtracted them already.  So what is told is what is left there and what we have there.
+A poollet subtracts its machines from the quantities of its runtime, but the target's pools have subtracted
+them already.  So the broker reports the sum of what is left in the target and of its own machines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.runtimes.machinebroker.objects import Held
+from twisted_exec.runtimes.machinebroker.objects import CachedMachine
 from twisted_exec.runtimes.machinebroker.target import Place
 
 _LARGEST = 2**63 - 1
@@ -28,9 +28,9 @@ _LARGEST = 2**63 - 1
 
 class TargetCapacity:
     """
-    Follows the target's pools and classes.
+    Watches the target's pools and classes.
 
-    :param trouble: why the target cannot be asked, or empty.
+    :param trouble: returns why the target is not available, or nothing.
     """
 
     _log = Logger()
@@ -50,40 +50,42 @@ class TargetCapacity:
         self._classes = Reflector(client, dialect.workload_class, clock)
 
     def start(self) -> None:
-        """Follow until :meth:`stop`."""
-        for copy in (self._pools, self._classes):
-            copy.start()
+        """Watch until :meth:`stop`."""
+        for reflector in (self._pools, self._classes):
+            reflector.start()
 
     def stop(self) -> Deferred[list[tuple[bool, None]]]:
-        """Fires when nothing is under way any more."""
-        return DeferredList([copy.stop() for copy in (self._pools, self._classes)])
+        """:return: fires when no request is pending."""
+        return DeferredList([each.stop() for each in (self._pools, self._classes)])
 
     def forget(self) -> None:
         """See :meth:`~twisted_exec.kube.informers.reflector.Reflector.forget`."""
-        for copy in (self._pools, self._classes):
-            copy.forget()
+        for reflector in (self._pools, self._classes):
+            reflector.forget()
 
     def check(self) -> None:
         """
-        :raises ServiceUnavailable: what the target offers is not known.
+        Check that pools and classes are current.
+
+        :raises ServiceUnavailable: they are not; the message says why.
         """
-        for copy in (self._pools, self._classes):
-            why = self._trouble() or copy.problem
-            if why or not copy.synced:
-                why = why or f"its {copy.resource.plural} are not known yet"
-                raise ServiceUnavailable(f"the target cluster cannot be asked: {why}")
+        for reflector in (self._pools, self._classes):
+            why = self._trouble() or reflector.problem
+            if why or not reflector.synced:
+                why = why or f"its {reflector.resource.plural} are not listed yet"
+                raise ServiceUnavailable(f"the target cluster is not available: {why}")
 
     def names(self) -> list[str]:
-        """The classes that a machine can be of, sorted."""
+        """Return the names of the offered classes, sorted."""
         return sorted(self._offered())
 
-    def status(self, held: Iterable[Held]) -> list[pb.MachineClassStatus]:
+    def status(self, machines: Iterable[CachedMachine]) -> list[pb.MachineClassStatus]:
         """
-        The classes with their capabilities and quantities.
+        Return the classes with their capabilities and quantities.
 
-        :param held: the machines that we have there.
+        :param machines: this broker's machines in the target.
         """
-        ours = Counter(str(getattr(each.machine.spec, "class")) for each in held)
+        ours = Counter(str(getattr(each.machine.spec, "class")) for each in machines)
         return [
             pb.MachineClassStatus(
                 machine_class=pb.MachineClass(
@@ -95,18 +97,18 @@ class TargetCapacity:
         ]
 
     def _offered(self) -> dict[str, tuple[dict[str, int], int]]:
-        """What is left of each class, with what a machine of it has."""
-        found: dict[str, tuple[dict[str, int], int]] = {}
+        """Return capabilities and remaining quantity of each class."""
+        classes: dict[str, tuple[dict[str, int], int]] = {}
         left = self._left()
         for each in self._classes:
             name = each["metadata"]["name"]
             if name not in left:
                 continue
             try:
-                found[name] = dict(_resources(each)), left[name]
+                classes[name] = dict(_resources(each)), left[name]
             except (ValueError, AttributeError) as problem:
                 self._log.warn("class {name} is not offered: {why}", name=name, why=problem)
-        return found
+        return classes
 
     def _left(self) -> dict[str, int]:
         left: Counter[str] = Counter()
@@ -115,9 +117,9 @@ class TargetCapacity:
                 continue
             status, prefix = pool.get("status") or {}, self._place.dialect.capacity_prefix
             quantities = {**(status.get("capacity") or {}), **(status.get("allocatable") or {})}
-            for key, told in quantities.items():
+            for key, text in quantities.items():
                 if key.startswith(prefix):
-                    left[key.removeprefix(prefix)] += _whole(told)
+                    left[key.removeprefix(prefix)] += _whole(text)
         return left
 
 
@@ -128,15 +130,15 @@ def selector_text(selector: object) -> str:
 
 
 def _resources(machine_class: Object) -> Iterator[tuple[str, int]]:
-    for name, told in (machine_class.get("capabilities") or {}).items():
-        amount = quantity.value(told)
+    for name, text in (machine_class.get("capabilities") or {}).items():
+        amount = quantity.value(text)
         if not 0 <= amount <= _LARGEST:
-            raise ValueError(f"{name} is {told}")
+            raise ValueError(f"{name} is {text}")
         yield name, amount
 
 
-def _whole(told: object) -> int:
+def _whole(text: object) -> int:
     try:
-        return max(0, quantity.value(str(told)))
+        return max(0, quantity.value(str(text)))
     except ValueError:
         return 0

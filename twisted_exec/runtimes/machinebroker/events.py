@@ -1,8 +1,7 @@
 """
-What happened to machines, as the target's Events tell it.
+Events of machines, from the Events of the target.
 
-Times are in seconds since the epoch, as ironcore's own broker tells them; poollets that count in
-nanoseconds are understood, too.
+Times are in seconds since the epoch, as in ironcore's own broker; filters of poollets may also use nanoseconds.
 """
 
 from __future__ import annotations
@@ -16,40 +15,42 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.runtimes.machinebroker.target import Place
 
-from .objects import Held
+from .objects import CachedMachine
 
 EVENTS = Resource("", "v1", "events", "Event")
 
 _NANOSECONDS = 10**9
-# Seconds since the epoch have ten digits, and will for a while.
+# Larger values are nanoseconds: seconds since the epoch have ten digits until the year 2286.
 _LARGEST_SECONDS = 10**12
 
 
 def selector(place: Place) -> str:
-    """The field selector of Events about machines."""
+    """Return the field selector of Events about machines."""
     return f"involvedObject.kind={place.machines.kind}"
 
 
 def events_of(
-    listed: Iterable[Object], held: Mapping[str, Held], asked: pb.EventFilter
+    listed: Iterable[Object], machines: Mapping[str, CachedMachine], filter: pb.EventFilter
 ) -> list[event_pb2.Event]:
     """
-    The runtime's events among the target's, oldest first.
+    Convert the target's Events about this broker's machines, oldest first.
 
-    :param held: our machines by the UID of their object: Events of others are none of ours.
+    :param machines: this broker's machines by the UID of their object.
     """
-    found = [
+    events = [
         event
-        for event in _read(listed, held)
-        if _is_asked(event.spec.involved_object_meta.id, event, asked)
+        for event in _read(listed, machines)
+        if _matches(event.spec.involved_object_meta.id, event, filter)
     ]
-    return sorted(found, key=lambda event: event.spec.event_time)
+    return sorted(events, key=lambda event: event.spec.event_time)
 
 
-def _read(listed: Iterable[Object], held: Mapping[str, Held]) -> Iterator[event_pb2.Event]:
+def _read(
+    listed: Iterable[Object], machines: Mapping[str, CachedMachine]
+) -> Iterator[event_pb2.Event]:
     for each in listed:
         about = each.get("involvedObject") or {}
-        machine = held.get(str(about.get("uid", "")))
+        machine = machines.get(str(about.get("uid", "")))
         if machine is None:
             continue
         try:
@@ -62,30 +63,30 @@ def _read(listed: Iterable[Object], held: Mapping[str, Held]) -> Iterator[event_
                 action=each.get("action") or "",
             )
         except (TypeError, ValueError):
-            continue  # no Event that Kubernetes would write
+            continue  # not a valid Event
         yield event_pb2.Event(spec=spec)
 
 
 def _time(event: Object) -> int:
     series = event.get("series") or {}
-    told = (
+    text = (
         series.get("lastObservedTime")
         or event.get("lastTimestamp")
         or event.get("eventTime")
         or event["metadata"].get("creationTimestamp")
     )
-    return int(seconds(told)) if told else 0
+    return int(seconds(text)) if text else 0
 
 
-def _is_asked(machine_id: str, event: event_pb2.Event, asked: pb.EventFilter) -> bool:
-    if asked.id and asked.id != machine_id:
+def _matches(machine_id: str, event: event_pb2.Event, filter: pb.EventFilter) -> bool:
+    if filter.id and filter.id != machine_id:
         return False
     labels, at = event.spec.involved_object_meta.labels, event.spec.event_time
-    if any(labels.get(key) != value for key, value in asked.label_selector.items()):
+    if any(labels.get(key) != value for key, value in filter.label_selector.items()):
         return False
-    first, last = _in_seconds(asked.events_from_time), _in_seconds(asked.events_to_time)
+    first, last = _in_seconds(filter.events_from_time), _in_seconds(filter.events_to_time)
     return first <= at and (not last or at <= last)
 
 
-def _in_seconds(told: int) -> int:
-    return told // _NANOSECONDS if told > _LARGEST_SECONDS else told
+def _in_seconds(moment: int) -> int:
+    return moment // _NANOSECONDS if moment > _LARGEST_SECONDS else moment

@@ -1,8 +1,8 @@
 """
-A whole broker: machines in another cluster, their consoles, and the interface that asks for them.
+A complete broker: runtime, stream server and runtime interface.
 
-It needs nothing of this host but sockets.  It is ready when it knows the target; while that cannot be
-reached it serves on, and says so to whoever asks.
+It needs only sockets of its host.  It is ready when its caches of the target are current; while the target is not
+reachable it keeps serving, and requests fail with the reason.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from twisted_exec.runtimes.machinebroker.streams import (
     BrokerLocator,
     BrokerLogLocator,
     BrokerRoutes,
-    Way,
+    TargetUpstream,
 )
 from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.runtimes.serving.routes import ServerRoutes
@@ -42,7 +42,7 @@ from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
 from .leases import LeaseLedger
-from .objects import Held
+from .objects import CachedMachine
 from .service import MachineBroker
 from .space_target import SpaceTarget
 from .tokens import MemoryLedger, Tokens, key_of, new_key
@@ -53,13 +53,13 @@ STREAM_SOCKET = "stream.sock"
 @dataclass(frozen=True)
 class Settings:
     """
-    What a broker is told.
+    Settings of a broker.
 
-    :param place: where in the target machines are made.
-    :param identity: as whom consoles are opened there.
-    :param state_directory: for the socket of consoles when they have no other address.
+    :param place: namespace and pools of the machines in the target.
+    :param identity: identities for consoles in the target.
+    :param state_directory: for the socket of consoles without another address.
     :param iri_target: where to serve the machine runtime interface.
-    :param token_key: path of the key that all replicas share; empty for a broker alone.
+    :param token_key: path of the key that all replicas share; empty for a single broker.
     """
 
     place: Place
@@ -78,14 +78,14 @@ class BrokerHost(Starting):
     """
     Runs a broker.
 
-    :param client: of the target.
-    :param config: its kubeconfig as it is now, by which streams are opened.
-    :param target: what says where that is, when it is a Space; these two are then its own.
-    :param checks: called when starting; what one raises keeps the broker from it.
+    :param client: client of the target.
+    :param config: returns the current kubeconfig of the target, for streams.
+    :param target: the Space that is the target, if it is one; ``client`` and ``config`` are then its own.
+    :param checks: called at the start, which fails if one raises.
     :ivar broker: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
     :ivar streams: serves the consoles.
-    :ivar iri: serves the interface; its ``target`` is where, once it is ready.
-    :raises TargetError: the IRI target cannot be used as given.
+    :ivar iri: serves the runtime interface; ``iri.target`` is its address, once it is ready.
+    :raises TargetError: the IRI target is not valid.
     """
 
     label = "machine broker"
@@ -115,16 +115,16 @@ class BrokerHost(Starting):
             reactor,
             exec_url=lambda token: self.streams.exec_url(token),
             log_url=lambda token: self.streams.log_url(token),
-            gone=self._gone,
+            deleted=self._deleted,
             trouble=lambda: target.problem if target is not None else "",
         )
-        self._follow = Follow(self.broker)
+        self._watching = TargetWatching(self.broker)
         listening = replace(settings.streaming, allowed_uids=settings.allowed_uids)
-        # Who follows a Space may be left with sessions whose other end is nobody's any more.
+        # The control plane of a Space may disappear and leave sessions behind.
         ends_here = target is not None
-        way = Way(config, settings.place, settings.identity, reactor, ends_here)
+        upstream = TargetUpstream(config, settings.place, settings.identity, reactor, ends_here)
         self.streams = BrokerStreamServer(
-            listening, audit, reactor, settings.drain_seconds, way, self.broker, self._tokens
+            listening, audit, reactor, settings.drain_seconds, upstream, self.broker, self._tokens
         )
         self.iri = IRIServer(
             self.broker,
@@ -142,7 +142,7 @@ class BrokerHost(Starting):
             health.add("tokens", self._probe_tokens)
 
     def _make_tokens(self, client: IKubeClient) -> None:
-        """One replica keeps to itself what it made and what was used; several share both."""
+        """Create tokens: a single broker has its own key and ledger, replicas share both."""
         settings, place = self.settings, self.settings.place
         self._key: Reloading[bytes] | None = None
         self._leases: LeaseLedger | None = None
@@ -171,9 +171,9 @@ class BrokerHost(Starting):
         await self.streams.listen()
         self.streams.startService()
         if self._target is None:
-            self._follow.begin()
+            self._watching.start()
         else:
-            self._target.found, self._target.lost = self._found, self._lost
+            self._target.available, self._target.lost = self._available, self._lost
             self._target.start()
         if self._leases is not None:
             self._leases.start()
@@ -193,22 +193,22 @@ class BrokerHost(Starting):
             self._leases.stop()
         if self._target is not None:
             await self._target.stop()
-        await self._follow.end()
+        await self._watching.stop()
         if self._directory:
             with contextlib.suppress(OSError):
-                os.rmdir(self._directory)  # another's socket may be in it by now
+                os.rmdir(self._directory)  # may contain a new socket of another broker
             self._directory = ""
 
-    def _gone(self, held: Held) -> None:
-        """The target ends the sessions of what it deletes, unless it is of another make."""
-        uid = held.owner.uid
-        ending = Ending(MACHINE_DELETED, f'machine "{held.id}" was deleted in the target cluster')
+    def _deleted(self, entry: CachedMachine) -> None:
+        """End the sessions of a deleted machine; targets of another make do not."""
+        uid = entry.owner.uid
+        ending = Ending(MACHINE_DELETED, f'machine "{entry.id}" was deleted in the target cluster')
         self.streams.sessions.end_object(MachineKey(uid), ending)
 
-    def _found(self, another: bool) -> None:
-        """The target is there, or is worth trying again."""
+    def _available(self, another: bool) -> None:
+        """Restart the watches: the target is available, or has new credentials."""
         if another or self._is_in_trouble():
-            self._follow.begin()
+            self._watching.start()
 
     def _is_in_trouble(self) -> bool:
         try:
@@ -218,14 +218,14 @@ class BrokerHost(Starting):
         return False
 
     def _lost(self, reason: str) -> None:
-        """The target is gone, with all its machines for all that can be told."""
-        self._log.warn("the target is gone: {why}", why=reason)
-        self._follow.end()
+        """End all sessions: the target does not exist any more."""
+        self._log.warn("the target does not exist any more: {why}", why=reason)
+        self._watching.stop()
         self.streams.sessions.end(lambda subject: True, Ending(POOL_DELETED, reason))
 
     def _probe_classes(self) -> None:
-        if not self.broker.offer.names():
-            raise ServiceUnavailable("no pool of the target has machines of any class")
+        if not self.broker.capacity.names():
+            raise ServiceUnavailable("no pool of the target offers a machine class")
 
     def _probe_iri(self) -> Deferred[object]:
         return Deferred.fromCoroutine(probe_iri(self.iri.target, self._reactor))
@@ -235,47 +235,45 @@ class BrokerHost(Starting):
         return Deferred.fromCoroutine(self._leases.probe())
 
 
-class Follow:
-    """
-    Has a broker follow its target, or not: each beginning is anew, when the one before is over.
-    """
+class TargetWatching:
+    """Starts and stops a broker's watches of its target; a restart waits for the end of the previous watches."""
 
     def __init__(self, broker: MachineBroker) -> None:
         self._broker = broker
-        self._is_wanted = False
-        self._turns = 0
-        self._turning: Deferred[None] | None = None
+        self._should_watch = False
+        self._changes = 0
+        self._changing: Deferred[None] | None = None
 
-    def begin(self) -> None:
-        """Follow it from the beginning."""
-        self._turn(True)
+    def start(self) -> None:
+        """Start, or restart from scratch."""
+        self._change(True)
 
-    def end(self) -> Deferred[None]:
-        """Follow it no more; fires when nothing is under way."""
-        return self._turn(False)
+    def stop(self) -> Deferred[None]:
+        """:return: fires when no request is pending."""
+        return self._change(False)
 
-    def _turn(self, wanted: bool) -> Deferred[None]:
-        self._is_wanted = wanted
-        self._turns += 1
+    def _change(self, should_watch: bool) -> Deferred[None]:
+        self._should_watch = should_watch
+        self._changes += 1
         self._broker.forget()
-        if self._turning is None or self._turning.called:
-            self._turning = Deferred.fromCoroutine(self._turned())
+        if self._changing is None or self._changing.called:
+            self._changing = Deferred.fromCoroutine(self._apply())
         waiting: Deferred[None] = Deferred()
-        self._turning.chainDeferred(waiting)
+        self._changing.chainDeferred(waiting)
         return waiting
 
-    async def _turned(self) -> None:
-        before = 0
-        while before != self._turns:
-            before = self._turns
+    async def _apply(self) -> None:
+        changes = 0
+        while changes != self._changes:  # another change during stop
+            changes = self._changes
             await self._broker.stop()
         self._broker.forget()
-        if self._is_wanted:
+        if self._should_watch:
             self._broker.start()
 
 
 class BrokerStreamServer(TokenServer):
-    """CoalescedRuns consoles of the target on, for tokens."""
+    """Proxies consoles of the target for tokens."""
 
     def __init__(
         self,
@@ -283,11 +281,11 @@ class BrokerStreamServer(TokenServer):
         audit: IAuditSink,
         reactor: Any,
         drain_seconds: float,
-        way: Way,
+        upstream: TargetUpstream,
         broker: MachineBroker,
         tokens: Tokens,
     ) -> None:
-        self._way, self._broker, self._tokens = way, broker, tokens
+        self._upstream, self._broker, self._tokens = upstream, broker, tokens
         super().__init__(
             listening,
             audit,
@@ -300,7 +298,11 @@ class BrokerStreamServer(TokenServer):
     def make_routes(self) -> ServerRoutes:
         """See :meth:`TokenServer.make_routes`."""
         origins = self.listening.allowed_origins
-        found = self._way, self._broker.copy, self._tokens, origins
+        arguments = self._upstream, self._broker.cache, self._tokens, origins
         return BrokerRoutes(
-            self, self._way, self._tokens, BrokerLocator(*found), BrokerLogLocator(*found)
+            self,
+            self._upstream,
+            self._tokens,
+            BrokerLocator(*arguments),
+            BrokerLogLocator(*arguments),
         )

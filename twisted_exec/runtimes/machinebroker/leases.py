@@ -1,10 +1,9 @@
 """
-Claims that all replicas see: one Lease in the target cluster for each token that was used.
+A ledger that all replicas share: one Lease in the target cluster per used token.
 
-The API server makes an object of one name once, so of two replicas one gets it; the other is told
-``AlreadyExists``.  The name is made of the token's hash, which leads back to no token.  Lease is the
-kind in which components of a cluster agree on who has something; it holds nothing else here.  When
-tokens have long expired their Leases are removed.
+An API server creates an object of one name once, so one of two replicas gets the token and the other the error
+``AlreadyExists``.  The name contains a hash of the token, from which the token cannot be derived.  The Leases of
+expired tokens are deleted.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from .tokens import ILedger
 
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 SWEEP_SECONDS = 60.0
-KEPT_SECONDS = 120.0
-"""Behind a token's end, for clocks of replicas that differ."""
+RETENTION_SECONDS = 120.0
+"""Time after a token's expiry before its Lease is deleted; covers clock skew between replicas."""
 
 _NAME = "exec-token-"
 _DIGITS = 40
@@ -39,8 +38,10 @@ _DIGITS = 40
 @implementer(ILedger)
 class LeaseLedger:
     """
-    :param label: marks these Leases among others of the namespace.
-    :param holder: which of the replicas this is, for people who look.
+    The ledger in the target cluster.
+
+    :param label: label of these Leases.
+    :param holder: name of this replica, for operators.
     """
 
     _log = Logger()
@@ -62,11 +63,11 @@ class LeaseLedger:
         self._problem = ""
 
     def start(self) -> None:
-        """Begin to remove what is old."""
+        """Start to delete old Leases periodically."""
         self._sweeper.start(SWEEP_SECONDS)
 
     def stop(self) -> None:
-        """Remove no more."""
+        """Stop deleting."""
         if self._sweeper.running:
             self._sweeper.stop()
         if self._sweeping is not None:
@@ -81,8 +82,8 @@ class LeaseLedger:
         return Deferred.fromCoroutine(self._give_back(digest))
 
     async def _take(self, digest: str, expires: float) -> bool:
-        # Whoever gives up meanwhile does not know whose the Lease is that may be there by then: another
-        # replica's is not to be removed, so the token stays spent.
+        # After a cancellation the owner of a Lease is unknown.  It may be another replica's, so it
+        # must not be deleted: the token stays used.
         try:
             await self._client.create(LEASES, self._lease(digest, expires), self._namespace)
         except APIError as error:
@@ -109,16 +110,18 @@ class LeaseLedger:
     def _refusal(self, error: APIError) -> ServiceUnavailable:
         if error.code in (Forbidden.code, NotFound.code):
             why = (
-                "the target cluster does not let it keep which tokens were used: it needs "
+                "the target cluster does not permit it to record used tokens: it needs "
                 f'create, delete and list on {LEASES.qualified} in the namespace "{self._namespace}"'
             )
         else:
-            why = f"the target cluster cannot be asked which tokens were used: {error.message}"
+            why = f"the target cluster did not answer which tokens were used: {error.message}"
         if why != self._problem:
             self._problem = why
-            self._log.error("no console can be opened: {why}; {told}", why=why, told=error.message)
+            self._log.error(
+                "no console can be opened: {why}; {answer}", why=why, answer=error.message
+            )
         return ServiceUnavailable(
-            f"this broker opens no consoles now: {why}", retry_after_seconds=5
+            f"this broker cannot open consoles now: {why}", retry_after_seconds=5
         )
 
     async def _give_back(self, digest: str) -> None:
@@ -126,17 +129,27 @@ class LeaseLedger:
             await self._client.delete(LEASES, _name(digest), self._namespace)
         except APIError as error:
             if error.code != NotFound.code:
-                self._log.info("a token that was not used stays spent: {why}", why=error.message)
+                self._log.info(
+                    "the Lease of an unused token cannot be deleted: {why}", why=error.message
+                )
 
     async def probe(self) -> None:
-        """:raises APIError: claims could not be looked at now, so probably not be made."""
+        """
+        List Leases as a check of rights and connection.
+
+        :raises APIError: claims would probably fail, too.
+        """
         try:
             await self._client.list(LEASES, self._namespace, label_selector=f"{self._label}=token")
         except APIError as error:
             raise self._refusal(error) from None
 
     def sweep(self) -> Deferred[None]:
-        """Remove what is of no use any more; never fails."""
+        """
+        Delete the Leases of expired tokens.
+
+        :return: fires afterwards; never fails.
+        """
         self._sweeping = Deferred.fromCoroutine(self._sweep()).addErrback(self._failed)
         return self._sweeping
 
@@ -154,8 +167,8 @@ class LeaseLedger:
         try:
             ends = seconds(spec["renewTime"]) + spec["leaseDurationSeconds"]
         except (KeyError, TypeError, ValueError):
-            return False  # somebody else's idea of a Lease
-        return bool(ends + KEPT_SECONDS < self._now())
+            return False  # not one of these Leases
+        return bool(ends + RETENTION_SECONDS < self._now())
 
     def _failed(self, failure: Failure) -> None:
         if failure.check(CancelledError):

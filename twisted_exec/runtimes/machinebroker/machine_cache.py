@@ -1,9 +1,8 @@
 """
-The target's machines of ours, as a watch keeps them.
+A cache of the broker's machines in the target, kept current by a watch.
 
-Machines are listed from here, however often a poollet asks, and never by a request for each.  What
-this broker itself has changed is waited for: who is told that a machine was made finds it in the
-next list.
+Poollets list machines often; lists are answered from the cache.  A change by this broker completes only when the
+cache contains it, so a caller finds a machine that it created in its next list.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from twisted.logger import Logger
 from twisted_exec.api.status import GatewayTimeout, NotFound, ServiceUnavailable
 from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.runtimes.machinebroker.objects import Held, read
+from twisted_exec.runtimes.machinebroker.objects import CachedMachine, read
 from twisted_exec.runtimes.machinebroker.target import Place
 
 CURRENT_SECONDS = 5.0
-"""How long a change of our own may take until the watch tells it."""
+"""Time limit for this broker's changes to arrive by the watch."""
 
-Condition = Callable[[Held | None], bool]
+Condition = Callable[[CachedMachine | None], bool]
 
 
-class Copy:
+class MachineCache:
     """
-    What the target has of this broker, or of others that keep their machines in the same place.
+    The machines of this broker and of others with the same namespace and labels.
 
-    :param gone: told of each machine that is no more.
-    :param trouble: why the target cannot be asked, or empty.
+    :param deleted: called with each deleted machine.
+    :param trouble: returns why the target is not available, or nothing.
     """
 
     _log = Logger()
@@ -41,11 +40,11 @@ class Copy:
         client: IKubeClient,
         place: Place,
         clock: Any,
-        gone: Callable[[Held], None] = lambda held: None,
+        deleted: Callable[[CachedMachine], None] = lambda entry: None,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        self._place, self._clock, self._gone, self._trouble = place, clock, gone, trouble
-        self._held: dict[str, Held] = {}
+        self._place, self._clock, self._deleted, self._trouble = place, clock, deleted, trouble
+        self._entries: dict[str, CachedMachine] = {}
         self._ids: dict[str, set[str]] = {}
         self._waiting: dict[str, list[tuple[Condition, Deferred[None]]]] = {}
         self._reflector = Reflector(
@@ -58,11 +57,11 @@ class Copy:
         )
 
     def start(self) -> None:
-        """Follow the target until :meth:`stop`."""
+        """Watch the target until :meth:`stop`."""
         self._reflector.start()
 
     def stop(self) -> Deferred[None]:
-        """Fires when nothing is under way any more."""
+        """:return: fires when no request is pending."""
         return self._reflector.stop()
 
     def forget(self) -> None:
@@ -70,64 +69,69 @@ class Copy:
         self._reflector.forget()
 
     def when_synced(self) -> Deferred[None]:
-        """Fires when the copy was complete once."""
+        """:return: fires when the cache has been complete once."""
         return self._reflector.when_synced()
 
     def check(self) -> None:
         """
-        :raises ServiceUnavailable: what is kept here is not what the target has.
+        Check that the cache is current.
+
+        :raises ServiceUnavailable: it is not; the message says why.
         """
         why = self._trouble() or self._reflector.problem
         if why or not self._reflector.synced:
-            why = why or "its machines are not known yet"
-            raise ServiceUnavailable(f"the target cluster cannot be asked: {why}")
+            why = why or "its machines are not listed yet"
+            raise ServiceUnavailable(f"the target cluster is not available: {why}")
 
-    def __iter__(self) -> Iterator[Held]:
-        """The machines that are complete."""
-        return iter([held for held in self._held.values() if held.complete])
+    def __iter__(self) -> Iterator[CachedMachine]:
+        """Iterate over the complete machines."""
+        return iter([entry for entry in self._entries.values() if entry.complete])
 
-    def of(self, uid: str) -> list[Held]:
-        """The complete machines for the source's object with this UID."""
-        found = (self._held[each] for each in sorted(self._ids.get(uid, ())))
-        return [held for held in found if held.complete]
+    def of(self, uid: str) -> list[CachedMachine]:
+        """Return the complete machines for the source's Machine with this UID."""
+        candidates = (self._entries[each] for each in sorted(self._ids.get(uid, ())))
+        return [entry for entry in candidates if entry.complete]
 
-    def get(self, machine_id: str) -> Held:
+    def get(self, machine_id: str) -> CachedMachine:
         """
-        :raises NotFound: nobody has this id.
-        :raises ServiceUnavailable: as :meth:`check`.
+        Return one machine.
+
+        :raises NotFound: there is no complete machine with this id.
+        :raises ServiceUnavailable: see :meth:`check`.
         """
         self.check()
-        held = self._held.get(machine_id)
-        if held is None or not held.complete:
+        entry = self._entries.get(machine_id)
+        if entry is None or not entry.complete:
             raise NotFound("machines", machine_id)
-        return held
+        return entry
 
-    def until(self, obj: Object) -> Deferred[Held]:
+    def until(self, obj: Object) -> Deferred[CachedMachine]:
         """
-        Fires with a machine when the copy has it as ``obj``, or newer.
+        Wait until the cache contains a change.
 
-        :param obj: what the target answered to a change.
+        :param obj: the target's answer to the change.
+        :return: fires with the machine in this or a newer version.
         """
         name, version = obj["metadata"]["name"], str(obj["metadata"].get("resourceVersion", ""))
         uid = str(obj["metadata"].get("uid", ""))
 
-        def is_current(held: Held | None) -> bool:
-            if held is None or held.uid != uid:
+        def is_current(entry: CachedMachine | None) -> bool:
+            if entry is None or entry.uid != uid:
                 return False
-            return held.version == version or _newer(held.version, version)
+            return entry.version == version or _newer(entry.version, version)
 
         waiting = self._when(name, is_current, CURRENT_SECONDS, "the target's watch is late")
-        return waiting.addCallback(lambda _: self._held[name])
+        return waiting.addCallback(lambda _: self._entries[name])
 
-    def until_gone(self, held: Held, seconds: float) -> Deferred[None]:
-        """Fires when the object is no more, even if there is one of its name again."""
-        told = f'machine "{held.id}" is still being deleted in the target cluster'
+    def until_gone(self, entry: CachedMachine, seconds: float) -> Deferred[None]:
+        """:return: fires when the object is deleted, even if there is a new one with its name."""
+        message = f'machine "{entry.id}" is still being deleted in the target cluster'
         return self._when(
-            held.id, lambda other: other is None or other.uid != held.uid, seconds, told
+            entry.id, lambda other: other is None or other.uid != entry.uid, seconds, message
         )
 
     def _when(self, name: str, condition: Condition, seconds: float, late: str) -> Deferred[None]:
-        if condition(self._held.get(name)):
+        if condition(self._entries.get(name)):
             return succeed(None)
         waiting: Deferred[None] = Deferred()
         entry = condition, waiting
@@ -155,23 +159,23 @@ class Copy:
         old = self._forget(name)
         if after is not None:
             try:
-                self._keep(read(after, self._place))
+                self._store(read(after, self._place))
             except ValueError as problem:
                 self._log.warn(
-                    "machine {name} of the target is passed over: {why}", name=name, why=problem
+                    "machine {name} of the target is ignored: {why}", name=name, why=problem
                 )
         elif old is not None:
-            self._gone(old)
+            self._deleted(old)
         for condition, waiting in list(self._waiting.get(name, ())):
-            if not waiting.called and condition(self._held.get(name)):
+            if not waiting.called and condition(self._entries.get(name)):
                 waiting.callback(None)
 
-    def _keep(self, held: Held) -> None:
-        self._held[held.id] = held
-        self._ids.setdefault(held.owner.uid, set()).add(held.id)
+    def _store(self, entry: CachedMachine) -> None:
+        self._entries[entry.id] = entry
+        self._ids.setdefault(entry.owner.uid, set()).add(entry.id)
 
-    def _forget(self, name: str) -> Held | None:
-        old = self._held.pop(name, None)
+    def _forget(self, name: str) -> CachedMachine | None:
+        old = self._entries.pop(name, None)
         if old is not None:
             others = self._ids[old.owner.uid]
             others.discard(name)
@@ -181,5 +185,5 @@ class Copy:
 
 
 def _newer(version: str, than: str) -> bool:
-    """As Kubernetes compares versions of one resource; what is no number compares with nothing."""
+    """Compare versions of one resource as Kubernetes does; false for versions that are not numbers."""
     return version.isdigit() and than.isdigit() and int(version) > int(than)

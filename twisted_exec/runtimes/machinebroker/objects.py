@@ -1,13 +1,12 @@
 """
-The runtime's machines as objects of the target cluster, and back: names and shapes, no I/O.
+Conversion between machines of the runtime interface and objects of the target cluster, sans I/O.
 
-An object carries what the runtime interface told of its machine: labels and annotations each as
-JSON in one annotation, because they are the caller's and may be longer than labels can be.  The
-names are those of ironcore's own machinebroker (``broker/machinebroker/api/v1alpha1`` and
-``server/machine_create.go``), so either of the two finds what the other made.
+Labels and annotations of a machine are stored as JSON, each in one annotation of its object, because they
+belong to the caller and may be longer than labels can be.  All names are those of ironcore's own machinebroker
+(``broker/machinebroker/api/v1alpha1`` and ``server/machine_create.go``), so the two can replace each other.
 
-The id of a machine is the name of its object.  It is made of the UID of what the machine is for,
-so asking twice, also of two brokers at once, makes one.
+The name of the object is the machine's id.  It is a hash of the UID of the source's Machine, so repeated and
+concurrent requests, even to two brokers, create one object.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from twisted_exec.iri.protos import meta_pb2
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.runtimes.machinebroker.target import Place
 
-from .parts import read_parts, spec_of, told_of
+from .parts import parts_annotation, read_parts, spec_of
 
 ID_CHARACTERS = 63
 IGNITION_KEY = "ignition.yaml"
-"""Where a poollet looks for ignition when nobody says (ironcore's ``DefaultIgnitionKey``)."""
+"""Default key of ignition data in a Secret (ironcore's ``DefaultIgnitionKey``)."""
 
 _NANOSECONDS = 10**9
-_MOST_METADATA_BYTES = 192 << 10
-"""An object has 256 KiB of annotations in all, and JSON needs some for itself."""
+_MAX_METADATA_BYTES = 192 << 10
+"""Kubernetes permits 256 KiB of annotations per object; JSON needs some of them."""
 
 STATES: Mapping[str, int] = {
     "Pending": pb.MACHINE_PENDING,
@@ -46,39 +45,41 @@ STATES: Mapping[str, int] = {
     "Terminated": pb.MACHINE_TERMINATED,
     "Terminating": pb.MACHINE_TERMINATING,
 }
-"""The state of the runtime's machine for each state of its object."""
+"""State of a machine by the state of its object."""
 
 _POWERS: Mapping[int, str] = {pb.POWER_ON: "On", pb.POWER_OFF: "Off"}
 
 
 def new_id(labels: Mapping[str, str], place: Place) -> str:
-    """The id of a machine with these labels: 63 hexadecimal digits, the same for the same UID."""
+    """Return an id of 63 hexadecimal digits, the same for the same UID in the labels."""
     uid = owner_of(labels).uid
     if not uid:
         return secrets.token_hex(32)[:ID_CHARACTERS]
-    told = json.dumps([place.source, uid]).encode()
-    return hashlib.sha256(told).hexdigest()[:ID_CHARACTERS]
+    text = json.dumps([place.source, uid]).encode()
+    return hashlib.sha256(text).hexdigest()[:ID_CHARACTERS]
 
 
-def to_object(wanted: pb.Machine, machine_id: str, place: Place) -> Object:
+def to_object(machine: pb.Machine, machine_id: str, place: Place) -> Object:
     """
-    The object that stands for a machine.
+    Build the object for a machine.
 
-    :raises APIError: it is too large, or has parts that the target has no kinds for.
+    :raises APIError: the machine is too large, or the target has no kinds for its parts.
     """
     dialect, labels = place.dialect, place.labels()
-    uid = owner_of(wanted.metadata.labels).uid
+    uid = owner_of(machine.metadata.labels).uid
     if uid and not names.label_value(uid):
-        labels[dialect.uid_label] = uid  # people look for it; ironcore's broker selects by it
+        labels[dialect.uid_label] = (
+            uid  # for operators, and for ironcore's broker, which selects by it
+        )
     annotations = {
-        place.labels_annotation: encode_texts(wanted.metadata.labels),
-        place.annotations_annotation: encode_texts(wanted.metadata.annotations),
+        place.labels_annotation: encode_texts(machine.metadata.labels),
+        place.annotations_annotation: encode_texts(machine.metadata.annotations),
     }
-    parts = told_of(wanted.spec)
+    parts = parts_annotation(machine.spec)
     if parts:
         annotations[place.parts_annotation] = parts
-    elif not wanted.spec.ignition_data:
-        labels[place.created_label] = "true"  # there is nothing else to it
+    elif not machine.spec.ignition_data:
+        labels[place.created_label] = "true"  # complete: no other objects belong to it
     return {
         "apiVersion": dialect.workload.api_version,
         "kind": dialect.workload.kind,
@@ -87,31 +88,33 @@ def to_object(wanted: pb.Machine, machine_id: str, place: Place) -> Object:
             "labels": labels,
             "annotations": annotations,
         },
-        "spec": _spec(wanted, machine_id, place),
+        "spec": _spec(machine, machine_id, place),
     }
 
 
-def _spec(wanted: pb.Machine, machine_id: str, place: Place) -> Object:
-    dialect, spec = place.dialect, wanted.spec
-    made: Object = {
+def _spec(machine: pb.Machine, machine_id: str, place: Place) -> Object:
+    dialect, spec = place.dialect, machine.spec
+    document: Object = {
         dialect.class_reference: {"name": str(getattr(spec, "class"))},
         "power": power_of(spec.power),
     }
     if place.pool:
-        made[dialect.pool_reference] = {"name": place.pool}
+        document[dialect.pool_reference] = {"name": place.pool}
     elif place.selector:
-        made[dialect.pool_selector] = dict(place.selector)
+        document[dialect.pool_selector] = dict(place.selector)
     if spec.ignition_data:
-        made["ignitionRef"] = {"name": machine_id, "key": IGNITION_KEY}
-    made |= spec_of(spec, machine_id, place)
+        document["ignitionRef"] = {"name": machine_id, "key": IGNITION_KEY}
+    document |= spec_of(spec, machine_id, place)
     if spec.guest_config.hostname and dialect.guest_config:
-        made["guestConfig"] = {"hostname": spec.guest_config.hostname}
-    return made
+        document["guestConfig"] = {"hostname": spec.guest_config.hostname}
+    return document
 
 
 def power_of(power: int) -> str:
     """
-    :raises BadRequest: nobody defined it.
+    Convert a power state.
+
+    :raises BadRequest: an unknown value.
     """
     if power not in _POWERS:
         raise BadRequest(f"power {power} is neither on nor off")
@@ -120,31 +123,31 @@ def power_of(power: int) -> str:
 
 def encode_texts(texts: Mapping[str, str]) -> str:
     """
-    Labels or annotations for one annotation.
+    Encode labels or annotations for one annotation.
 
-    :raises BadRequest: they are too large to be kept.
+    :raises BadRequest: they are too large.
     """
-    told = json.dumps(dict(texts), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    if len(told.encode()) > _MOST_METADATA_BYTES // 2:
+    text = json.dumps(dict(texts), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    if len(text.encode()) > _MAX_METADATA_BYTES // 2:
         raise BadRequest(
-            f"labels, and likewise annotations, have at most {_MOST_METADATA_BYTES // 2} bytes"
+            f"labels, and likewise annotations, have at most {_MAX_METADATA_BYTES // 2} bytes"
         )
-    return told
+    return text
 
 
 @dataclass(frozen=True)
-class Held:
+class CachedMachine:
     """
-    One object as it was last seen, and the runtime's machine that it stands for.
+    The last known state of one object, and the machine that it stands for.
 
-    :param complete: all that belongs to it is there.
+    :param uid: UID of the object in the target.
+    :param spec: ``spec`` of the object; do not change it.
+    :param complete: all objects that belong to it exist.
     """
 
     machine: pb.Machine
     uid: str
-    """Of the object in the target."""
     spec: Object = field(repr=False)
-    """Of the object in the target, not to be changed."""
     version: str = ""
     complete: bool = True
     deleting: bool = False
@@ -155,20 +158,20 @@ class Held:
 
     @cached_property
     def owner(self) -> Owner:
-        """What it is for, in the source cluster."""
+        """The Machine in the source cluster."""
         return owner_of(self.machine.metadata.labels)
 
     @property
     def is_on(self) -> bool:
-        """It is wanted on."""
+        """True if the desired power is on."""
         return bool(self.machine.spec.power == pb.POWER_ON)
 
 
-def read(obj: Object, place: Place) -> Held:
+def read(obj: Object, place: Place) -> CachedMachine:
     """
-    What an object says.
+    Convert an object of the target.
 
-    :raises ValueError: it is not as a broker makes them; the text says what.
+    :raises ValueError: the object was not created by a broker, or was damaged.
     """
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     deleting = bool(metadata.get("deletionTimestamp"))
@@ -180,8 +183,8 @@ def read(obj: Object, place: Place) -> Held:
             status=_read_status(status, deleting, place.dialect),
         )
     except (TypeError, AttributeError, KeyError) as problem:
-        raise ValueError(f"it has another shape: {problem}") from None
-    return Held(
+        raise ValueError(f"it does not have the form of a machine: {problem}") from None
+    return CachedMachine(
         machine,
         str(metadata.get("uid", "")),
         spec,
@@ -205,32 +208,32 @@ def _metadata(metadata: Object, place: Place) -> meta_pb2.ObjectMetadata:
 
 def _texts(annotations: Mapping[str, str], key: str) -> dict[str, str]:
     try:
-        told = json.loads(annotations.get(key) or "{}")
+        texts = json.loads(annotations.get(key) or "{}")
     except (ValueError, RecursionError):
-        told = None
-    # What ironcore's broker writes for none is null.
-    told = {} if told is None and annotations.get(key) == "null" else told
-    if not isinstance(told, dict) or not all(isinstance(each, str) for each in told.values()):
+        texts = None
+    # ironcore's broker writes null for none.
+    texts = {} if texts is None and annotations.get(key) == "null" else texts
+    if not isinstance(texts, dict) or not all(isinstance(each, str) for each in texts.values()):
         raise ValueError(f"its annotation {key} cannot be read")
-    return told
+    return texts
 
 
-def _moment(told: str | None) -> int:
-    """Nanoseconds since the epoch; 0 for none."""
-    return int(seconds(told) * _NANOSECONDS) if told else 0
+def _moment(text: str | None) -> int:
+    """Convert to nanoseconds since the epoch; 0 for none."""
+    return int(seconds(text) * _NANOSECONDS) if text else 0
 
 
 def _read_spec(spec: Object, annotation: str, place: Place) -> pb.MachineSpec:
     power = pb.POWER_OFF if spec.get("power") == "Off" else pb.POWER_ON
-    made = pb.MachineSpec(power=power)
-    setattr(made, "class", place.dialect.class_name({"spec": spec}))
+    result = pb.MachineSpec(power=power)
+    setattr(result, "class", place.dialect.class_name({"spec": spec}))
     volumes, interfaces = read_parts(spec, annotation, place)
-    made.volumes.extend(volumes)
-    made.network_interfaces.extend(interfaces)
+    result.volumes.extend(volumes)
+    result.network_interfaces.extend(interfaces)
     hostname = (spec.get("guestConfig") or {}).get("hostname", "")
     if hostname:
-        made.guest_config.hostname = hostname
-    return made
+        result.guest_config.hostname = hostname
+    return result
 
 
 def _read_status(status: Object, deleting: bool, dialect: Dialect) -> pb.MachineStatus:

@@ -1,10 +1,10 @@
 """
-The objects of machines' parts in the target: made, changed and removed.
+The objects of volumes and network interfaces in the target: create, change and delete them.
 
-As ironcore's broker makes them (``server/machine_volume_attach.go``,
-``server/machine_networkinterface_attach.go``): a Volume without a class, whose access is what the source
-cluster told, with a Secret; a NetworkInterface, and the Network with the provider's id that it is on.
-The machine owns all but the Network.  What is there already stays as it is.
+They have the form of those of ironcore's broker (``server/machine_volume_attach.go``,
+``server/machine_networkinterface_attach.go``): a Volume without a class, with the access data of the source
+cluster and a Secret; a NetworkInterface, and its Network with the provider's id.  The machine owns all of them
+except the Network.  Objects that exist already are not changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VERSION = "v1alpha1"
 
 
 class Parts:
-    """Makes and removes the objects of machines' parts."""
+    """Creates and deletes the objects of machines' parts."""
 
     def __init__(self, client: IKubeClient, place: Place) -> None:
         self._client, self._place = client, place
@@ -46,10 +46,10 @@ class Parts:
 
     async def make(self, machine: Object, spec: pb.MachineSpec) -> None:
         """
-        Everything that a machine needs.
+        Create the objects of all parts of a machine.
 
-        :param machine: the object that is to own it.
-        :raises APIError: it cannot be made.
+        :param machine: the machine's object, which becomes their owner.
+        :raises APIError: one cannot be created.
         """
         for volume in spec.volumes:
             await self.make_volume(machine, volume)
@@ -57,7 +57,7 @@ class Parts:
             await self.make_interface(machine, interface)
 
     async def make_volume(self, machine: Object, volume: pb.Volume) -> None:
-        """The Volume of one that is connected to, and its Secrets; of others nothing."""
+        """Create the Volume and the Secrets of a connected volume; do nothing for others."""
         if not volume.HasField("connection"):
             return
         connection, name = volume.connection, self._name(machine, "volume", volume.name)
@@ -65,15 +65,15 @@ class Parts:
         if connection.encryption_data:
             key = self._name(machine, "encryption", volume.name)
             kind = f"{self._volumes.group}/volume-encryption"
-            await self.keep_secret(machine, key, kind, connection.encryption_data)
+            await self.create_secret(machine, key, kind, connection.encryption_data)
             spec["encryption"] = {"secretRef": {"name": key}}
         if connection.secret_data:
             kind = f"{self._volumes.group}/volume-auth"
-            await self.keep_secret(machine, name, kind, connection.secret_data)
+            await self.create_secret(machine, name, kind, connection.secret_data)
         await self._create(self._volumes, machine, name, spec)
-        await self._tell_access(name, connection)
+        await self._set_access(name, connection)
 
-    async def _tell_access(self, name: str, connection: pb.VolumeConnection) -> None:
+    async def _set_access(self, name: str, connection: pb.VolumeConnection) -> None:
         access: Object = {
             "driver": connection.driver,
             "handle": connection.handle,
@@ -87,24 +87,24 @@ class Parts:
 
     async def update_volume(self, machine: Object, volume: pb.Volume) -> None:
         """
-        A volume that has become larger, or has other credentials.
+        Update size and credentials of a connected volume.
 
-        :raises NotImplementedByBackend: it is a disk of the host.
+        :raises NotImplementedByBackend: it is a local disk.
         """
         if not volume.HasField("connection"):
-            raise NotImplementedByBackend("a disk of the machine's own host does not change")
+            raise NotImplementedByBackend("a local disk in the target cluster cannot be changed")
         name = self._name(machine, "volume", volume.name)
         if volume.connection.secret_data:
             data = {"data": _encoded(volume.connection.secret_data)}
             await self._patch(SECRETS, name, data)
-        await self._tell_access(name, volume.connection)
+        await self._set_access(name, volume.connection)
 
     async def make_interface(self, machine: Object, interface: pb.NetworkInterface) -> None:
-        """The NetworkInterface and its Network, where interfaces are objects of their own."""
+        """Create the NetworkInterface and its Network, if the dialect has such objects."""
         if self._place.dialect.subnets:
             return
         if not interface.network_id:
-            raise BadRequest(f'network interface "{interface.name}" names no network')
+            raise BadRequest(f'network interface "{interface.name}" has no network')
         network = await self._network(interface.network_id)
         spec: Object = {
             "networkRef": {"name": network},
@@ -118,9 +118,9 @@ class Parts:
         await self._create(self._interfaces, machine, name, spec)
 
     async def _network(self, network_id: str) -> str:
-        """The name of the Network with this provider's id, that of another broker if there is one."""
+        """Find the Network with this provider's id, possibly of another broker, or create it."""
         namespace = self._place.namespace
-        listed = await self._in_words(
+        listed = await self._explain(
             self._client.list(self._networks, namespace, label_selector=self._place.manager)
         )
         for each in listed["items"]:
@@ -133,16 +133,17 @@ class Parts:
         await self._patch(self._networks, name, available, subresource="status")
         return name
 
-    async def keep_secret(
+    async def create_secret(
         self, machine: Object, name: str, kind: str, data: Mapping[str, bytes]
     ) -> None:
-        """A Secret that a machine owns; one that is there already stays as it is."""
+        """Create a Secret with a machine as its owner, unless it exists."""
         await self._create(SECRETS, machine, name, type=kind, data=_encoded(data))
 
     async def remove(self, machine: Mapping[str, Any]) -> None:
         """
-        What belongs to a machine that is gone, for clusters in which nobody removes what has lost
-        its owner.  Networks stay: others may be on them.
+        Delete the objects of a deleted machine, for clusters without garbage collection.
+
+        Networks stay, because other machines may use them.
         """
         name, spec = machine["name"], machine["spec"]
         if spec.get("ignitionRef"):
@@ -155,14 +156,14 @@ class Parts:
                 await self.remove_interface(name, interface["name"])
 
     async def remove_volume(self, machine_id: str, volume: str) -> None:
-        """The objects of a volume, as far as there are any."""
+        """Delete the objects of a volume, if there are any."""
         name = part_name(machine_id, "volume", volume)
         await self._delete(self._volumes, name)
         await self._delete(SECRETS, name)
         await self._delete(SECRETS, part_name(machine_id, "encryption", volume))
 
     async def remove_interface(self, machine_id: str, interface: str) -> None:
-        """The object of a network interface, if there is one."""
+        """Delete the object of a network interface, if there is one."""
         await self._delete(self._interfaces, part_name(machine_id, "interface", interface))
 
     def _name(self, machine: Object, kind: str, name: str) -> str:
@@ -174,10 +175,10 @@ class Parts:
         metadata: Object = {"name": name, "labels": self._place.labels()}
         if owner is not None:
             metadata["ownerReferences"] = [_owner(owner)]
-        made = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
-        made |= more | ({} if spec is None else {"spec": spec})
+        document = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+        document |= more | ({} if spec is None else {"spec": spec})
         try:
-            await self._in_words(self._client.create(resource, made, self._place.namespace))
+            await self._explain(self._client.create(resource, document, self._place.namespace))
         except APIError as error:
             if error.reason != AlreadyExists.reason:
                 raise
@@ -192,15 +193,15 @@ class Parts:
             if error.code != NotFound.code:
                 raise
 
-    async def _in_words(self, asked: Any) -> Any:
-        """A cluster that does not serve a kind answers 404 to whoever lists it or makes one."""
+    async def _explain(self, request: Any) -> Any:
+        """Translate 404, which means for ``list`` and ``create`` that the cluster does not serve the kind."""
         try:
-            return await asked
+            return await request
         except APIError as error:
             if error.code != NotFound.code:
                 raise
             raise NotImplementedByBackend(
-                f"the target cluster has no place for the machine's parts: {error.message}"
+                f"the target cluster does not serve a kind that the machine needs: {error.message}"
             ) from None
 
 

@@ -1,11 +1,11 @@
 """
-Volumes and network interfaces as words: in the ``spec`` of the target's machine, and beside it.
+Volumes and network interfaces in the ``spec`` of the target's machines, sans I/O.
 
-Disks of the host, and interfaces that name a subnet, are words alone.  A volume that is connected to,
-and an interface on a network, are objects of their own (:mod:`.part_objects`), to which the machine
-refers.  Their names are made of the machine's and the part's, so making them twice makes them once.
+Local disks, and interfaces with a subnet, exist only in the ``spec``.  Connected volumes and interfaces on a
+network are objects of their own (:mod:`.part_objects`), to which the machine refers.  The names of these objects are
+hashes of the names of machine and part, so repeated requests create them once.
 
-What was told of those, but nothing secret, is kept beside the machine: lists are answered from there.
+An annotation of the machine stores their descriptions without secrets; lists are answered from it.
 """
 
 from __future__ import annotations
@@ -28,154 +28,156 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.runtimes.machinebroker.target import Place
 
 INTERFACES = "networkInterfaces"
-"""The key in a machine's ``spec`` that holds its network interfaces."""
+"""The field of ``spec`` with the network interfaces."""
 
 Part = pb.Volume | pb.NetworkInterface
 
 _SUBNET = "network-name", "subnet-name"
-"""The attributes of an interface that names its subnet itself, see :mod:`twisted_exec.iri`."""
+"""Attributes of an interface that names a subnet, see :mod:`twisted_exec.iri`."""
 
 
 def part_name(machine_id: str, kind: str, name: str) -> str:
-    """The name of the object that stands for a machine's part: 63 hexadecimal digits."""
-    told = json.dumps([machine_id, kind, name]).encode()
-    return hashlib.sha256(told).hexdigest()[:63]
+    """Return the name of a part's object: 63 hexadecimal digits."""
+    key = json.dumps([machine_id, kind, name]).encode()
+    return hashlib.sha256(key).hexdigest()[:63]
 
 
 def network_name(network_id: str) -> str:
-    """The name of the Network with a provider's id."""
+    """Return the name of the Network with a provider's id."""
     return f"net-{hashlib.sha256(network_id.encode()).hexdigest()[:40]}"
 
 
 def spec_of(spec: pb.MachineSpec, machine_id: str, place: Place) -> Object:
     """
-    What a machine's ``spec`` says of its parts.
+    Build the part of ``spec`` with volumes and interfaces.
 
-    :raises APIError: the target has no kinds for one of them, or nobody could make it.
+    :raises APIError: the target has no kinds for one of them, or one is incomplete.
     """
     dialect = place.dialect
-    made: Object = {}
+    fields: Object = {}
     images = [each for each in spec.volumes if _is_image(each, place)]
     if images:
-        made[dialect.image_field] = images[0].local_disk.image.image
-    disks = [disk_of(one, machine_id, place) for one in spec.volumes if one not in images]
+        fields[dialect.image_field] = images[0].local_disk.image.image
+    disks = [disk_of(volume, machine_id, place) for volume in spec.volumes if volume not in images]
     if disks:
-        made[dialect.disks_field] = disks
-    interfaces = [interface_of(one, machine_id, place) for one in spec.network_interfaces]
+        fields[dialect.disks_field] = disks
+    interfaces = [
+        interface_of(interface, machine_id, place) for interface in spec.network_interfaces
+    ]
     if interfaces:
-        made[INTERFACES] = interfaces
-    return made
+        fields[INTERFACES] = interfaces
+    return fields
 
 
 def _is_image(volume: pb.Volume, place: Place) -> bool:
-    """In some dialects the machine has an image, not its disk."""
+    """Return true if the dialect stores this disk as the image of the machine."""
     return bool(place.dialect.image_field) and volume.name == IMAGE_DISK
 
 
 def disk_of(volume: pb.Volume, machine_id: str, place: Place) -> Object:
     """
-    A disk as the target's machines have them.
+    Convert a volume to a disk of the target's machines.
 
-    :raises NotImplementedByBackend: there are none such in the target.
+    :raises NotImplementedByBackend: the target does not support such disks.
     """
     dialect = place.dialect
-    made: Object = {"name": volume.name}
+    fields: Object = {"name": volume.name}
     if volume.device:
-        made["device"] = volume.device
+        fields["device"] = volume.device
     if volume.HasField("connection"):
-        _need_kinds(f'volume "{volume.name}" is one that is connected to', place)
-        return {**made, "volumeRef": {"name": part_name(machine_id, "volume", volume.name)}}
+        _need_kinds(f'volume "{volume.name}" is a connected volume', place)
+        return {**fields, "volumeRef": {"name": part_name(machine_id, "volume", volume.name)}}
     disk: Object = {}
     if volume.local_disk.size_bytes:
         disk["sizeLimit"] = str(volume.local_disk.size_bytes)
     if volume.local_disk.image.image:
         if not dialect.local_disks:
             raise NotImplementedByBackend(
-                f'volume "{volume.name}": in the target cluster no disk has an image of its own'
+                f'volume "{volume.name}": disks of the target cluster do not have images'
             )
         disk["image"] = volume.local_disk.image.image
-    return {**made, "localDisk" if dialect.local_disks else "emptyDisk": disk}
+    return {**fields, "localDisk" if dialect.local_disks else "emptyDisk": disk}
 
 
 def interface_of(interface: pb.NetworkInterface, machine_id: str, place: Place) -> Object:
     """
-    A network interface as the target's machines have them.
+    Convert a network interface to one of the target's machines.
 
-    :raises NotImplementedByBackend: there are none such in the target.
+    :raises NotImplementedByBackend: the target does not support such interfaces.
     """
-    made: Object = {"name": interface.name}
+    fields: Object = {"name": interface.name}
     if place.dialect.subnets:
         network, subnet = (interface.attributes.get(key, "") for key in _SUBNET)
         if not network or not subnet:
             raise NotImplementedByBackend(
-                f'network interface "{interface.name}" names no subnet, as those of the target do'
+                f'network interface "{interface.name}" has no subnet, which the target requires'
             )
-        made["subnetRef"] = {"networkName": network, "name": subnet}
-        return {**made, "ips": list(interface.ips)} if interface.ips else made
-    _need_kinds(f'network interface "{interface.name}" is an object of its own', place)
+        fields["subnetRef"] = {"networkName": network, "name": subnet}
+        return {**fields, "ips": list(interface.ips)} if interface.ips else fields
+    _need_kinds(f'network interface "{interface.name}" needs an object of its own', place)
     name = part_name(machine_id, "interface", interface.name)
-    return {**made, "networkInterfaceRef": {"name": name}}
+    return {**fields, "networkInterfaceRef": {"name": name}}
 
 
-def _need_kinds(told: str, place: Place) -> None:
+def _need_kinds(problem: str, place: Place) -> None:
     if not place.dialect.domain:
-        raise NotImplementedByBackend(f"{told}; the target cluster has no kinds for that")
+        raise NotImplementedByBackend(f"{problem}; the target cluster has no kinds for that")
 
 
-def told_of(spec: pb.MachineSpec) -> str:
-    """
-    The parts for an annotation, without what is secret; empty when there is nothing to be told.
-    """
+def parts_annotation(spec: pb.MachineSpec) -> str:
+    """Encode the parts for an annotation, without secrets; empty if none needs it."""
     return merge_parts("", *spec.volumes, *spec.network_interfaces)
 
 
 def merge_parts(annotation: str, *parts: Part) -> str:
     """
-    The same, when something new was told of some parts.  What is of no use any more does no harm.
+    Update the annotation with new descriptions of some parts.
 
-    :param annotation: what was kept before, or empty.
+    Descriptions of removed parts stay; they do no harm.
+
+    :param annotation: the previous annotation, or empty.
     """
-    kept = _parsed(annotation)
+    merged = _parsed(annotation)
     for part in parts:
         if isinstance(part, pb.NetworkInterface):
-            others: Any = [each for each in kept.network_interfaces if each.name != part.name]
-            del kept.network_interfaces[:]
-            kept.network_interfaces.extend([*others, part])
+            others: Any = [each for each in merged.network_interfaces if each.name != part.name]
+            del merged.network_interfaces[:]
+            merged.network_interfaces.extend([*others, part])
         elif part.HasField("connection"):
-            others = [each for each in kept.volumes if each.name != part.name]
-            del kept.volumes[:]
-            kept.volumes.extend([*others, part])
-            kept.volumes[-1].connection.secret_data.clear()
-            kept.volumes[-1].connection.encryption_data.clear()
-    return json_format.MessageToJson(kept, indent=None) if kept.ByteSize() else ""
+            others = [each for each in merged.volumes if each.name != part.name]
+            del merged.volumes[:]
+            merged.volumes.extend([*others, part])
+            merged.volumes[-1].connection.secret_data.clear()
+            merged.volumes[-1].connection.encryption_data.clear()
+    return json_format.MessageToJson(merged, indent=None) if merged.ByteSize() else ""
 
 
 def _parsed(annotation: str) -> pb.MachineSpec:
-    """:raises ValueError: it is none of ours."""
-    told = pb.MachineSpec()
+    """:raises ValueError: the annotation is damaged."""
+    stored = pb.MachineSpec()
     if annotation:
         try:
-            json_format.Parse(annotation, told)
+            json_format.Parse(annotation, stored)
         except json_format.ParseError:
-            raise ValueError("what is kept of its volumes and interfaces cannot be read") from None
-    return told
+            raise ValueError("its annotation with volumes and interfaces cannot be read") from None
+    return stored
 
 
 def read_parts(
     spec: Object, annotation: str, place: Place
 ) -> tuple[list[pb.Volume], list[pb.NetworkInterface]]:
     """
-    The parts of a machine in the target.
+    Convert the parts of a machine in the target.
 
-    :param annotation: as :func:`told_of` made it, or empty.
-    :raises ValueError: it cannot be read.
+    :param annotation: see :func:`parts_annotation`.
+    :raises ValueError: the annotation is damaged.
     """
-    told = _parsed(annotation)
-    return list(_volumes(spec, told, place)), list(_interfaces(spec, told, place))
+    stored = _parsed(annotation)
+    return list(_volumes(spec, stored, place)), list(_interfaces(spec, stored, place))
 
 
-def _volumes(spec: Object, told: pb.MachineSpec, place: Place) -> Iterator[pb.Volume]:
-    dialect, known = place.dialect, {each.name: each for each in told.volumes}
+def _volumes(spec: Object, stored: pb.MachineSpec, place: Place) -> Iterator[pb.Volume]:
+    dialect, by_name = place.dialect, {each.name: each for each in stored.volumes}
     image = spec.get(dialect.image_field) if dialect.image_field else ""
     if image:
         yield image_disk(image)
@@ -183,32 +185,34 @@ def _volumes(spec: Object, told: pb.MachineSpec, place: Place) -> Iterator[pb.Vo
         name, device = disk["name"], disk.get("device") or ""
         source = disk.get("localDisk", disk.get("emptyDisk"))
         if source is None:
-            made = known.get(name) or pb.Volume(name=name)
-            made.device = device
-            yield made
+            result = by_name.get(name) or pb.Volume(name=name)
+            result.device = device
+            yield result
             continue
-        made = pb.Volume(name=name, device=device)
-        made.local_disk.size_bytes = quantity.value((source or {}).get("sizeLimit") or 0)
+        result = pb.Volume(name=name, device=device)
+        result.local_disk.size_bytes = quantity.value((source or {}).get("sizeLimit") or 0)
         if (source or {}).get("image"):
-            made.local_disk.image.image = source["image"]
-        yield made
+            result.local_disk.image.image = source["image"]
+        yield result
 
 
-def _interfaces(spec: Object, told: pb.MachineSpec, place: Place) -> Iterator[pb.NetworkInterface]:
-    known = {each.name: each for each in told.network_interfaces}
+def _interfaces(
+    spec: Object, stored: pb.MachineSpec, place: Place
+) -> Iterator[pb.NetworkInterface]:
+    by_name = {each.name: each for each in stored.network_interfaces}
     for part in spec.get(INTERFACES) or ():
-        yield known.get(part["name"]) or pb.NetworkInterface(name=part["name"])
+        yield by_name.get(part["name"]) or pb.NetworkInterface(name=part["name"])
 
 
-def changed(parts: list[Object], wanted: Object) -> list[Object]:
+def with_part(parts: list[Object], part: Object) -> list[Object]:
     """
-    Parts of a ``spec`` with one more.
+    Return the parts of a ``spec`` with one more, unless it is among them.
 
-    :raises Conflict: there is another of its name.
+    :raises Conflict: there is another part with its name.
     """
     for each in parts:
-        if each["name"] == wanted["name"]:
-            if {**each, "device": ""} != {**wanted, "device": ""}:
+        if each["name"] == part["name"]:
+            if {**each, "device": ""} != {**part, "device": ""}:
                 raise Conflict(f'the machine has another part "{each["name"]}" already')
             return parts
-    return [*parts, wanted]
+    return [*parts, part]

@@ -1,9 +1,9 @@
 """
-The broker as a runtime: every method is a change in the target cluster, or a look at the copy of it.
+The broker as a machine runtime: each method changes the target cluster or reads the cache of its machines.
 
-Who may make machines there is the broker itself; who may reach a console is the user who asks, see
-:mod:`.identity`.  What a machine's owner wants twice happens once: the name in the target is made of
-the owner's UID, so a second broker, or this one after a lost answer, finds what the first made.
+Machines are created with the broker's identity, consoles opened with the user's (:mod:`.target`).  Creation is
+idempotent: a machine's name in the target is a hash of its owner's UID, so another broker, or this one after a lost
+answer, finds the existing object.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import LOG, Grant
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.runtimes.machinebroker.capacity import TargetCapacity
-from twisted_exec.runtimes.machinebroker.machine_cache import Copy
+from twisted_exec.runtimes.machinebroker.machine_cache import MachineCache
 from twisted_exec.runtimes.machinebroker.streams import find
 from twisted_exec.runtimes.machinebroker.target import Identity, Place
 
 from .events import EVENTS, events_of, selector
-from .objects import IGNITION_KEY, Held, encode_texts, new_id, power_of, to_object
+from .objects import IGNITION_KEY, CachedMachine, encode_texts, new_id, power_of, to_object
 from .part_objects import Parts
-from .parts import INTERFACES, Part, changed, disk_of, interface_of, merge_parts
+from .parts import INTERFACES, Part, disk_of, interface_of, merge_parts, with_part
 from .tokens import Tokens
 
 NAME = "twisted-exec-broker"
 DELETE_SECONDS = 45.0
-"""How long a deletion may take in the target until its caller must ask again."""
+"""Time limit for a deletion in the target; afterwards the caller must repeat it."""
 
 _P = ParamSpec("_P")
 _Answer = TypeVar("_Answer")
 
 
-def _answered(method: Callable[_P, Any]) -> Callable[_P, Deferred[Any]]:
-    """A coroutine as a method that answers a Deferred; our own rights are the operator's matter."""
+def _as_deferred(method: Callable[_P, Any]) -> Callable[_P, Deferred[Any]]:
+    """Turn a coroutine method into one that returns a Deferred, and translate its errors."""
 
     @wraps(method)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> Deferred[Any]:
-        return Deferred.fromCoroutine(method(*args, **kwargs)).addErrback(_in_words)
+        return Deferred.fromCoroutine(method(*args, **kwargs)).addErrback(_translate)
 
     return call
 
 
-def _in_words(failure: Any) -> Any:
+def _translate(failure: Any) -> Any:
     if failure.check(Unauthorized) or getattr(failure.value, "code", 0) == Unauthorized.code:
         raise BadGateway("the target cluster does not accept this broker's credentials")
     return failure
@@ -70,12 +70,13 @@ def _in_words(failure: Any) -> Any:
 @implementer(IMachineRuntime, IMachineLogs)
 class MachineBroker:
     """
-    Has its machines in another cluster.
+    A runtime whose machines are in another cluster.
 
-    :param client: of the target, as the broker.
-    :param exec_url: the URL for a token.
-    :param log_url: likewise, of the console's log.
-    :param trouble: why the target cannot be asked, or empty.
+    :param client: client of the target with the broker's identity.
+    :param exec_url: returns the URL of a console for a token.
+    :param log_url: returns the URL of a log for a token.
+    :param deleted: called with each deleted machine.
+    :param trouble: returns why the target is not available, or nothing.
     """
 
     _log = Logger()
@@ -90,132 +91,136 @@ class MachineBroker:
         *,
         exec_url: Callable[[str], str],
         log_url: Callable[[str], str],
-        gone: Callable[[Held], None] = lambda held: None,
+        deleted: Callable[[CachedMachine], None] = lambda entry: None,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        self.copy = Copy(client, place, clock, gone, trouble)
-        self.offer = TargetCapacity(client, place, clock, trouble)
+        self.cache = MachineCache(client, place, clock, deleted, trouble)
+        self.capacity = TargetCapacity(client, place, clock, trouble)
         self._client, self._place, self._identity = client, place, identity
         self._parts = Parts(client, place)
         self._tokens, self._exec_url, self._log_url = tokens, exec_url, log_url
 
     def start(self) -> None:
-        """Follow the target until :meth:`stop`."""
-        self.copy.start()
-        self.offer.start()
+        """Watch the target until :meth:`stop`."""
+        self.cache.start()
+        self.capacity.start()
 
     async def stop(self) -> None:
-        """Fires when nothing is under way any more."""
-        await self.copy.stop()
-        await self.offer.stop()
+        """Return when no request is pending."""
+        await self.cache.stop()
+        await self.capacity.stop()
 
     def forget(self) -> None:
-        """The target is another server: nothing counts of what is known of it."""
-        self.copy.forget()
-        self.offer.forget()
+        """Discard all caches, because the target is another server now."""
+        self.cache.forget()
+        self.capacity.forget()
 
     def check(self) -> None:
         """
-        :raises ServiceUnavailable: what is known of the target is not what it has.
-        """
-        self.copy.check()
-        self.offer.check()
+        Check that the caches are current.
 
-    # What it is.
+        :raises ServiceUnavailable: one is not; the message says why.
+        """
+        self.cache.check()
+        self.capacity.check()
+
+    # Status and lists.
 
     def version(self, request: pb.VersionRequest) -> Deferred[pb.VersionResponse]:
         return succeed(
             pb.VersionResponse(runtime_name=NAME, runtime_version=twisted_exec.__version__)
         )
 
-    @_answered
+    @_as_deferred
     async def status(self, request: pb.StatusRequest) -> pb.StatusResponse:
-        self.offer.check()
-        self.copy.check()
-        return pb.StatusResponse(machine_class_status=self.offer.status(self.copy))
+        self.capacity.check()
+        self.cache.check()
+        return pb.StatusResponse(machine_class_status=self.capacity.status(self.cache))
 
-    @_answered
+    @_as_deferred
     async def list_events(self, request: pb.ListEventsRequest) -> pb.ListEventsResponse:
-        self.copy.check()
+        self.cache.check()
         listed = await self._client.list(
             EVENTS, self._place.namespace, field_selector=selector(self._place)
         )
-        held = {each.uid: each for each in self.copy}
-        return pb.ListEventsResponse(events=events_of(listed["items"], held, request.filter))
+        machines = {each.uid: each for each in self.cache}
+        return pb.ListEventsResponse(events=events_of(listed["items"], machines, request.filter))
 
-    @_answered
+    @_as_deferred
     async def list_machines(self, request: pb.ListMachinesRequest) -> pb.ListMachinesResponse:
-        self.copy.check()
-        # A poollet asks for one by its UID, for each of its machines.
+        self.cache.check()
+        # Poollets list single machines by UID, one request for each of theirs.
         uid = owner_of(request.filter.label_selector).uid
-        held = self.copy.of(uid) if uid else self.copy
-        found = [each.machine for each in held if _matches(each, request.filter)]
-        return pb.ListMachinesResponse(machines=found)
+        candidates = self.cache.of(uid) if uid else self.cache
+        machines = [each.machine for each in candidates if _matches(each, request.filter)]
+        return pb.ListMachinesResponse(machines=machines)
 
     # Machines.
 
-    @_answered
+    @_as_deferred
     async def create_machine(self, request: pb.CreateMachineRequest) -> pb.CreateMachineResponse:
-        wanted = request.machine
-        self.copy.check()
-        uid = owner_of(wanted.metadata.labels).uid
-        known = self.copy.of(uid) if uid else []
-        if known:
-            return pb.CreateMachineResponse(machine=known[0].machine)
-        self._check_class(str(getattr(wanted.spec, "class")))
-        machine_id = new_id(wanted.metadata.labels, self._place)
-        made = await self._make(to_object(wanted, machine_id, self._place), uid)
-        if self._place.created_label not in (made["metadata"].get("labels") or {}):
-            made = await self._complete(made, wanted.spec)
-        held = await self.copy.until(made)
-        return pb.CreateMachineResponse(machine=held.machine)
+        template = request.machine
+        self.cache.check()
+        uid = owner_of(template.metadata.labels).uid
+        existing = self.cache.of(uid) if uid else []
+        if existing:
+            return pb.CreateMachineResponse(machine=existing[0].machine)
+        self._check_class(str(getattr(template.spec, "class")))
+        machine_id = new_id(template.metadata.labels, self._place)
+        created = await self._make(to_object(template, machine_id, self._place), uid)
+        if self._place.created_label not in (created["metadata"].get("labels") or {}):
+            created = await self._complete(created, template.spec)
+        entry = await self.cache.until(created)
+        return pb.CreateMachineResponse(machine=entry.machine)
 
     def _check_class(self, name: str) -> None:
-        self.offer.check()
-        offered = self.offer.names()
+        self.capacity.check()
+        offered = self.capacity.names()
         if name not in offered:
             raise BadRequest(
                 f"the target cluster has no machine class {name!r}; it offers: "
                 f"{', '.join(offered) or 'none'}"
             )
 
-    async def _make(self, wanted: Object, uid: str) -> Object:
-        """The object, new or as it was made before."""
+    async def _make(self, document: Object, uid: str) -> Object:
+        """Create the object, or return the existing one."""
         machines, namespace = self._place.machines, self._place.namespace
         try:
-            return await self._client.create(machines, wanted, namespace)
+            return await self._client.create(machines, document, namespace)
         except APIError as error:
             if error.reason != AlreadyExists.reason or not uid:
                 raise
-        found = await self._client.get(machines, wanted["metadata"]["name"], namespace)
-        if found["metadata"].get("deletionTimestamp"):
-            raise Conflict("the machine that was made before is still being deleted")
-        return found
+        existing = await self._client.get(machines, document["metadata"]["name"], namespace)
+        if existing["metadata"].get("deletionTimestamp"):
+            raise Conflict("the previous machine of this owner is still being deleted")
+        return existing
 
-    async def _complete(self, made: Object, spec: pb.MachineSpec) -> Object:
+    async def _complete(self, target_machine: Object, spec: pb.MachineSpec) -> Object:
         """
-        Make all that belongs to a machine.
+        Create the other objects of a machine, then mark it as complete.
 
-        It is made behind the machine, which waits for it: so there is nothing without an owner.
+        The machine's object comes first, because it must be their owner.
         """
-        name = made["metadata"]["name"]
+        name = target_machine["metadata"]["name"]
         try:
             if spec.ignition_data:
                 kind = f"{self._place.dialect.group}/ignition"
-                await self._parts.keep_secret(made, name, kind, {IGNITION_KEY: spec.ignition_data})
-            await self._parts.make(made, spec)
+                await self._parts.create_secret(
+                    target_machine, name, kind, {IGNITION_KEY: spec.ignition_data}
+                )
+            await self._parts.make(target_machine, spec)
             complete = {"metadata": {"labels": {self._place.created_label: "true"}}}
             return await self._patch(name, complete)
         except APIError:
-            await self._unmake(made)
+            await self._unmake(target_machine)
             raise
 
-    async def _unmake(self, made: Object) -> None:
-        """What cannot be completed is not left behind."""
-        name = made["metadata"]["name"]
+    async def _unmake(self, target_machine: Object) -> None:
+        """Delete a machine that cannot be completed."""
+        name = target_machine["metadata"]["name"]
         try:
             await self._client.delete(self._place.machines, name, self._place.namespace)
-            await self._parts.remove({"name": name, "spec": made["spec"]})
+            await self._parts.remove({"name": name, "spec": target_machine["spec"]})
         except APIError as error:
             self._log.warn(
                 "machine {id} of the target is incomplete and cannot be deleted: {why}",
@@ -223,46 +228,48 @@ class MachineBroker:
                 why=error.message,
             )
 
-    @_answered
+    @_as_deferred
     async def delete_machine(self, request: pb.DeleteMachineRequest) -> pb.DeleteMachineResponse:
-        held = self.copy.get(request.machine_id)
-        if not held.deleting:
+        entry = self.cache.get(request.machine_id)
+        if not entry.deleting:
             try:
                 await self._client.delete(
-                    self._place.machines, held.id, self._place.namespace, uid=held.uid
+                    self._place.machines, entry.id, self._place.namespace, uid=entry.uid
                 )
             except APIError as error:
                 if error.code != NotFound.code:
                     raise
-        await self.copy.until_gone(held, DELETE_SECONDS)
+        await self.cache.until_gone(entry, DELETE_SECONDS)
         try:
-            await self._parts.remove({"name": held.id, "spec": held.spec})
+            await self._parts.remove({"name": entry.id, "spec": entry.spec})
         except APIError as error:
-            self._log.info("parts of {id} stay behind: {why}", id=held.id, why=error.message)
+            self._log.info(
+                "objects of machine {id} cannot be deleted: {why}", id=entry.id, why=error.message
+            )
         return pb.DeleteMachineResponse()
 
-    @_answered
+    @_as_deferred
     async def update_machine_annotations(
         self, request: pb.UpdateMachineAnnotationsRequest
     ) -> pb.UpdateMachineAnnotationsResponse:
-        held = self.copy.get(request.machine_id)
-        told = encode_texts(request.annotations)
+        entry = self.cache.get(request.machine_id)
+        text = encode_texts(request.annotations)
         key = self._place.annotations_annotation
-        await self._change(held, {"metadata": {"annotations": {key: told}}})
+        await self._change(entry, {"metadata": {"annotations": {key: text}}})
         return pb.UpdateMachineAnnotationsResponse()
 
-    @_answered
+    @_as_deferred
     async def update_machine_power(
         self, request: pb.UpdateMachinePowerRequest
     ) -> pb.UpdateMachinePowerResponse:
-        held = self.copy.get(request.machine_id)
-        if held.deleting:
-            raise Conflict(f'machine "{held.id}" is being deleted')
-        await self._change(held, {"spec": {"power": power_of(request.power)}})
+        entry = self.cache.get(request.machine_id)
+        if entry.deleting:
+            raise Conflict(f'machine "{entry.id}" is being deleted')
+        await self._change(entry, {"spec": {"power": power_of(request.power)}})
         return pb.UpdateMachinePowerResponse()
 
-    async def _change(self, held: Held, patch: Object) -> None:
-        await self.copy.until(await self._patch(held.id, patch))
+    async def _change(self, entry: CachedMachine, patch: Object) -> None:
+        await self.cache.until(await self._patch(entry.id, patch))
 
     async def _patch(self, machine_id: str, patch: Object) -> Object:
         return await self._client.patch(
@@ -271,103 +278,115 @@ class MachineBroker:
 
     # Parts of machines.
 
-    @_answered
+    @_as_deferred
     async def attach_volume(self, request: pb.AttachVolumeRequest) -> pb.AttachVolumeResponse:
-        held, volume = self.copy.get(request.machine_id), request.volume
-        wanted = disk_of(volume, held.id, self._place)
-        found = await self._found(held)
-        await self._parts.make_volume(found, volume)
+        entry, volume = self.cache.get(request.machine_id), request.volume
+        disk = disk_of(volume, entry.id, self._place)
+        target_machine = await self._current(entry)
+        await self._parts.make_volume(target_machine, volume)
         field = self._place.dialect.disks_field
-        parts = changed(found["spec"].get(field) or [], wanted)
-        await self._set_parts(held, found, field, parts, volume)
+        parts = with_part(target_machine["spec"].get(field) or [], disk)
+        await self._set_parts(entry, target_machine, field, parts, volume)
         return pb.AttachVolumeResponse()
 
-    @_answered
+    @_as_deferred
     async def detach_volume(self, request: pb.DetachVolumeRequest) -> pb.DetachVolumeResponse:
-        held, field = self.copy.get(request.machine_id), self._place.dialect.disks_field
-        part = await self._without(held, field, request.name)
+        entry, field = self.cache.get(request.machine_id), self._place.dialect.disks_field
+        part = await self._without(entry, field, request.name)
         if "volumeRef" in part:
-            await self._parts.remove_volume(held.id, request.name)
+            await self._parts.remove_volume(entry.id, request.name)
         return pb.DetachVolumeResponse()
 
-    @_answered
+    @_as_deferred
     async def update_volume(self, request: pb.UpdateVolumeRequest) -> pb.UpdateVolumeResponse:
-        held = self.copy.get(request.machine_id)
-        found = await self._found(held)
-        await self._parts.update_volume(found, request.volume)
+        entry = self.cache.get(request.machine_id)
+        target_machine = await self._current(entry)
+        await self._parts.update_volume(target_machine, request.volume)
         field = self._place.dialect.disks_field
-        await self._set_parts(held, found, field, found["spec"][field], request.volume)
+        await self._set_parts(
+            entry, target_machine, field, target_machine["spec"][field], request.volume
+        )
         return pb.UpdateVolumeResponse()
 
-    @_answered
+    @_as_deferred
     async def attach_network_interface(
         self, request: pb.AttachNetworkInterfaceRequest
     ) -> pb.AttachNetworkInterfaceResponse:
-        held, interface = self.copy.get(request.machine_id), request.network_interface
-        wanted = interface_of(interface, held.id, self._place)
-        found = await self._found(held)
-        await self._parts.make_interface(found, interface)
-        parts = changed(found["spec"].get(INTERFACES) or [], wanted)
-        await self._set_parts(held, found, INTERFACES, parts, interface)
+        entry, interface = self.cache.get(request.machine_id), request.network_interface
+        fields = interface_of(interface, entry.id, self._place)
+        target_machine = await self._current(entry)
+        await self._parts.make_interface(target_machine, interface)
+        parts = with_part(target_machine["spec"].get(INTERFACES) or [], fields)
+        await self._set_parts(entry, target_machine, INTERFACES, parts, interface)
         return pb.AttachNetworkInterfaceResponse()
 
-    @_answered
+    @_as_deferred
     async def detach_network_interface(
         self, request: pb.DetachNetworkInterfaceRequest
     ) -> pb.DetachNetworkInterfaceResponse:
-        held = self.copy.get(request.machine_id)
-        part = await self._without(held, INTERFACES, request.name)
+        entry = self.cache.get(request.machine_id)
+        part = await self._without(entry, INTERFACES, request.name)
         if "networkInterfaceRef" in part:
-            await self._parts.remove_interface(held.id, request.name)
+            await self._parts.remove_interface(entry.id, request.name)
         return pb.DetachNetworkInterfaceResponse()
 
-    async def _found(self, held: Held) -> Object:
-        """As the target has it now: only it knows who else changed it."""
-        return await self._client.get(self._place.machines, held.id, self._place.namespace)
+    async def _current(self, entry: CachedMachine) -> Object:
+        """Read the object from the target, for a change that depends on its current state."""
+        return await self._client.get(self._place.machines, entry.id, self._place.namespace)
 
-    async def _without(self, held: Held, field: str, name: str) -> Object:
+    async def _without(self, entry: CachedMachine, field: str, name: str) -> Object:
         """
-        Take a part out of a machine's spec.
+        Remove a part from a machine's spec.
 
-        :raises NotFound: it has none of this name.
+        :return: the removed part.
+        :raises NotFound: there is no part with this name.
         """
-        found = await self._found(held)
-        parts = found["spec"].get(field) or []
-        gone = [each for each in parts if each["name"] == name]
-        if not gone:
+        target_machine = await self._current(entry)
+        parts = target_machine["spec"].get(field) or []
+        matches = [each for each in parts if each["name"] == name]
+        if not matches:
             raise NotFound(field, name)
-        await self._set_parts(held, found, field, [each for each in parts if each not in gone])
-        return dict(gone[0])
+        await self._set_parts(
+            entry, target_machine, field, [each for each in parts if each not in matches]
+        )
+        return dict(matches[0])
 
     async def _set_parts(
-        self, held: Held, found: Object, field: str, parts: list[Object], *told: Part
+        self,
+        entry: CachedMachine,
+        target_machine: Object,
+        field: str,
+        parts: list[Object],
+        *changes: Part,
     ) -> None:
         """
-        :param told: parts of which something new was told.
+        Write the parts, unless another client has changed the machine.
+
+        :param changes: parts with new descriptions.
         """
-        metadata, key = found["metadata"], self._place.parts_annotation
-        kept = merge_parts((metadata.get("annotations") or {}).get(key) or "", *told)
+        metadata, key = target_machine["metadata"], self._place.parts_annotation
+        annotation = merge_parts((metadata.get("annotations") or {}).get(key) or "", *changes)
         patch = {
             "metadata": {
                 "resourceVersion": metadata.get("resourceVersion"),
-                "annotations": {key: kept or None},
+                "annotations": {key: annotation or None},
             },
             "spec": {field: parts},
         }
-        await self._change(held, patch)
+        await self._change(entry, patch)
 
     # Consoles.
 
-    @_answered
+    @_as_deferred
     async def exec(
         self, request: pb.ExecRequest, *, user: str = "", machine_uid: str = "", session: str = ""
     ) -> pb.ExecResponse:
-        find(self.copy, request.machine_id, machine_uid)
+        find(self.cache, request.machine_id, machine_uid)
         self._identity.acting_as(user)
         grant = Grant(request.machine_id, machine_uid, user, session)
         return pb.ExecResponse(url=self._exec_url(self._tokens.make(grant)))
 
-    @_answered
+    @_as_deferred
     async def log(
         self,
         request: console_pb2.LogRequest,
@@ -376,14 +395,14 @@ class MachineBroker:
         machine_uid: str = "",
         session: str = "",
     ) -> console_pb2.LogResponse:
-        find(self.copy, request.machine_id, machine_uid, needs_power=False)
+        find(self.cache, request.machine_id, machine_uid, needs_power=False)
         self._identity.acting_as(user)
         grant = Grant(request.machine_id, machine_uid, user, session, LOG)
         return console_pb2.LogResponse(url=self._log_url(self._tokens.make(grant)))
 
 
-def _matches(held: Held, asked: pb.MachineFilter) -> bool:
-    if asked.id and asked.id != held.id:
+def _matches(entry: CachedMachine, filter: pb.MachineFilter) -> bool:
+    if filter.id and filter.id != entry.id:
         return False
-    labels = held.machine.metadata.labels
-    return all(labels.get(key) == value for key, value in asked.label_selector.items())
+    labels = entry.machine.metadata.labels
+    return all(labels.get(key) == value for key, value in filter.label_selector.items())

@@ -1,9 +1,9 @@
 """
-The target of a broker that is told by the name of its Space.
+A Space as the target of a broker.
 
-Which Space that is, is found once; from then on it is that one, whichever others there come to be of its
-name.  It may go and come back, and then it is another server: who copies from it begins anew.  New
-credentials are no change of the target: whoever is talking to it goes on.
+The Space is looked up by name once and then fixed, even if another provider gets a Space of the same name.  If it
+disappears and returns, it is another server, and the broker's watches restart.  New credentials do not change the
+target: existing streams continue.
 """
 
 from __future__ import annotations
@@ -31,58 +31,60 @@ def _nothing(*_: object) -> None:
 @implementer(ISpaceListener)
 class SpaceTarget:
     """
-    :param spaces: follows the Spaces; started and stopped from here.
-    :param name: of the Space.
-    :param provider: of the Space, as :class:`~twisted_exec.spaces.interfaces.ISpaceClient` takes it.
-    :ivar client: of its API server, whichever that is by now.
-    :ivar found: called when there is a server to follow, or there are other credentials for it, with
-        whether it is another server.
-    :ivar lost: called with the reason, for people, when it is there no more.
+    Follows one Space.
+
+    :param spaces: the client of Spaces; this object starts and stops it.
+    :param name: name of the Space.
+    :param provider: provider of the Space, see :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
+    :ivar client: client of the Space's current API server.
+    :ivar available: called with true when there is a new server, and with false when its credentials
+        changed.
+    :ivar lost: called with the reason when the Space has disappeared.
     """
 
     _log = Logger()
 
     def __init__(self, spaces: SpaceClient, name: str, provider: str, make: MakeKubeClient) -> None:
-        self._spaces, self._asked = spaces, (name, provider)
+        self._spaces, self._reference = spaces, (name, provider)
         self._label = f'space "{provider}/{name}"' if provider else f'space "{name}"'
         self._client = make(
             LateCredentials(self._label, self.config, moved=self._moved, reread=self._reread)
         )
         self.client: IKubeClient = self._client
-        self.found: Callable[[bool], None] = _nothing
+        self.available: Callable[[bool], None] = _nothing
         self.lost: Callable[[str], None] = _nothing
         self._name: SpaceName | None = None
         self._space: ISpaceConnection | None = None
-        self._gone = ""
+        self._loss = ""
         self._unfollow: Callable[[], None] = _nothing
 
     def start(self) -> None:
-        """Follow it until :meth:`stop`."""
+        """Follow the Space until :meth:`stop`."""
         self._unfollow = self._spaces.follow(self)
         self._spaces.startService()
-        self._spaces.when_synced().addCallbacks(lambda _: self._look_first(), _nothing)
+        self._spaces.when_synced().addCallbacks(lambda _: self._first_lookup(), _nothing)
 
     def stop(self) -> Deferred[Any]:
-        """Fires when nothing is under way any more; never fails."""
+        """:return: fires when no request is pending; never fails."""
         self._unfollow()
         ending = [maybeDeferred(self._spaces.stopService), self._client.close()]
         return DeferredList(ending, consumeErrors=True)
 
     @property
     def there(self) -> bool:
-        """There is a server that can be asked, as far as is known."""
+        """True if the Space has a server, as far as is known."""
         return self._space is not None
 
     @property
     def problem(self) -> str:
-        """Why it cannot be asked, or empty."""
+        """Reason why the server is not available, or empty."""
         return str(self._space.problem) if self._space is not None else self._why()
 
     def config(self) -> ClientConfig:
         """
-        Its API server and who we are there, as of now.
+        Return the current address and credentials.
 
-        :raises ServiceUnavailable: it cannot be asked; the message says why.
+        :raises ServiceUnavailable: the server is not available; the message says why.
         """
         if self._space is None:
             raise ServiceUnavailable(self._why())
@@ -90,57 +92,57 @@ class SpaceTarget:
 
     def engaged(self, space: ISpaceConnection) -> None:
         """See :meth:`ISpaceListener.engaged`."""
-        self._look()
+        self._look_up()
 
     def changed(self, space: ISpaceConnection) -> None:
         """See :meth:`ISpaceListener.changed`."""
         if space is self._space:
-            self.found(False)
+            self.available(False)
 
     def waiting_changed(self) -> None:
-        """See :meth:`ISpaceListener.waiting_changed`; who is asked tells."""
+        """See :meth:`ISpaceListener.waiting_changed`; :attr:`problem` reads the current reason."""
 
     def disengaged(self, space: ISpaceConnection, reason: str) -> None:
         """See :meth:`ISpaceListener.disengaged`."""
         if space is self._space:
-            self._space, self._gone = None, reason
+            self._space, self._loss = None, reason
             self.lost(reason)
 
-    def _look_first(self) -> None:
-        self._look()
-        if self._space is None:  # who started the program may have misspelt it, and nobody asks yet
-            self._log.warn("{why}; it is waited for", why=self._why())
+    def _first_lookup(self) -> None:
+        self._look_up()
+        if self._space is None:  # possibly misspelt; log it, for no request reports it yet
+            self._log.warn("{why}; waiting for it", why=self._why())
 
-    def _look(self) -> None:
-        """Be the one that is meant, if it is there by now."""
+    def _look_up(self) -> None:
+        """Find the Space if it exists by now."""
         if self._space is None:
-            self._space = self._meant()
+            self._space = self._lookup()
             if self._space is not None:
                 self._name = self._space.name
-                self.found(True)
+                self.available(True)
 
-    def _meant(self) -> ISpaceConnection | None:
+    def _lookup(self) -> ISpaceConnection | None:
         if self._name is not None:
             return next((each for each in self._spaces.all() if each.name == self._name), None)
         try:
-            return self._spaces.connection(*self._asked)
+            return self._spaces.connection(*self._reference)
         except APIError:
-            return None  # whoever asks is told why
+            return None  # _why returns the reason
 
     def _why(self) -> str:
         if self._name is None:
             try:
-                self._spaces.connection(*self._asked)
+                self._spaces.connection(*self._reference)
             except APIError as error:
                 return error.message
-            return f"{self._label} was not looked at yet"
+            return f"{self._label} was not checked yet"
         for each in self._spaces.waiting():
             if each.name == self._name:
                 return f"{self._label} cannot be reached: {each.why}"
-        return self._gone
+        return self._loss
 
     def _moved(self) -> None:
-        self.found(True)
+        self.available(True)
 
     def _reread(self, refused: ClientConfig) -> Deferred[bool]:
         return succeed(False) if self._space is None else self._space.reread(refused)

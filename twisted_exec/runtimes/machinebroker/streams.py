@@ -1,15 +1,12 @@
 """
-Where a token leads: to the console of its machine in the target cluster, or to its log.
+The streams of a broker: ``/exec/TOKEN`` and ``/log/TOKEN``, proxied to the target.
 
-The stream is spliced, not read: what the user's client and the target's end say to each other passes
-as it is.  The target is asked before the user is answered, so its refusals are the user's, with their
-codes.  It decides for itself what the user may; the token only says who asks.
+Streams are spliced without decoding.  The broker connects to the target before it answers the client, so the target's
+refusals reach the user with their codes.  The target authorizes the user; the token only says who that is.
 
-What a broker's stream server answers: ``/exec/TOKEN`` and ``/log/TOKEN``, passed on to the target.
-
-A console that was opened here may be ended with a reason, by ``DELETE`` of the same path, as at any
-runtime.  Behind one address stand several replicas: one that has no such session asks the target to
-end it, which knows the session by its id and by who opened it, and all replicas are one user there.
+``DELETE`` of the same path ends a console with a reason, as at any runtime.  If several replicas share an address,
+a replica without the session forwards the request to the target, which knows the session by its id, and by the
+identity of the broker that opened it; all replicas have the same identity.
 """
 
 from __future__ import annotations
@@ -28,8 +25,8 @@ from twisted_exec.iri.request_cache import EXEC, LOG, Grant
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.kube.upstream import Way as ServerWay
-from twisted_exec.runtimes.machinebroker.machine_cache import Copy
-from twisted_exec.runtimes.machinebroker.objects import Held
+from twisted_exec.runtimes.machinebroker.machine_cache import MachineCache
+from twisted_exec.runtimes.machinebroker.objects import CachedMachine
 from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.runtimes.machinebroker.tokens import Claim, Tokens
 from twisted_exec.runtimes.serving.routes import UID_HEADER, USER_HEADER, ServerRoutes, header_text
@@ -53,37 +50,39 @@ from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
 
 ANSWER_SECONDS = 4.0
-"""An API server in front waits 5 s: it is to hear what is wrong, not to guess."""
+"""Less than the 5 s of the API server in front, so that it gets an error instead of a timeout."""
 
 
-def find(copy: Copy, machine_id: str, machine_uid: str, *, needs_power: bool = True) -> Held:
+def find(
+    cache: MachineCache, machine_id: str, machine_uid: str, *, needs_power: bool = True
+) -> CachedMachine:
     """
-    The machine whose console, or log, is asked for.
+    Find the machine of a request.
 
-    :param machine_uid: of the source's object, or empty.
-    :raises NotFound: it is gone, or another one.
-    :raises Conflict: it is off, and must not be.
+    :param machine_uid: UID of the source's Machine, or empty.
+    :raises NotFound: the machine was deleted, or is another one of the same name.
+    :raises Conflict: the machine is off, and ``needs_power`` is true.
     """
-    held = copy.get(machine_id)
-    owner = held.owner
-    told = owner.name or held.id
+    entry = cache.get(machine_id)
+    owner = entry.owner
+    label = owner.name or entry.id
     if machine_uid and owner.uid and machine_uid != owner.uid:
         raise NotFound("machines", machine_id)
-    if held.deleting:
-        raise NotFound("machines", machine_id, message=f'machine "{told}" is being deleted')
-    if needs_power and not held.is_on:
-        raise Conflict(f'machine "{told}" is powered off')
-    return held
+    if entry.deleting:
+        raise NotFound("machines", machine_id, message=f'machine "{label}" is being deleted')
+    if needs_power and not entry.is_on:
+        raise Conflict(f'machine "{label}" is powered off')
+    return entry
 
 
 @dataclass(frozen=True)
-class Way:
+class TargetUpstream:
     """
-    How the target is reached, and as whom.
+    The target as the next hop.
 
-    :param config: the kubeconfig as it is now.
-    :param ends_here: a session may have to be ended when the target cannot be asked any more, so its user
-        is told from here.
+    :param config: returns the current kubeconfig.
+    :param ends_here: the broker itself reports the end of a session to the user, for targets that may
+        disappear.
     """
 
     config: Callable[[], ClientConfig]
@@ -94,18 +93,18 @@ class Way:
 
     async def to(self, subject: Subject, grant: Grant) -> Location:
         """
-        Where a machine's console is.
+        Locate a machine's console or log.
 
-        :param subject: what is told of the session; its subresource is asked for.
-        :raises Forbidden: the target cannot be asked for this user.
-        :raises BadGateway: our own credentials cannot be had.
+        :param subject: facts of the session; its subresource is requested.
+        :raises Forbidden: the user cannot be impersonated.
+        :raises BadGateway: the broker's credentials are missing.
         """
         place, acting = self.place, self.identity.acting_as(grant.user)
         path = place.machines.path(place.namespace, grant.machine_id, subject.subresource)
         server = ServerWay(self.config, "the target cluster", self.reactor)
         try:
-            found = await server.to(subject, path, acting=acting, streams=TERMINAL)
-            return replace(found, ends_here=self.ends_here)
+            location = await server.to(subject, path, acting=acting, streams=TERMINAL)
+            return replace(location, ends_here=self.ends_here)
         except KubeConfigError:
             raise BadGateway("this broker has no credentials for the target cluster") from None
 
@@ -114,17 +113,17 @@ class Way:
 @dataclass(frozen=True)
 class BrokerLocator:
     """
-    Finds the console that a token is for.
+    Locates the console of a token.
 
-    :param allowed_origins: sites besides this server's own whose pages may ask.
-    :ivar claims: of the requests that are on their way; whoever answers them takes them out.
+    :param allowed_origins: origins of web pages besides this server's own that may open consoles.
+    :ivar claims: claims of tokens by pending requests, until the requests are answered.
     """
 
     purpose: ClassVar[str] = EXEC
     needs_power: ClassVar[bool] = True
 
-    way: Way
-    copy: Copy
+    upstream: TargetUpstream
+    cache: MachineCache
     tokens: Tokens
     allowed_origins: Collection[bytes] = ()
     claims: dict[Request, Claim] = field(default_factory=dict)
@@ -145,28 +144,30 @@ class BrokerLocator:
         claim = await self.tokens.claim(token, user=user, machine_uid=uid, purpose=self.purpose)
         self.claims[request] = claim
         grant = claim.grant
-        held = find(self.copy, grant.machine_id, grant.machine_uid, needs_power=self.needs_power)
-        request.subject = subject = subject_of(request.subject, grant, held)
+        entry = find(self.cache, grant.machine_id, grant.machine_uid, needs_power=self.needs_power)
+        request.subject = subject = subject_of(request.subject, grant, entry)
         return await self._to(request, subject, grant)
 
     async def _to(self, request: Request, subject: Subject, grant: Grant) -> Location:
-        return await self.way.to(subject, grant)
+        return await self.upstream.to(subject, grant)
 
     def _check(self, request: Request) -> None:
         """
-        :raises APIError: it is not the kind of request that is answered here.
+        Check the kind of the request.
+
+        :raises APIError: it is not an upgrade.
         """
         require_upgrade(request)
 
 
 class BrokerLogLocator(BrokerLocator):
-    """Finds the log that a token is for."""
+    """Locates the log of a token."""
 
     purpose: ClassVar[str] = LOG
     needs_power: ClassVar[bool] = False
 
     async def _to(self, request: Request, subject: Subject, grant: Grant) -> Location:
-        location = await self.way.to(subject, grant)
+        location = await self.upstream.to(subject, grant)
         query = parse(request.args, subject.machine).query()
         return replace(location, path=location.path + (b"?" + query if query else b""))
 
@@ -176,15 +177,15 @@ class BrokerLogLocator(BrokerLocator):
         parse(request.args, "")
 
 
-def subject_of(subject: Subject, grant: Grant, held: Held) -> Subject:
-    """Who reaches what, by its names in the source cluster."""
-    owner = held.owner
+def subject_of(subject: Subject, grant: Grant, entry: CachedMachine) -> Subject:
+    """Complete the facts of a session with the names of the machine in the source cluster."""
+    owner = entry.owner
     return replace(
         subject,
         session=grant.session or subject.session,
         user=grant.user or subject.user,
         namespace=owner.namespace,
-        machine=owner.name or held.id,
+        machine=owner.name or entry.id,
         resource=owner.resource,
         uid=owner.uid,
     )
@@ -196,13 +197,18 @@ _DONE = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
 
 class BrokerRoutes(ServerRoutes):
-    """The resource of a broker."""
+    """The routes of a broker."""
 
     def __init__(
-        self, server: Any, way: Way, tokens: Tokens, console: BrokerLocator, log: BrokerLocator
+        self,
+        server: Any,
+        upstream: TargetUpstream,
+        tokens: Tokens,
+        console: BrokerLocator,
+        log: BrokerLocator,
     ) -> None:
         super().__init__(server)
-        self._way, self._tokens = way, tokens
+        self._upstream, self._tokens = upstream, tokens
         self._sessions, self._clock = server.sessions, server.clock
         self._proxy = Proxy(
             console,
@@ -211,8 +217,8 @@ class BrokerRoutes(ServerRoutes):
             clock=server.clock,
             connect_seconds=CONNECT_SECONDS,
             answer_seconds=ANSWER_SECONDS,
-            # A target of another make knows no such request; but what ends the session here, such
-            # as power off, comes to the target as well, and its own hops say why.
+            # A target of another make does not know such requests.  But the causes of an end, such as
+            # power off, reach the target, too, whose own hops report them.
             cuts_when_refused=False,
         )
         relay = Relay(
@@ -232,14 +238,14 @@ class BrokerRoutes(ServerRoutes):
         grant = self._tokens.read(names["token"], user=user, machine_uid=uid)
         if grant.session != session:
             raise NotFound("sessions", session, group="")
-        found = self._sessions.end(lambda subject: subject.session == session, ending)
-        if not found:
+        sessions = self._sessions.end(lambda subject: subject.session == session, ending)
+        if not sessions:
             subject = Subject(session=session, subresource=grant.purpose)
-            await self._ask_target(await self._way.to(subject, grant), ending)
+            await self._end_in_target(await self._upstream.to(subject, grant), ending)
         respond_json(request, 200, _DONE)
 
-    async def _ask_target(self, location: Any, ending: Ending) -> None:
-        """:raises APIError: the target has no such session, or does not end it."""
+    async def _end_in_target(self, location: Any, ending: Ending) -> None:
+        """:raises APIError: the target does not know the session, or refuses."""
         _, connection = await connect_first(
             location.endpoints, clock=self._clock, timeout_seconds=CONNECT_SECONDS
         )
@@ -255,7 +261,7 @@ class BrokerRoutes(ServerRoutes):
 def _once(
     locator: BrokerLocator, handle: Callable[[Request], Awaitable[None]]
 ) -> Callable[[Request, Mapping[str, str]], Awaitable[None]]:
-    """A token that does not lead to a stream, or to a text that is read, is given back."""
+    """Return the claim of a token if its request fails before the response begins."""
 
     async def answer(request: Request, names: Mapping[str, str]) -> None:
         try:

@@ -1,5 +1,5 @@
 """
-``twistd exec-broker``: machines of another cluster as a program.
+``twistd exec-broker``: a machine runtime whose machines are in another cluster.
 """
 
 from __future__ import annotations
@@ -41,34 +41,58 @@ class Options(ServingOptions):
     paths = (*FILES, "token-key-file")
     required = ("namespace", "iri-listen")
     synopsis = "--namespace=NAME --source-cluster-name=NAME --iri-listen=TARGET [options]"
-    longdesc = "Has machines made in another cluster, and passes their consoles on."
+    longdesc = "Creates machines in another cluster, and proxies their consoles."
 
     optParameters = [
-        ["kubeconfig", None, None, "Of the target cluster's API server; else $KUBECONFIG."],
-        ["context", None, None, "Instead of the kubeconfig's current context."],
-        ["namespace", None, None, "Where machines are made there (required)."],
-        ["machine-pool-name", None, "", "The target's pool for them; default: its scheduler's."],
-        ["machine-pool-selector", None, "", "Instead: labels of pools, KEY=VALUE with commas."],
+        ["kubeconfig", None, None, "Kubeconfig of the target cluster; default: $KUBECONFIG."],
+        ["context", None, None, "Context; default: the kubeconfig's current context."],
+        ["namespace", None, None, "Namespace of the machines in the target (required)."],
+        [
+            "machine-pool-name",
+            None,
+            "",
+            "Pool for all machines; default: the target's scheduler decides.",
+        ],
+        [
+            "machine-pool-selector",
+            None,
+            "",
+            "Labels of permitted pools: KEY=VALUE, separated by commas.",
+        ],
         [
             "dialect",
             None,
             DEFAULT.name,
-            f"The target's names: {', '.join(each.name for each in DIALECTS)}.",
+            f"API of the target: {', '.join(each.name for each in DIALECTS)}.",
         ],
-        ["source-cluster-name", None, "", "Precedes users' names in the target (required)."],
-        ["token-key-file", None, "", "A secret that all brokers behind one address share."],
-        ["state-dir", None, "exec-broker-state", "For the private socket of consoles."],
+        ["source-cluster-name", None, "", "Prefix of users' names in the target (required)."],
+        ["token-key-file", None, "", "File with a key that all replicas behind one address share."],
+        ["state-dir", None, "exec-broker-state", "Directory for the private socket of consoles."],
         [
             "space",
             None,
             "",
-            "The target is this Space; --kubeconfig is of the cluster that has it.",
+            "Name of a Space that is the target; --kubeconfig is then that of the hub.",
         ],
-        ["provider", None, "", "The Space's provider; else default, or the only one."],
-        ["space-viewpoint", None, EXTERNAL, f"How it is seen: {' or '.join(VIEWPOINTS)}."],
+        [
+            "provider",
+            None,
+            "",
+            "Provider of the Space; default: the provider named default, or the only one.",
+        ],
+        [
+            "space-viewpoint",
+            None,
+            EXTERNAL,
+            f"Address of the Space to use: {' or '.join(VIEWPOINTS)}.",
+        ],
     ]
     optFlags = [
-        ["own-identity", None, "Open consoles in the broker's own name, whoever asks."],
+        [
+            "own-identity",
+            None,
+            "Open consoles with the broker's own identity, without impersonation.",
+        ],
     ]
 
     def postOptions(self) -> None:
@@ -85,10 +109,12 @@ class Options(ServingOptions):
         if self["machine-pool-name"] and self["machine-pool-selector"]:
             raise UsageError("--machine-pool-name and --machine-pool-selector exclude each other")
         if self["provider"] and not self["space"]:
-            raise UsageError("--provider says whose --space it is, which is missing")
+            raise UsageError("--provider needs --space")
         if self["space-viewpoint"] not in VIEWPOINTS:
-            known = ", ".join(VIEWPOINTS)
-            raise UsageError(f"--space-viewpoint {self['space-viewpoint']!r} is none of {known}")
+            viewpoints = ", ".join(VIEWPOINTS)
+            raise UsageError(
+                f"--space-viewpoint must be one of {viewpoints}, not {self['space-viewpoint']!r}"
+            )
         self["dialect"] = _checked("dialect", by_name, self["dialect"])
         self["machine-pool-selector"] = _checked(
             "machine-pool-selector", _selector, self["machine-pool-selector"]
@@ -97,7 +123,7 @@ class Options(ServingOptions):
             _checked("source-cluster-name", cluster_name, self["source-cluster-name"])
         elif not self["own-identity"]:
             raise UsageError(
-                "--source-cluster-name is missing: it precedes the names of users in the target"
+                "--source-cluster-name is missing: the prefix of users' names in the target"
             )
         _checked("base-url", _base_url, self["base-url"])
 
@@ -114,39 +140,35 @@ def _pool(name: str) -> list[str]:
 
 
 def _selector(text: str) -> dict[str, str]:
-    """
-    :raises ValueError: not labels.
-    """
-    found = {}
-    for each in filter(None, (one.strip() for one in text.split(","))):
+    """:raises ValueError: the text is not a list of labels."""
+    labels = {}
+    for each in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = each.partition("=")
         for problem in [*names.qualified_name(key), *names.label_value(value)]:
             raise ValueError(f"{each!r}: {problem}")
         if not equals:
             raise ValueError(f"{each!r} is not KEY=VALUE")
-        found[key] = value
-    return found
+        labels[key] = value
+    return labels
 
 
 def _base_url(text: str) -> str:
-    """
-    :raises ValueError: tokens would travel in the clear to another host.
-    """
+    """:raises ValueError: tokens would be sent to another host without TLS."""
     url = urlsplit(text)
     host = url.hostname or ""
     try:
-        here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        is_local = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        here = False
-    if url.scheme == "http" and not here:
-        raise ValueError(f"{text!r}: in the clear consoles are offered on loopback only")
+        is_local = False
+    if url.scheme == "http" and not is_local:
+        raise ValueError(f"{text!r}: without TLS consoles are served on loopback only")
     return text
 
 
 def makeService(options: Options) -> IService:
-    """The broker that the command line describes; nothing is opened yet."""
-    wrong = (KubeConfigError, TargetError, TLSConfigError)
-    return make_service(PROGRAM, lambda reactor: _program(options, reactor), wrong)
+    """Create the service for a command line, without opening anything."""
+    errors = (KubeConfigError, TargetError, TLSConfigError)
+    return make_service(PROGRAM, lambda reactor: _program(options, reactor), errors)
 
 
 def _program(options: Options, reactor: Any) -> ServiceWithCleanup[BrokerHost]:
@@ -163,13 +185,13 @@ def _program(options: Options, reactor: Any) -> ServiceWithCleanup[BrokerHost]:
         target=target,
         checks=[audit.check],
     )
-    told = {"kubeconfig": lambda: config.current().certificate.data}
-    ExpiryMetrics(host.streams.registry, Expiry(options.certificates(), told).ends)
+    sources = {"kubeconfig": lambda: config.current().certificate.data}
+    ExpiryMetrics(host.streams.registry, Expiry(options.certificates(), sources).ends)
     return ServiceWithCleanup(host, client.close)
 
 
 def _target(options: Options, hub: KubeClient, reactor: Any) -> SpaceTarget | None:
-    """The Space that is the target, if it is one."""
+    """Return the Space that is the target, if it is one."""
     name, provider = options["space"], options["provider"]
     if not name:
         return None
@@ -187,9 +209,9 @@ def _target(options: Options, hub: KubeClient, reactor: Any) -> SpaceTarget | No
 
 def settings(options: Options) -> Settings:
     """
-    The command line as the service wants it.
+    Translate the command line.
 
-    :raises TargetError: an address cannot be used.
+    :raises TargetError: an address is wrong.
     """
     return Settings(
         place=Place(

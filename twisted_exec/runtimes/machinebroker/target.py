@@ -1,12 +1,10 @@
 """
-Where in the target a broker's machines are, and the names by which they are marked as such.
+A broker's namespace, labels and identities in the target cluster.
 
-As whom the target is asked: as the user who asks, under a name that says where they come from.
-
-``jane`` of the cluster ``site-a`` is ``site-a:jane`` in the target, and what she may there is what
-Roles there give that name.  No groups travel: the runtime interface tells a name alone, and a group of
-one cluster says nothing in another.  Names that begin with ``system:`` are Kubernetes' own and are
-nobody's to act as; a cluster's components have no business on consoles elsewhere.
+Consoles are opened by impersonation: ``jane`` of the source cluster ``site-a`` is ``site-a:jane`` in the target, with
+the Roles of that name.  Groups are not passed on: the runtime interface has only the user's name, and groups of
+one cluster mean nothing in another.  Users whose names begin with ``system:`` are refused; a cluster's components
+have no business at consoles of another cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Forbidden
 from twisted_exec.kube.kubeconfig.client_config import Impersonation
 
-LONGEST_USER = 512
+MAX_USER = 512
 
 _SYSTEM = "system:"
 _CLUSTER = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
@@ -28,13 +26,13 @@ _CLUSTER = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 
 def cluster_name(text: str) -> str:
     """
-    A name for a cluster.
+    Check the name of a cluster.
 
-    :raises ValueError: it is none that can precede a user's name.
+    :raises ValueError: it cannot be a prefix of users' names.
     """
     if not _CLUSTER.fullmatch(text) or text == "system":
         raise ValueError(
-            f"{text!r} is no name of a cluster: lower case letters, digits, - and . only, at most "
+            f"{text!r} is not a valid name of a cluster: lower case letters, digits, - and . only, at most "
             "63, and not system"
         )
     return text
@@ -43,8 +41,10 @@ def cluster_name(text: str) -> str:
 @dataclass(frozen=True)
 class Identity:
     """
-    :param source: name of the cluster whose users come.
-    :param own: the target is asked as the broker itself, whoever asks.
+    The identities for consoles in the target.
+
+    :param source: name of the source cluster.
+    :param own: open consoles with the broker's own identity, without impersonation.
     """
 
     source: str = ""
@@ -52,37 +52,39 @@ class Identity:
 
     def acting_as(self, user: str) -> Impersonation:
         """
-        Whom to act as for a user; nobody when the broker asks for itself.
+        Return the impersonation for a user.
 
-        :param user: as the source cluster's API server knows them; empty when nobody told.
-        :raises Forbidden: nobody can be acted as.
+        :param user: name in the source cluster; empty if unknown.
+        :raises Forbidden: the user is unknown, a component, or has a name that HTTP cannot carry.
         """
         if self.own:
             return Impersonation()
         if not user:
             raise Forbidden(
-                "the poollet does not say for which user it asks, and this broker opens consoles "
-                "only in the name of a user (--own-identity opens them in its own)"
+                "the poollet does not pass the user's name on, which this broker needs for "
+                "impersonation (with --own-identity it uses its own identity)"
             )
         if user.startswith(_SYSTEM):
             raise Forbidden(
-                f"user {user!r} is one of its cluster's own: nobody acts as such in another "
-                "cluster; ask as a user"
+                f"user {user!r} is a component of its cluster and cannot open consoles in another "
+                "cluster; use an ordinary user"
             )
         name = f"{self.source}:{user}"
-        if len(user) > LONGEST_USER or not name.isprintable() or name != name.strip():
-            raise Forbidden("your user name cannot be told to another cluster")
+        if len(user) > MAX_USER or not name.isprintable() or name != name.strip():
+            raise Forbidden(
+                "your user name cannot be passed to another cluster: it is too long or not printable"
+            )
         return Impersonation(user=name)
 
 
 @dataclass(frozen=True)
 class Place:
     """
-    Where in the target machines are made.
+    The namespace and the pools of a broker's machines, and their labels and annotations.
 
-    :param source: the name of the cluster that asks, or empty.
-    :param pool: the pool that they are bound to; empty leaves that to the target's scheduler.
-    :param selector: labels of the pools that may run them.
+    :param source: name of the source cluster, or empty.
+    :param pool: pool of all machines; empty for the target's scheduler.
+    :param selector: labels of permitted pools.
     """
 
     dialect: Dialect
@@ -93,44 +95,44 @@ class Place:
 
     @property
     def prefix(self) -> str:
-        """Domain and slash of the broker's own labels and annotations."""
+        """Domain and slash of the broker's labels and annotations."""
         return "machinebroker." + self.dialect.runtime_prefix.partition(".")[2]
 
     @property
     def labels_annotation(self) -> str:
-        """Holds the machine's labels."""
+        """Annotation with the machine's labels."""
         return f"{self.prefix}labels"
 
     @property
     def annotations_annotation(self) -> str:
-        """Holds the machine's annotations."""
+        """Annotation with the machine's annotations."""
         return f"{self.prefix}annotations"
 
     @property
     def parts_annotation(self) -> str:
-        """Holds what was told of volumes and network interfaces; ours alone."""
+        """Annotation with descriptions of volumes and network interfaces; unknown to ironcore's broker."""
         return f"{self.prefix}parts"
 
     @property
     def manager_label(self) -> str:
-        """Marks what a broker made."""
+        """Label of all objects of brokers."""
         return f"{self.prefix}manager"
 
     @property
     def created_label(self) -> str:
-        """Marks a machine that has all that belongs to it."""
+        """Label of a machine whose other objects all exist."""
         return f"{self.prefix}created"
 
     @property
     def manager(self) -> str:
-        """The selector of what a broker made."""
+        """Label selector of all objects of brokers."""
         return f"{self.manager_label}=machinebroker"
 
     @property
     def machines(self) -> Resource:
-        """What has a console there."""
+        """The kind of machines in the target."""
         return self.dialect.workload
 
     def labels(self) -> dict[str, str]:
-        """Of everything that a broker makes."""
+        """Return the labels of all objects of brokers."""
         return {self.manager_label: "machinebroker"}

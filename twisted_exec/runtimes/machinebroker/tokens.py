@@ -1,13 +1,13 @@
 """
-Tokens that hold what they allow: any replica with the key reads them, and one of all spends them.
+Self-contained tokens: every replica with the key can read them, and each token works once.
 
-A token is an AES-256-GCM ciphertext (NIST SP 800-38D) of a grant and the time at which it ends, behind
-a random nonce: nobody without the key can make one, change one or read one.  So outstanding tokens
-take no memory, and whoever asks often locks nobody out.
+A token is a random nonce and an AES-256-GCM ciphertext (NIST SP 800-38D) of a grant and its expiry; without the
+key it can be neither created nor changed nor read.  Outstanding tokens need no memory, so no client can exhaust a
+table of them.
 
-Only that a token was used must be known to all.  It is *claimed* before the next hop is asked, and
-given back when that refuses, so a probe or a failed upgrade spends nothing.  A ledger keeps the
-claims: in memory for a broker alone, in the target cluster for several behind one address.
+Replicas share only the knowledge of used tokens.  A replica *claims* a token before it connects to the next hop, and
+returns the claim if that refuses, so a probe or a failed upgrade does not use the token up.  A ledger stores the
+claims: in memory for a single broker, in the target cluster for several replicas.
 """
 
 from __future__ import annotations
@@ -36,26 +36,30 @@ LIFE_SECONDS = 60.0
 MIN_KEY_BYTES = 32
 
 _NONCE_BYTES = 12
-_LONGEST_TOKEN = 3072
-"""Poollets take URLs of up to 4 KiB."""
+_MAX_TOKEN = 3072
+"""Poollets accept URLs of up to 4 KiB."""
 _PURPOSE = b"twisted-exec broker token 1"
 
 
 class ILedger(Interface):
-    """Where it is written down that a token is claimed."""
+    """Records claims of tokens."""
 
     def take(digest: str, expires: float) -> Deferred[bool]:
         """
         Claim a token.
 
-        :param digest: of the token, in hexadecimal digits.
-        :param expires: when it does, in seconds since the epoch; until then it is kept.
-        :return: fires with whether nobody had it; fails with
-            :class:`~twisted_exec.api.status.APIError` when that cannot be known.
+        :param digest: hash of the token, in hexadecimal digits.
+        :param expires: expiry in seconds since the epoch; the claim is stored until then.
+        :return: fires with true if the token was not claimed before; fails with
+            :class:`~twisted_exec.api.status.APIError` if that is unknown.
         """
 
     def give_back(digest: str) -> Deferred[None]:
-        """It was not used.  Never fails: what cannot be given back is spent."""
+        """
+        Return the claim of an unused token.
+
+        :return: fires afterwards; never fails.  If it cannot be returned, the token stays used.
+        """
 
 
 @implementer(ILedger)
@@ -63,41 +67,41 @@ class MemoryLedger:
     """
     The claims of this process.
 
-    :param limit: tokens that are kept, all of them not yet expired.
+    :param limit: maximal number of claims of unexpired tokens.
     """
 
     def __init__(self, now: Callable[[], float] = time.time, limit: int = 10_000) -> None:
         self._now, self._limit = now, limit
-        self._taken: dict[str, float] = {}
+        self._claims: dict[str, float] = {}
 
     def take(self, digest: str, expires: float) -> Deferred[bool]:
         """See :meth:`ILedger.take`."""
         now = self._now()
-        if len(self._taken) >= self._limit:
-            self._taken = {one: until for one, until in self._taken.items() if until > now}
-        if digest in self._taken:
+        if len(self._claims) >= self._limit:
+            self._claims = {key: until for key, until in self._claims.items() if until > now}
+        if digest in self._claims:
             return succeed(False)
-        if len(self._taken) >= self._limit:
+        if len(self._claims) >= self._limit:
             raise TooManyRequests("too many consoles were opened here within a minute")
-        self._taken[digest] = expires
+        self._claims[digest] = expires
         return succeed(True)
 
     def give_back(self, digest: str) -> Deferred[None]:
         """See :meth:`ILedger.give_back`."""
-        self._taken.pop(digest, None)
+        self._claims.pop(digest, None)
         return succeed(None)
 
 
 def new_key() -> bytes:
-    """For a broker that shares its tokens with no other."""
+    """Return a random key for a single broker."""
     return secrets.token_bytes(MIN_KEY_BYTES)
 
 
 def key_of(content: bytes) -> bytes:
     """
-    The key from the file that replicas share: all of its bytes, also a last line end.
+    Check the content of the shared key file; all of its bytes are the key, including a final newline.
 
-    :raises TLSConfigError: too little to be a secret.
+    :raises TLSConfigError: the key is too short.
     """
     if len(content) < MIN_KEY_BYTES:
         raise TLSConfigError(
@@ -109,24 +113,24 @@ def key_of(content: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Claim:
-    """One request's hold on a token: it is used up, unless it is given back."""
+    """One request's claim of a token, which is used up unless the claim is returned."""
 
     grant: Grant
     _ledger: ILedger
     _digest: str
 
     def give_back(self) -> Deferred[None]:
-        """The upgrade failed: the token is good until it expires."""
+        """Return the claim after a failed upgrade; the token is valid again until it expires."""
         return self._ledger.give_back(self._digest)
 
 
 class Tokens:
     """
-    Makes tokens, and reads them.
+    Creates, reads and claims tokens.
 
-    :param key: what the key is made of, asked each time: it may be replaced.
+    :param key: returns the current key material, which may change.
     :param ledger: provides :class:`ILedger`.
-    :param now: seconds since the epoch; replicas compare these.
+    :param now: seconds since the epoch; the replicas' clocks must agree.
     """
 
     def __init__(
@@ -139,32 +143,32 @@ class Tokens:
     ) -> None:
         self._key, self._ledger = key, ILedger(ledger)
         self._now, self._life_seconds = now, life_seconds
-        self._made_of, self._cipher = b"", AESGCM(bytes(32))
+        self._material, self._cipher = b"", AESGCM(bytes(32))
 
     def make(self, grant: Grant) -> str:
         """
-        A token for a grant.
+        Create a token for a grant.
 
-        :return: URL-safe.
-        :raises BadRequest: what it must hold is too long.
+        :return: URL-safe text.
+        :raises BadRequest: the grant is too long.
         """
         expires = self._now() + self._life_seconds
-        told = [expires, grant.purpose, grant.machine_id, grant.machine_uid]
-        plain = json.dumps([*told, grant.user, grant.session], separators=(",", ":"))
+        fields = [expires, grant.purpose, grant.machine_id, grant.machine_uid]
+        plain = json.dumps([*fields, grant.user, grant.session], separators=(",", ":"))
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = nonce + self._sealing().encrypt(nonce, plain.encode("utf-8", "replace"), _PURPOSE)
         token = base64.urlsafe_b64encode(sealed).rstrip(b"=").decode("ascii")
-        if len(token) > _LONGEST_TOKEN:
+        if len(token) > _MAX_TOKEN:
             raise BadRequest("the user's name is too long for a token")
         return token
 
     def read(self, token: str, *, user: str = "", machine_uid: str = "") -> Grant:
         """
-        What a token allowed, once: it may be used and expired by now.
+        Read a token, even if it is used or expired.
 
-        :param user: who the request says it is for; empty when it does not say.
-        :param machine_uid: likewise.
-        :raises NotFound: it is none of ours, or is for another user or machine.
+        :param user: user named by the request; empty if it names none.
+        :param machine_uid: UID named by the request; empty if it names none.
+        :raises NotFound: the token is not valid, or is for another user or machine.
         """
         _, grant = self._open(_bytes(token))
         if not _agree(grant.user, user) or not _agree(grant.machine_uid, machine_uid):
@@ -175,14 +179,13 @@ class Tokens:
         self, token: str, *, user: str = "", machine_uid: str = "", purpose: str = EXEC
     ) -> Claim:
         """
-        Take hold of a token for one request.  Cancelling may leave it spent.
+        Claim a token for one request.  Cancelling may leave the token used.
 
-        A request tells all that the token was made for: whoever said it in the Exec says it
-        again, and a thief of the token alone cannot.
+        The request must repeat user and UID of the ``Exec`` call, so a stolen token alone is useless.
 
-        :raises NotFound: as :meth:`read`; or it has expired, was used, is being used, or is for
-            something else.
-        :raises APIError: whether it was used cannot be known.
+        :raises NotFound: see :meth:`read`; or the token has expired, is used, or is for another
+            purpose.
+        :raises APIError: the ledger does not answer.
         """
         grant = self.read(token, user=user, machine_uid=machine_uid)
         sealed = _bytes(token)
@@ -191,17 +194,17 @@ class Tokens:
             raise _unknown()
         if grant.purpose != purpose or expires <= self._now():
             raise _unknown()
-        # Of the bytes: one token can be written in several ways.
+        # Hash the decoded bytes: base64 can encode the same bytes in several ways.
         digest = hashlib.sha256(sealed).hexdigest()
         if not await self._ledger.take(digest, expires):
             raise _unknown()
         return Claim(grant, self._ledger, digest)
 
     def _sealing(self) -> AESGCM:
-        made_of = self._key()
-        if made_of != self._made_of:
-            derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=_PURPOSE).derive(made_of)
-            self._made_of, self._cipher = made_of, AESGCM(derived)
+        material = self._key()
+        if material != self._material:
+            derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=_PURPOSE).derive(material)
+            self._material, self._cipher = material, AESGCM(derived)
         return self._cipher
 
     def _open(self, sealed: bytes) -> tuple[float, Grant]:
@@ -215,8 +218,8 @@ class Tokens:
 
 
 def _bytes(token: str) -> bytes:
-    """:raises NotFound: it cannot be a token."""
-    if len(token) > _LONGEST_TOKEN:
+    """:raises NotFound: the text cannot be a token."""
+    if len(token) > _MAX_TOKEN:
         raise _unknown()
     try:
         return base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
@@ -224,8 +227,8 @@ def _bytes(token: str) -> bytes:
         raise _unknown() from None
 
 
-def _agree(granted: str, told: str) -> bool:
-    return not granted or not told or granted == told
+def _agree(granted: str, claimed: str) -> bool:
+    return not granted or not claimed or granted == claimed
 
 
 def _unknown() -> NotFound:

@@ -1,8 +1,8 @@
 """
-QEMU's command line, for one machine.
+QEMU's command line for one machine.
 
-Whatever comes from a user is put where it can mean nothing else: names of disks are ours, paths
-are values of JSON or have their commas doubled, and the ignition is a file's name.
+Users' values cannot inject options: node names are hashes, paths are JSON values or have their commas doubled,
+and ignition data is passed as a file.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 
 KVM, TCG, ICOUNT, AUTO = "kvm", "tcg", "icount", "auto"
 """
-By the processor itself; emulated; emulated by one thread whose clock sleeps when it is idle; by the
-processor where it can, else emulated.
+Accelerators: KVM; emulation; emulation by one thread whose clock sleeps when the guest is idle; KVM if
+available, else emulation.
 """
 
 IGNITION = "opt/com.coreos/config"
@@ -39,9 +39,10 @@ class Disk:
     """
     One disk of a machine.
 
-    :param volume: its name in the machine's spec.
-    :param path: of a qcow2 file.
-    :param base: of the image under it, or empty; ``base_format`` is never guessed.
+    :param volume: the volume's name in the machine's spec.
+    :param path: a qcow2 file.
+    :param base: path of the backing image, or empty.
+    :param base_format: ``qcow2`` or ``raw``; never detected from the file.
     """
 
     volume: str
@@ -51,31 +52,31 @@ class Disk:
 
     @property
     def node(self) -> str:
-        """What QEMU calls it; a volume's name may be longer than QEMU's may."""
+        """The node name in QEMU."""
         return node_name(self.volume)
 
     def blockdev(self) -> dict[str, Any]:
-        """As the argument of ``blockdev-add``."""
-        found: dict[str, Any] = {
+        """Return the arguments of ``blockdev-add``."""
+        options: dict[str, Any] = {
             "driver": "qcow2",
             "node-name": self.node,
             "discard": "unmap",
             "file": {"driver": "file", "filename": self.path},
-            # Said even when there is none: what the file says of its base is not believed.
+            # Explicit even without a base: QEMU would use the backing file named in the disk itself.
             "backing": None,
         }
         if self.base:
-            found["backing"] = {
+            options["backing"] = {
                 "driver": self.base_format,
                 "read-only": True,
                 "file": {"driver": "file", "filename": self.base, "read-only": True},
             }
             if self.base_format == "qcow2":
-                found["backing"]["backing"] = None
-        return found
+                options["backing"]["backing"] = None
+        return options
 
     def device(self) -> dict[str, Any]:
-        """As the arguments of ``device_add``."""
+        """Return the arguments of ``device_add``."""
         return {
             "driver": "virtio-blk-pci",
             "id": f"{self.node}-card",
@@ -85,17 +86,17 @@ class Disk:
 
 
 def node_name(volume: str) -> str:
-    """QEMU's name for a volume."""
+    """Return the node name for a volume: a hash, because QEMU limits names to 31 characters."""
     return "v" + hashlib.sha256(volume.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Parts:
     """
-    What one machine is made of besides its class.
+    The parts of one machine that do not come from its class.
 
     :param ignition: path of a file, or empty.
-    :param uid: of the API object; told to the guest when it is a UUID.
+    :param uid: UID of the API object; passed to the guest if it is a UUID.
     """
 
     disks: Sequence[Disk] = ()
@@ -109,10 +110,10 @@ class Parts:
 @dataclass(frozen=True)
 class Board:
     """
-    What all machines of a class have.
+    The parts that all machines of a class have.
 
-    :param firmware: for ``-bios``; empty is QEMU's own.
-    :param network_is_open: whether guests reach what the host reaches.
+    :param firmware: file for ``-bios``; empty for QEMU's own.
+    :param network_is_open: guests can reach the networks of the host.
     """
 
     memory_mib: int = 128
@@ -127,7 +128,7 @@ class Board:
 
 @dataclass(frozen=True)
 class Sockets:
-    """Paths of the serial port's socket and of the control line's."""
+    """Paths of the UNIX sockets for the serial port and for QMP."""
 
     serial: str
     control: str
@@ -143,10 +144,10 @@ def arguments(
     sandbox: bool = True,
 ) -> list[str]:
     """
-    QEMU's command line.
+    Build the command line.
 
     :param accelerator: :data:`KVM`, :data:`TCG` or :data:`ICOUNT`.
-    :param sandbox: have the kernel refuse system calls that the machine does not need.
+    :param sandbox: deny system calls that a machine does not need (seccomp).
     """
     words = [program, "-nodefaults", "-no-user-config", "-machine", board.machine]
     words += [*_ACCELERATORS[accelerator], "-smp", str(board.cpus), "-m", f"{board.memory_mib}M"]
@@ -169,7 +170,7 @@ def _line(name: str, path: str) -> list[str]:
 
 
 def _disks(disks: Sequence[Disk]) -> list[str]:
-    """In the order in which firmware tries them; it is 0 for a kernel."""
+    """Disks in boot order; index 0 belongs to ``-kernel``."""
     words = []
     for at, disk in enumerate(disks, 1):
         words += ["-blockdev", json.dumps(disk.blockdev())]
@@ -178,7 +179,7 @@ def _disks(disks: Sequence[Disk]) -> list[str]:
 
 
 def _network(board: Board, parts: Parts) -> list[str]:
-    """Cards on a network of their own behind QEMU; nothing of it can be reached from outside."""
+    """Cards on QEMU's user-mode network; no guest port is reachable from outside."""
     words = []
     hostname = f",hostname={parts.hostname}" if _HOSTNAME.fullmatch(parts.hostname) else ""
     restrict = "off" if board.network_is_open else "on"
@@ -192,7 +193,7 @@ def _network(board: Board, parts: Parts) -> list[str]:
 
 def _identity(parts: Parts) -> list[str]:
     """
-    Who the guest is, where guests look for it.
+    Ignition, hostname and UUID, at the places where guests look for them.
 
     Source: systemd.system-credentials(7) (``system.hostname``), and Ignition's documentation for
     the platform ``qemu``.
@@ -207,10 +208,10 @@ def _identity(parts: Parts) -> list[str]:
     try:
         words += ["-uuid", str(uuid.UUID(parts.uid))]
     except ValueError:
-        pass  # an API server may have other ids
+        pass  # UIDs of other API servers need not be UUIDs
     return words
 
 
 def _escape(path: str) -> str:
-    """A comma separates QEMU's options; two are one."""
+    """Double commas, which separate QEMU's options."""
     return path.replace(",", ",,")

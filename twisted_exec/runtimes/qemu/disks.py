@@ -1,10 +1,9 @@
 """
-Disks of QEMU machines: qcow2 files of a machine's own, over images that all may read.
+Disks of QEMU machines: qcow2 files per machine, with shared images as backing files.
 
-An image is a file in the class's directory of images, named by the volume.  Its format is that
-of its suffix and is never guessed: what a guest writes at the beginning of a raw disk
-could make it look like another format, whose header names files of this host.  For the same reason
-a qcow2 image that itself names other files is refused.
+A volume names an image in the class's directory of images.  The image's suffix determines its format, which is
+never detected: a guest could write the header of another format at the start of a raw disk, and such a header can
+name any file of the host.  For the same reason a qcow2 image that refers to other files is refused.
 
 Source: QEMU, ``docs/tools/qemu-img.rst``, and its ``docs/system/security.rst``.
 """
@@ -38,11 +37,11 @@ _MAX_OUTPUT_BYTES = 1 << 20
 @dataclass(frozen=True)
 class DiskOptions:
     """
-    What disks a class has.
+    The disk options of a class.
 
-    :param images: the directory of images; empty for a class without.
-    :param size_bytes: of a disk whose volume does not say it.
-    :param limit_bytes: no disk is larger.
+    :param images: directory of images; empty for a class without images.
+    :param size_bytes: default size of a disk.
+    :param limit_bytes: maximal size of a disk.
     """
 
     images: str = ""
@@ -52,7 +51,9 @@ class DiskOptions:
 
 def check(options: DiskOptions, volume: pb.Volume) -> None:
     """
-    :raises APIError: the class can never have such a disk.
+    Check a volume against the options of a class.
+
+    :raises APIError: no machine of the class can have such a disk.
     """
     if volume.HasField("connection"):
         driver = volume.connection.driver
@@ -73,12 +74,12 @@ def check(options: DiskOptions, volume: pb.Volume) -> None:
 
 def _inside(directory: str, image: str) -> str:
     """
-    The path of an image.
+    Return the path of an image.
 
-    :raises BadRequest: it leads out of the directory, or its format cannot be told.
+    :raises BadRequest: the path leads out of the directory.
     """
     root = os.path.realpath(directory)
-    # No file's name has a NUL, and realpath(3) will not hear of one.
+    # realpath raises ValueError for a NUL, which no file name can contain.
     path = os.path.realpath(os.path.join(root, image)) if "\0" not in image else root
     if os.path.commonpath([root, path]) != root or path == root:
         raise BadRequest(f"image {image[:200]!r} is not in the class's directory of images")
@@ -96,8 +97,8 @@ class Disks:
     """
     The disks of one machine.
 
-    :param directory: the machine's own, made when it is missing.
-    :param environment: of the processes that make disks.
+    :param directory: directory of this machine only; created if missing.
+    :param environment: environment of ``qemu-img``.
     """
 
     def __init__(
@@ -110,35 +111,35 @@ class Disks:
 
     async def prepare(self, volumes: Sequence[pb.Volume]) -> list[Disk]:
         """
-        Make what is missing, enlarge what is too small, remove what nobody wants any more.
+        Create missing disks, enlarge small ones, and delete those of removed volumes.
 
         :return: the disks, in the order of their device names.
-        :raises CannotStart: one cannot be had; the message says what to do.
+        :raises CannotStart: a disk cannot be prepared; the message says what to do.
         """
         try:
             self._remove_others({self._file(volume.name) for volume in volumes})
         except OSError as error:
             raise CannotStart(
-                "DiskFailed", f"a disk that is not wanted any more cannot be removed: {error}"
+                "DiskFailed", f"the disk of a removed volume cannot be deleted: {error}"
             ) from None
-        ordered = sorted(volumes, key=lambda one: (len(one.device), one.device))
+        ordered = sorted(volumes, key=lambda volume: (len(volume.device), volume.device))
         return [await self.make(volume) for volume in ordered]
 
     async def make(self, volume: pb.Volume) -> Disk:
         """
-        One disk; one that is there already is enlarged when it is too small.
+        Create a disk, or enlarge an existing one.
 
-        :raises CannotStart: as :meth:`prepare`.
+        :raises CannotStart: see :meth:`prepare`.
         """
         image = await self._image(volume)
-        wanted = self._size(volume, image)
+        size = self._size(volume, image)
         path = self._file(volume.name)
         try:
             os.makedirs(self._directory, mode=0o700, exist_ok=True)
             if not os.path.exists(path):
-                await self._create(path, image, wanted)
-            elif (await self._info(path, "qcow2"))["virtual-size"] < wanted:
-                await self._tool("resize", "-f", "qcow2", path, str(wanted))
+                await self._create(path, image, size)
+            elif (await self._info(path, "qcow2"))["virtual-size"] < size:
+                await self._tool("resize", "-f", "qcow2", path, str(size))
         except (OSError, ToolFailed) as error:
             raise CannotStart(
                 "DiskFailed", f"the disk of volume {volume.name!r} cannot be made: {error}"
@@ -147,40 +148,40 @@ class Disks:
         return Disk(volume.name, path, base, format)
 
     def remove(self, name: str) -> None:
-        """The disk of a volume that is no more."""
+        """Delete the disk of a volume."""
         try:
             os.unlink(self._file(name))
         except FileNotFoundError:
             pass
 
     def size(self, volume: pb.Volume) -> int:
-        """What a volume asks for, in bytes."""
+        """Return the desired size of a volume, in bytes."""
         return int(volume.local_disk.size_bytes) or self._options.size_bytes
 
     def _file(self, name: str) -> str:
         return os.path.join(self._directory, f"{node_name(name)}.qcow2")
 
-    def _remove_others(self, wanted: set[str]) -> None:
+    def _remove_others(self, retained: set[str]) -> None:
         try:
             names = os.listdir(self._directory)
         except (FileNotFoundError, NotADirectoryError):
             return
         for name in names:
             path = os.path.join(self._directory, name)
-            if path not in wanted:
+            if path not in retained:
                 os.unlink(path)
 
     def _size(self, volume: pb.Volume, image: _Image | None) -> int:
-        asked = int(volume.local_disk.size_bytes)
+        requested = int(volume.local_disk.size_bytes)
         if image is None:
             return self.size(volume)
-        if asked and asked < image.size_bytes:
+        if requested and requested < image.size_bytes:
             raise CannotStart(
                 "DiskTooSmall",
-                f"volume {volume.name!r} has {asked} bytes, but its image "
+                f"volume {volume.name!r} has {requested} bytes, but its image "
                 f"{volume.local_disk.image.image!r} has {image.size_bytes}: make the volume larger",
             )
-        return asked or image.size_bytes
+        return requested or image.size_bytes
 
     async def _image(self, volume: pb.Volume) -> _Image | None:
         name = volume.local_disk.image.image
@@ -191,13 +192,13 @@ class Disks:
         if format is None:
             raise CannotStart(
                 "ImageUnusable",
-                f"image {name!r} must end in {', '.join(FORMATS)}: a format is never guessed",
+                f"the name of image {name!r} must end in {', '.join(FORMATS)}, which determines the format",
             )
         if not os.path.isfile(path):
             raise CannotStart(
                 "ImageMissing",
-                f"image {name!r} is not in {self._options.images}: put it there, nothing is "
-                "pulled over the network",
+                f"image {name!r} is not in {self._options.images}: copy it there; images are "
+                "not downloaded",
             )
         return _Image(path, format, await self._image_size(name, path, format))
 
@@ -205,17 +206,17 @@ class Disks:
         try:
             if format == "raw":
                 return os.path.getsize(path)
-            found = await self._info(path, format)
+            info = await self._info(path, format)
         except (OSError, ToolFailed) as error:
             raise CannotStart("ImageUnusable", f"image {name!r}: {error}") from None
-        details = found.get("format-specific", {}).get("data", {})
-        if "backing-filename" in found or "data-file" in details:
+        details = info.get("format-specific", {}).get("data", {})
+        if "backing-filename" in info or "data-file" in details:
             raise CannotStart(
                 "ImageUnusable",
-                f"image {name!r} names other files of this host: make it whole "
+                f"image {name!r} refers to other files of this host: convert it to a single file "
                 "(qemu-img convert -O qcow2)",
             )
-        return int(found["virtual-size"])
+        return int(info["virtual-size"])
 
     async def _create(self, path: str, image: _Image | None, size_bytes: int) -> None:
         words = ["create", "-q", "-f", "qcow2"]
@@ -232,13 +233,13 @@ class Disks:
             raise
 
     async def _info(self, path: str, format: str) -> dict[str, Any]:
-        """What is in a file; also in one that a machine uses (``-U``)."""
-        said = await self._tool("info", "-U", "-f", format, "--output=json", path)
+        """Run ``qemu-img info``; ``-U`` permits files in use by a machine."""
+        output = await self._tool("info", "-U", "-f", format, "--output=json", path)
         try:
-            found: dict[str, Any] = json.loads(said)
+            info: dict[str, Any] = json.loads(output)
         except ValueError:
-            raise ToolFailed(f"{TOOL} said nothing that can be read") from None
-        return found
+            raise ToolFailed(f"the output of {TOOL} is not JSON") from None
+        return info
 
     async def _tool(self, *words: str) -> bytes:
         program = shutil.which(TOOL, path=_PATH)
@@ -255,11 +256,11 @@ class Disks:
 
 
 class ToolFailed(Exception):
-    """``qemu-img`` said no; the message is its last line."""
+    """``qemu-img`` failed; the message is its last line."""
 
 
 class _Tool(ProcessProtocol):
-    """Runs ``qemu-img``; ``done`` fires with what it printed, and cancelling it ends it."""
+    """Runs ``qemu-img``; ``done`` fires with its output, and cancelling ``done`` kills it."""
 
     transport: Any
 
@@ -281,7 +282,7 @@ class _Tool(ProcessProtocol):
             self.transport.signalProcess("KILL")
 
     def processExited(self, reason: Failure) -> None:
-        """Its output may still come."""
+        """Do nothing: output may follow until processEnded."""
 
     def processEnded(self, reason: Failure) -> None:
         if self.done.called:
@@ -289,5 +290,5 @@ class _Tool(ProcessProtocol):
         if getattr(reason.value, "exitCode", None) == 0:
             self.done.callback(bytes(self._printed[1]))
             return
-        said = self._printed[2].decode("utf-8", "replace").strip().splitlines()
-        self.done.errback(ToolFailed((said or [f"{TOOL} failed"])[-1].removeprefix(f"{TOOL}: ")))
+        errors = self._printed[2].decode("utf-8", "replace").strip().splitlines()
+        self.done.errback(ToolFailed((errors or [f"{TOOL} failed"])[-1].removeprefix(f"{TOOL}: ")))

@@ -1,13 +1,9 @@
 """
-Virtual machines under QEMU, whose serial port is the console: what a class of them is.
+The driver ``qemu``: virtual machines whose serial port is the console.
 
-A class without kernel and images boots U-Boot, which burns a core while it waits for a key.  So such
-machines are emulated (``tcg``) by one thread with a virtual clock that follows the real one and
-sleeps (``-icount``).  Others are run by the processor (KVM) where that works, and emulated
-where it does not.
-
-:mod:`.qemu_run` runs a machine, :mod:`.qemu_command` says how QEMU is called,
-:mod:`.qemu_disks` makes disks.
+A class without kernel and images boots U-Boot, which uses a full core while it waits for a key.  Such machines
+are therefore emulated (``tcg``) by one thread whose virtual clock sleeps when the guest is idle (``-icount``).
+Other machines run with KVM, or are emulated if KVM is not available or fails.
 """
 
 from __future__ import annotations
@@ -46,12 +42,12 @@ _MIB = 1 << 20
 @dataclass(frozen=True)
 class QemuOptions:
     """
-    What the machines of a class are made of.
+    The options of a class.
 
-    :param program: QEMU for x86_64, by name or path.
+    :param program: name or path of QEMU for x86_64.
     :param accelerator: ``auto``, ``kvm``, ``tcg`` or ``icount``.
     :param network: ``restricted``, ``open`` or ``none``.
-    :param shutdown_seconds: how long a guest may take to shut down; 0 is not to ask it.
+    :param shutdown_seconds: time for a shutdown; 0 powers off without one.
     """
 
     board: Board = field(default_factory=lambda: Board(firmware=FIRMWARE))
@@ -63,7 +59,7 @@ class QemuOptions:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
     kernel, images = reader.take("kernel", str, ""), reader.take("images", str, "")
     initrd, append = reader.take("initrd", str, ""), reader.take("append", str, "")
     if (initrd or append) and not kernel:
@@ -97,7 +93,7 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
 
 def _disks(reader: Reader, images: str) -> DiskOptions:
     if images and not os.path.isabs(images):
-        raise reader.error(f"images: {images!r} is no absolute path")
+        raise reader.error(f"images: {images!r} is not an absolute path")
     limit = reader.size("disk_limit", "1Mi", "1Pi", "1Ti")
     size = reader.size("disk_size", "1Mi", "1Pi", min(limit, DiskOptions.size_bytes))
     if size > limit:
@@ -110,8 +106,9 @@ class QemuDriver:
     """
     Runs a class of QEMU machines.
 
-    :ivar watch_seconds: how often a machine is asked how it is.
-    :ivar answer_seconds: how long it may take to answer.
+    :ivar watch_seconds: interval of status queries.
+    :ivar answer_seconds: time limit for answers on the control socket.
+    :ivar sandbox: use seccomp; false after a QEMU reported that it was built without.
     """
 
     name = "qemu"
@@ -123,7 +120,6 @@ class QemuDriver:
         self.reactor = reactor
         self.table = table
         self.sandbox = True
-        """Until a QEMU says that it was built without."""
 
     def missing(self) -> str:
         options, board, lacks = self.options, self.options.board, []
@@ -136,18 +132,18 @@ class QemuDriver:
         if options.disks.images and not os.path.isdir(options.disks.images):
             lacks.append(f"directory {options.disks.images}")
         if options.accelerator == KVM and not has_kvm():
-            lacks.append("KVM that we may use (/dev/kvm)")
+            lacks.append("usable KVM (/dev/kvm)")
         return f"this host has no {' and no '.join(lacks)}" if lacks else ""
 
     def program(self) -> str | None:
         return shutil.which(self.options.program, path=PATH)
 
     def check_volume(self, volume: pb.Volume) -> None:
-        """As :class:`IHardware` says."""
+        """See :meth:`IHardware.check_volume`."""
         check(self.options.disks, volume)
 
     def check_network_interface(self, interface: pb.NetworkInterface) -> None:
-        """As :class:`IHardware` says."""
+        """See :meth:`IHardware.check_network_interface`."""
         if self.options.network == "none":
             raise NotImplementedByBackend(
                 f"network interface {interface.name!r}: the class has no network"
@@ -157,5 +153,5 @@ class QemuDriver:
         return QemuRun(self, facts)
 
     def adopt(self, facts: MachineFacts, leaders: Sequence[Leader]) -> IRun:
-        """As :class:`IKeeping` says."""
+        """See :meth:`IKeeping.adopt`."""
         return QemuRun(self, facts, leaders)

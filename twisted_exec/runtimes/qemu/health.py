@@ -1,9 +1,9 @@
 """
-How a running machine is: what QEMU tells, and what it is asked now and then.
+The health of a running machine, from events and periodic queries of QEMU.
 
-A machine may stand still (no room on the host, stopped by somebody) and go on; QEMU may hang, and
-then tells nothing.  KVM may fail what a guest does, which emulation can do: then the
-machine ends, to be started again.
+A machine may be suspended (the host's disk is full, or an operator stopped it) and resume.  QEMU may hang, which
+only queries detect.  KVM may fail to execute a guest's instructions that emulation can execute: then the machine
+ends and restarts with emulation.
 
 Source: QEMU, ``qapi/run-state.json`` (``RunState``) and ``qapi/block-core.json``.
 """
@@ -22,22 +22,22 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.qemu.qmp import QMPError
 
-_SELDOM_SECONDS = 10.0
+_EVENT_INTERVAL_SECONDS = 10.0
 _DISK_FULL = "DiskFull"
 _MESSAGES = {
-    _DISK_FULL: "the host has no room for the machine's disks: it stands still, and goes on by "
-    "itself when there is some",
-    "InternalError": "QEMU cannot go on (internal-error): power the machine off and on",
+    _DISK_FULL: "the host has no space for the machine's disks: the machine is suspended, and resumes "
+    "when there is space",
+    "InternalError": "QEMU cannot continue (internal-error): power the machine off and on",
 }
 
 
 class Health:
     """
-    Watches one machine and tells its facts what changes.
+    Watches one machine and reports changes to its facts.
 
-    :param ask: sends a QMP command with its arguments; a coroutine function.
-    :param fall_back: called when KVM fails the machine; :return: whether it ends now.
-    :param tidy: called now and then.
+    :param ask: coroutine function that sends a QMP command with arguments.
+    :param fall_back: called when KVM fails; returns true if the machine ends now.
+    :param tidy: called after each query.
     """
 
     def __init__(
@@ -57,70 +57,70 @@ class Health:
         self._trouble = ""
         self._watching: Deferred[None] | None = None
         self._over = False
-        self._told_at: dict[str, float] = {}
+        self._event_times: dict[str, float] = {}
 
     def start(self, every_seconds: float) -> None:
-        """Ask so often, from now on."""
-        self._over = False  # it may have been, of an attempt to start that failed
+        """Start periodic queries."""
+        self._over = False  # true after a failed attempt to start
         self._watching = Deferred.fromCoroutine(self._watch(every_seconds))
         self._watching.addErrback(lambda failure: None)
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop queries and reports."""
         self._over = True
         if self._watching is not None:
             self._watching.cancel()
 
-    def told(self, event: str, data: dict[str, Any]) -> None:
-        """An event of QEMU's."""
-        # While there is no room it is set going again and again; whether there is is seen later.
+    def event_received(self, event: str, data: dict[str, Any]) -> None:
+        """Handle an event of QEMU."""
+        # While the disk is full, each ``cont`` causes a RESUME that proves nothing.
         if event == "STOP" or (event == "RESUME" and self._trouble != _DISK_FULL):
-            Deferred.fromCoroutine(self._look()).addErrback(lambda failure: None)
+            Deferred.fromCoroutine(self._query()).addErrback(lambda failure: None)
         elif event == "BLOCK_IO_ERROR" and data.get("action") != "stop":
-            # The guest learns of it as of a disk that fails.
+            # QEMU reports an I/O error to the guest.
             why = str(data.get("reason") or "input/output error")
-            self._seldom("Warning", "DiskError", f"a disk failed: {why}")
+            self._post_limited("Warning", "DiskError", f"a disk failed: {why}")
         elif event == "RESET" and data.get("guest"):
-            self._seldom("Normal", "Reset", "the guest restarted")
+            self._post_limited("Normal", "Reset", "the guest restarted")
 
-    def _seldom(self, type: str, reason: str, message: str) -> None:
-        """What a guest can have happen as often as it likes, which would drown all else."""
+    def _post_limited(self, type: str, reason: str, message: str) -> None:
+        """Post an Event at most once in 10 s per reason: guests can cause these at any rate."""
         now = self._reactor.seconds()
-        if now - self._told_at.get(reason, -_SELDOM_SECONDS) >= _SELDOM_SECONDS:
-            self._told_at[reason] = now
+        if now - self._event_times.get(reason, -_EVENT_INTERVAL_SECONDS) >= _EVENT_INTERVAL_SECONDS:
+            self._event_times[reason] = now
             self._facts.event(type, reason, message)
 
     async def _watch(self, every_seconds: float) -> None:
         while not self._over:
-            await self._look()
+            await self._query()
             if self._trouble == _DISK_FULL:
                 with contextlib.suppress(QMPError, ServiceUnavailable):
                     await self._ask("cont")
             self._tidy()
             await deferLater(self._reactor, every_seconds)
 
-    async def _look(self) -> None:
-        """Tell how the machine is, when that has changed."""
+    async def _query(self) -> None:
+        """Query the status and report a change."""
         try:
             status = (await self._ask("query-status")).get("status")
         except ServiceUnavailable as error:
             self._set(pb.MACHINE_RUNNING, "NotResponding", error.message)
             return
         except QMPError:
-            return  # it is ending
+            return  # the machine is ending
         if status in ("running", "prelaunch", "shutdown"):
             self._set(pb.MACHINE_RUNNING, "", "")
         elif status == "io-error":
-            self._stands_still(_DISK_FULL)
+            self._suspended(_DISK_FULL)
         elif status == "internal-error":
             if self._over or self._fall_back():
                 self._over = True
             else:
-                self._stands_still("InternalError")
+                self._suspended("InternalError")
         else:
-            self._set(pb.MACHINE_SUSPENDED, "Paused", f"QEMU has stopped it: {status}")
+            self._set(pb.MACHINE_SUSPENDED, "Paused", f"QEMU has stopped the machine: {status}")
 
-    def _stands_still(self, reason: str) -> None:
+    def _suspended(self, reason: str) -> None:
         self._set(pb.MACHINE_SUSPENDED, reason, _MESSAGES[reason])
 
     def _set(self, state: int, reason: str, message: str) -> None:
@@ -131,4 +131,4 @@ class Health:
         if reason:
             self._facts.event("Warning", reason, message)
         else:
-            self._facts.event("Normal", "Resumed", "the machine goes on")
+            self._facts.event("Normal", "Resumed", "the machine has resumed")

@@ -1,8 +1,8 @@
 """
-Disks that come and go while a machine is on.
+Hot plugging of disks.
 
-A card is given up by the guest: QEMU asks it to (ACPI), and tells when it has.  A guest may also do so
-unasked, and then only what is behind the card is left to be removed.
+To unplug a card, QEMU sends a request to the guest (ACPI) and reports when the guest has released the card.  A
+guest may also release a card without a request; then only the block device behind it remains to be removed.
 
 Source: QEMU, ``docs/interop/qmp-intro.rst`` and ``qapi/{block-core,qdev}.json``.
 """
@@ -25,9 +25,9 @@ _UNPLUG_SECONDS = 10.0
 
 class HotPlugSlots:
     """
-    The slots of one running machine.
+    The PCI slots of one running machine.
 
-    :param ask: sends a QMP command with its arguments; a coroutine function.
+    :param ask: coroutine function that sends a QMP command with arguments.
     :param machine: QEMU's machine type.
     """
 
@@ -40,14 +40,18 @@ class HotPlugSlots:
         self._ejected: set[str] = set()
 
     def ejected(self, card: str) -> None:
-        """A card is no more, whoever wanted that (``DEVICE_DELETED``)."""
+        """Handle ``DEVICE_DELETED``, with or without a request of ours."""
         self._ejected.add(card)
         waiting = self._waiting.get(card)
         if waiting is not None and not waiting.called:
             waiting.callback(None)
 
     async def attach(self, volume: pb.Volume) -> None:
-        """:raises APIError: it cannot be; nothing is left of it then."""
+        """
+        Create and plug a disk.
+
+        :raises APIError: that failed; the disk is deleted again.
+        """
         self._must_be_pluggable()
         disk = await self._disks.make(volume)
         try:
@@ -55,7 +59,7 @@ class HotPlugSlots:
             await self._plug(disk)
         except QMPError as error:
             self._disks.remove(volume.name)
-            raise Conflict(f"QEMU does not take volume {volume.name!r}: {error}") from None
+            raise Conflict(f"QEMU does not accept volume {volume.name!r}: {error}") from None
 
     async def _plug(self, disk: Disk) -> None:
         self._ejected.discard(disk.device()["id"])
@@ -66,36 +70,44 @@ class HotPlugSlots:
             raise
 
     async def detach(self, name: str) -> None:
-        """:raises Conflict: the guest does not let go of it, or the machine has no slots."""
+        """
+        Unplug and delete a disk.
+
+        :raises Conflict: the guest does not release the disk, or the machine type has no hot plugging.
+        """
         self._must_be_pluggable()
         card = Disk(name, "").device()["id"]
-        gone = self._waiting.setdefault(card, Deferred())
+        released = self._waiting.setdefault(card, Deferred())
         try:
-            await self._unplug(card, gone)
+            await self._unplug(card, released)
             await self._ask("blockdev-del", **{"node-name": node_name(name)})
         except TimeoutError:
             raise Conflict(
-                f"the guest has not let go of volume {name!r} for {_UNPLUG_SECONDS:.0f} s: unmount it "
+                f"the guest has not released volume {name!r} for {_UNPLUG_SECONDS:.0f} s: unmount it "
                 "there, or power the machine off"
             ) from None
         except QMPError as error:
-            raise Conflict(f"QEMU does not let go of volume {name!r}: {error}") from None
+            raise Conflict(f"QEMU does not release volume {name!r}: {error}") from None
         finally:
             self._waiting.pop(card, None)
         self._disks.remove(name)
 
-    async def _unplug(self, card: str, gone: Deferred[None]) -> None:
+    async def _unplug(self, card: str, released: Deferred[None]) -> None:
         if card in self._ejected:
             return
         try:
             await self._ask("device_del", id=card)
         except QMPError as error:
-            if error.kind != "DeviceNotFound":  # else the guest is just letting go of it
+            if error.kind != "DeviceNotFound":  # else the guest is releasing it now
                 raise
-        await gone.addTimeout(_UNPLUG_SECONDS, self._reactor)
+        await released.addTimeout(_UNPLUG_SECONDS, self._reactor)
 
     async def resize(self, volume: pb.Volume) -> None:
-        """:raises Conflict: it cannot be."""
+        """
+        Enlarge a disk.
+
+        :raises Conflict: QEMU refused.
+        """
         size = self._disks.size(volume)
         try:
             await self._ask("block_resize", **{"node-name": node_name(volume.name), "size": size})

@@ -1,16 +1,15 @@
 """
-QEMU as a process: one that ends with the runtime, or one that outlives it.
+QEMU processes, which end with the runtime or outlive it, and the detection of KVM.
 
-The first has a pseudo-terminal of its own, for two reasons: it leads a session then, so a ``^C``
-at the runtime's terminal does not reach it; and its complaints can be read.  When the runtime is
-killed it is hung up, and killed by the kernel (setpriv(1), PR_SET_PDEATHSIG): hung up alone,
-QEMU with ``-icount`` on a busy host was seen to wait for itself for ever.
+A :class:`ChildProcess` has a pseudo-terminal, for two reasons: it leads a session, so ``^C`` at the runtime's
+terminal does not reach it, and the runtime can read its messages.  When the runtime is killed, the kernel
+kills it (setpriv(1), PR_SET_PDEATHSIG).  The hangup alone is not enough: on a busy host QEMU with ``-icount``
+was seen to wait for its own threads forever.
 
-The second leads a session, too (``setsid``), but prints into a file, so that nothing hangs it up.  Its
-end is told by a descriptor of the process (pidfd_open(2)), whether we started it or an
-earlier runtime did.
+A :class:`DetachedProcess` also leads a session (``setsid``), but prints into a file, so no hangup reaches it.  A
+process descriptor (pidfd_open(2)) reports its end, even if an earlier runtime started it.
 
-Detection of KVM: see the kernel's ``virt/kvm/api.rst``.
+KVM: see the kernel's ``virt/kvm/api.rst``.
 """
 
 from __future__ import annotations
@@ -60,17 +59,17 @@ _COMPLAINT = re.compile(r"qemu[^:\s]*: (?!warning: )")
 
 
 def _last_complaint(printed: bytes) -> str:
-    """The last line that is a complaint, not a mere warning; or empty."""
+    """Return the last error message, ignoring warnings; empty if there is none."""
     text = printed[-_MAX_COMPLAINT_BYTES:].decode("utf-8", "replace")
-    said = [line for line in text.splitlines() if _COMPLAINT.match(line)]
-    return "".join(char for char in said[-1] if char.isprintable()) if said else ""
+    errors = [line for line in text.splitlines() if _COMPLAINT.match(line)]
+    return "".join(char for char in errors[-1] if char.isprintable()) if errors else ""
 
 
 class ChildProcess(ProcessProtocol):
     """
-    A QEMU that ends with us; keeps the last of what it prints.
+    A QEMU that ends with the runtime.
 
-    :param exited: called when it has ended.
+    :param exited: called after its end.
     """
 
     transport: Any
@@ -83,9 +82,13 @@ class ChildProcess(ProcessProtocol):
     def start(
         self, words: Sequence[str], environment: Mapping[str, str], reactor: Any
     ) -> Leader | None:
-        """Start it; :return: it, or ``None`` when it has ended already."""
-        mortal = shutil.which("setpriv", path=PATH)
-        words = [mortal, "--pdeathsig", "KILL", *words] if mortal else list(words)
+        """
+        Start QEMU.
+
+        :return: its process, or ``None`` if it has ended already.
+        """
+        setpriv = shutil.which("setpriv", path=PATH)
+        words = [setpriv, "--pdeathsig", "KILL", *words] if setpriv else list(words)
         transport = reactor.spawnProcess(
             self, words[0], words, env=dict(environment), path="/", usePTY=True
         )
@@ -95,29 +98,29 @@ class ChildProcess(ProcessProtocol):
         self._printed.append(data[-_MAX_COMPLAINT_BYTES:])
 
     def complaint(self) -> str:
-        """Its last complaint, or the signal that ended it; or empty."""
-        said = _last_complaint(b"".join(self._printed))
-        return said or (f"signal {self._signal}" if self._signal else "")
+        """Return its last error message, or the signal that ended it, or nothing."""
+        error = _last_complaint(b"".join(self._printed))
+        return error or (f"signal {self._signal}" if self._signal else "")
 
     def processExited(self, reason: Failure) -> None:
-        # Why it ended may be in its terminal still, and is asked for at once.
+        # Read the rest of the terminal now: ``exited`` uses the message.
         if self.transport.connected:
             self._printed.extend(read_rest(self.transport.fd))
         self._signal = getattr(reason.value, "signal", None)
         self._exited()
 
     def close(self) -> None:
-        """Let go of its terminal."""
+        """Close its terminal."""
         if self.transport is not None and self.transport.connected:
             self.transport.connectionLost(Failure(ConnectionDone()))
 
 
 class DetachedProcess:
     """
-    A QEMU that outlives us.
+    A QEMU that outlives the runtime.
 
-    :param exited: called when it has ended.
-    :param log: path of the file that it prints into; of its own machine alone.
+    :param exited: called after its end.
+    :param log: path of its log file, for this machine only.
     """
 
     def __init__(self, exited: Callable[[], None], log: str) -> None:
@@ -129,12 +132,13 @@ class DetachedProcess:
         self, words: Sequence[str], environment: Mapping[str, str], reactor: Any
     ) -> Leader | None:
         """
-        Start it; :return: it, or ``None`` when it has ended already.
+        Start QEMU.
 
-        :raises OSError: the file for its complaints cannot be made.
+        :return: its process, or ``None`` if it has ended already.
+        :raises OSError: the log file cannot be created.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        devnull = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         log = os.open(self._log, flags, 0o600)
         try:
             transport = reactor.spawnProcess(
@@ -143,34 +147,34 @@ class DetachedProcess:
                 ["setsid", *words],
                 env=dict(environment),
                 path="/",
-                childFDs={0: nothing, 1: log, 2: log},
+                childFDs={0: devnull, 1: log, 2: log},
             )
         finally:
-            os.close(nothing)
+            os.close(devnull)
             os.close(log)
-        found = leader(transport.pid) if transport.pid else None
-        if found is None:
+        process = leader(transport.pid) if transport.pid else None
+        if process is None:
             self._exited()
         else:
-            self.adopt(found, reactor)
-        return found
+            self.adopt(process, reactor)
+        return process
 
-    def adopt(self, found: Leader, reactor: Any) -> None:
-        """Hear of the end of a process that runs."""
+    def adopt(self, process: Leader, reactor: Any) -> None:
+        """Watch the end of a running process."""
         try:
-            descriptor = os.pidfd_open(found.pid)
+            descriptor = os.pidfd_open(process.pid)
         except OSError:
             self._exited()
             return
-        alive = read_process(found.pid)
-        if alive is None or alive.start != found.start:
+        current = read_process(process.pid)
+        if current is None or current.start != process.start:
             os.close(descriptor)
             self._exited()
             return
         self._watch = _Watch(descriptor, self._exited, reactor)
 
     def complaint(self) -> str:
-        """Its last complaint, or empty."""
+        """Return its last error message, or nothing."""
         try:
             with open(self._log, "rb") as file:
                 file.seek(max(0, os.path.getsize(self._log) - _MAX_COMPLAINT_BYTES))
@@ -179,30 +183,30 @@ class DetachedProcess:
             return ""
 
     def trim_log(self) -> None:
-        """What it printed long ago is not needed: a guest may make it print much."""
+        """Truncate a large log: a guest can make QEMU print at any rate."""
         try:
             if os.path.getsize(self._log) > _MAX_LOG_BYTES:
                 os.truncate(self._log, 0)
         except OSError:
-            pass  # there is none
+            pass  # there is no log yet
 
     def close(self) -> None:
-        """Hear of it no more."""
+        """Stop watching."""
         if self._watch is not None:
             self._watch.stop()
             self._watch = None
 
 
 class _Child(ProcessProtocol):
-    """Nobody listens; Twisted sees to it that no zombie is left."""
+    """Does nothing; with it Twisted reaps the process."""
 
     def processExited(self, reason: Failure) -> None:
-        """The descriptor tells it."""
+        """Do nothing: the process descriptor reports the end."""
 
 
 @implementer(IReadDescriptor)
 class _Watch:
-    """A process's descriptor; it becomes readable when the process ends."""
+    """A process descriptor, which becomes readable when the process ends."""
 
     def __init__(self, descriptor: int, ended: Callable[[], None], reactor: Any) -> None:
         self._descriptor = descriptor

@@ -1,8 +1,8 @@
 """
-QEMU's control line: JSON documents, one in each line.
+QMP, QEMU's control protocol: one JSON document per line.
 
-Source: QEMU, ``docs/interop/qmp-spec.rst``.  The server greets first; commands are taken after
-``qmp_capabilities``, answered in order, and events come in between.
+The server sends a greeting; after ``qmp_capabilities`` it accepts commands, answers them in order, and sends events
+in between.  Source: QEMU, ``docs/interop/qmp-spec.rst``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from twisted.python.failure import Failure
 
 class QMPError(Exception):
     """
-    QEMU refused a command, or its control line is not what it should be.
+    QEMU refused a command, or closed or violated the protocol.
 
-    :param kind: QEMU's word for it, such as ``DeviceNotFound``; mostly ``GenericError``.
+    :param kind: QEMU's error class, such as ``DeviceNotFound``; usually ``GenericError``.
     """
 
     def __init__(self, message: str, kind: str = "") -> None:
@@ -33,9 +33,10 @@ class QMPError(Exception):
 
 class QMP(LineOnlyReceiver):
     """
-    A client.
+    A QMP client.
 
-    :param on_event: called with the name and the data of each event.
+    :param on_event: called with name and data of each event.
+    :ivar greeting: fires when commands may be sent; fails if QEMU closes the socket before.
     """
 
     delimiter = b"\n"
@@ -47,17 +48,16 @@ class QMP(LineOnlyReceiver):
         self._answers: deque[Deferred[Any]] = deque()
         self._lost = False
         self.greeting: Deferred[None] = Deferred()
-        """Fires when commands may be sent; fails when QEMU closes the line before."""
 
     def execute(self, command: str, **arguments: Any) -> Deferred[Any]:
         """
         Send a command.
 
-        :return: fires with its ``return``; fails with :class:`QMPError`.
+        :return: fires with the value of ``return``; fails with :class:`QMPError`.
         """
         answer: Deferred[Any] = Deferred()
         if self._lost:
-            answer.errback(QMPError("QEMU has closed its control line"))
+            answer.errback(QMPError("QEMU has closed its control socket"))
             return answer
         self._answers.append(answer)
         document: dict[str, Any] = {"execute": command}
@@ -101,7 +101,7 @@ class QMP(LineOnlyReceiver):
         self._lost = True
         answers, self._answers = self._answers, deque()
         for answer in answers:
-            answer.errback(QMPError("QEMU has closed its control line"))
+            answer.errback(QMPError("QEMU has closed its control socket"))
         if not self.greeting.called:
             self.greeting.errback(Failure(ConnectionDone()))
 
@@ -111,4 +111,4 @@ def _error(document: dict[str, Any]) -> QMPError:
     if isinstance(error, dict):
         kind = str(error.get("class") or "")
         return QMPError(str(error.get("desc") or kind or error), kind)
-    return QMPError("QEMU gave an answer that is none")
+    return QMPError("QEMU sent a reply without return or error")

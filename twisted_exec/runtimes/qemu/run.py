@@ -1,12 +1,9 @@
 """
 One QEMU machine, from power on to power off.
 
-QEMU listens on two UNIX sockets in the machine's private directory: the serial port, and its control
-line (QMP).  It starts with the processor stopped, so that nothing is printed before
-somebody listens; the last command of the start is ``cont``.  A machine that is adopted runs already,
-and only its sockets are opened again.
-
-What QEMU tells, and what it does not (it is asked now and then), becomes the machine's state.
+QEMU listens on two UNIX sockets in the machine's private directory: the serial port and QMP.  It starts with
+a stopped processor, so the guest prints nothing before the serial port is connected; ``cont`` is the last command
+of the start.  For an adopted machine only the sockets are reopened.
 """
 
 from __future__ import annotations
@@ -57,17 +54,22 @@ if TYPE_CHECKING:
     from twisted_exec.runtimes.qemu.driver import QemuDriver
 
 _START_SECONDS = 20.0
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 _QUIT_SECONDS = 2.0
 _LOST = (ConnectionDone, ConnectionLost, QMPError)
 
 
 @dataclass
-class _Power:
-    """How far a machine is from being off."""
+class _Exit:
+    """
+    The end of one QEMU process.
+
+    :ivar by_guest: the guest powered itself off.
+    :ivar why: reason for a message, if known before the end.
+    """
 
     is_off: bool = False
-    guest_did_it: bool = False
+    by_guest: bool = False
     why: str = ""
     waiting: list[Deferred[None]] = field(default_factory=list)
 
@@ -77,7 +79,7 @@ class QemuRun:
     """
     One virtual machine.
 
-    :param adopted: its process, when it runs already.
+    :param adopted: the processes of a machine that runs already.
     """
 
     paced = False
@@ -89,7 +91,7 @@ class QemuRun:
         self._driver = driver
         self._facts = facts
         self._adopted = list(adopted)
-        self._power = _Power()
+        self._exit = _Exit()
         self._process: ChildProcess | DetachedProcess | None = None
         self._control: QMP | None = None
         self._line: SerialLine | None = None
@@ -97,7 +99,7 @@ class QemuRun:
         self._released = False
         variable, value = facts.marker
         self._environment = {"PATH": PATH, "LANG": "C.UTF-8", variable: value}
-        self._family = ProcessFamily(driver.table, lambda found: found == value, adopted)
+        self._family = ProcessFamily(driver.table, lambda mark: mark == value, adopted)
         self._disks = Disks(
             driver.options.disks,
             os.path.join(facts.storage, "disks"),
@@ -112,7 +114,7 @@ class QemuRun:
         if driver.options.shutdown_seconds:
             alsoProvides(self, IShutdown)
 
-    # Starting.
+    # Start.
 
     def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
         starting = Deferred.fromCoroutine(self._start(factory))
@@ -125,7 +127,7 @@ class QemuRun:
         if self._adopted:
             return await self._attempt(factory, None)
         parts = await self._parts()
-        self._accelerator = self._choose()
+        self._accelerator = self._choose_accelerator()
         try:
             return await self._attempt(factory, parts)
         except ServiceUnavailable as error:
@@ -135,16 +137,16 @@ class QemuRun:
         await self._clear()
         self._accelerator = TCG
         protocol = await self._attempt(factory, parts)
-        self._without_kvm(f"KVM cannot run this machine, which is emulated now ({why})")
+        self._record_kvm_failure(f"KVM cannot run this machine; it is emulated ({why})")
         return protocol
 
     async def _attempt(self, factory: IProtocolFactory, parts: Parts | None) -> Any:
         try:
             return await self._boot(factory, parts)
         except _LOST:
-            # Its control line may be closed before what it said of it has come.
+            # The control socket may close before the error message has arrived.
             await self._wait_for_exit(_QUIT_SECONDS)
-            raise ServiceUnavailable(f"QEMU ended while it started{self._complaint()}") from None
+            raise ServiceUnavailable(f"QEMU ended during its start{self._complaint()}") from None
 
     async def _boot(self, factory: IProtocolFactory, parts: Parts | None) -> Any:
         sockets = self._sockets()
@@ -152,13 +154,13 @@ class QemuRun:
             self._adopt()
         else:
             self._spawn(sockets, parts)
-        self._control = await self._reach(sockets.control, lambda: QMP(self._told))
+        self._control = await self._reach(sockets.control, lambda: QMP(self._event_received))
         await self._control.greeting
         line = self._line = SerialLine(self._port_lost)
         port = await self._reach(sockets.serial, lambda: SerialPort(line))
         inner = factory.buildProtocol(None)  # type: ignore[arg-type]
         line.join(port, inner)
-        await self._until_heard()
+        await self._wait_for_serial()
         if parts is not None and parts.ignition:
             os.unlink(parts.ignition)  # QEMU has read it
         if parts is None and (await self._ask("query-kvm")).get("enabled"):
@@ -182,31 +184,31 @@ class QemuRun:
             id=facts.id,
         )
 
-    async def _until_heard(self) -> None:
+    async def _wait_for_serial(self) -> None:
         """
-        Wait until QEMU has accepted the serial port's connection.
+        Wait until QEMU has accepted the connection to the serial port.
 
-        For us it is connected before; what the guest prints in between is lost.
+        ``connect`` succeeds before that; output of the guest in between would be lost.
         """
         while True:
             devices = await self._ask("query-chardev")
-            (serial,) = [one for one in devices if one.get("label") == "serial0"]
+            (serial,) = [each for each in devices if each.get("label") == "serial0"]
             if not str(serial.get("filename")).startswith("disconnected:"):
                 return
-            await deferLater(self._driver.reactor, _LOOK_SECONDS)
+            await deferLater(self._driver.reactor, _POLL_SECONDS)
 
     def _sockets(self) -> Sockets:
-        """Where its sockets are, of an adopted machine; else free paths for them."""
-        found = Sockets(*(os.path.join(self._facts.directory, n) for n in ("serial", "control")))
+        """Return the paths of the sockets; delete stale sockets unless the machine is adopted."""
+        sockets = self._socket_paths()
         if not self._adopted:
-            _remove(found.serial)
-            _remove(found.control)
-        return found
+            _remove(sockets.serial)
+            _remove(sockets.control)
+        return sockets
 
     def _adopt(self) -> None:
         process = self._process = DetachedProcess(self._exited, self._log_file())
-        for one in self._adopted:
-            process.adopt(one, self._driver.reactor)
+        for leader in self._adopted:
+            process.adopt(leader, self._driver.reactor)
 
     def _log_file(self) -> str:
         return os.path.join(self._facts.directory, "qemu.log")
@@ -222,11 +224,11 @@ class QemuRun:
             accelerator=self._accelerator,
             sandbox=driver.sandbox,
         )
-        self._power = _Power()
-        power = self._power
+        self._exit = _Exit()
+        exit = self._exit
 
         def exited() -> None:
-            if power is self._power:  # else of an attempt that failed before
+            if exit is self._exit:  # else of an earlier, failed attempt
                 self._exited()
 
         if self._facts.keep:
@@ -234,31 +236,31 @@ class QemuRun:
         else:
             self._process = ChildProcess(exited)
         try:
-            found = self._process.start(words, self._environment, driver.reactor)
+            leader = self._process.start(words, self._environment, driver.reactor)
         except OSError as error:
             raise ServiceUnavailable(f"QEMU cannot be started: {error}") from None
-        if found is not None:
-            self._family.add(found)
-            self._facts.started(found)
+        if leader is not None:
+            self._family.add(leader)
+            self._facts.started(leader)
 
     async def _reach(self, path: str, make: Any) -> Any:
-        """Connect to one of QEMU's sockets, as soon as it listens."""
+        """Connect to one of QEMU's sockets; repeat until QEMU listens."""
         factory = Factory.forProtocol(make)
         factory.noisy = False
         endpoint = unix_client_endpoint(self._driver.reactor, path)
-        while not self._power.is_off:
+        while not self._exit.is_off:
             try:
                 return await endpoint.connect(factory)
             except ConnectError:
-                await deferLater(self._driver.reactor, _LOOK_SECONDS)
+                await deferLater(self._driver.reactor, _POLL_SECONDS)
         if self._driver.sandbox and "sandbox" in self._complaint():
-            # Built without seccomp.  The next start, which comes soon, goes without.
+            # Built without seccomp.  The supervisor retries soon, then without it.
             self._driver.sandbox = False
-            self._log.warn("this QEMU has no sandbox: machines run without")
-        raise ServiceUnavailable(f"QEMU ended at once{self._complaint()}")
+            self._log.warn("this QEMU has no seccomp sandbox; machines run without it")
+        raise ServiceUnavailable(f"QEMU ended immediately{self._complaint()}")
 
     async def _clear(self) -> None:
-        """Nothing is left of an attempt that failed."""
+        """Clean up after a failed attempt."""
         await self._family.end()
         if self._control is not None:
             self._control.transport.abortConnection()
@@ -271,35 +273,35 @@ class QemuRun:
 
     # KVM.
 
-    def _choose(self) -> str:
-        wanted = self._driver.options.accelerator
-        if wanted != AUTO:
-            return wanted
-        failed_before = os.path.exists(self._no_kvm())
+    def _choose_accelerator(self) -> str:
+        accelerator = self._driver.options.accelerator
+        if accelerator != AUTO:
+            return accelerator
+        failed_before = os.path.exists(self._no_kvm_mark())
         return KVM if has_kvm() and not failed_before else TCG
 
     def _may_fall_back(self) -> bool:
         return self._accelerator == KVM and self._driver.options.accelerator != KVM
 
-    def _no_kvm(self) -> str:
-        """A file that is there when KVM failed this machine before."""
+    def _no_kvm_mark(self) -> str:
+        """Return the path of a file that exists if KVM failed for this machine before."""
         return os.path.join(self._facts.storage, "no-kvm")
 
-    def _without_kvm(self, why: str) -> None:
+    def _record_kvm_failure(self, why: str) -> None:
         try:
             os.makedirs(self._facts.storage, mode=0o700, exist_ok=True)
-            with open(self._no_kvm(), "w"):
+            with open(self._no_kvm_mark(), "w"):
                 pass
         except OSError:
-            pass  # it fails again next time, and is emulated again
+            pass  # the next start tries KVM again, and falls back again
         self._facts.event("Warning", "KVMFailed", why)
 
     def _fall_back(self) -> bool:
-        """KVM cannot run what the guest does; emulation can, after another start."""
+        """End a machine that KVM cannot run; the next start emulates it."""
         if not self._may_fall_back():
             return False
-        self._power.why = "KVM cannot run what the guest does: it starts again, emulated"
-        self._without_kvm(self._power.why)
+        self._exit.why = "KVM cannot run this guest; the machine restarts with emulation"
+        self._record_kvm_failure(self._exit.why)
         if self._control is not None:
             self._control.execute("quit").addErrback(lambda failure: None)
         return True
@@ -308,30 +310,28 @@ class QemuRun:
         if isinstance(self._process, DetachedProcess):
             self._process.trim_log()
 
-    # What QEMU tells.
+    # Events and commands.
 
-    def _told(self, event: str, data: dict[str, Any]) -> None:
+    def _event_received(self, event: str, data: dict[str, Any]) -> None:
         if event == "SHUTDOWN":
-            self._power.guest_did_it = bool(data.get("guest")) and (
-                data.get("reason") != "guest-panic"
-            )
+            self._exit.by_guest = bool(data.get("guest")) and (data.get("reason") != "guest-panic")
         elif event == "GUEST_PANICKED":
-            self._power.why = "the guest's system panicked"
-            self._facts.event("Warning", "Panicked", self._power.why)
+            self._exit.why = "the guest's system panicked"
+            self._facts.event("Warning", "Panicked", self._exit.why)
         elif event == "DEVICE_DELETED":
             self._slots.ejected(str(data.get("device")))
         else:
-            self._health.told(event, data)
+            self._health.event_received(event, data)
 
     async def _ask(self, command: str, **arguments: Any) -> Any:
         """
-        One command on the control line.
+        Run one QMP command.
 
-        :raises QMPError: QEMU refused it, or is gone.
-        :raises ServiceUnavailable: it does not answer.
+        :raises QMPError: QEMU refused it, or has ended.
+        :raises ServiceUnavailable: QEMU does not answer.
         """
         if self._control is None:
-            raise QMPError("QEMU is not there")
+            raise QMPError("QEMU is not connected")
         seconds = self._driver.answer_seconds
         answer = self._control.execute(command, **arguments)
         try:
@@ -344,16 +344,16 @@ class QemuRun:
     # The line.
 
     def window_changed(self, size: TerminalSize) -> None:
-        """A serial port has no size."""
+        """Do nothing: a serial port has no size."""
 
     def send_break(self, milliseconds: int) -> None:
-        """As :class:`IBreakable` says; QEMU's BREAK has a length of its own."""
-        if self._control is not None and not self._power.is_off:
-            asked = self._control.execute("chardev-send-break", id="serial0")
-            asked.addErrback(lambda failure: failure.trap(QMPError))
+        """See :meth:`IBreakable.send_break`; QEMU decides on the length."""
+        if self._control is not None and not self._exit.is_off:
+            sending = self._control.execute("chardev-send-break", id="serial0")
+            sending.addErrback(lambda failure: failure.trap(QMPError))
 
     def _port_lost(self) -> None:
-        """The serial port is closed: is the machine off, or only the port?"""
+        """Find out if the machine has ended or only the socket was closed."""
         done = Deferred.fromCoroutine(self._reopen())
         done.addErrback(lambda failure: self._log.failure("serial line", failure=failure))
 
@@ -362,28 +362,28 @@ class QemuRun:
         if line is None:
             return
         if not self._released:
-            await self._wait_for_exit(_LOOK_SECONDS if line.is_open else _QUIT_SECONDS)
-        if line.is_open and not self._power.is_off:
+            await self._wait_for_exit(_POLL_SECONDS if line.is_open else _QUIT_SECONDS)
+        if line.is_open and not self._exit.is_off:
             try:
-                port = await self._reach(self._sockets_again().serial, lambda: SerialPort(line))
+                port = await self._reach(self._socket_paths().serial, lambda: SerialPort(line))
             except ServiceUnavailable:
-                pass  # it ended meanwhile
+                pass  # QEMU ended meanwhile
             else:
                 line.join(port)
                 self._facts.event(
-                    "Warning", "LineReopened", "the serial line was lost, and is back"
+                    "Warning", "LineReopened", "the serial line was lost and is connected again"
                 )
                 return
         line.end(Failure(LineEnded(self._ending())))
 
-    def _sockets_again(self) -> Sockets:
+    def _socket_paths(self) -> Sockets:
         directory = self._facts.directory
         return Sockets(os.path.join(directory, "serial"), os.path.join(directory, "control"))
 
     def _ending(self) -> Ending:
-        if self._power.guest_did_it:
+        if self._exit.by_guest:
             return Ending(POWERED_OFF, f'machine "{self._facts.label}" powered itself off')
-        why = f": {self._power.why}" if self._power.why else self._complaint()
+        why = f": {self._exit.why}" if self._exit.why else self._complaint()
         return Ending(LINE_LOST, f'the emulator of "{self._facts.label}" ended{why}')
 
     # Hardware.
@@ -397,10 +397,10 @@ class QemuRun:
     def resize_volume(self, volume: pb.Volume) -> Deferred[None]:
         return Deferred.fromCoroutine(self._slots.resize(volume))
 
-    # Ending.
+    # Stop.
 
     def shut_down(self) -> Deferred[None]:
-        """As :class:`IShutdown` says: ACPI's power button."""
+        """See :meth:`IShutdown.shut_down`: the power button of ACPI."""
         return Deferred.fromCoroutine(self._shut_down())
 
     async def _shut_down(self) -> None:
@@ -410,36 +410,36 @@ class QemuRun:
         except (QMPError, ServiceUnavailable):
             return
         await self._wait_for_exit(seconds)
-        if not self._power.is_off:
+        if not self._exit.is_off:
             self._facts.event(
                 "Warning", "ShutdownIgnored", f"the guest did not shut down in {seconds:g} s"
             )
 
     def release(self) -> None:
-        """As :class:`IKept` says."""
+        """See :meth:`IKept.release`."""
         self._released = True
         self._wake()
-        self._let_go()
+        self._disconnect()
 
     def stop(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        """Ask the control line first; whatever is left after that is ended by signals."""
+        """Send ``quit``; end remaining processes by signals."""
         _remove(os.path.join(self._facts.directory, "ignition"))
         if self._process is None:
             return
-        if self._control is not None and not self._power.is_off:
+        if self._control is not None and not self._exit.is_off:
             self._control.execute("quit").addErrback(lambda failure: failure.trap(QMPError))
             await self._wait_for_exit(_QUIT_SECONDS)
         left = await self._family.end()
         if left:
             self._facts.event("Warning", "ProcessesLeft", "QEMU cannot be ended")
         else:
-            await self._wait_for_exit(_QUIT_SECONDS)  # its exit is told a little later
-        self._let_go()
+            await self._wait_for_exit(_QUIT_SECONDS)  # processExited comes a little later
+        self._disconnect()
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         self._health.stop()
         if self._control is not None:
             self._control.transport.abortConnection()
@@ -449,34 +449,34 @@ class QemuRun:
             self._process.close()
 
     def _exited(self) -> None:
-        self._power.is_off = True
+        self._exit.is_off = True
         self._health.stop()
         self._wake()
 
     def _wake(self) -> None:
-        waiting, self._power.waiting = self._power.waiting, []
+        waiting, self._exit.waiting = self._exit.waiting, []
         for waiter in waiting:
             waiter.callback(None)
 
     async def _wait_for_exit(self, seconds: float) -> None:
-        """Until QEMU has ended, or the time is over."""
-        power = self._power
-        if power.is_off:
+        """Wait until QEMU has ended, at most this long."""
+        exit = self._exit
+        if exit.is_off:
             return
         exited: Deferred[None] = Deferred()
-        power.waiting.append(exited)
+        exit.waiting.append(exited)
         try:
             await exited.addTimeout(seconds, self._driver.reactor)
         except TimeoutError:
             pass
         finally:
-            if exited in power.waiting:
-                power.waiting.remove(exited)
+            if exited in exit.waiting:
+                exit.waiting.remove(exited)
 
     def _complaint(self) -> str:
-        """What QEMU said of its end, for a message; empty when it said nothing."""
-        said = self._process.complaint() if self._process is not None else ""
-        return f": {said}" if said else ""
+        """Return QEMU's last error message as a suffix for a message, or nothing."""
+        complaint = self._process.complaint() if self._process is not None else ""
+        return f": {complaint}" if complaint else ""
 
 
 def _too_slow(failure: Failure) -> Failure:
@@ -487,7 +487,9 @@ def _too_slow(failure: Failure) -> Failure:
 
 def _write_secret(path: str, content: bytes) -> None:
     """
-    :raises CannotStart: there is no room for it.
+    Write a file that only this user can read.
+
+    :raises CannotStart: the disk is full.
     """
     _remove(path)
     try:
@@ -496,7 +498,7 @@ def _write_secret(path: str, content: bytes) -> None:
             file.write(content)
     except OSError as error:
         raise CannotStart(
-            "IgnitionFailed", f"there is no room for the machine's ignition: {error.strerror}"
+            "IgnitionFailed", f"the machine's ignition data cannot be written: {error.strerror}"
         ) from None
 
 
