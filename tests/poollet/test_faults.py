@@ -139,7 +139,7 @@ class FaultTests(PoolletCase):
         self.runtime.url = "http://:20251/exec/T"
         refused = await self.refused()
         self.assertEqual(refused.code, 502)
-        self.assertIn("names no host", status(refused.body)["message"])
+        self.assertIn("has no host", status(refused.body)["message"])
 
     async def test_20_empty(self) -> None:
         """An empty URL is a runtime without consoles, not this host's port 80."""

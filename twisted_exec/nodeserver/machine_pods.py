@@ -276,8 +276,8 @@ class Mirror(Service):
             await self._client.create(PODS.resource, pod, namespace)
         except AlreadyExists:
             # Our own Pod that the copy does not have yet is no failure.
-            found = await self._client.get(PODS.resource, name, namespace)
-            if not self._is_ours(found):
+            current = await self._client.get(PODS.resource, name, namespace)
+            if not self._is_ours(current):
                 raise
 
     async def _change(self, there: Object, step: Step) -> None:

@@ -25,9 +25,9 @@ def mapping(value: object) -> Object:
     return value if isinstance(value, dict) else {}
 
 
-def texts(told: object) -> dict[str, str]:
+def texts(obj: object) -> dict[str, str]:
     """Return the entries of an object whose values are strings."""
-    return {key: value for key, value in mapping(told).items() if isinstance(value, str)}
+    return {key: value for key, value in mapping(obj).items() if isinstance(value, str)}
 
 
 def mappings(value: object) -> list[Object]:

@@ -65,7 +65,9 @@ class UsageCase(SynchronousTestCase):
         return sum(verb == "list" and plural == "pods" for verb, plural, *_ in self.leaf.requests)
 
     def lines(self) -> list[str]:
-        return [str(event["why"]) for event in self.logged if "figures" in str(event["log_format"])]
+        return [
+            str(event["why"]) for event in self.logged if "no usage" in str(event["log_format"])
+        ]
 
 
 class TellTests(UsageCase):
@@ -222,7 +224,9 @@ class AskTests(UsageCase):
         told = self.again()
         self.assertEqual((len(told.pods), told.problem), (1, ""))
         said = [
-            str(event["log_format"]) for event in self.logged if "figures" in event["log_format"]
+            str(event["log_format"])
+            for event in self.logged
+            if "usage of leaf" in event["log_format"]
         ]
         self.assertEqual(len(said), 2)
 

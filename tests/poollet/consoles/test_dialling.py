@@ -161,8 +161,8 @@ class DiallerTests(SynchronousTestCase):
         for url, why in (
             ("ftp://127.0.0.1/canary", "its scheme is 'ftp'"),
             ("/exec/canary", "its scheme is ''"),
-            ("http://:80/exec/canary", "names no host"),
-            ("http://127.0.0.1:0/exec/canary", "names no host"),
+            ("http://:80/exec/canary", "has no host"),
+            ("http://127.0.0.1:0/exec/canary", "has no host"),
             ("http://127.0.0.1:99999/canary", "not a URL"),
             ("http://[::1/canary", "not a URL"),
             ("http://user:canary@127.0.0.1/x", "more than a host"),

@@ -1,20 +1,20 @@
 """
-From rates to counters, without I/O.
+Turn rates into counters, without I/O.
 
-A leaf's metrics API tells how much processor time something took *per second*, over a window that
-ended at a moment.  A kubelet tells how much it took *in all* since a moment, and whoever reads it
-(metrics-server, Prometheus) makes a rate of two such readings.  So what a leaf tells is added up here:
+A leaf's metrics API reports CPU time *per second*, averaged over a window.  A kubelet reports the
+*total* since a start time, and readers (metrics-server, Prometheus) compute a rate from two such
+totals.  So the leaf's rates are integrated here:
 
-* The count begins where the first window begins, with next to nothing, and that is its start time:
-  a kubelet's start time, too, is "the time at which data collection was (re)started".
-* With each new moment it grows by the newest rate times the time since the moment before.  A reader who
-  comes with each moment gets the leaf's own rates back; one who comes less often, the newest.
-* A thing that was started again, or was not looked at for long, is counted anew, with a later start.
-* A moment that is known already, or is older, changes nothing.
+* A counter starts at the beginning of the first window, with next to nothing.  That is its start
+  time: for a kubelet, too, it is "the time at which data collection was (re)started".
+* Each new sample adds its rate times the time since the previous sample.  A reader that comes with
+  each sample gets the leaf's own rates; one that comes less often gets the newest.
+* A container that restarted, or was not sampled for long, gets a new counter with a later start.
+* A sample that is not newer than the last changes nothing.
 
-No count ever falls without a later start.  Two replicas count each for itself, from different starts;
-readers who compare starts, as metrics-server does for containers, never take the difference of two
-replicas for more than was used.
+No counter ever falls without a later start.  Two replicas count independently, from different
+starts; readers that compare starts, as metrics-server does for containers, never mistake the
+difference between two replicas for usage.
 
 Sources: ``k8s.io/metrics/pkg/apis/metrics/v1beta1``; ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``;
 ``pkg/storage/{pod,node,types}.go`` of metrics-server.
@@ -29,22 +29,22 @@ NANOSECONDS = 10**9
 
 LEAST = 1000
 """
-Core-nanoseconds that a count begins with.  Whatever runs has used something, though a rate may be
-rounded to nothing; readers take a count of 0 for one that is missing, and drop the whole Pod.
+Initial value of a counter, in core-nanoseconds.  A running container has used something, even if
+its rate is rounded to 0; readers treat a counter of 0 as missing and drop the whole Pod.
 """
 
 LONGEST_SECONDS = 600
-"""Between two moments; what was used in a longer time nobody knows."""
+"""Limit between two samples; usage over a longer gap is unknown."""
 
 
 @dataclass(frozen=True)
 class Sample:
     """
-    What a leaf tells of one thing.
+    Usage of one container or node, as its leaf reports it.
 
-    :param at: the end of the window, in nanoseconds since the epoch.
+    :param at: end of the window, in nanoseconds since the epoch.
     :param window: its length, in nanoseconds.
-    :param nanocores: processor time per time in it, in billionths.
+    :param nanocores: average CPU usage in it, in billionths of a core.
     :param memory_bytes: the working set.
     """
 
@@ -57,11 +57,11 @@ class Sample:
 @dataclass(frozen=True)
 class Counted:
     """
-    One thing as a kubelet tells it.
+    Usage of one container or node, as a kubelet reports it.
 
-    :param started: when the count began, in nanoseconds since the epoch.
-    :param core_nanoseconds: used since then.
-    :param since: not before when it can have used anything, as its leaf told.
+    :param started: start time of the counter, in nanoseconds since the epoch.
+    :param core_nanoseconds: CPU time since then.
+    :param since: when the container started according to its leaf.
     """
 
     started: int
@@ -71,7 +71,7 @@ class Counted:
 
 
 class Counts:
-    """What has been counted of a leaf, by whatever names its things."""
+    """The counters of a leaf, by any hashable key."""
 
     def __init__(self) -> None:
         self._counted: dict[Hashable, Counted] = {}
@@ -81,10 +81,9 @@ class Counts:
 
     def take(self, key: Hashable, sample: Sample, since: int = 0) -> Counted:
         """
-        The count of a thing, with a sample that may be new.
+        Return the counter of a container or node, updated with a sample.
 
-        :param since: when the thing was started, in nanoseconds since the epoch; 0 where that is
-            not known.
+        :param since: when it started, in nanoseconds since the epoch; 0 if unknown.
         """
         previous = self._counted.get(key)
         if previous is None:
@@ -97,7 +96,7 @@ class Counts:
         return counted
 
     def keep(self, keys: Collection[Hashable]) -> None:
-        """Forget all others."""
+        """Forget all other counters."""
         for key in self._counted.keys() - set(keys):
             del self._counted[key]
 

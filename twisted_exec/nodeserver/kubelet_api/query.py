@@ -1,18 +1,17 @@
 """
-From a kubelet's words to an API server's.
+Translate requests to a kubelet into requests to an API server.
 
-A root's kube-apiserver asks a kubelet; what a leaf has is an API server.  Both mean the same, but a
-kubelet is told ``input=1`` where an API server is told ``stdin=true``, it finds the container in the
-path, and only the literal ``1`` is true to it.  Nothing here knows of connections: a path and a
-query go in, a query comes out.
+The root's kube-apiserver addresses a kubelet; a leaf has an API server.  Both mean the same, but a
+kubelet expects ``input=1`` where an API server expects ``stdin=true``, takes the container from the
+path, and accepts only the literal ``1`` as true.  Pure: a path and a query in, a query out.
 
-Arguments of a command are bytes, and their order is their meaning: each is decoded once and encoded
-once, none is looked at.  Where a kubelet silently drops what it cannot read, as of a query with a
-broken ``%`` escape, the request is refused instead: a command that lost an argument is another one.
+The arguments of a command are bytes in a significant order: each is decoded and encoded exactly
+once.  A kubelet silently drops what it cannot parse, such as a pair with a broken ``%`` escape;
+here the request is refused instead, because a command that lost an argument is another command.
 
 Sources: ``pkg/kubelet/server/server.go`` (paths, ``cmd``) of Kubernetes; ``NewOptions`` and
-``NewV4Options`` of ``k8s.io/kubelet/pkg/cri/streaming``; ``PodExecOptions``, ``PodAttachOptions`` and
-``PodPortForwardOptions`` of ``k8s.io/api/core/v1``.
+``NewV4Options`` of ``k8s.io/kubelet/pkg/cri/streaming``; ``PodExecOptions``, ``PodAttachOptions``
+and ``PodPortForwardOptions`` of ``k8s.io/api/core/v1``.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from urllib.parse import quote, quote_from_bytes, quote_plus, unquote_to_bytes
 from twisted_exec.api.status import APIError, BadRequest
 
 MAX_QUERY_BYTES = 256 << 10
-"""Of a query, encoded; a program's limit on a whole request's head is usually below it."""
+"""Limit of an encoded query; the limit of a whole request header is usually lower."""
 
 MAX_PORTS = 127
-"""Of one WebSocket: each has two channels, and a channel's number is one byte."""
+"""Limit of ports on one WebSocket: each takes two channels, and a channel number is one byte."""
 
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _STREAMS = ((b"input", "stdin"), (b"output", "stdout"), (b"error", "stderr"))
@@ -39,11 +38,11 @@ _PORT = re.compile(rb"[0-9]{1,5}")
 @dataclass(frozen=True)
 class Wanted:
     """
-    What is asked for, by the path alone.
+    The target of a request, taken from its path.
 
-    :param what: the path's first segment, such as ``exec`` or ``portForward``.
-    :param uid: of the Pod in the root; empty where the path names none.
-    :param container: empty where what is asked for is the Pod's.
+    :param what: first segment of the path, such as ``exec`` or ``portForward``.
+    :param uid: of the Pod in the root; empty if the path has none.
+    :param container: empty for requests about the whole Pod.
     """
 
     what: str
@@ -55,25 +54,25 @@ class Wanted:
     @classmethod
     def of(cls, segments: Sequence[str]) -> Wanted:
         """
-        Read a path that matched one of a kubelet's routes.
+        Parse a path that matched one of the kubelet's routes.
 
-        :param segments: decoded, ``WHAT NAMESPACE POD [UID] CONTAINER``; of ``portForward``
-            ``WHAT NAMESPACE POD [UID]``.  An empty one at the end is that of a last slash.
+        :param segments: decoded, ``WHAT NAMESPACE POD [UID] CONTAINER``; for ``portForward`` ``WHAT
+            NAMESPACE POD [UID]``.  A trailing slash leaves an empty last segment.
         """
         what, namespace, pod, *rest = segments
         if rest and not rest[-1]:
-            del rest[-1]  # else it would be a container without a name: whichever the leaf likes
+            del rest[-1]  # or it would name an empty container, which means any to the leaf
         container = rest.pop() if what != "portForward" else ""
         return cls(what, namespace, pod, container, rest[0] if rest else "")
 
 
 def exec_query(raw: bytes, container: str) -> bytes:
     """
-    The query for ``pods/exec``.
+    Return the query for ``pods/exec``.
 
-    :param raw: of the request to ``/exec/...``, as it came, without its question mark.
+    :param raw: query of the request to ``/exec/...``, without its question mark.
     :return: ``command`` first, each argument in its place.
-    :raises BadRequest: no stream, no command, or it cannot be decoded.
+    :raises BadRequest: no stream, no command, or undecodable.
     :raises APIError: 414, it is too long.
     """
     pairs = parse(raw)
@@ -86,26 +85,27 @@ def exec_query(raw: bytes, container: str) -> bytes:
 
 def attach_query(raw: bytes, container: str) -> bytes:
     """
-    The query for ``pods/attach``; arguments and errors as of :func:`exec_query`, without a command.
+    Return the query for ``pods/attach``; arguments and errors as of :func:`exec_query`, without a
+    command.
     """
     return _joined([*_container(container), *_streams(parse(raw))])
 
 
 def forward_query(raw: bytes, *, needs_ports: bool) -> bytes:
     """
-    The query for ``pods/portforward``.
+    Return the query for ``pods/portforward``.
 
-    :param needs_ports: a WebSocket has its ports from its query (``port=80,81``, repeated or not).
-        SPDY, also in a tunnel, names them with each stream: there the query says nothing.
-    :raises BadRequest: a port is missing or none, or it cannot be decoded.
+    :param needs_ports: a WebSocket takes its ports from the query (``port=80,81``, or repeated).
+        SPDY, tunnelled or not, names the port with each stream, and its query has none.
+    :raises BadRequest: a port is missing or invalid, or the query is undecodable.
     """
     pairs = parse(raw)
     if not needs_ports:
         return b""
-    told = [value for name, value in pairs if name == b"port"]
-    if not told:
+    port_texts = [value for name, value in pairs if name == b"port"]
+    if not port_texts:
         raise BadRequest('query parameter "port" is required')
-    ports = [_port(each) for value in told for each in value.split(b",")]
+    ports = [_port(each) for value in port_texts for each in value.split(b",")]
     if len(ports) > MAX_PORTS:
         raise BadRequest(f"at most {MAX_PORTS} ports are forwarded over one WebSocket")
     return _joined([f"ports={port}" for port in ports])
@@ -113,9 +113,10 @@ def forward_query(raw: bytes, *, needs_ports: bool) -> bytes:
 
 def run_query(raw: bytes, container: str) -> bytes:
     """
-    The query for ``pods/exec`` of what ``/run/...`` asks for: ``cmd``, split on single spaces.
+    Return the query for ``pods/exec`` for a request to ``/run/...``: ``cmd``, split at single
+    spaces.
 
-    :raises BadRequest: it has no ``cmd``, or cannot be decoded.
+    :raises BadRequest: it has no ``cmd``, or is undecodable.
     """
     command = next((value for name, value in parse(raw) if name == b"cmd"), b"")
     if not command:
@@ -126,9 +127,9 @@ def run_query(raw: bytes, container: str) -> bytes:
 
 def parse(raw: bytes) -> list[tuple[bytes, bytes]]:
     """
-    Names and values of a query, decoded, in their order.
+    Return names and values of a query, decoded, in their order.
 
-    :raises BadRequest: a broken escape, or a bare semicolon, which servers read in different ways.
+    :raises BadRequest: a broken escape, or a bare semicolon, which servers interpret differently.
     :raises APIError: 414, it is too long.
     """
     if len(raw) > MAX_QUERY_BYTES:
@@ -143,7 +144,7 @@ def parse(raw: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def path(namespace: str, name: str, subresource: str) -> str:
-    """The path of a Pod's subresource at an API server."""
+    """Return the path of a Pod's subresource on an API server."""
     where = f"{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
     return f"/api/v1/namespaces/{where}/{subresource}"
 
@@ -153,7 +154,7 @@ def _decoded(text: bytes) -> bytes:
 
 
 def _streams(pairs: Sequence[tuple[bytes, bytes]]) -> list[str]:
-    """What is asked for of streams.  A terminal has no errors of its own: as a kubelet, drop them."""
+    """Return the requested streams.  With a terminal drop stderr, as kubelets do: it has none."""
     tty = _is_one(pairs, b"tty")
     streams = [ours for theirs, ours in _STREAMS if _is_one(pairs, theirs)]
     if tty and _STDERR in streams:
@@ -164,7 +165,7 @@ def _streams(pairs: Sequence[tuple[bytes, bytes]]) -> list[str]:
 
 
 def _is_one(pairs: Sequence[tuple[bytes, bytes]], key: bytes) -> bool:
-    """The first that is told counts, as with Go's ``FormValue``."""
+    """Return whether the first value is ``1``; others are ignored, as by Go's ``FormValue``."""
     return next((value for name, value in pairs if name == key), b"") == b"1"
 
 

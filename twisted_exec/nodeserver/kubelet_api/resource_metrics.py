@@ -1,9 +1,9 @@
 """
-The figures of ``/metrics/resource`` in Prometheus' text format: names, help, units and times as of a
-kubelet.
+The metrics of ``/metrics/resource`` in Prometheus' text format: names, help, units and timestamps
+as of a kubelet.
 
-Each sample has the time of the leaf's own measurement, so that a reader who makes rates divides by the
-time that went by there, and not here.
+Each sample has the timestamp of the leaf's own measurement, so that a reader computes rates over
+the time that passed there.
 
 Source: ``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
 """
@@ -25,10 +25,8 @@ _POD = ("pod", "namespace")
 
 
 def exposition(node: str, usage: LeafUsage) -> bytes:
-    """
-    :param node: which one's; empty for all of ours, of which none is told then.
-    """
-    registry: Any = _Families(node, usage)  # all that is asked of it is ``collect``
+    """:param node: the Node of the metrics; empty for all, without metrics of Nodes."""
+    registry: Any = _Families(node, usage)  # metrics_text only calls collect
     return metrics_text(registry)
 
 
@@ -38,7 +36,7 @@ class _Families:
     usage: LeafUsage
 
     def collect(self) -> Iterable[Metric]:
-        """All of them, in a kubelet's order: by name."""
+        """Return all families, sorted by name as in a kubelet."""
         yield from self._containers()
         yield from self._nodes()
         yield from self._pods()
@@ -77,7 +75,7 @@ class _Families:
 
 
 _Value = tuple[list[str], float, float | None]
-"""Labels, value and time of one sample."""
+"""Labels, value and timestamp of one sample."""
 
 
 def _names(root: Any) -> list[str]:
@@ -87,7 +85,7 @@ def _names(root: Any) -> list[str]:
 def _used(
     what: str, labels: tuple[str, ...], rows: Sequence[tuple[list[str], Counted]]
 ) -> Iterable[Metric]:
-    """Processor time and memory of one kind of thing."""
+    """CPU time and memory of containers, Pods or Nodes."""
     cpu = CounterMetricFamily(
         f"{what}_cpu_usage_seconds",
         f"[STABLE] Cumulative cpu time consumed by the {what} in core-seconds",

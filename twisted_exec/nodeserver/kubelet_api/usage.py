@@ -1,13 +1,13 @@
 """
-What the Pods on our Nodes use, as their leaves tell it.
+Resource usage of the Pods on our Nodes, as their leaves report it.
 
-A leaf is asked what ``kubectl top`` asks: ``metrics.k8s.io``, for which reading rights suffice.  Nobody
-here asks a leaf's kubelets: who may do that may run commands on them as well.  Only Pods that are ours are
-told of, under the names that they have in the root.
+The source is ``metrics.k8s.io``, as for ``kubectl top``, which needs only read permissions.  The
+kubelets of a leaf are not asked: access to them would include running commands.  Only our Pods are
+reported, under their names in the root.
 
-Scrapers come every few seconds, and for each Node: a leaf is asked once for all who come within a
-moment, and for no longer than they wait.  One that has no such API, or does not answer, is told of
-without figures, in one line of the log.
+Scrapers come every few seconds, once per Node.  One request to a leaf serves all that come within a
+moment, and takes no longer than they wait.  A leaf without this API, or without an answer, is
+reported without usage, with one line in the log.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from twisted_exec.nodeserver.kubelet_api.counters import NANOSECONDS, Counted, C
 from twisted_exec.nodeserver.objects import named, texts
 
 KEEP_SECONDS = 5.0
-"""So long an answer of a leaf counts; its own are made every 15 seconds, usually."""
+"""Cache lifetime of a leaf's answer; metrics-server renews its own every 15 seconds, usually."""
 
 ANSWER_SECONDS = 8.0
-"""So long a leaf is waited for: metrics-server waits 10 s for us."""
+"""Timeout for a leaf: metrics-server waits 10 s for us."""
 
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", namespaced=False)
@@ -47,9 +47,9 @@ _LARGEST = 2**63 - 1
 @dataclass(frozen=True)
 class PodUsage:
     """
-    A Pod of the root and what it uses.
+    A Pod of the root and its usage.
 
-    :param containers: by name, the running ones of which the leaf tells.
+    :param containers: by name, the running ones that the leaf reports.
     """
 
     root: Object
@@ -58,17 +58,17 @@ class PodUsage:
 
     @property
     def node(self) -> str:
-        """The root's Node that it is on."""
+        """Its Node in the root."""
         return str(self.root["spec"]["nodeName"])
 
 
 @dataclass(frozen=True)
 class LeafUsage:
     """
-    What one leaf told.
+    The usage that one leaf reports.
 
     :param nodes: by the name of the root's Node.
-    :param problem: why there is nothing of its Pods, or empty.
+    :param problem: why usage is missing, or empty.
     """
 
     pods: tuple[PodUsage, ...] = ()
@@ -77,9 +77,7 @@ class LeafUsage:
 
 
 class Usage:
-    """
-    :param leaves: those whose Nodes are ours.
-    """
+    """:param leaves: the leaves of our Nodes."""
 
     _log = Logger()
 
@@ -91,9 +89,9 @@ class Usage:
 
     async def of(self, node: str = "") -> LeafUsage:
         """
-        What is used on a Node of ours, or on all of them.
+        Return the usage on one of our Nodes, or on all.
 
-        :raises NotFound: it is none of ours.
+        :raises NotFound: the Node is not ours.
         """
         leaves = [self._leaves.of_node(node)] if node else self._leaves.all()
         self._forget()
@@ -119,9 +117,9 @@ class Usage:
                 del by_leaf[name]
 
     async def _read(self, leaf: ILeaf) -> LeafUsage:
-        """Never fails."""
+        """Read a leaf's metrics; never fail."""
         try:
-            if not leaf.synced:  # else nothing that it tells would be of a Pod of ours
+            if not leaf.synced:  # otherwise no metrics could be attributed to Pods of ours
                 raise ServiceUnavailable(leaf.problem or "its Pods are not known yet")
             pods = await self._listed(leaf, POD_METRICS)
         except APIError as error:
@@ -131,7 +129,7 @@ class Usage:
         try:
             nodes = await self._listed(leaf, NODE_METRICS)
         except APIError as error:
-            problem = error.message  # Pods can be told of without
+            problem = error.message  # the Pods are reported all the same
         self._tell(leaf, problem)
         counting = _Counting(leaf, self._counts.setdefault(leaf.name, Counts()))
         usage = LeafUsage(tuple(counting.pods(pods)), dict(counting.nodes(nodes)))
@@ -143,7 +141,7 @@ class Usage:
         try:
             listed = await asking.addTimeout(ANSWER_SECONDS / 2, self._clock)
         except TimeoutError:
-            raise GatewayTimeout(f"it did not tell {resource.qualified} in time") from None
+            raise GatewayTimeout(f"{resource.qualified} did not arrive in time") from None
         items: list[Object] = listed["items"]
         return items
 
@@ -152,12 +150,12 @@ class Usage:
         self._problems[leaf.name] = problem
         if problem and problem != before:
             self._log.warn(
-                "no figures of leaf {leaf}, which are asked of its metrics.k8s.io: {why}",
+                "no usage of leaf {leaf} from its metrics.k8s.io: {why}",
                 leaf=leaf.name,
                 why=problem,
             )
         elif before and not problem:
-            self._log.info("figures of leaf {leaf} can be had again", leaf=leaf.name)
+            self._log.info("usage of leaf {leaf} is available again", leaf=leaf.name)
 
 
 def _asking(read: Any, leaf: ILeaf) -> Any:
@@ -165,14 +163,14 @@ def _asking(read: Any, leaf: ILeaf) -> Any:
 
 
 class _Counting:
-    """One reading of a leaf."""
+    """One pass over a leaf's metrics."""
 
     def __init__(self, leaf: ILeaf, counts: Counts) -> None:
         self._leaf, self._counts = leaf, counts
         self._counted_keys: set[Hashable] = set()
 
     def pods(self, metrics: Iterable[Object]) -> Iterable[PodUsage]:
-        """Those of ours of which the leaf tells."""
+        """Return our Pods that the leaf reports."""
         ours = {(pod.namespace, pod.name): pod for pod in self._leaf.pods()}
         for item in metrics:
             metadata = item["metadata"]
@@ -197,7 +195,7 @@ class _Counting:
         return PodUsage(pod.root, self._take((uid,), _sum(samples)), containers)
 
     def nodes(self, metrics: Iterable[Object]) -> Iterable[tuple[str, Counted]]:
-        """The root's Nodes, each as all the leaf's nodes together that it stands for."""
+        """Return the root's Nodes, each with the total of the leaf's nodes that it stands for."""
         available = list(metrics)
         for node in self._leaf.nodes:
             theirs = [item for item in available if _stands_for(node, item)]
@@ -211,7 +209,7 @@ class _Counting:
         return self._counts.take(key, sample, since)
 
     def over(self) -> None:
-        """What the leaf does not tell of any more is not counted any more."""
+        """Forget the counters that the leaf no longer reports."""
         self._counts.keep(self._counted_keys)
 
 
@@ -233,7 +231,7 @@ def _sum(samples: list[Sample]) -> Sample:
 
 
 def _sample(item: Object, usage: Any) -> Sample | None:
-    """What a leaf tells, or ``None`` where that is not what it should be."""
+    """Return a sample, or ``None`` if the leaf's report has another form."""
     try:
         sample = Sample(
             at=nanoseconds(item["timestamp"]),
@@ -249,21 +247,21 @@ def _sample(item: Object, usage: Any) -> Sample | None:
 
 def duration(text: str) -> int:
     """
-    A duration as Go writes it, ``1m15.5s``, in nanoseconds.
+    Parse a duration as Go prints it, such as ``1m15.5s``; return nanoseconds.
 
-    :raises ValueError: it is none, or is none of hours, minutes and seconds.
+    :raises ValueError: it is not made of hours, minutes and seconds.
     """
     match = _DURATION.fullmatch(text)
     if match is None or not text:
         raise ValueError(f"{text!r} is no duration")
     hours, minutes, seconds = match.groups(default="0")
     whole, _, fraction = seconds.partition(".")
-    told = (int(hours) * 60 + int(minutes)) * 60 + int(whole)
-    return told * NANOSECONDS + int(fraction.ljust(9, "0") or 0)
+    total_seconds = (int(hours) * 60 + int(minutes)) * 60 + int(whole)
+    return total_seconds * NANOSECONDS + int(fraction.ljust(9, "0") or 0)
 
 
 def _starts(pod: Object) -> Mapping[str, int]:
-    """When the running containers of a Pod were started, by their names."""
+    """Return the start times of a Pod's running containers, by name."""
     status = pod.get("status") or {}
     statuses = [
         *(status.get("initContainerStatuses") or ()),

@@ -108,7 +108,7 @@ class Clusters:
         obj = after or before
         assert obj is not None
         name = obj["metadata"]["name"]
-        had = self._specs.pop(name, None)
+        previous_spec = self._specs.pop(name, None)
         if after is not None and is_leaf(after):
             self._specs[name], complaint = spec_of(after)
             self._actual[name] = actual_name(after)
@@ -118,7 +118,7 @@ class Clusters:
         else:
             self._actual.pop(name, None)
             self._complaints.pop(name, None)
-        if had != self._specs.get(name):
+        if previous_spec != self._specs.get(name):
             self._notify()
 
 
@@ -204,19 +204,21 @@ def _nodes(cluster: Object) -> tuple[tuple[LeafNode, ...], str]:
     mode = _mode(models[0]) if models else CLUSTER
     if mode == CLUSTER:
         return _usable([_node(leaf, f"{NODE_PREFIX}{leaf}", mode, models[0] if models else {})])
-    found, complaint = [], ""
+    leaf_nodes, complaint = [], ""
     for number, model in enumerate(models):
         selector = _mapping(model.get("nodeSelector"))
         if mode == NODE:
             own = str(selector.get("nodeName") or "")
-            found.append(_node(leaf, own, mode, model, leaf_nodes=(own,)))
+            leaf_nodes.append(_node(leaf, own, mode, model, leaf_nodes=(own,)))
             continue
         labels = _mapping(selector.get("labelSelector"))
         if labels.get("matchExpressions"):
             complaint = "matchExpressions are not supported; select nodes by matchLabels"
         name = f"{NODE_PREFIX}{model.get('leafNodeName') or ''}-{number}"
-        found.append(_node(leaf, name, mode, model, selector=_texts(labels.get("matchLabels"))))
-    nodes, wrong = _usable(found)
+        leaf_nodes.append(
+            _node(leaf, name, mode, model, selector=_texts(labels.get("matchLabels")))
+        )
+    nodes, wrong = _usable(leaf_nodes)
     return nodes, "; ".join(each for each in (complaint, wrong) if each)
 
 

@@ -42,15 +42,15 @@ class Names:
         namespace = self.namespaces.get(root)
         if namespace is not None:
             return namespace
-        found = self.namespace_prefix + root
-        if found in self._back:
+        translated = self.namespace_prefix + root
+        if translated in self._back:
             raise NotFound(
                 "namespaces",
                 root,
-                message=f'namespace "{root}" has no place in the leaf cluster: "{found}" there is '
-                f'that of "{self._back[found]}"; give it one of its own',
+                message=f'namespace "{root}" has no place in the leaf cluster: "{translated}" there is '
+                f'that of "{self._back[translated]}"; give it one of its own',
             )
-        return found
+        return translated
 
     def leaf(self, root: Object) -> tuple[str, str]:
         """

@@ -103,13 +103,15 @@ class SpaceLeaves:
         specs = [
             self._spec(space.name, space.labels, *entry) for space, entry in self._there.items()
         ]
-        for one in self._client.waiting():
-            if one.credentials:
+        for waiting in self._client.waiting():
+            if waiting.credentials:
                 kubeconfig = KubeconfigData(
-                    b"", f"space {one.name}", f"space {one.name}: {one.why}", False
+                    b"", f"space {waiting.name}", f"space {waiting.name}: {waiting.why}", False
                 )
                 specs.append(
-                    self._spec(one.name, one.labels, kubeconfig, f"space {one.name}, waiting")
+                    self._spec(
+                        waiting.name, waiting.labels, kubeconfig, f"space {waiting.name}, waiting"
+                    )
                 )
         for name, complaint in self._complaints.items():
             if complaint != before.get(name):

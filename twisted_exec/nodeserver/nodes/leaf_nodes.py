@@ -134,8 +134,8 @@ def allocatable(nodes: Iterable[Object]) -> dict[str, str]:
 def _summed(listed: Iterable[Object]) -> dict[str, str]:
     sums: dict[str, Decimal] = {}
     for amounts in listed:
-        for key, told in amounts.items():
-            sums[key] = sums.get(key, Decimal(0)) + quantity.parse(told)
+        for key, text in amounts.items():
+            sums[key] = sums.get(key, Decimal(0)) + quantity.parse(text)
     return {key: _written(amount) for key, amount in sorted(sums.items())}
 
 

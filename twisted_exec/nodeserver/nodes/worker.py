@@ -316,13 +316,13 @@ class NodeWorker(Running):
     def _tell_address(self, observed: Object | None, desired: Wanted) -> None:
         """Report which address the root would dial instead, unless the probe through the root decides it."""
         status, _, message = desired.conditions[PREFERRED]
-        told = message if status == "False" else ""
+        warning = message if status == "False" else ""
         if observed is None or self.way[1] == NOT_PROBED:
             return
-        if told and told != self._address_told:
-            self._log.warn("node {name}: {why}", name=self.node.name, why=told)
-            self._around.record(observed, "Warning", "AddressNotPreferred", told)
-        self._address_told = told
+        if warning and warning != self._address_told:
+            self._log.warn("node {name}: {why}", name=self.node.name, why=warning)
+            self._around.record(observed, "Warning", "AddressNotPreferred", warning)
+        self._address_told = warning
 
     def _tell_ready(self, desired: Wanted) -> None:
         """Report why no stream can be opened; an address that is not preferred was reported already."""

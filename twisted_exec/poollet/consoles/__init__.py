@@ -1,3 +1,3 @@
 """
-The console and log routes of the poollet, and the endpoints of the runtime that they lead to.
+The console and log routes of the poollet, and the runtime's endpoints behind them.
 """

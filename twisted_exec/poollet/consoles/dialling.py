@@ -1,15 +1,12 @@
 """
-Which exec URLs of a runtime are dialled, and how.
+Decide which exec URLs of a runtime may be dialled, and create their endpoints.
 
-A runtime is trusted with its machines, not with this host's network: a URL
-leads to where the runtime itself could go (a UNIX socket of its own user, a loopback
-port of the host that it is on), or by TLS to a host that the configuration allows and
-for which the runtime's CA vouches.  Everything else is refused before a connection is
-made or a name is asked for, and no message holds the URL: its path is a token.  A name is
-resolved once for each stream, by whoever then connects to just these addresses; nobody
-follows a redirect.
-
-Which hosts exec URLs may lead to: this one, the runtime's, and those that an operator names.
+A runtime is trusted with its machines, not with this host's network.  A URL may point to what the
+runtime could reach itself (a UNIX socket of its own user, a loopback port of its host), or by TLS
+to a host that the configuration allows and that the runtime's CA vouches for.  Anything else is
+refused before a connection or a name lookup.  No message contains the URL, because its path is a
+token.  A name is resolved once per stream, and the connection goes to just these addresses;
+redirects are not followed.
 """
 
 from __future__ import annotations
@@ -36,9 +33,9 @@ _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?", re.ASCII)
 @dataclass(frozen=True)
 class Place:
     """
-    A host that may be dialled.
+    A host that exec URLs may point to.
 
-    :param port: the only one; 0 for any.
+    :param port: the only permitted port; 0 permits any.
     """
 
     host: str
@@ -47,9 +44,9 @@ class Place:
 
 def place(text: str) -> Place:
     """
-    ``HOST``, ``HOST:PORT``, with an IPv6 address in brackets or bare.
+    Parse ``HOST`` or ``HOST:PORT``; an IPv6 address may be in brackets.
 
-    :raises ValueError: it is none of these, in words for an operator.
+    :raises ValueError: invalid text; the message is meant for operators.
     """
     try:
         return Place(same_host(str(ipaddress.ip_address(text.strip("[]")))))
@@ -64,12 +61,12 @@ def place(text: str) -> Place:
         raise ValueError(f"{text!r} is not HOST or HOST:PORT")
     host = same_host(host.removeprefix("[").removesuffix("]"))
     if ":" not in host and not _NAME.fullmatch(host):
-        raise ValueError(f"{text!r} names no host")
+        raise ValueError(f"{text!r} has no host")
     return Place(host, int(port))
 
 
 def same_host(host: str) -> str:
-    """One spelling of each host: addresses as numbers are, names in lower case without a last dot."""
+    """Normalize a host: addresses numerically, names in lower case without the trailing dot."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -77,7 +74,7 @@ def same_host(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """This very host, by address or as ``localhost``: no other name is asked for."""
+    """Return whether this is a loopback address or ``localhost``; names are not looked up."""
     if host == "localhost":
         return True
     try:
@@ -89,9 +86,9 @@ def is_loopback(host: str) -> bool:
 @dataclass(frozen=True)
 class Allowed:
     """
-    The places that may be dialled.
+    The hosts and ports that may be dialled.
 
-    :param loopback: this host, too, at any port.
+    :param loopback: any port of this host as well.
     """
 
     places: tuple[Place, ...] = ()
@@ -99,11 +96,11 @@ class Allowed:
 
     @classmethod
     def of(cls, places: Iterable[Place], *, loopback: bool = True) -> Allowed:
-        """Those and no others."""
+        """Allow these places and no others."""
         return cls(tuple(places), loopback)
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether this may be dialled."""
+        """Return whether this host and port may be dialled."""
         host = same_host(host)
         return (self.loopback and is_loopback(host)) or any(
             place.host == host and place.port in (0, port) for place in self.places
@@ -119,10 +116,10 @@ _PORTS = {"http": 80, "https": 443}
 @dataclass(frozen=True)
 class Target:
     """
-    Where a stream goes.
+    The destination of a stream.
 
     :param label: for messages.
-    :param path: path and query of the request; a secret.
+    :param path: path and query of the request; secret.
     """
 
     label: str
@@ -133,14 +130,13 @@ class Target:
 
 class Dialler:
     """
-    Makes endpoints of exec URLs.
+    Creates endpoints for exec URLs.
 
-    :param runtime_ca: path of the CA of runtimes behind ``https``; empty
-        refuses such URLs.
-    :param trusted_uids: users besides root and our own whose UNIX sockets are used.
-    :param runtime: the gRPC target of the runtime; empty when it is in this process.
-    :param allowed: hosts besides this one and the runtime's that URLs may lead to.
-    :raises TargetError: ``runtime`` is none.
+    :param runtime_ca: path of the CA of runtimes behind ``https``; empty refuses such URLs.
+    :param trusted_uids: owners of UNIX sockets that may be used, besides root and our own user.
+    :param runtime: the gRPC target of the runtime; empty for a runtime in this process.
+    :param allowed: hosts that URLs may point to, besides this host and the runtime's.
+    :raises TargetError: ``runtime`` is not a valid target.
     """
 
     def __init__(
@@ -169,17 +165,17 @@ class Dialler:
         """
         Read the CA file now.
 
-        :raises TLSConfigError: it cannot be used.
+        :raises TLSConfigError: it is unusable.
         """
         if self._ca is not None:
             self._ca.load()
 
     def target(self, url: str) -> Target:
         """
-        Where an exec URL leads.
+        Return the target of an exec URL.
 
-        :raises NotImplementedByBackend: it is empty: the runtime has no console (501).
-        :raises BadGateway: it may not be dialled, or is no URL.
+        :raises NotImplementedByBackend: the URL is empty: the runtime has no console (501).
+        :raises BadGateway: the URL is invalid, or may not be dialled.
         """
         if not url:
             raise NotImplementedByBackend("the machine runtime offers no console for this machine")
@@ -207,7 +203,7 @@ class Dialler:
             return self._unix(unquote(parts.netloc))
         host, port = parts.hostname or "", _PORTS[parts.scheme] if port is None else port
         if not host or not host.isascii() or not port:
-            raise _refusal("it names no host")
+            raise _refusal("it has no host")
         if parts.scheme == "http":
             return self._loopback(host, port)
         return self._tls(host, port)
@@ -233,10 +229,10 @@ class Dialler:
 
     def _check_owner(self, path: str) -> None:
         """
-        We may be root, and the runtime not: then root's sockets (a container engine's,
-        say) are none of its business.
+        Refuse sockets of other users.  The poollet may run as root and the runtime not: then root's
+        other sockets, such as a container engine's, are off limits for the runtime.
 
-        :raises TargetError: the socket is not of the user whose the runtime is.
+        :raises TargetError: the socket belongs to another user.
         """
         if self._runtime is None or not self._runtime.is_unix:
             return
@@ -245,7 +241,7 @@ class Dialler:
             raise TargetError(f"{path} belongs to user {owner}, not to the runtime's ({theirs})")
 
     def _loopback(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:
-        """In the clear only to this host, and by number: no name is asked for."""
+        """Return a plain endpoint on this host; only numeric addresses, so that no name is looked up."""
         address = "127.0.0.1" if host == "localhost" else host
         if not is_loopback(address):
             raise _refusal("http is possible on this host only; elsewhere it must be https")

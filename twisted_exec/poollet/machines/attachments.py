@@ -70,15 +70,15 @@ def _volumes(
     has = {volume.name: volume for volume in observed.spec.volumes}
     going = [Attachment(machine_id, name) for name in has if name not in named]
     coming = []
-    for wanted in parts.volumes:
-        current = has.get(wanted.name)
+    for desired in parts.volumes:
+        current = has.get(desired.name)
         if current is None:
-            coming.append(Attachment(machine_id, wanted.name, wanted))
-        elif not same_volume(wanted, current):
-            going.append(Attachment(machine_id, wanted.name))
-            coming.append(Attachment(machine_id, wanted.name, wanted))
-        elif _size(wanted) != _size(current):
-            coming.append(Attachment(machine_id, wanted.name, wanted, update=True))
+            coming.append(Attachment(machine_id, desired.name, desired))
+        elif not same_volume(desired, current):
+            going.append(Attachment(machine_id, desired.name))
+            coming.append(Attachment(machine_id, desired.name, desired))
+        elif _size(desired) != _size(current):
+            coming.append(Attachment(machine_id, desired.name, desired, update=True))
     return [*going, *coming]
 
 
@@ -92,11 +92,11 @@ def _interfaces(
     has = {interface.name: interface for interface in observed.spec.network_interfaces}
     going = [Attachment(machine_id, name, is_volume=False) for name in has if name not in named]
     coming = []
-    for wanted in parts.interfaces:
-        current = has.get(wanted.name)
-        if current is not None and same_interface(wanted, current):
+    for desired in parts.interfaces:
+        current = has.get(desired.name)
+        if current is not None and same_interface(desired, current):
             continue
         if current is not None:
-            going.append(Attachment(machine_id, wanted.name, is_volume=False))
-        coming.append(Attachment(machine_id, wanted.name, interface=wanted, is_volume=False))
+            going.append(Attachment(machine_id, desired.name, is_volume=False))
+        coming.append(Attachment(machine_id, desired.name, interface=desired, is_volume=False))
     return [*going, *coming]

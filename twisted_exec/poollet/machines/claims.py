@@ -27,8 +27,8 @@ _FIELDS = {"volumes": "claimRef", "networkinterfaces": "machineRef"}
 def is_controlled(obj: Object, owner: Object) -> bool:
     """Return whether ``owner`` is the controller of ``obj`` (``ownerReferences``)."""
     return any(
-        one.get("controller") and one.get("uid") == owner["metadata"]["uid"]
-        for one in obj["metadata"].get("ownerReferences") or ()
+        reference.get("controller") and reference.get("uid") == owner["metadata"]["uid"]
+        for reference in obj["metadata"].get("ownerReferences") or ()
     )
 
 

@@ -56,7 +56,7 @@ def _value(metadata: Mapping[str, Any], path: str) -> str:
     entry = _ENTRY.fullmatch(path)
     if entry is not None:
         return str((metadata.get(entry[1]) or {}).get(entry[2], ""))
-    found = metadata.get(path.removeprefix("metadata."))
-    if isinstance(found, Mapping):
-        return "\n".join(f'{key}="{value}"' for key, value in sorted(found.items()))
-    return str(found or "")
+    field_value = metadata.get(path.removeprefix("metadata."))
+    if isinstance(field_value, Mapping):
+        return "\n".join(f'{key}="{value}"' for key, value in sorted(field_value.items()))
+    return str(field_value or "")

@@ -159,15 +159,15 @@ def _remote(part: Object, volume: Object, domain: Domain, parts: Parts) -> pb.Vo
     parts.secrets[part["name"]] = key(access.get("secretRef")), secret
     resources = (volume["status"].get("resources") or spec.get("resources")) or {}
     try:
-        made = pb.Volume(name=part["name"], device=part.get("device", ""))
-        connection = made.connection
+        remote_volume = pb.Volume(name=part["name"], device=part.get("device", ""))
+        connection = remote_volume.connection
         connection.driver, connection.handle = access.get("driver", ""), access.get("handle", "")
         connection.attributes.update(access.get("volumeAttributes") or {})
         connection.attributes["rawVolumeLabels"] = domain.labels(volume, "volume", domain.volume)
         connection.effective_storage_bytes = quantity.value(resources.get("storage", 0))
     except (ValueError, TypeError) as problem:
         raise MissingReference(VOLUME_NOT_READY, f"its access is not usable: {problem}") from None
-    return made
+    return remote_volume
 
 
 def _interface(
@@ -192,16 +192,16 @@ def _interface(
         _ip(interface, number, ip, domain, references)
         for number, ip in enumerate(spec.get("ips") or ())
     ]
-    made = pb.NetworkInterface(
+    nic = pb.NetworkInterface(
         name=part["name"],
         network_id=str((network.get("spec") or {}).get("providerID") or ""),
         ips=ips,
         attributes=spec.get("attributes") or {},
     )
-    made.attributes["rawNICLabels"] = domain.labels(interface, "nic", domain.interface)
-    made.attributes["rawNetworkLabels"] = domain.labels(network, "network", domain.network)
+    nic.attributes["rawNICLabels"] = domain.labels(interface, "nic", domain.interface)
+    nic.attributes["rawNetworkLabels"] = domain.labels(network, "network", domain.network)
     parts.mapping[part["name"]] = {"name": name, "uid": interface["metadata"]["uid"]}
-    return made
+    return nic
 
 
 def _ip(interface: Object, number: int, ip: Object, domain: Domain, references: References) -> str:

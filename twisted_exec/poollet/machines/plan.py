@@ -244,14 +244,14 @@ def _keeping(
     parts = gather(machine, config.domain, references)
     if parts.soon:
         return Plan(waits=True)
-    wanted = attachments(machine, parts, observed, config.dialect)
-    giving = [change.volume for change in wanted if change.volume is not None]
+    planned_changes = attachments(machine, parts, observed, config.dialect)
+    giving = [change.volume for change in planned_changes if change.volume is not None]
     reads = _unread(machine, parts, giving, references, new=False)
     if reads:
         return Plan(reads=reads)
     if parts.claims and not trouble:
         return Plan(tuple(parts.claims), unsettled=True)
-    changes: list[Action] = [*parts.claims, *_with_secrets(wanted, parts, references)]
+    changes: list[Action] = [*parts.claims, *_with_secrets(planned_changes, parts, references)]
     machine_id = observed.metadata.id
     power = POWERS["On" if wants_power(machine) else "Off"]
     if observed.spec.power != power:
@@ -308,7 +308,7 @@ def _running_status(
     problem = trouble or (
         "" if is_known_state else f"the runtime reports state {observed.status.state}"
     )
-    told = {
+    reported_conditions = {
         READY: conditions.ready(observed, problem),
         **reported_parts(machine, observed, parts, config, trouble),
         **conditions.copied(observed),
@@ -318,7 +318,7 @@ def _running_status(
         machine,
         config.dialect,
         now,
-        told,
+        reported_conditions,
         only=True,
         state=STATES.get(observed.status.state),
         **dict.fromkeys(

@@ -120,13 +120,13 @@ class Domain:
         """Type of the Secrets that hold an ignition."""
         return f"{self.dialect.group}/ignition"
 
-    def labels(self, obj: Object, noun: str, told: Downward) -> str:
+    def labels(self, obj: Object, noun: str, fields: Downward) -> str:
         """Return identity and downward API labels of ``obj`` as compact JSON, as ironcore writes them."""
         metadata, prefix = obj["metadata"], self.dialect.runtime_prefix
         labels = {
             f"{prefix}{noun}-uid": metadata["uid"],
             f"{prefix}{noun}-namespace": metadata.get("namespace", ""),
             f"{prefix}{noun}-name": metadata["name"],
-            **downward.values(told.labels, obj, self.dialect.downward_prefix),
+            **downward.values(fields.labels, obj, self.dialect.downward_prefix),
         }
         return json.dumps(labels, sort_keys=True, separators=(",", ":"))

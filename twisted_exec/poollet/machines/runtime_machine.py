@@ -29,7 +29,7 @@ def runtime_machine(
     """
     dialect, metadata, spec = config.dialect, machine["metadata"], machine["spec"]
     parts = parts or gather(machine, config.domain, References())
-    made = pb.Machine(
+    desired = pb.Machine(
         metadata=meta_pb2.ObjectMetadata(
             labels={
                 **downward.values(config.downward.labels, machine, dialect.downward_prefix),
@@ -46,15 +46,15 @@ def runtime_machine(
             },
         )
     )
-    made.spec.power = POWERS["On" if wants_power(machine) else "Off"]  # type: ignore[assignment]
+    desired.spec.power = POWERS["On" if wants_power(machine) else "Off"]  # type: ignore[assignment]
     # "class" is a Python keyword: only setattr can name the field.
-    setattr(made.spec, "class", class_name or dialect.class_name(machine))
-    made.spec.volumes.extend(parts.volumes)
-    made.spec.network_interfaces.extend(parts.interfaces)
+    setattr(desired.spec, "class", class_name or dialect.class_name(machine))
+    desired.spec.volumes.extend(parts.volumes)
+    desired.spec.network_interfaces.extend(parts.interfaces)
     hostname = (spec.get("guestConfig") or {}).get("hostname", "")
     if hostname:
-        made.spec.guest_config.hostname = hostname
-    return made
+        desired.spec.guest_config.hostname = hostname
+    return desired
 
 
 def _mapping(parts: Parts) -> str:

@@ -69,7 +69,7 @@ def reported_parts(
     trouble: str = "",
 ) -> dict[str, ConditionValue]:
     """Return the conditions of the Machine's parts; none for a Machine without parts."""
-    told: dict[str, ConditionValue] = {}
+    part_conditions: dict[str, ConditionValue] = {}
     status = observed.status if observed is not None else pb.MachineStatus()
     for condition, field_name, reports, noun, reason in (
         (VOLUMES_READY, config.dialect.disks_field, status.volumes, "Volume", VOLUME_NOT_READY),
@@ -84,8 +84,10 @@ def reported_parts(
         names = [part["name"] for part in machine["spec"].get(field_name) or ()]
         if names:
             lacking = parts.lacks.get(reason, "")
-            told[condition] = conditions.parts_ready(names, reports, noun, lacking, trouble)
-    return told
+            part_conditions[condition] = conditions.parts_ready(
+                names, reports, noun, lacking, trouble
+            )
+    return part_conditions
 
 
 def parts_status(
@@ -118,7 +120,10 @@ def parts_status(
         desired, before = machine["spec"].get(name) or [], status.get(name) or []
         if not (desired or before):
             continue
-        names, current_names = {part["name"] for part in desired}, {one.name for one in there}
+        names, current_names = (
+            {part["name"] for part in desired},
+            {current.name for current in there},
+        )
         going = [part for part in before if part["name"] in current_names - names]
         recorded = {part["name"]: (part.get(reference) or {}).get("name", "") for part in going}
         statuses[name] = conditions.parts_status(

@@ -23,15 +23,15 @@ def offered(machine_class: Object, status: pb.StatusResponse) -> pb.MachineClass
     """Return the runtime's class that matches ``machine_class``; ``None`` if no class does."""
     needed = capabilities(machine_class)
     alike: list[pb.MachineClassStatus] = [
-        one
-        for one in status.machine_class_status
-        if dict(one.machine_class.capabilities.resources) == needed
+        offer
+        for offer in status.machine_class_status
+        if dict(offer.machine_class.capabilities.resources) == needed
     ]
     name = machine_class["metadata"]["name"]
     alike += [
-        one
-        for one in status.machine_class_status
-        if one.machine_class.name == name and not one.machine_class.capabilities.resources
+        offer
+        for offer in status.machine_class_status
+        if offer.machine_class.name == name and not offer.machine_class.capabilities.resources
     ]
     named = [candidate for candidate in alike if candidate.machine_class.name == name]
     if named:
@@ -48,12 +48,12 @@ def choice(name: str, classes: Iterable[Object], status: pb.StatusResponse) -> t
     :param status: the runtime's answer with its classes.
     :return: the runtime's class name and an empty string, or an empty string and the reason.
     """
-    found = next((item for item in classes if item["metadata"]["name"] == name), None)
-    if found is None:
+    machine_class = next((item for item in classes if item["metadata"]["name"] == name), None)
+    if machine_class is None:
         return "", f'machine class "{name}" does not exist'
-    match = offered(found, status)
+    match = offered(machine_class, status)
     if match is None:
-        return "", _why_none(found, status)
+        return "", _why_none(machine_class, status)
     return match.machine_class.name, ""
 
 

@@ -70,11 +70,11 @@ def _own_address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # UDP: chooses a route and sends nothing
-            found = str(probe.getsockname()[0])
+            host_address = str(probe.getsockname()[0])
         except OSError:
             return ""
-    address = ipaddress.ip_address(found)
-    return "" if address.is_loopback or address.is_link_local else found
+    address = ipaddress.ip_address(host_address)
+    return "" if address.is_loopback or address.is_link_local else host_address
 
 
 class Pool(Running):
