@@ -40,6 +40,16 @@ _REASON = re.compile(r'the (poollet|server) of .* may not .*|user "[^"]*" (of \S
 """By which a refusal by a restriction is told from one by roles."""
 _NAME = re.compile(r'(?<= )"[^"]*"$')
 _OF_MANY = ("list", "watch", "deletecollection")
+_MARK = "mark-of-an-invisible-object"
+_INVISIBLE = (
+    ("machines", "theirs"),
+    ("machines", "free"),
+    ("secrets", "other"),
+    ("volumes", "other"),
+    ("networkinterfaces", "other"),
+    ("networks", "wan"),
+)
+"""Besides the request of node-a, objects that the poollet of pool-a may not see, whatever its role."""
 _FEW = 4
 """Longer lists are told by their length."""
 
@@ -243,7 +253,12 @@ class RestrictionTests(APITestCase):
         obj: Object = {
             "apiVersion": resource.api_version,
             "kind": resource.kind,
-            "metadata": {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "metadata": {
+                "name": name,
+                "uid": name,
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "annotations": {} if user == POOL_A else {"mark": _MARK},
+            },
             "spec": {
                 "request": "AA==",
                 "signerName": SERVING,
@@ -287,21 +302,26 @@ class RestrictionTests(APITestCase):
         }
         self.answer("POST", f"{RBAC}/clusterrolebindings", body, code=201)
 
-    def cell(self, user: str, label: str, method: str, path: str, body: Any) -> str:
-        """One answer: its code, with ``!`` when a restriction refused, and names that it shows."""
+    def send(self, user: str, label: str, method: str, path: str, body: Any) -> tuple[int, str]:
+        """Send one request; return the status and all that came back."""
         if label.startswith("watch"):
             client = self.server.connect()
             head = f"GET {path} HTTP/1.1\r\nHost: server\r\nAuthorization: Bearer {user}\r\n\r\n"
             client.send(head.encode())
             raw = client.received().decode()
             client.lose()
-            code, text = int(raw.split(" ", 2)[1]), raw
-            named = re.findall(r'"ADDED",.*?"metadata":{"name":"([^"]*)"', raw)
+            return int(raw.split(" ", 2)[1]), raw
+        content_type = MERGE if method == "PATCH" else "application/json"
+        response = self.ask(method, path, body, user=user, content_type=content_type)
+        return response.code, response.body.decode()
+
+    def cell(self, user: str, label: str, method: str, path: str, body: Any) -> str:
+        """One answer: its code, with ``!`` when a restriction refused, and names that it shows."""
+        code, text = self.send(user, label, method, path, body)
+        if label.startswith("watch"):
+            named = re.findall(r'"ADDED",.*?"metadata":{"name":"([^"]*)"', text)
         else:
-            content_type = MERGE if method == "PATCH" else "application/json"
-            response = self.ask(method, path, body, user=user, content_type=content_type)
-            code, text = response.code, response.body.decode()
-            items = response.json().get("items") if code == 200 and "items" in text else None
+            items = json.loads(text).get("items") if code == 200 and "items" in text else None
             named = [each["metadata"]["name"] for each in items or ()]
         if code >= 300:
             reason = _REASON.search(json.loads(text[text.index("{") :].splitlines()[0])["message"])
@@ -338,3 +358,17 @@ class RestrictionTests(APITestCase):
         """With a role that allows everything: the restrictions hold, and nothing else refuses."""
         self.give_everything()
         self.check(ALSO_ADMIN)
+
+    def test_contents(self) -> None:
+        """No answer of any kind contains a part of an object that the poollet may not see."""
+        self.give_everything()
+        mark: Object = {"metadata": {"annotations": {"mark": _MARK}}}
+        for title, name in _INVISIBLE:
+            path = f"{COLLECTIONS[title].path}/{name}"
+            self.answer("PATCH", path, mark, content_type=MERGE)
+        marked = 0
+        for collection in COLLECTIONS.values():
+            for request in self.requests(collection):
+                self.assertNotIn(_MARK, self.send("pool-a", *request)[1], request)
+                marked += _MARK in self.send("admin", *request)[1]
+        self.assertGreater(marked, len(_INVISIBLE))
