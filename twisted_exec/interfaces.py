@@ -22,6 +22,7 @@ interface                      implementation or purpose
 :class:`IKeeping`              a driver whose machines outlive the runtime: ``runtimes.qemu``
 :class:`IConsole`              a machine's console line
 :class:`ILineTransport`        the transport of a line, as ``console.session`` uses it
+:class:`ISharedLineTransport`  the transport of a line that is reopened after a loss
 :class:`IBreakable`            a console line that can send BREAK
 :class:`IRun`                  a machine that is powered on, and its line
 :class:`IShutdown`             a run that can ask its machine to shut down
@@ -93,6 +94,7 @@ from twisted_exec.runtimes.interfaces import (
     IMachineDriver,
     IRestarting,
     IRun,
+    ISharedLineTransport,
     IShutdown,
     MachineFacts,
 )
@@ -207,6 +209,7 @@ __all__ = [
     "IRulesAuthorizer",
     "IRun",
     "ISessionReviewer",
+    "ISharedLineTransport",
     "IShutdown",
     "ISpaceClient",
     "ISpaceConnection",
