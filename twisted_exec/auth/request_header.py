@@ -132,7 +132,7 @@ class RequestHeaderAuthenticator:
         As :meth:`IAuthenticator.authenticate`.
 
         :return: fires with the user that the proxy names, whose ``forwarded_by`` is the proxy; with
-            ``None`` when no trusted proxy sends the request, or it names nobody.
+            ``None`` when no trusted proxy sends the request, or it names no user.
             Fails with :class:`Unauthorized` when a trusted proxy's headers cannot be read.
         """
         return maybeDeferred(self._user, credentials)

@@ -211,7 +211,7 @@ class ServiceAccountAuthenticator:
     def authenticate_token(self, token: bytes) -> Deferred[User | None]:
         """As :meth:`ITokenAuthenticator.authenticate_token`, for this server's audiences."""
         answer = self.authenticate_for(token, self._audiences)
-        return answer.addCallback(lambda known: None if known is None else known.user)
+        return answer.addCallback(lambda identity: None if identity is None else identity.user)
 
     def authenticate_for(self, token: bytes, audiences: Sequence[str]) -> Deferred[Known | None]:
         """As :meth:`IAudienceAuthenticator.authenticate_for`."""

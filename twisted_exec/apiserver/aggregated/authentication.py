@@ -188,7 +188,7 @@ class HostAuthenticator:
 
     @property
     def credential_headers(self) -> HeaderSet:
-        """As :attr:`IAuthenticator.credential_headers`: what proxies call them now."""
+        """As :attr:`IAuthenticator.credential_headers`: the currently configured names."""
         return self._trust.current.headers.headers
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:

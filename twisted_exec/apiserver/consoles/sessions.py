@@ -1,17 +1,17 @@
 """
-Console sessions as objects: each server writes down its own, and ends what is deleted.
+ConsoleSession objects: each server writes those of its sessions, and ends sessions that are deleted.
 
-A session begins and ends without waiting for the store.  Its object follows: made after
-the 101, renewed every now and then with what has passed, and taken away.  One record for
-each session knows what is in the store and what should be, and does one thing at a time; so a
-session that ends while its object is being made leaves none behind.
+A session begins and ends without waiting for the store.  Its object follows: created after the 101,
+renewed periodically with byte counts, and deleted at the end.  One record per session compares the
+stored object with the desired state and performs one write at a time; so a session that ends while
+its object is being created leaves no object behind.
 
-Who deletes an object is written into it first, since the server that carries the session
-may be another one, and learns of the deletion from the store alone.  An object that goes with nobody's
-name in it (another server took this one for dead) is made again.
+A deletion first writes the deleting user into the object, since another server may carry the session
+and learns of the deletion only from the store.  An object that is deleted without a user (another
+server took this one for dead) is created again.
 
-Servers need not agree on the time: each notes by its own clock when an object changed last, and takes
-away those of others that were not renewed for as long as they say themselves.
+Clocks of servers need not agree: each server notes by its own clock when an object last changed, and
+deletes other servers' objects that miss their renewals for the time that they state.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 
 RENEW_SECONDS = 20.0
-"""Between two renewals of one object, while there are not very many."""
+"""Interval between two renewals of an object, with few sessions."""
 RENEWALS_PER_SECOND = 20
-"""At most: with more sessions than this allows for, each is renewed more rarely."""
+"""Limit for all renewals together: with many sessions the interval becomes longer."""
 LEASE_RENEWALS = 3
-"""An object outlives so many renewals that did not come."""
+"""Number of missed renewals after which an object is deleted."""
 LOOK_SECONDS = 5.0
 
 _ATTEMPTS = 5
@@ -65,11 +65,11 @@ class _Record:
     """
     One session, and its object.
 
-    :ivar stored: the object as the store has it, as far as we know.
-    :ivar live: there should be one.
-    :ivar name: of the object, once it has one.
-    :ivar gone: uid of the last object that was deleted by somebody.
-    :ivar working: fires when what is being done about it is done.
+    :ivar stored: the object in the store, as far as known.
+    :ivar live: the object should exist.
+    :ivar name: name of the object, once it has one.
+    :ivar gone: UID of the last object that was deleted by others.
+    :ivar working: fires at the end of the current write.
     """
 
     def __init__(self, session: Session) -> None:
@@ -86,12 +86,12 @@ class _Record:
 
 class SessionObjects(StoreFollower):
     """
-    Keeps the ConsoleSessions of one server, and those of servers that are no more from staying.
+    Maintains the ConsoleSessions of this server, and deletes those of dead servers.
 
     :param storage: started before this service is.
-    :param sessions: of this server; this service becomes their watcher.
+    :param sessions: sessions of this server; this service becomes their watcher.
     :param now: seconds since the epoch.
-    :param replica: what this server is called; no two may be called the same.
+    :param replica: this server's unique name.
     """
 
     _log = Logger()
@@ -109,24 +109,24 @@ class SessionObjects(StoreFollower):
         self.replica = replica
         self._records: dict[Session, _Record] = {}
         self._named: dict[tuple[str, str], _Record] = {}
-        self._foreign: dict[tuple[str, str], float] = {}  # until when they are believed
+        self._foreign: dict[tuple[str, str], float] = {}  # expiry of other servers' objects
         self._loop = LoopingCall(self.look)
         self._loop.clock = clock
         self._troubled = False
         sessions.watcher = self
 
     def startService(self) -> None:
-        """Take up what others left, and follow the store."""
+        """List existing objects, and follow the store."""
         super().startService()
         self._loop.start(LOOK_SECONDS, now=False)
 
     def stopService(self) -> Deferred[None]:
-        """Follow no longer; fires when the objects of sessions that are over are gone, or soon."""
+        """Stop following; fires when the objects of ended sessions are deleted, or after a limit."""
         super().stopService()
         self._loop.stop()
         self._foreign.clear()
-        working = [one.working for one in self._records.values() if one.working is not None]
-        waiting: Deferred[Any] = DeferredList([_done(one) for one in working], consumeErrors=True)
+        working = [each.working for each in self._records.values() if each.working is not None]
+        waiting: Deferred[Any] = DeferredList([_done(each) for each in working], consumeErrors=True)
         waiting.addTimeout(_STOP_SECONDS, self._clock)
         return waiting.addBoth(lambda _: None)
 
@@ -136,9 +136,9 @@ class SessionObjects(StoreFollower):
 
     def _listed(self, listing: Listing) -> None:
         for obj in listing.items:
-            self._heard(obj)
+            self._note_foreign(obj)
 
-    # What the server's sessions tell.
+    # Callbacks of the server's sessions
 
     def began(self, session: Session) -> None:
         """As :class:`~twisted_exec.streaming.sessions.registry.Watcher`."""
@@ -153,7 +153,7 @@ class SessionObjects(StoreFollower):
             record.live = False
             self._work(record)
 
-    # What is done about one record.
+    # Writes for one record
 
     def _work(self, record: _Record) -> None:
         if record.working is None:
@@ -172,7 +172,7 @@ class SessionObjects(StoreFollower):
     def _worked(self, result: object, record: _Record) -> None:
         record.working = None
         if isinstance(result, Failure):
-            self._trouble(result)  # the next look tries again
+            self._trouble(result)  # the next round tries again
         elif not record.live and record.stored is not None:
             self._work(record)  # it ended meanwhile
         elif not record.live:
@@ -190,22 +190,22 @@ class SessionObjects(StoreFollower):
                 if attempt == _ATTEMPTS - 1:
                     raise
             except (NotFound, Forbidden):
-                return  # its namespace is going, and so will the session
+                return  # the namespace is being deleted, and the session will end too
             else:
                 self._trouble(None)
-                # It may have been seen and deleted before we hear that it is made.
+                # The object may have been seen and deleted before its creation is acknowledged.
                 record.stored = stored if stored["metadata"]["uid"] != record.gone else None
                 return
 
     async def _check_namespace(self, namespace: str) -> None:
-        found = await self._storage.get(NAMESPACES.resource, "", namespace)
-        if "deletionTimestamp" in found["metadata"]:
+        obj = await self._storage.get(NAMESPACES.resource, "", namespace)
+        if "deletionTimestamp" in obj["metadata"]:
             raise Forbidden(f"namespace {namespace} is being terminated")
 
     def _object(self, record: _Record) -> Object:
         """
-        What the verbs would make of it, without their checks: many sessions are short, and nobody
-        but this server writes them.
+        Return the object as the verbs would create it, without their checks: many sessions are
+        short, and only this server writes them.
         """
         return {
             "apiVersion": _RESOURCE.api_version,
@@ -250,7 +250,7 @@ class SessionObjects(StoreFollower):
         try:
             record.stored = await self._storage.update(_RESOURCE, obj)
         except (Conflict, NotFound):
-            pass  # somebody is about to delete it, or has; the store tells us who
+            pass  # it is being deleted, or was; the store reports by whom
 
     async def _remove(self, stored: Object) -> None:
         for _ in range(_ATTEMPTS):
@@ -265,7 +265,7 @@ class SessionObjects(StoreFollower):
                 except NotFound:
                     return
 
-    # What the store tells.
+    # Events of the store
 
     def _changed(self, event: Event) -> None:
         record = self._record_of(event.obj)
@@ -274,33 +274,33 @@ class SessionObjects(StoreFollower):
         elif event.type == DELETED:
             self._foreign.pop(key_of(event.obj), None)
         else:
-            self._heard(event.obj)
+            self._note_foreign(event.obj)
 
     def _own_changed(self, record: _Record, event: Event) -> None:
         if event.type == DELETED:
             record.stored, record.gone = None, event.obj["metadata"]["uid"]
         who = event.obj.get("status", {}).get("endedBy")
         if who:
-            told = f"{one_line(who)} deleted the console session {record.name}"
-            record.session.end(Ending(SESSION_DELETED, told))
+            message = f"{one_line(who)} deleted the console session {record.name}"
+            record.session.end(Ending(SESSION_DELETED, message))
 
     def _record_of(self, obj: Object) -> _Record | None:
-        """Whose object it is, if that is a session of ours that is live."""
+        """Return the record of an object, if its session is ours and live."""
         record = self._named.get(key_of(obj))
         if record is None or not record.live:
             return None
         return record if obj["spec"].get("session") == record.spec["session"] else None
 
-    def _heard(self, obj: Object) -> None:
+    def _note_foreign(self, obj: Object) -> None:
         seconds = obj.get("status", {}).get("leaseDurationSeconds")
         if not isinstance(seconds, int) or seconds <= 0:
             seconds = int(LEASE_RENEWALS * RENEW_SECONDS)
         self._foreign[key_of(obj)] = self._clock.seconds() + seconds
 
-    # What is done every few seconds.
+    # Periodic work
 
     def look(self) -> Deferred[None]:
-        """Renew what is ours, and take away what nobody renews.  Never fails."""
+        """Renew our objects, and delete expired ones of others.  Never fails."""
         return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
 
     async def _look(self) -> None:
@@ -326,15 +326,15 @@ class SessionObjects(StoreFollower):
             pass
         self._foreign.pop(key, None)
 
-    # Trouble.
+    # Errors
 
     def _trouble(self, failure: Failure | None) -> None:
-        """Told once: sessions go on without objects."""
+        """Log a failure once: sessions go on without objects."""
         if failure is not None and not failure.check(APIError):
-            self._log.failure("writing down console sessions failed", failure)
+            self._log.failure("cannot write console sessions", failure)
         elif failure is not None and not self._troubled:
             why = failure.getErrorMessage()
-            self._log.warn("console sessions cannot be written down: {why}", why=why)
+            self._log.warn("cannot write console sessions: {why}", why=why)
         self._troubled = failure is not None
 
     def _failed(self, failure: Failure) -> None:
@@ -342,7 +342,7 @@ class SessionObjects(StoreFollower):
 
 
 def _done(working: Deferred[None]) -> Deferred[None]:
-    """Fires with another, whose result stays its own."""
+    """Return a Deferred that fires with another, which keeps its own result."""
     done: Deferred[None] = Deferred()
 
     def fired(result: Any) -> Any:
@@ -355,9 +355,9 @@ def _done(working: Deferred[None]) -> Deferred[None]:
 
 def _spec(session: Session) -> Object:
     subject, visit = session.subject, session.visit
-    asked = visit.asked
-    mode = "Drive" if asked.takes_input else "Watch"
-    told = {
+    options = visit.asked
+    mode = "Drive" if options.takes_input else "Watch"
+    spec = {
         "session": subject.session,
         "user": subject.user,
         "caller": subject.caller,
@@ -365,20 +365,20 @@ def _spec(session: Session) -> Object:
         "machineResource": subject.resource,
         "machineUID": subject.uid,
         "pool": subject.pool,
-        "mode": "TakeOver" if asked.takes_input and asked.force else mode,
+        "mode": "TakeOver" if options.takes_input and options.force else mode,
         "via": visit.via,
         "address": visit.address,
         "protocol": visit.protocol,
         "agent": visit.agent,
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in spec.items() if value}
 
 
 class SessionVerbs(Verbs):
     """
-    The verbs on console sessions: a deletion says in the object who it was.
+    The verbs on console sessions: a deletion writes the user into the object.
 
-    Only deletions come here from clients; see :attr:`~twisted_exec.api.kinds.Kind.server_made`.
+    Clients can only delete; see :attr:`~twisted_exec.api.kinds.Kind.server_made`.
     """
 
     def __init__(
@@ -390,7 +390,7 @@ class SessionVerbs(Verbs):
     async def remove(
         self, user: User, kind: Kind, old: Object, options: WriteOptions
     ) -> tuple[Object, bool]:
-        """As :meth:`Verbs.remove`; a session that is renewed just now is asked for anew."""
+        """As :meth:`Verbs.remove`; reads a session again that is being renewed."""
         if options.dry_run:
             return old, True
         noted = copy.deepcopy(old)
@@ -399,4 +399,4 @@ class SessionVerbs(Verbs):
         try:
             return await self._sessions.delete(_RESOURCE, stored), True
         except NotFound:
-            return stored, True  # whoever carries the session was faster
+            return stored, True  # the carrying server was faster

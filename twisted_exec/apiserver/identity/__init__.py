@@ -1,3 +1,3 @@
 """
-Who is known to the server: credentials, their options, service accounts, stored RBAC and reviews.
+Identity and permissions: credentials, their options, service accounts, stored RBAC and reviews.
 """

@@ -84,7 +84,7 @@ class PodsAuthorizer:
                 yield from self._pods_of(rule, rules)
 
     def _pods_of(self, rule: Rule, rules: tuple[Rule, ...]) -> Iterator[Rule]:
-        """What a rule for machines allows on their Pods, one rule per set of verbs."""
+        """Derive rules for Pods from a rule for machines, one per set of verbs."""
         if not rule.resource_names:
             # For all Pods: each dialect needs such a rule.
             first, *others = self._names.dialects
@@ -171,7 +171,7 @@ _KEYS: tuple[_Key, ...] = tuple(
 
 
 def _allowed(rule: Rule, dialect: Dialect) -> set[_Key]:
-    """What a rule for a dialect's machines allows on their Pods."""
+    """Return the verbs on Pods that a rule for a dialect's machines allows."""
     return {key for key in _KEYS if _allows(rule, dialect, key)}
 
 

@@ -212,7 +212,7 @@ class PodStorage(ReadOnlyStorage):
     ) -> IWatch:
         """See :meth:`IStorage.watch`."""
         if self._view is None:
-            # In-process stores complete at once; for others the client is told to list first.
+            # In-process stores complete at once; for others the client has to list first.
             self._following.run(self._follow).addErrback(lambda failure: None)
         since = self._storage.version() if since is None else since
         if self._view is None:

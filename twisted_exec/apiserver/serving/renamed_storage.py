@@ -1,7 +1,7 @@
 """
 Serve one stored resource under another API, with translated fields.
 
-Kubernetes serves the same Events in two API groups.  One of them is stored; this storage shows it
+Kubernetes serves the same Events in two API groups.  One API stores them; this storage shows it
 as the other for reads and writes, and passes all other resources through.
 """
 

@@ -525,7 +525,7 @@ def selected(kind: Kind, obj: Object, options: ListOptions) -> bool:
 
 def check_size(obj: Object, *, applied: bool = False) -> None:
     """
-    Check the size of an object.  One that is too large loses its ``managedFields`` if that is
+    Check the size of an object.  An object that is too large loses its ``managedFields`` if that is
     enough: without apply they can be dropped.
 
     :param applied: this is an apply, which needs them.

@@ -1,7 +1,7 @@
 """
 The signer ``kubernetes.io/kube-apiserver-client``: client certificates of people and poollets.
 
-The server approves none for people; whoever approves a request vouches for the user.  Membership in
+The server approves none for people; the approver of a request vouches for the user.  Membership in
 ``system:masters`` is never granted this way (as Kubernetes' admission plugin
 ``CertificateSubjectRestriction``): it bypasses RBAC and could not be revoked.  A request with a
 poollet's name must have the shape of a poollet's request.

@@ -125,7 +125,7 @@ def _as_known(name: str) -> str:
     Normalize a DNS name, wildcard or IP address; empty if it is none of these.
 
     The final dot of a DNS name is dropped: verifiers ignore it, so a request must not obtain
-    somebody else's name by spelling it differently.
+    another host's name by spelling it differently.
     """
     lowered = name.lower()
     pattern = "*." if lowered.startswith("*.") else ""

@@ -9,7 +9,7 @@ resourceVersion and looks again.
 Requests are deleted one hour after a decision and one day after their creation, as by Kubernetes'
 controller.
 
-Admission for CertificateSigningRequests: who may approve, and who may sign.
+Admission for CertificateSigningRequests: permissions to approve and to sign.
 """
 
 from __future__ import annotations

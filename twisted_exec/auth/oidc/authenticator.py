@@ -1,7 +1,7 @@
 """
 Authentication by OIDC ID tokens, as in kube-apiserver.
 
-The issuer claim selects the issuer, whose keys verify the signature.  An invalid token of one of our
+The issuer claim selects the issuer; the signature must be by one of its keys.  An invalid token of one of our
 issuers is refused at once: no other authenticator gets it, and the request is never anonymous.  The
 reason goes to the log, not to the client, and without any part of the token.
 

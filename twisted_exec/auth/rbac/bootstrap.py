@@ -230,7 +230,7 @@ def _asking_certificates(dialect: Dialect) -> tuple[Rule, ...]:
 
 
 def _claiming(dialect: Dialect) -> tuple[Rule, ...]:
-    """What a poollet may read and claim; PoolRestriction limits it to its pool's objects."""
+    """A poollet's reads and claims; PoolRestriction limits it to its pool's objects."""
     if not dialect.domain:
         return ()
     storage, networking = (f"{group}.{dialect.domain}" for group in ("storage", "networking"))

@@ -128,7 +128,7 @@ class Asking(Protocol):
 
     This class requests an upgrade; :mod:`~twisted_exec.streaming.text.download` subclasses it.
 
-    :cvar request_noun: what messages call the request.
+    :cvar request_noun: the request's name in messages.
     """
 
     request_noun = "upgrade request"

@@ -178,7 +178,7 @@ class BackendConnection:
         self.carrier.abort()
 
     def ending(self) -> Ending | bytes:
-        """How the session ended: the Status as received, if there was one."""
+        """Return the ending: the Status as received, if there was one."""
         if not (self._status or self._status_ended):
             return Ending(INTERNAL, self._why or LOST)
         try:

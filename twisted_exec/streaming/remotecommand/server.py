@@ -70,7 +70,7 @@ def serve(
 
     :param session: id of the session, sent to the client as ``Audit-Id``.
     :param record: the session in this hop's :class:`~twisted_exec.streaming.sessions.registry.Sessions`,
-        if there is one: it can end the stream, and is told of the end.
+        if there is one: it can end the stream, and learns of the end.
     :return: the attachment's transport.
     :raises APIError: the request is no valid handshake; nothing was sent.
     :raises ConnectionDone: the client has left.

@@ -8,7 +8,7 @@ kubelet before 1.36, an API server before 1.30) this hop requests SPDY and unwra
 bytes inside are not decoded, so the rules of a splice apply to them.
 
 The order is that of kube-apiserver's tunnel (``k8s.io/apiserver/pkg/util/proxy/streamtunnel.go``):
-the next hop is asked first, so its refusal is an HTTP error; the client is then answered with the
+the next hop answers first, so its refusal is an HTTP error; the client is then answered with the
 prefix and the next hop's choice.  The end of either side ends the other: the WebSocket with a Close
 behind the last byte, the SPDY connection behind everything sent to it.
 """

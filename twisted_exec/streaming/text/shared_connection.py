@@ -189,7 +189,7 @@ class SharedConnection(Protocol):
 
     @property
     def free(self) -> int:
-        """How many more requests it can take now."""
+        """Number of requests that it can still take."""
         if self._retired or not self.ready.called:
             return 0
         most = min(MAX_STREAMS, self._http.remote_settings.max_concurrent_streams)

@@ -65,7 +65,7 @@ class AdmissionAttributes:
 @dataclass(frozen=True)
 class Rule:
     """
-    One of ``rules``, ``resourceRules`` or ``excludeResourceRules``.
+    An entry of ``rules``, ``resourceRules`` or ``excludeResourceRules``.
 
     :param names: object names; empty matches any.
     """

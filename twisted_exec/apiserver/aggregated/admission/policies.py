@@ -46,7 +46,7 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class Validation:
-    """One of ``validations``."""
+    """An entry of ``validations``."""
 
     expression: str
     message: str

@@ -202,7 +202,7 @@ class HostNamespaces:
 
     async def get(self, name: str) -> Object:
         """
-        Return a namespace.  One that is missing in the copy may be new and is requested.
+        Return a namespace.  A namespace that the copy lacks may be new and is requested.
 
         :raises NotFound: there is no such namespace.
         :raises APIError: the host does not answer.
