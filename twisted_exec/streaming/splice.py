@@ -78,6 +78,7 @@ class SpliceEnd(Protocol):
     # Called by this end's transport
 
     def connectionMade(self) -> None:
+        # Until the other end is connected too; TLS may still deliver what it has decrypted.
         self.transport.pauseProducing()
         self._splice.connected(self)
 
@@ -141,7 +142,7 @@ class SpliceEnd(Protocol):
         if self._closed or (half and self._half_closed):
             return
         self._closed, self._half_closed = not half, True
-        self.transport.unregisterProducer()
+        self.transport.unregisterProducer()  # before closing, see above
         self.transport.resumeProducing()  # or its end would stay unnoticed
         if half:
             self.transport.loseWriteConnection()
@@ -280,6 +281,7 @@ class Splice:
         """An end is connected."""
         if end.peer.transport is None:
             return
+        # All producers first: a flush may fill a buffer, and must find an end to pause.
         for each in self._ends:
             each.join()
         for each in self._ends:

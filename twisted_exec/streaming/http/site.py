@@ -60,7 +60,7 @@ _TOGETHER_BYTES = 64 << 10
 """Largest body that is copied in order to be written together with its head."""
 
 
-class _Kept:
+class _HeadCollector:
     """Collects a head, to be written together with its body."""
 
     def __init__(self, parts: list[bytes]) -> None:
@@ -199,7 +199,7 @@ class Channel(http.HTTPChannel):
             return
         super().rawDataReceived(data)
         if self._handlingRequest and sum(map(len, self._dataBuffer)) > _EAGER_BYTES:
-            # Unlike here, twisted.web goes on reading while it waits for the transport.
+            # twisted.web does not pause while it waits for the transport, and buffers without limit.
             self._networkProducer.pauseProducing()
 
     def allHeadersReceived(self) -> None:
@@ -272,7 +272,7 @@ class Channel(http.HTTPChannel):
         self.refused = True
         self.site.receiving.release(self)
         for request in self.requests:
-            request.content = BytesIO()
+            request.content = BytesIO()  # free what has arrived, rather than after the linger time
         body = _render(error.to_status())
         head = (
             f"HTTP/1.1 {error.code} {_phrase(error.code)}\r\n"
@@ -288,6 +288,7 @@ class Channel(http.HTTPChannel):
 
     def _hang_up(self) -> None:
         """Close so that the client can still read the response; further input is discarded."""
+        # First, or a TLS transport would wait for its producer and never begin its shutdown.
         self._networkProducer.unregisterProducer()
         self._arm(self.site.linger_seconds)
         close_behind(self.transport)
@@ -307,7 +308,8 @@ class Channel(http.HTTPChannel):
     def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:
         transport = self.transport
         if self._head is not None:
-            self.transport = _Kept(self._head)
+            # twisted.web writes the head straight to the transport, so the transport is replaced.
+            self.transport = _HeadCollector(self._head)
         try:
             super().writeHeaders(version, code, reason, headers)
         finally:

@@ -88,8 +88,10 @@ def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> N
         raise ConnectionDone("the client left before the upgrade")
     channel = request.channel
     transport = channel.transport
-    channel.leave()
-    transport.unregisterProducer()
+    channel.leave()  # ends its deadline, and it counts no longer
+    transport.unregisterProducer()  # the channel itself, since connectionMade
+    # A request that is answered late leaves early bytes in the first, one answered at once in the
+    # second.
     early = b"".join(channel._dataBuffer) + channel.clearLineBuffer()
     channel._dataBuffer = []
     channel.requests.remove(request)
@@ -99,7 +101,7 @@ def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> N
     request.notifications.clear()
     del request.channel
     swap_protocol(transport, protocol)
-    transport.resumeProducing()
+    transport.resumeProducing()  # twisted.web pauses it beyond 16 KiB of early bytes
     if response:
         transport.write(response)
     protocol.makeConnection(transport)

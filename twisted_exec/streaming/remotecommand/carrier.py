@@ -135,6 +135,7 @@ class PacedConnection:
         if not self._hung_up:
             self._hung_up = True
             self._abort_timer = self.clock.callLater(self.linger_seconds, self._abort)
+            # A TLS transport with a producer never begins its shutdown.
             self.transport.unregisterProducer()
             self.transport.resumeProducing()  # to notice the peer's end
             close_behind(self.transport)

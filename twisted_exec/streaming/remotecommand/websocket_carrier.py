@@ -160,7 +160,7 @@ class ServerMessages(MessageCarrier):
             self.socket.fail(str(problem))
 
     def lost(self, reason: str) -> None:
-        self._changed = None
+        self._changed = None  # first: releasing output must not report room on a lost connection
         self._let_go()
         super().lost(reason)
 
