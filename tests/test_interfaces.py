@@ -49,9 +49,9 @@ _INTERFACES_OF_0_1_0 = """
 COMPLETED CONSOLE_IN_USE IDLE INTERNAL LINE_LOST MACHINE_DELETED POOL_DELETED POWERED_OFF
 REVOKED SESSION_DELETED SHUTTING_DOWN Access Around Attributes Break CannotStart Change
 Decision Ending IAPIServer IAdmission IAttachment IAttachmentTransport IAuditSink
-IAuthenticator IAuthorizer IBreakable IConsole IDriverMaker IHardware IHotPlug IKeeping IKept
+IAuthenticator IAuthorizer IBreakable IConsole IDriverMaker IHardware IHotPlug IAdoptsMachines IReleasable
 IKeptHere IKubeClient ILeader ILeaf ILeases ILeaves IMachineDriver IMachineLogs IMachineRuntime
-IMutatingAdmission IOpeningAdmission IOperable IPoollet IProviderView IProviders IRestarting
+IMutatingAdmission IOpeningAdmission IOperable IPoollet IProviderView IProviders IRestartPolicy
 IRootPods IRotates IRuleSource IRulesAuthorizer IRun IShutdown ISpaceClient ISpaceConnection
 ISpaceListener ISpaceProvider ISpaces IStorage IStreamLocator IWatch LeafNode LeafPod Location
 Look MachineFacts Opening Physical ProviderSpec Role SpaceInfo SpaceName Subject TerminalSize

@@ -18,8 +18,8 @@ interface                      implementation or purpose
 :class:`IDriverMaker`          reads one machine class of the configuration: ``runtimes.drivers``
 :class:`IMachineDriver`        runs the machines of one class: ``runtimes.pty``, ``runtimes.qemu``
 :class:`IHardware`             a driver whose machines have disks and network interfaces: ``runtimes.qemu``
-:class:`IRestarting`           a driver that may restart machines: ``runtimes.pty``
-:class:`IKeeping`              a driver whose machines outlive the runtime: ``runtimes.qemu``
+:class:`IRestartPolicy`        a driver that may restart machines: ``runtimes.pty``
+:class:`IAdoptsMachines`       a driver whose machines outlive the runtime: ``runtimes.qemu``
 :class:`IConsole`              a machine's console line
 :class:`ILineTransport`        the transport of a line, as ``console.session`` uses it
 :class:`ISharedLineTransport`  the transport of a line that is reopened after a loss
@@ -27,7 +27,7 @@ interface                      implementation or purpose
 :class:`IRun`                  a machine that is powered on, and its line
 :class:`IShutdown`             a run that can ask its machine to shut down
 :class:`IHotPlug`              a run whose disks can be changed while it is on
-:class:`IKept`                 a run that can be left to itself when the runtime stops
+:class:`IReleasable`           a run that can be left to itself when the runtime stops
 :class:`IAttachment`           one user's end of a console
 :class:`IOperable`             an attachment with BREAK and roles: ``console.viewer.Viewer``
 :class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
@@ -86,13 +86,13 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
+    IAdoptsMachines,
     IDriverMaker,
     IHardware,
     IHotPlug,
-    IKeeping,
-    IKept,
     IMachineDriver,
-    IRestarting,
+    IReleasable,
+    IRestartPolicy,
     IRun,
     ISharedLineTransport,
     IShutdown,
@@ -151,6 +151,7 @@ from twisted_exec.wire.upgrade import HeaderSet
 # Names of 0.1.0, which work for one more release.
 Around, Look, Wanted = ProviderContext, ProviderCondition, SpaceRequest
 IKeptHere, IRotates = IHostLocal, IRotatesCredentials
+IKeeping, IKept, IRestarting = IAdoptsMachines, IReleasable, IRestartPolicy
 
 __all__ = [
     "COMPLETED",
@@ -174,6 +175,7 @@ __all__ = [
     "HeaderSet",
     "IAPIServer",
     "IAdmission",
+    "IAdoptsMachines",
     "IAttachment",
     "IAttachmentTransport",
     "IAuditSink",
@@ -185,8 +187,6 @@ __all__ = [
     "IHardware",
     "IHostLocal",
     "IHotPlug",
-    "IKeeping",
-    "IKept",
     "IKubeClient",
     "ILeader",
     "ILeaf",
@@ -202,7 +202,8 @@ __all__ = [
     "IPoollet",
     "IProviderView",
     "IProviders",
-    "IRestarting",
+    "IReleasable",
+    "IRestartPolicy",
     "IRootPods",
     "IRotatesCredentials",
     "IRuleSource",

@@ -15,12 +15,12 @@ from zope.interface.verify import verifyObject
 
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.runtimes.interfaces import (
+    IAdoptsMachines,
     IHardware,
     IHotPlug,
-    IKeeping,
-    IKept,
     IMachineDriver,
-    IRestarting,
+    IReleasable,
+    IRestartPolicy,
     IRun,
     IShutdown,
 )
@@ -28,8 +28,8 @@ from twisted_exec.streaming.interfaces import COMPLETED, Ending, IBreakable
 
 from .console import Line
 
-_OF_DRIVERS = (IHardware, IKeeping, IRestarting)
-_OF_RUNS = (IBreakable, IHotPlug, IKept, IShutdown)
+_OF_DRIVERS = (IHardware, IAdoptsMachines, IRestartPolicy)
+_OF_RUNS = (IBreakable, IHotPlug, IReleasable, IShutdown)
 
 
 class MachineDriverContract:
@@ -74,7 +74,7 @@ class MachineDriverContract:
     def test_restarts(self: Any) -> None:
         """A driver that decides on restarts answers yes or no for any ending."""
         driver = self.make_driver()
-        if IRestarting.providedBy(driver):
+        if IRestartPolicy.providedBy(driver):
             for ending in (Ending(COMPLETED, "", 0), Ending(COMPLETED, "", 1), Ending("Other")):
                 self.assertIsInstance(driver.restarts(ending), bool)
 

@@ -24,7 +24,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.session import Session
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes import pty
-from twisted_exec.runtimes.interfaces import IRestarting
+from twisted_exec.runtimes.interfaces import IRestartPolicy
 from twisted_exec.runtimes.processes import Process, read_process
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending, TerminalSize
@@ -366,7 +366,7 @@ class RestartTests(PtyCase):
             ("never", [False, False, False]),
         ):
             driver = self.driver(restart=restart)
-            verifyObject(IRestarting, driver)
+            verifyObject(IRestartPolicy, driver)
             self.assertEqual([driver.restarts(one) for one in (done, failed, lost)], wanted)
 
     async def test_in_a_runtime(self) -> None:

@@ -18,10 +18,10 @@ from twisted_exec.console.session import LineEnded
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
-    IKeeping,
-    IKept,
+    IAdoptsMachines,
     IMachineDriver,
-    IRestarting,
+    IReleasable,
+    IRestartPolicy,
     IRun,
     IShutdown,
     MachineFacts,
@@ -299,7 +299,7 @@ class KeeperTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
-@implementer(IShutdown, IKept)
+@implementer(IShutdown, IReleasable)
 class GentleRun(MemoryRun):
     """Can be asked to end itself, and can be left running."""
 
@@ -316,7 +316,7 @@ class GentleRun(MemoryRun):
         self.released += 1
 
 
-@implementer(IKeeping)
+@implementer(IAdoptsMachines)
 class GentleDriver(MemoryDriver):
     """Makes such runs; with one that was there before."""
 
@@ -427,7 +427,7 @@ class GentleTests(KeeperTests):
         self.assertEqual(self.reasons[-1], ("Paused", "x"))
 
 
-@implementer(IRestarting)
+@implementer(IRestartPolicy)
 class PolicyDriver(MemoryDriver):
     """Starts nothing again that ended well."""
 

@@ -22,13 +22,13 @@ from .processes import Leader, ProcessTable
 __all__ = [
     "Build",
     "CannotStart",
+    "IAdoptsMachines",
     "IDriverMaker",
     "IHardware",
     "IHotPlug",
-    "IKeeping",
-    "IKept",
     "IMachineDriver",
-    "IRestarting",
+    "IReleasable",
+    "IRestartPolicy",
     "IRun",
     "ISharedLineTransport",
     "IShutdown",
@@ -72,7 +72,7 @@ class MachineFacts:
         does not pass them on.
     :param storage: private directory for the machine's disks; the driver creates it, the runtime
         removes it with the machine.
-    :param keep: the machine should outlive the runtime (drivers with :class:`IKeeping`); its
+    :param keep: the machine should outlive the runtime (drivers with :class:`IAdoptsMachines`); its
         processes must then not end with the runtime's.
     :param volumes: desired volumes.  They and the interfaces change only while the machine is off, or
         after a run has applied the change.
@@ -150,7 +150,7 @@ class IHardware(Interface):
         """
 
 
-class IRestarting(Interface):
+class IRestartPolicy(Interface):
     """
     A driver that decides on restarts.
 
@@ -198,7 +198,7 @@ class IHotPlug(Interface):
         """:return: fires when the volume has its new size."""
 
 
-class IKeeping(Interface):
+class IAdoptsMachines(Interface):
     """A driver whose machines can outlive the runtime."""
 
     def adopt(facts: MachineFacts, leaders: Sequence[Leader]) -> IRun:
@@ -211,11 +211,11 @@ class IKeeping(Interface):
         """
 
 
-class IKept(Interface):
+class IReleasable(Interface):
     """
     A run whose machine can be left running; provided in addition to :class:`IRun`.
 
-    All runs of drivers with :class:`IKeeping` provide it.
+    All runs of drivers with :class:`IAdoptsMachines` provide it.
     """
 
     def release() -> None:

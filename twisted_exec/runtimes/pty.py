@@ -29,7 +29,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.config_file import Reader
 from twisted_exec.streaming.interfaces import Ending, TerminalSize
 
-from .interfaces import Build, IMachineDriver, IRestarting, IRun, MachineFacts
+from .interfaces import Build, IMachineDriver, IRestartPolicy, IRun, MachineFacts
 from .processes import Leader, ProcessFamily, ProcessTable, leader, read_process
 from .terminals import give, read_rest, set_size
 
@@ -81,7 +81,7 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     return lambda reactor, table: PtyDriver(options, reactor, table)
 
 
-@implementer(IMachineDriver, IRestarting)
+@implementer(IMachineDriver, IRestartPolicy)
 class PtyDriver:
     """Runs a class of pty machines."""
 
@@ -121,7 +121,7 @@ class PtyDriver:
         return pwd.getpwuid(os.geteuid())
 
     def restarts(self, ending: Ending) -> bool:
-        """See :meth:`IRestarting.restarts`; a lost line is a failure."""
+        """See :meth:`IRestartPolicy.restarts`; a lost line is a failure."""
         restart = self.options.restart
         return restart == "always" or (restart == "on-failure" and ending.exit_code != 0)
 

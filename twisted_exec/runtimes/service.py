@@ -3,7 +3,7 @@ The machine runtime: machines of several classes on this host.
 
 It connects the records (:mod:`.machines`) with the supervisors of the machines (:mod:`.keeper`).  By default
 machines end with the runtime.  After a crash the next runtime first ends the processes of the last one, and the
-poollet creates the machines again.  With ``--keep-machines``, machines of drivers with ``IKeeping`` outlive the
+poollet creates the machines again.  With ``--keep-machines``, machines of drivers with ``IAdoptsMachines`` outlive the
 runtime: the next one reads them from disk (:mod:`.storage`) and adopts them.
 """
 
@@ -49,7 +49,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
 from .hardware import Hardware
-from .interfaces import IHardware, IKeeping, IMachineDriver, MachineFacts
+from .interfaces import IAdoptsMachines, IHardware, IMachineDriver, MachineFacts
 from .machines import Machines, Record
 from .processes import Leader, ProcessFamily, ProcessTable, RunRecords, read_process
 from .storage import MachineStorage
@@ -175,7 +175,7 @@ class MachineRuntime(Service):
     def _can_adopt(self, machine: pb.Machine) -> bool:
         name = getattr(machine.spec, "class")
         machine_class = self._offered.get(name)
-        if machine_class is None or not IKeeping.providedBy(machine_class.driver):
+        if machine_class is None or not IAdoptsMachines.providedBy(machine_class.driver):
             self._log.error(
                 "machine {id} of an earlier runtime is of class {name}, which is not offered; it stays on disk",
                 id=machine.metadata.id,
@@ -237,7 +237,7 @@ class MachineRuntime(Service):
 
     def _can_keep(self, record: Record) -> bool:
         driver = self._offered[record.class_name].driver
-        return self._storage.keep and IKeeping.providedBy(driver)
+        return self._storage.keep and IAdoptsMachines.providedBy(driver)
 
     # Called by the stream server.
 

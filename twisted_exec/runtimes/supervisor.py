@@ -27,9 +27,9 @@ from twisted_exec.console.session import DEFAULT_LIMITS, Limits, Session
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
-    IKept,
     IMachineDriver,
-    IRestarting,
+    IReleasable,
+    IRestartPolicy,
     IRun,
     IShutdown,
     MachineFacts,
@@ -128,7 +128,7 @@ class Keeper:
 
         :return: fires when the machine is released or stopped.
         """
-        self._released = self.run is not None and IKept.providedBy(self.run)
+        self._released = self.run is not None and IReleasable.providedBy(self.run)
         return self.power_off(ending)
 
     def noticed(self, state: int, reason: str, message: str) -> None:
@@ -242,7 +242,7 @@ class Keeper:
 
     def _restarts(self, ending: Ending) -> bool:
         driver: Any = self._driver
-        return not IRestarting.providedBy(driver) or driver.restarts(ending)
+        return not IRestartPolicy.providedBy(driver) or driver.restarts(ending)
 
     def _plan_delay(self, ran_seconds: float) -> None:
         """Double the delay before the next start, unless the machine ran for long."""

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from twisted_exec.api.status import NotImplementedByBackend
-from twisted_exec.interfaces import IHardware, IKeeping, IMachineDriver
+from twisted_exec.interfaces import IAdoptsMachines, IHardware, IMachineDriver
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.config_file import ConfigError, Reader
 from twisted_exec.runtimes.processes import ProcessTable
@@ -40,7 +40,7 @@ class ConfigureTests(SynchronousTestCase):
 
     def test_doors(self) -> None:
         """A driver whose machines have hardware, and can be kept."""
-        for door in (IMachineDriver, IHardware, IKeeping):
+        for door in (IMachineDriver, IHardware, IAdoptsMachines):
             verifyObject(door, self.driver())
 
     def test_firmware(self) -> None:

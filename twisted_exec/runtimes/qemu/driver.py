@@ -21,8 +21,8 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import (
     Build,
+    IAdoptsMachines,
     IHardware,
-    IKeeping,
     IMachineDriver,
     IRun,
     MachineFacts,
@@ -101,7 +101,7 @@ def _disks(reader: Reader, images: str) -> DiskOptions:
     return DiskOptions(images, size, limit)
 
 
-@implementer(IMachineDriver, IHardware, IKeeping)
+@implementer(IMachineDriver, IHardware, IAdoptsMachines)
 class QemuDriver:
     """
     Runs a class of QEMU machines.
@@ -153,5 +153,5 @@ class QemuDriver:
         return QemuRun(self, facts)
 
     def adopt(self, facts: MachineFacts, leaders: Sequence[Leader]) -> IRun:
-        """See :meth:`IKeeping.adopt`."""
+        """See :meth:`IAdoptsMachines.adopt`."""
         return QemuRun(self, facts, leaders)

@@ -28,7 +28,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
     IHotPlug,
-    IKept,
+    IReleasable,
     IRun,
     IShutdown,
     MachineFacts,
@@ -74,7 +74,7 @@ class _Exit:
     waiting: list[Deferred[None]] = field(default_factory=list)
 
 
-@implementer(IRun, IBreakable, IHotPlug, IKept)
+@implementer(IRun, IBreakable, IHotPlug, IReleasable)
 class QemuRun:
     """
     One virtual machine.
@@ -416,7 +416,7 @@ class QemuRun:
             )
 
     def release(self) -> None:
-        """See :meth:`IKept.release`."""
+        """See :meth:`IReleasable.release`."""
         self._released = True
         self._wake()
         self._disconnect()
