@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.kube.informers.work_queue import MAX_WORKERS
 from twisted_exec.spacemanager.interfaces import Physical
-from twisted_exec.spacemanager.spaces.queues import RESYNC_SECONDS, Found, SpaceQueues, Work
+from twisted_exec.spacemanager.spaces.queues import RESYNC_SECONDS, Discovered, SpaceQueues, Work
 
 ONE = ("spaceprovider-p", "one")
 
@@ -46,7 +46,7 @@ class SpaceQueuesTests(SynchronousTestCase):
         self.fill("", "team")
         self.queues.add("p", ONE)
         self.assertEqual(self.begun, [])
-        self.queues.add("q", Found("q", Physical("x")))
+        self.queues.add("q", Discovered("q", Physical("x")))
         self.queues.add("", ("another", "one"))
         self.assertEqual(len(self.begun), 2)
 

@@ -1,6 +1,5 @@
 """
-What is made and taken away around Spaces: an object for what was discovered, and what was left of Spaces that
-are there no more.
+Discovery: creating Spaces for physical spaces, and deleting the Secrets of deleted Spaces.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from twisted_exec.spacemanager.spaces.naming import discovered, name_for, physic
 from twisted_exec.spacemanager.spaces.worker import delete_ours
 
 
-async def show(hub: IKubeClient, view: IProviderView, physical: Physical) -> None:
+async def create_space(hub: IKubeClient, view: IProviderView, physical: Physical) -> None:
     """
-    Make the Space of something that was discovered, if it is there.
+    Create the Space of a discovered physical space, if that still exists.
 
-    Whoever is faster makes the same one, so one that is there is no failure.
+    An existing Space is no failure: another manager would create the same one.
 
-    :raises APIError: to be tried again.
+    :raises APIError: retry later.
     """
     if view.provider is None or not await _is_there(view, physical):
         return
@@ -39,7 +38,7 @@ async def show(hub: IKubeClient, view: IProviderView, physical: Physical) -> Non
 
 
 async def _is_there(view: IProviderView, physical: Physical) -> bool:
-    """A copy may be late: what was just deleted would come back as a picture of nothing."""
+    """Ask the provider: the copy may be outdated, and would bring back a deleted space."""
     try:
         info = await view.provider.get(physical)
     except NotFound:
@@ -50,21 +49,20 @@ async def _is_there(view: IProviderView, physical: Physical) -> bool:
 
 async def _stands_for(hub: IKubeClient, namespace: str, name: str, physical: Physical) -> bool:
     try:
-        found = await hub.get(spaces.SPACES, name, namespace)
+        existing = await hub.get(spaces.SPACES, name, namespace)
     except NotFound:
-        return True  # it was there a moment ago; whoever follows says what is to be done
-    return physical_of(found) == physical
+        return True  # deleted since; the watch triggers the next attempt
+    return physical_of(existing) == physical
 
 
-async def clear(hub: IKubeClient, key: Key, left: Iterable[Object]) -> None:
+async def delete_secrets(hub: IKubeClient, key: Key, left: Iterable[Object]) -> None:
     """
-    Delete the Secrets that were left by Spaces of a name.
+    Delete the Secrets of deleted Spaces of a name.
 
-    A hub that is a whole cluster does that by itself, for they have owners; others do not.
+    A hub with garbage collection does this by itself, because they have owners; other hubs do not.
 
-    :param left: what was written for a Space of that name, as last seen; what one has that is there after all
-        stays.
-    :raises APIError: to be tried again.
+    :param left: Secrets for a Space of that name, as last observed; those of an existing Space stay.
+    :raises APIError: retry later.
     """
     ours = [each for each in left if secrets.is_ours(each)]
     uid = await _uid(hub, key) if ours else None
@@ -74,9 +72,9 @@ async def clear(hub: IKubeClient, key: Key, left: Iterable[Object]) -> None:
 
 
 async def _uid(hub: IKubeClient, key: Key) -> str | None:
-    """A copy may be late, and what is deleted is not to be had back."""
+    """Read the Space's UID: the copy may be outdated, and a deletion is final."""
     try:
-        found = await hub.get(spaces.SPACES, key[1], key[0])
+        existing = await hub.get(spaces.SPACES, key[1], key[0])
     except NotFound:
         return None
-    return str(found["metadata"]["uid"])
+    return str(existing["metadata"]["uid"])

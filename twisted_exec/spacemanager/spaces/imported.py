@@ -1,12 +1,15 @@
 """
-Imported Spaces: somebody gave us credentials, and what they lead to is not ours to make or to delete.
+Imported Spaces: a user supplies the credentials, and the manager neither creates nor deletes the
+control plane.
 
-It is probed again and again.  Who deletes the object while what it stands for lives gets it back, as upstream's
-design has it; whoever means it says so first (annotation ``space.twisted-exec.dev/forget: "true"``).  A finalizer
-holds what is deleted until it is known whether it lives; then what is made anew is written down, in a Secret without
-any credentials, and only then the object goes.  So whoever is killed in between leaves enough for whoever is next.
+They are probed regularly.  As in upstream's design, deleting the object while its control plane
+lives brings it back, unless the annotation ``space.twisted-exec.dev/forget: "true"`` was set
+before.  A finalizer holds the deleted object until a probe shows whether the control plane lives.
+If it does, the Space is recorded in a Secret without credentials, and only then the object is
+removed.  So a manager that is killed in between leaves enough for the next one.
 
-Secrets of users are read, in the Space's own namespace alone: who may make a Space there may not read others'.
+Users' Secrets are only read in the Space's own namespace: write access to Spaces must not give
+access to other Secrets.
 """
 
 from __future__ import annotations
@@ -39,42 +42,40 @@ _NOT_KEPT = (spaces.FORGET, spaces.ROTATE)
 
 def references(space: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """
-    Which Secrets an imported Space names, by viewpoint.
+    Return the Secrets of an imported Space, by viewpoint.
 
-    Upstream had users write them into ``status``; that counts while ``spec`` names none.
+    In upstream, users wrote them into ``status``, which applies if ``spec`` names none.
     """
     for part in ("spec", "status"):
-        told = space.get(part) or {}
-        found = {
-            viewpoint: told[key]
+        section = space.get(part) or {}
+        named = {
+            viewpoint: section[key]
             for viewpoint, key in spaces.REFERENCES.items()
-            if viewpoint in viewpoints_of(space) and (told.get(key) or {}).get("name")
+            if viewpoint in viewpoints_of(space) and (section.get(key) or {}).get("name")
         }
-        if found:
-            return found
+        if named:
+            return named
     return {}
 
 
 def elsewhere(space: Mapping[str, Any], reference: Mapping[str, Any]) -> str:
-    """Why a Secret that is named is not read, or empty."""
+    """Return why a Secret must not be read, or empty."""
     own = space["metadata"]["namespace"]
-    told = reference.get("namespace") or own
-    if told == own:
+    target = reference.get("namespace") or own
+    if target == own:
         return ""
     name = reference["name"]
-    return (
-        f"secret {told}/{name} is not in the Space's own namespace: copy it to {own}, and name that"
-    )
+    return f"secret {target}/{name} is not in the Space's own namespace: copy it to {own}, and name that"
 
 
 @dataclass(frozen=True)
 class ImportedCredentials:
     """
-    What users gave for a Space.
+    The user's credentials for a Space.
 
-    :param contents: kubeconfigs that can be used, by viewpoint.
-    :param endpoints: what of them is no secret.
-    :param problem: reason and message of what is the matter, or ``None``.
+    :param contents: usable kubeconfigs, by viewpoint.
+    :param endpoints: the public parts of them.
+    :param problem: reason and message of a problem, or ``None``.
     """
 
     contents: Mapping[str, bytes]
@@ -82,26 +83,28 @@ class ImportedCredentials:
     problem: tuple[str, str] | None = None
 
 
-def given(space: Object, found: Mapping[str, Object | None]) -> ImportedCredentials:
+def credentials_of(space: Object, existing: Mapping[str, Object | None]) -> ImportedCredentials:
     """
-    What is to be had.
+    Read the credentials of a Space.
 
-    :param found: the Secrets that it names, by viewpoint; ``None`` for one that is not there.
+    :param existing: the Secrets that the Space names, by viewpoint; ``None`` for a missing one.
     """
     named, problem = references(space), None
     contents: dict[str, bytes] = {}
     endpoints = {}
     if not named:
         keys = " or ".join(f"spec.{key}" for key in spaces.REFERENCES.values())
-        told = f"an imported Space says where its kubeconfig is: name a Secret in {keys}"
-        return ImportedCredentials({}, {}, ("NoSecret", told))
+        message = f"an imported Space says where its kubeconfig is: name a Secret in {keys}"
+        return ImportedCredentials({}, {}, ("NoSecret", message))
     for viewpoint, reference in named.items():
         if why := elsewhere(space, reference):
             problem = ("SecretElsewhere", why)
-        elif (secret := found.get(viewpoint)) is None:
+        elif (secret := existing.get(viewpoint)) is None:
             where = f"{space['metadata']['namespace']}/{reference['name']}"
-            told = f'secret {where} is not there: make it, with the key "{spaces.KUBECONFIG_KEY}"'
-            problem = ("SecretMissing", told)
+            message = (
+                f'secret {where} is not there: make it, with the key "{spaces.KUBECONFIG_KEY}"'
+            )
+            problem = ("SecretMissing", message)
         else:
             try:
                 content = kubeconfigs.read(secret)
@@ -115,74 +118,84 @@ def given(space: Object, found: Mapping[str, Object | None]) -> ImportedCredenti
 
 
 def status_of(
-    space: Object, told: ImportedCredentials, probed: ProbeResult | None, now: float
+    space: Object, credentials: ImportedCredentials, probed: ProbeResult | None, now: float
 ) -> Object:
-    """The status of an imported Space, as it is to be."""
-    known: Object = space.get("status") or {}
-    status, own = dict(known), space["metadata"]["namespace"]
+    """Return the desired status of an imported Space."""
+    current: Object = space.get("status") or {}
+    status, own = dict(current), space["metadata"]["namespace"]
     for viewpoint, key in spaces.REFERENCES.items():
         reference = references(space).get(viewpoint)
         usable = reference is not None and not elsewhere(space, reference)
         status[key] = (
             {"name": reference["name"], "namespace": own} if usable and reference else None
         )
-    # What a user wrote there is their word, and stays while it is the only one.
-    if told.problem is not None and told.problem[0] == "SecretElsewhere" and not told.contents:
-        status |= {key: known.get(key) for key in spaces.REFERENCES.values()}
-    status[spaces.ENDPOINTS] = list(told.endpoints.values())
+    # References that a user wrote into the status stay while they are the only ones.
+    if (
+        credentials.problem is not None
+        and credentials.problem[0] == "SecretElsewhere"
+        and not credentials.contents
+    ):
+        status |= {key: current.get(key) for key in spaces.REFERENCES.values()}
+    status[spaces.ENDPOINTS] = list(credentials.endpoints.values())
     if value := (space["metadata"].get("annotations") or {}).get(spaces.ROTATE):
         status["rotated"] = value
     conditions = {
-        CREDENTIALS_VALID: _valid(known, told, probed, now),
-        PHYSICAL_SPACE_READY: _ready(known, told, probed),
-        SYNCED: ("False", *told.problem) if told.problem else ("True", "Synced", ""),
+        CREDENTIALS_VALID: _valid(current, credentials, probed, now),
+        PHYSICAL_SPACE_READY: _ready(current, credentials, probed),
+        SYNCED: ("False", *credentials.problem) if credentials.problem else ("True", "Synced", ""),
     }
     return finished(space, status, conditions, now)
 
 
 def _valid(
-    known: Object, told: ImportedCredentials, probed: ProbeResult | None, now: float
+    current: Object, credentials: ImportedCredentials, probed: ProbeResult | None, now: float
 ) -> ConditionValue:
-    if not told.contents:
-        assert told.problem is not None
-        return ("False", *told.problem)
+    if not credentials.contents:
+        assert credentials.problem is not None
+        return ("False", *credentials.problem)
     if probed is None:
-        return kept_condition(known, CREDENTIALS_VALID)
+        return kept_condition(current, CREDENTIALS_VALID)
     return explained(probed, "", now, "put them into the Secret")
 
 
-def _ready(known: Object, told: ImportedCredentials, probed: ProbeResult | None) -> ConditionValue:
-    if not told.contents:
+def _ready(
+    current: Object, credentials: ImportedCredentials, probed: ProbeResult | None
+) -> ConditionValue:
+    if not credentials.contents:
         return ("Unknown", "NoCredentials", "there are no credentials to look with")
-    return kept_condition(known, PHYSICAL_SPACE_READY) if probed is None else probed.ready
+    return kept_condition(current, PHYSICAL_SPACE_READY) if probed is None else probed.ready
 
 
 def is_forgotten(space: Mapping[str, Any]) -> bool:
-    """Whether its user lets it go for good."""
+    """Return whether the user wants a deleted Space to stay deleted."""
     return (space["metadata"].get("annotations") or {}).get(spaces.FORGET) == "true"
 
 
-def _texts(told: Any) -> dict[str, str]:
-    texts = told if isinstance(told, dict) else {}
+def _texts(obj: Any) -> dict[str, str]:
+    texts = obj if isinstance(obj, dict) else {}
     return {key: value for key, value in texts.items() if isinstance(value, str)}
 
 
 def record_name(space: str) -> str:
-    """Of the Secret that a Space is made anew from."""
+    """Return the name of the Secret that records a Space."""
     return f"{RECORD_PREFIX}{space}"
 
 
 def record_of(space: Object) -> Object:
-    """What a Space is made anew from: nothing owns it, for its owner is about to go."""
+    """Return the Secret that records a Space.  It has no owner, because the Space is about to be deleted."""
     metadata = space["metadata"]
     notes = metadata.get("annotations") or {}
-    kept = {
+    metadata_copy = {
         "labels": metadata.get("labels") or {},
         "annotations": {key: value for key, value in notes.items() if key not in _NOT_KEPT},
     }
-    # Upstream's users named their Secrets in the status, which a new object begins without.
-    named = {spaces.REFERENCES[each]: dict(one) for each, one in references(space).items()}
-    told = json.dumps({"metadata": kept, "spec": {**(space.get("spec") or {}), **named}})
+    # References in the status would be lost: a new object starts without a status.
+    named = {
+        spaces.REFERENCES[each]: dict(reference) for each, reference in references(space).items()
+    }
+    document = json.dumps(
+        {"metadata": metadata_copy, "spec": {**(space.get("spec") or {}), **named}}
+    )
     return {
         "apiVersion": SECRETS.resource.api_version,
         "kind": SECRETS.resource.kind,
@@ -192,12 +205,12 @@ def record_of(space: Object) -> Object:
             "labels": labels_of(space),
         },
         "type": RECORD_TYPE,
-        "data": {_RECORD_KEY: base64.b64encode(told.encode()).decode("ascii")},
+        "data": {_RECORD_KEY: base64.b64encode(document.encode()).decode("ascii")},
     }
 
 
 def is_record(secret: Mapping[str, Any]) -> bool:
-    """Whether a Secret is a record of ours."""
+    """Return whether a Secret is a record of ours."""
     name = written_for(secret)
     return bool(name) and secret["metadata"]["name"] == record_name(name) and _is_typed(secret)
 
@@ -207,20 +220,20 @@ def _is_typed(secret: Mapping[str, Any]) -> bool:
 
 
 def trimmed(secret: Object) -> Object:
-    """What is kept of a Secret that has our labels."""
+    """Reduce a Secret with our labels to the parts that are used."""
     return secrets.trimmed(secret, record_type=RECORD_TYPE, record_key=_RECORD_KEY)
 
 
 def made_anew(record: Object) -> Object | None:
     """
-    The Space that a record tells of; ``None`` when it tells of none.
+    Return the Space from a record; ``None`` if the record is invalid.
 
-    Whoever may write Secrets could write a record: so it makes imported Spaces and no others.
+    Users with write access to Secrets could forge a record, so it only creates imported Spaces.
     """
     try:
-        told = json.loads(value_of(record, _RECORD_KEY) or b"")
-        metadata: Object = {key: _texts(told["metadata"].get(key)) for key in _KEPT}
-        spec = {**told["spec"], "Type": spaces.IMPORTED}
+        document = json.loads(value_of(record, _RECORD_KEY) or b"")
+        metadata: Object = {key: _texts(document["metadata"].get(key)) for key in _KEPT}
+        spec = {**document["spec"], "Type": spaces.IMPORTED}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     metadata |= {"name": written_for(record), "namespace": record["metadata"]["namespace"]}

@@ -1,7 +1,7 @@
 """
-The work on one imported Space, once; see :mod:`.imported` for what it is about.
+The worker for one imported Space; see :mod:`.imported`.
 
-Each step leaves what the next one needs, so that whoever is killed behind any of them is no harm.
+Each step prepares the next one, so the manager can be killed after any of them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ from twisted_exec.spacemanager.spaces.steps import Tell
 from twisted_exec.spacemanager.spaces.worker import SpaceChanged, SpaceContext, delete_ours
 
 TROUBLE_SECONDS = 15.0
-"""Until the Secrets of a Space are read again that could not be used, or whose credentials are refused."""
+"""Interval for rereading Secrets that are unusable or whose credentials were rejected."""
 _NO_PLACE = (Forbidden.code, NotFound.code, Invalid.code, BadRequest.code)
-"""What is answered in a namespace that is being deleted, or of what is no Space any more."""
+"""Errors in a namespace that is being deleted, and for an object that is no longer a valid Space."""
 
 
 class ImportedWorker:
     """
+    Processes one imported Space.
+
     :param key: namespace and name.
-    :param space: as last seen; ``None`` when it is not there.
-    :param record: of what is to be made anew, as last seen; ``None`` when there is none.
-    :param probe: looks now, whatever was found before.
+    :param space: the Space as last observed; ``None`` if it does not exist.
+    :param record: the record of a deleted Space, as last observed; ``None`` if there is none.
+    :param probe: probes now, regardless of earlier results.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class ImportedWorker:
 
     async def run(self) -> float | None:
         """
-        :return: when to look again, in seconds; ``None`` when somebody will say so.
-        :raises APIError: something could not be done: to be tried again.
+        Process the Space.
+
+        :return: seconds until the next check; ``None`` to wait for events.
+        :raises APIError: a step failed: retry later.
         """
         try:
             if self.space is None:
@@ -72,19 +76,23 @@ class ImportedWorker:
                 for each in self._told:
                     self._around.record(self.space, each.type, each.reason, each.message)
 
-    # It is there.
+    # The Space exists.
 
     async def _keep(self, space: Object) -> float | None:
         await self._drop_record()
         space = await self._set_finalizers(space, keep=True)
-        told = await self._given(space)
+        credentials = await self._given(space)
         what = f"the kubeconfig of space {'/'.join(self._key)}"
         phase = (space.get("status") or {}).get("Phase")
         self.probed = self._around.probes.look(
-            self._key, told.contents, what, f"/{self._key[0]}", was_well=phase == spaces.READY
+            self._key,
+            credentials.contents,
+            what,
+            f"/{self._key[0]}",
+            was_well=phase == spaces.READY,
         )
         before = space.get("status") or {}
-        after = imported.status_of(space, told, self.probed, self._around.now())
+        after = imported.status_of(space, credentials, self.probed, self._around.now())
         if after != before:
             stored = {**space, "status": after}
             self.space = await self._there(
@@ -92,17 +100,17 @@ class ImportedWorker:
             )
         self._told += events(before, after)
         if after.get("rotated") != before.get("rotated"):
-            asked = "an imported Space's credentials are its user's: put new ones into its Secret"
-            self._told.append(Tell("Warning", "CannotRotate", asked))
+            message = "an imported Space's credentials are its user's: put new ones into its Secret"
+            self._told.append(Tell("Warning", "CannotRotate", message))
         refused = self.probed is not None and self.probed.is_refused
-        return TROUBLE_SECONDS if told.problem or refused else None
+        return TROUBLE_SECONDS if credentials.problem or refused else None
 
     async def _given(self, space: Object) -> imported.ImportedCredentials:
-        found: dict[str, Object | None] = {}
+        secrets: dict[str, Object | None] = {}
         for viewpoint, reference in imported.references(space).items():
             if not imported.elsewhere(space, reference):
-                found[viewpoint] = await self._secret(reference["name"])
-        return imported.given(space, found)
+                secrets[viewpoint] = await self._secret(reference["name"])
+        return imported.credentials_of(space, secrets)
 
     async def _secret(self, name: str) -> Object | None:
         try:
@@ -110,7 +118,7 @@ class ImportedWorker:
         except NotFound:
             return None
 
-    # It is being deleted.
+    # The Space is being deleted.
 
     async def _going(self, space: Object) -> float | None:
         if spaces.FINALIZER not in (space["metadata"].get("finalizers") or ()):
@@ -118,9 +126,9 @@ class ImportedWorker:
             return None
         if imported.is_forgotten(space):
             await self._drop_record()
-            reason, told = "Forgotten", "it is let go; what it stands for was not touched"
+            reason, message = "Forgotten", "it is let go; what it stands for was not touched"
         elif await self._lives(space) and await self._write_record(space):
-            reason, told = (
+            reason, message = (
                 "MadeAnew",
                 (
                     "what it stands for lives, so the Space is made anew; to let it go for good, annotate it with "
@@ -129,67 +137,71 @@ class ImportedWorker:
             )
         else:
             await self._drop_record()
-            reason, told = "LetGo", "what it stands for cannot be reached with its credentials"
+            reason, message = "LetGo", "what it stands for cannot be reached with its credentials"
         await self._set_finalizers(space, keep=False)
-        self._told.append(Tell("Normal", reason, told))
+        self._told.append(Tell("Normal", reason, message))
         return None
 
     async def _lives(self, space: Object) -> bool:
-        told = await self._given(space)
-        if not told.contents:
+        credentials = await self._given(space)
+        if not credentials.contents:
             return False
-        found = await self._probe(told.contents, f"the kubeconfig of space {'/'.join(self._key)}")
-        return found.lives
+        result = await self._probe(
+            credentials.contents, f"the kubeconfig of space {'/'.join(self._key)}"
+        )
+        return result.lives
 
     async def _write_record(self, space: Object) -> bool:
-        """:return: whether it is there now; not in a namespace that is going itself."""
+        """Create the record.  :return: whether it exists; false if the namespace is being deleted."""
         if self._record is not None:
             return True
         form = imported.record_of(space)
         try:
             self._record = await self._around.hub.create(SECRETS.resource, form, self._key[0])
         except AlreadyExists:
-            found = await self._secret(imported.record_name(self._key[1]))
-            self._record = found if found is not None and imported.is_record(found) else None
+            existing = await self._secret(imported.record_name(self._key[1]))
+            self._record = (
+                existing if existing is not None and imported.is_record(existing) else None
+            )
         except APIError as error:
             if error.code not in _NO_PLACE:
                 raise
         return self._record is not None
 
     async def _set_finalizers(self, space: Object, *, keep: bool) -> Object:
-        known = list(space["metadata"].get("finalizers") or ())
+        current = list(space["metadata"].get("finalizers") or ())
         ours = (spaces.FINALIZER, spaces.OLD_FINALIZER)
-        wanted = [each for each in known if each not in ours]
+        desired = [each for each in current if each not in ours]
         if keep:
-            wanted = [each for each in known if each != spaces.OLD_FINALIZER]
-            wanted += [] if spaces.FINALIZER in wanted else [spaces.FINALIZER]
-        if wanted == known:
+            desired = [each for each in current if each != spaces.OLD_FINALIZER]
+            desired += [] if spaces.FINALIZER in desired else [spaces.FINALIZER]
+        if desired == current:
             return space
         metadata = space["metadata"]
         named = {"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]}
-        patch = {"metadata": {**named, "finalizers": wanted}}
+        patch = {"metadata": {**named, "finalizers": desired}}
         self.space = await self._there(
             self._around.hub.patch(spaces.SPACES, self._key[1], patch, self._key[0])
         )
         return self.space
 
-    async def _there(self, asked: Awaitable[Object]) -> Object:
+    async def _there(self, request: Awaitable[Object]) -> Object:
         try:
-            return await asked
+            return await request
         except NotFound:
             raise SpaceChanged from None
 
-    # It is gone.
+    # The Space is gone.
 
     async def _make_anew(self) -> float | None:
         if self._record is None:
             return None
-        wanted = imported.made_anew(self._record)
-        if wanted is not None:
+        space = imported.made_anew(self._record)
+        if space is not None:
             try:
-                await self._around.hub.create(spaces.SPACES, wanted, self._key[0])
+                await self._around.hub.create(spaces.SPACES, space, self._key[0])
             except AlreadyExists:
-                pass  # somebody was faster, and theirs counts; or it is ours, made before
+                pass  # a user was faster, or we created it before
             except APIError as error:
                 if error.code not in _NO_PLACE:
                     raise

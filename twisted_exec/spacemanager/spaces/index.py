@@ -1,5 +1,5 @@
 """
-Which Spaces there are, found by their provider and by what they stand for: looks into dictionaries.
+An in-memory index of Spaces, by provider and by physical space.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _K = TypeVar("_K", bound=Hashable)
 
 class SpaceIndex:
     """
-    :param get: one Space as last seen, by its name and its namespace.
+    Spaces by provider and by physical space.
+
+    :param get: returns a Space as last observed, by name and namespace.
     """
 
     def __init__(self, get: Callable[[str, str], Object | None]) -> None:
@@ -33,31 +35,31 @@ class SpaceIndex:
         self._physical: dict[tuple[str, Physical], dict[Key, None]] = {}
 
     def changed(self, before: Object | None, after: Object | None) -> None:
-        """One has become other; ``None`` for not there."""
+        """Update the index for a changed Space; ``None`` if it did not or does not exist."""
         if before is not None:
             self._drop(before)
         if after is not None:
             self._put(after)
 
     def of_provider(self, name: str) -> Sequence[Object]:
-        """The Spaces of one provider, imported ones where it is empty; as last seen."""
-        found = (self._get(key[1], key[0]) for key in self._providers.get(name, ()))
-        return [each for each in found if each is not None]
+        """Return the Spaces of one provider, or imported ones if empty, as last observed."""
+        spaces_ = (self._get(key[1], key[0]) for key in self._providers.get(name, ()))
+        return [each for each in spaces_ if each is not None]
 
     def keys_of(self, provider: str) -> Sequence[Key]:
-        """The same by namespace and name."""
+        """Return the keys of a provider's Spaces: namespace and name."""
         return list(self._providers.get(provider, ()))
 
     def standing_for(self, provider: str, physical: Physical) -> Sequence[Key]:
-        """The Spaces that stand for a physical space, one as a rule."""
+        """Return the Spaces of a physical space, usually one."""
         return list(self._physical.get((provider, physical), ()))
 
     def rival(self, space: Object) -> str:
         """
-        The name of the Space that stands for the same, and was first; or empty.
+        Return the name of an older Space for the same physical space, or empty.
 
-        A managed one goes before what was discovered, when it was made for it; otherwise its provider says
-        whose it is.
+        A managed Space takes precedence over a discovered one if the physical space was created for it; otherwise
+        the provider knows the owner.
         """
         metadata, provider = space["metadata"], provider_of(space)
         others = self._physical.get((provider, physical_of(space)), {})
@@ -96,9 +98,9 @@ def _goes_before(other: Object, space: Object, mine: tuple[str, str]) -> bool:
     return (metadata.get("creationTimestamp", ""), metadata["name"]) < mine
 
 
-def _discard(known: dict[_K, dict[Key, None]], key: _K, of: Key) -> None:
-    each = known.get(key)
+def _discard(index: dict[_K, dict[Key, None]], key: _K, of: Key) -> None:
+    each = index.get(key)
     if each is not None and of in each:
         del each[of]
         if not each:
-            del known[key]
+            del index[key]

@@ -1,9 +1,9 @@
 """
-The Spaces: each looked after by itself, and what providers have besides found and shown.
+The controller of Spaces: processes each Space, and discovers physical spaces.
 
-Spaces of one provider share a queue, and so do imported ones of a namespace: a provider that is dead keeps no
-other's waiting, and nobody's silent servers another's.  Everything is looked at when something has changed, and
-now and then anyway; nothing depends on having heard of anything.
+Spaces of one provider share a queue, and so do imported Spaces of one namespace: a dead provider
+delays no other provider's Spaces, and unresponsive servers of one namespace none of another.
+Everything is checked after changes and regularly, so missed events do not matter.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from twisted_exec.spacemanager.probes.probe import Probe, prober
 from twisted_exec.spacemanager.probes.schedule import ProbeSchedule
 from twisted_exec.spacemanager.probes.verdicts import ProbeResult
 from twisted_exec.spacemanager.spaces import imported, secrets
-from twisted_exec.spacemanager.spaces.discovery import clear, show
+from twisted_exec.spacemanager.spaces.discovery import create_space, delete_secrets
 from twisted_exec.spacemanager.spaces.imported_worker import ImportedWorker
 from twisted_exec.spacemanager.spaces.index import SpaceIndex
 from twisted_exec.spacemanager.spaces.naming import physical_of, provider_of, type_of
 from twisted_exec.spacemanager.spaces.publishing import Publishing
-from twisted_exec.spacemanager.spaces.queues import Found, SpaceQueues, Work
+from twisted_exec.spacemanager.spaces.queues import Discovered, SpaceQueues, Work
 from twisted_exec.spacemanager.spaces.worker import (
     Record,
     SpaceContext,
@@ -51,17 +51,19 @@ from twisted_exec.spacemanager.spaces.worker import (
 )
 
 TICK_SECONDS = 0.25
-"""How often it is seen whether everything was read, at the start."""
+"""Interval for checking at the start whether everything has been read."""
 
 
 @implementer(ISpaces)
 class SpaceLoop(Service):
     """
-    :param hub: client of the cluster that has the Spaces.
+    The controller of Spaces.
+
+    :param hub: client of the cluster with the Spaces.
     :param now: seconds since the epoch.
-    :param host: which of all managers this is, for Events.
-    :param record: what users are told; ``None`` for Events.
-    :param probe: how a kubeconfig is tried; ``None`` for by using it.
+    :param host: host name of this manager, for Events.
+    :param record: records messages for users; ``None`` for Events.
+    :param probe: probes a kubeconfig; ``None`` for real requests.
     """
 
     _log = Logger()
@@ -100,7 +102,7 @@ class SpaceLoop(Service):
         self._publishing = Publishing(hub, clock, now, self._ours_changed, self._look_at_all)
         self._index = SpaceIndex(self._spaces.get)
         self._followers = Followers("spaces")
-        self._around = SpaceContext(
+        self._context = SpaceContext(
             hub,
             clock,
             now,
@@ -116,7 +118,7 @@ class SpaceLoop(Service):
         self._ticker = LoopingCall(self._tick)
         self._ticker.clock = clock
 
-    # What others see.
+    # Queries.
 
     @property
     def synced(self) -> bool:
@@ -125,16 +127,16 @@ class SpaceLoop(Service):
 
     @property
     def problem(self) -> str:
-        """Why Spaces are not known as they are, or empty."""
+        """Why the known Spaces may be outdated, or empty."""
         return self._spaces.problem or self._secrets.problem
 
     @property
     def waiting(self) -> int:
-        """How much there is to be looked at, what failed included."""
+        """Number of queued items, including failed ones."""
         return len(self._queues)
 
     def all(self) -> Sequence[Object]:
-        """All Spaces as last seen; not to be changed."""
+        """Return all Spaces as last observed; read-only."""
         return list(self._spaces)
 
     def of_provider(self, name: str) -> Sequence[Object]:
@@ -149,10 +151,10 @@ class SpaceLoop(Service):
         """See :meth:`ISpaces.follow`."""
         return self._followers.add(changed)
 
-    # Beginning and end.
+    # Start and stop.
 
     def startService(self) -> None:
-        """Begin to read, and to look after what was read."""
+        """Start watches, and process Spaces once everything has been read."""
         super().startService()
         self._unfollow = self._providers.follow(self._provider_changed)
         self._spaces.start()
@@ -163,7 +165,7 @@ class SpaceLoop(Service):
         )
 
     def stopService(self) -> Deferred[Any]:
-        """Fires when nothing is under way any more; everything stays as it is."""
+        """Stop; fires when nothing is under way.  Objects are unaffected."""
         super().stopService()
         self._unfollow()
         if self._ticker.running:
@@ -173,7 +175,7 @@ class SpaceLoop(Service):
         return DeferredList([each.stop() for each in parts])
 
     def _tick(self) -> None:
-        """Nothing is done before everything was read: what is not known yet is not gone."""
+        """Start processing once everything has been read: an object that is not read yet is not gone."""
         if not (self._spaces.synced and self._secrets.synced and self._providers.synced):
             return
         self._begun = True
@@ -185,7 +187,7 @@ class SpaceLoop(Service):
         for view in self._providers.all():
             self._discover(view)
 
-    # What has changed.
+    # Changes.
 
     def _space_changed(self, before: Object | None, after: Object | None) -> None:
         self._index.changed(before, after)
@@ -197,7 +199,7 @@ class SpaceLoop(Service):
             self._forget(key)
         if not self._begun:
             return
-        if before is None or after is None or _asked(before) != _asked(after):
+        if before is None or after is None or _desired(before) != _desired(after):
             self._add(key, provider_of(space), hurry=True)
         if after is None and (view := self._providers.get(provider_of(space))) is not None:
             self._add_physical(view, physical_of(space))
@@ -209,7 +211,7 @@ class SpaceLoop(Service):
             self._orphan(obj)
 
     def _orphan(self, obj: Object) -> None:
-        """Something of ours has changed: look at the Space that it is for, be it there or not."""
+        """Queue the Space that an object of ours belongs to, whether it exists or not."""
         name = secrets.written_for(obj)
         if name:
             provider = (obj["metadata"].get("labels") or {}).get(spaces.PROVIDER_LABEL, "")
@@ -226,7 +228,7 @@ class SpaceLoop(Service):
         view = self._providers.get(name)
         if physical is not None and view is not None:
             for key in self._index.standing_for(name, physical):
-                self._remembered(key).told = None
+                self._remembered(key).answer = None
                 self._add(key, name)
             self._add_physical(view, physical)
             return
@@ -248,7 +250,7 @@ class SpaceLoop(Service):
 
     def _add_physical(self, view: IProviderView, physical: Physical) -> None:
         if self._is_new(view, physical):
-            self._queues.add(view.name, Found(view.name, physical))
+            self._queues.add(view.name, Discovered(view.name, physical))
 
     def _is_new(self, view: IProviderView, physical: Physical) -> bool:
         info = view.spaces().get(physical)
@@ -275,10 +277,10 @@ class SpaceLoop(Service):
     # Work.
 
     async def _work(self, work: Work) -> None:
-        if isinstance(work, Found):
+        if isinstance(work, Discovered):
             view = self._providers.get(work.provider)
             if view is not None and self._is_new(view, work.physical):
-                await show(self._hub, view, work.physical)
+                await create_space(self._hub, view, work.physical)
             return
         space = self._spaces.get(work[1], work[0])
         if space is not None and type_of(space) != spaces.IMPORTED:
@@ -290,7 +292,7 @@ class SpaceLoop(Service):
 
     async def _of_provider(self, key: Key, space: Object) -> float | None:
         view = self._providers.get(provider_of(space))
-        work = SpaceWorker(self._around, space, view, self._remembered(key))
+        work = SpaceWorker(self._context, space, view, self._remembered(key))
         again = await work.run()
         if not space["metadata"].get("deletionTimestamp") and not _is_profile(view):
             await self._publish(work.space, work.probed)
@@ -302,17 +304,17 @@ class SpaceLoop(Service):
         record = self._secrets.get(imported.record_name(key[1]), key[0])
         if record is not None and not imported.is_record(record):
             record = None
-        work = ImportedWorker(self._around, key, space, record, self._probe)
+        work = ImportedWorker(self._context, key, space, record, self._probe)
         again = await work.run()
         if work.space is not None and not work.space["metadata"].get("deletionTimestamp"):
             await self._publish(work.space, work.probed)
         return again
 
     async def _clear(self, key: Key) -> None:
-        """Of a Space that is there no more nothing is to be left but a record."""
+        """Delete all objects of a deleted Space except its record."""
         names = [spaces.secret_name(key[1], each) for each in spaces.VIEWPOINTS]
         left = [self._secrets.get(name, key[0]) for name in names]
-        await clear(self._hub, key, [each for each in left if each is not None])
+        await delete_secrets(self._hub, key, [each for each in left if each is not None])
         profile = self._publishing.get(*key)
         if profile is not None:
             await self._publishing.drop(profile)
@@ -320,21 +322,21 @@ class SpaceLoop(Service):
     async def _publish(self, space: Object, probed: ProbeResult | None) -> None:
         why = await self._publishing.keep(space, probed.version if probed else "")
         if why:
-            self._around.record(space, "Warning", "NotPublished", why)
+            self._context.record(space, "Warning", "NotPublished", why)
 
 
-def _asked(space: Object) -> object:
+def _desired(space: Object) -> object:
     """
-    What somebody says of a Space: all but its status.
+    Return the desired state of a Space: everything but the status.
 
-    Whoever else writes that, such as a manager that does not know yet that it leads no more, is not answered
-    each time: it is looked at now and then.
+    Another writer of the status, such as a former leader, does not cause immediate processing; the regular check
+    corrects it.
     """
-    told = ("annotations", "labels", "finalizers", "deletionTimestamp", "uid")
-    return [space["metadata"].get(key) for key in told], space.get("spec")
+    keys = ("annotations", "labels", "finalizers", "deletionTimestamp", "uid")
+    return [space["metadata"].get(key) for key in keys], space.get("spec")
 
 
 def _is_profile(view: IProviderView | None) -> bool:
-    """What was found as a ClusterProfile is not published as another one."""
+    """Return whether a Space comes from a ClusterProfile, which is not published again."""
     spec = view.desc.get("spec") if view is not None else None
     return bool(spec and spec.get("ProviderType") == spaces.CLUSTERPROFILE)

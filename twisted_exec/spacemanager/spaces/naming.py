@@ -1,8 +1,8 @@
 """
-Which physical space a Space stands for, and what the Space of one that was discovered is called.
+Names: the physical space of a Space, and the name of a discovered Space.  Without I/O.
 
-Without I/O.  An object's name is less than a provider may call something: where a name will not do, another
-is made of it, and annotations say what is meant.
+Providers allow more names than Kubernetes does.  An invalid name is replaced by a derived one, and
+annotations have the original.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import Physical
 
 LONGEST = 63
-"""Of a Space's name: it is the value of a label as well."""
+"""Limit for a Space's name, which is also a label value."""
 PHYSICAL_SPACE = "physicalSpace"
 """
-Member of a Space's ``status``, ours: ``{name, parent, found}``.  It is written before a physical space is asked
-for, so whoever comes later knows that there may be one; ``found`` says that it was there once.
+Field of a Space's ``status``, ours: ``{name, parent, found}``.  It is written before the physical space is
+created, so a later leader knows that one may exist; ``found`` means that it has been observed.
 """
 
 _OTHER_MARKS = re.compile(r"[^a-z0-9]+")
@@ -29,25 +29,25 @@ _DIGEST = 8
 
 
 def type_of(space: Mapping[str, Any]) -> str:
-    """``spec.Type`` of a Space, with its default."""
+    """Return ``spec.Type`` of a Space, with its default."""
     return str((space.get("spec") or {}).get("Type") or spaces.MANAGED)
 
 
 def provider_of(space: Mapping[str, Any]) -> str:
-    """The name of a Space's SpaceProviderDesc; empty for none, and for what is imported."""
+    """Return the name of a Space's SpaceProviderDesc; empty for none and for imported Spaces."""
     if type_of(space) == spaces.IMPORTED:
         return ""
     return str((space.get("spec") or {}).get("SpaceProviderDescName") or "")
 
 
 def viewpoints_of(space: Mapping[str, Any]) -> tuple[str, ...]:
-    """From where a Space is to be reached; one that does not say so, from everywhere."""
+    """Return the viewpoints of a Space; all by default."""
     scope = (space.get("spec") or {}).get("accessscopetype") or spaces.BOTH
     return spaces.VIEWPOINTS if scope == spaces.BOTH else (str(scope),)
 
 
 def misplaced(space: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Why a Space cannot be kept where it is: reason and message; ``None`` when it can."""
+    """Return reason and message if a Space is in the wrong namespace, else ``None``."""
     name, namespace = provider_of(space), space["metadata"].get("namespace", "")
     if not name:
         return (
@@ -64,63 +64,63 @@ def misplaced(space: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def said(space: Mapping[str, Any]) -> Physical:
-    """What a Space that belongs to a provider stands for, by its name and its annotations."""
+    """Return the physical space of a provider's Space, by its name and annotations."""
     annotations = space["metadata"].get("annotations") or {}
     name = annotations.get(spaces.PHYSICAL_NAME) or space["metadata"]["name"]
     return Physical(str(name), str(annotations.get(spaces.PATH) or ""))
 
 
 def recorded(space: Mapping[str, Any]) -> Physical | None:
-    """What was asked for on its behalf, or found; ``None`` when nothing was."""
-    known = (space.get("status") or {}).get(PHYSICAL_SPACE)
-    if not isinstance(known, dict) or not known.get("name"):
+    """Return the recorded physical space; ``None`` if none was created or found."""
+    record = (space.get("status") or {}).get(PHYSICAL_SPACE)
+    if not isinstance(record, dict) or not record.get("name"):
         return None
-    return Physical(str(known["name"]), str(known.get("parent") or ""))
+    return Physical(str(record["name"]), str(record.get("parent") or ""))
 
 
 def physical_of(space: Mapping[str, Any]) -> Physical:
     """
-    What a Space that belongs to a provider stands for.
+    Return the physical space of a provider's Space.
 
-    What was asked for once counts more than annotations: who changes them later does not move anything.
+    The record takes precedence over annotations: changing these later has no effect.
     """
     return recorded(space) or said(space)
 
 
 def was_found(space: Mapping[str, Any]) -> bool:
-    """Whether its physical space was there at least once."""
-    known = (space.get("status") or {}).get(PHYSICAL_SPACE)
-    return isinstance(known, dict) and bool(known.get("found"))
+    """Return whether the physical space has been observed."""
+    record = (space.get("status") or {}).get(PHYSICAL_SPACE)
+    return isinstance(record, dict) and bool(record.get("found"))
 
 
 def name_for(physical: Physical, is_free: bool = True) -> str:
     """
-    What the Space of a discovered physical space is called: the same each time it is asked.
+    Return the name for the Space of a discovered physical space, which is always the same.
 
-    :param is_free: nobody has the name that it gets otherwise; another one, longer, is nobody else's.
+    :param is_free: the plain name is not in use; otherwise a longer, unique one is returned.
     """
     plain = physical.name if not physical.parent else f"{_slug(physical.parent)}.{physical.name}"
     if is_free and not names.dns_subdomain(plain) and len(plain) <= LONGEST:
         return plain
     digest = hashlib.sha256(f"{physical.parent}\0{physical.name}".encode()).hexdigest()[:_DIGEST]
-    told = _slug(f"{physical.parent} {physical.name}")[: LONGEST - _DIGEST - 1].rstrip("-")
-    return f"{told or 'space'}-{digest}"
+    slug = _slug(f"{physical.parent} {physical.name}")[: LONGEST - _DIGEST - 1].rstrip("-")
+    return f"{slug or 'space'}-{digest}"
 
 
 def discovered(physical: Physical, provider: str, name: str) -> Object:
-    """The Space that is made for a physical space that was found."""
-    told = {}
+    """Return the Space for a discovered physical space."""
+    annotations = {}
     if physical.name != name:
-        told[spaces.PHYSICAL_NAME] = physical.name
+        annotations[spaces.PHYSICAL_NAME] = physical.name
     if physical.parent:
-        told[spaces.PATH] = physical.parent
+        annotations[spaces.PATH] = physical.parent
     metadata: Object = {
         "name": name,
         "namespace": spaces.namespace_of(provider),
         "labels": {spaces.MANAGED_BY: spaces.MANAGER, spaces.PROVIDER_LABEL: provider},
     }
-    if told:
-        metadata["annotations"] = told
+    if annotations:
+        metadata["annotations"] = annotations
     return {
         "apiVersion": spaces.SPACES.api_version,
         "kind": spaces.SPACES.kind,
@@ -128,14 +128,14 @@ def discovered(physical: Physical, provider: str, name: str) -> Object:
         "spec": {
             "SpaceProviderDescName": provider,
             "Type": spaces.UNMANAGED,
-            # Said, although it is the default: what is decided on the answer needs it.
+            # Explicit, because the object is also used before the server sets defaults.
             "accessscopetype": spaces.BOTH,
         },
     }
 
 
 def is_discovered(space: Mapping[str, Any]) -> bool:
-    """Whether it was made by us for what we found, and so is ours to delete."""
+    """Return whether discovery created a Space, so that the manager may delete it."""
     labels = space["metadata"].get("labels") or {}
     return type_of(space) == spaces.UNMANAGED and labels.get(spaces.MANAGED_BY) == spaces.MANAGER
 

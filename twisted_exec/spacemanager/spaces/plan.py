@@ -1,15 +1,15 @@
 """
-What to do about one Space that belongs to a provider: decided here, done by :mod:`.space_work`.
+The plan for one Space of a provider; :mod:`.worker` carries it out.
 
-A pure function from what is there (the Space, its provider, what the adaptor told just now, the Secrets, what
-a probe found) to steps.  It is asked again after the steps, until there are none left; then the status is
-what it says.  So a step that was done twice, or by a manager that was killed behind it, is no harm, and what
-``status.Phase`` says decides nothing.
+A pure function from observations (the Space, its provider, the provider's current answer, the
+Secrets, the last probe) to steps.  It runs again after the steps, until none are left; then the
+status is written.  So a repeated step, even by a new leader, does no harm, and ``status.Phase``
+has no influence.
 
-A managed Space is what is wanted: what it stands for is made, and made anew when it is gone.  Its finalizer is
-written first, then in ``status`` what will be asked for, then it is asked for: whoever finds the second missing
-knows that there is nothing to delete.  An unmanaged Space is a picture: it goes when what it stands for is gone.
-What cannot be reached is not gone, and stays as it is.
+A managed Space is desired state: its physical space is created, and recreated when it is gone.
+First the finalizer is written, then the record in ``status``, then the physical space is created:
+without the record there is nothing to delete.  An unmanaged Space is a mirror: it disappears with
+its physical space.  An unreachable physical space is not gone, and its Space stays.
 """
 
 from __future__ import annotations
@@ -59,26 +59,26 @@ from twisted_exec.spacemanager.spaces.steps import (
 )
 
 SOON_SECONDS = 2.0
-"""Until what is being made or deleted is looked at again, though nobody has told of it."""
+"""Polling interval for a creation or deletion under way."""
 GONE_SECONDS = 5.0
-"""Until what was not there is looked for again."""
+"""Polling interval for a missing physical space."""
 EXPIRING = 0.2
-"""Credentials are renewed when this part of their time is left."""
+"""Credentials are rotated when this part of their lifetime is left ..."""
 EXPIRING_SECONDS = 60.0
-"""And when this is left, however long they were good for."""
+"""... or this many seconds, whatever their lifetime."""
 
 
 @dataclass(frozen=True)
 class Provider:
     """
-    The provider of one Space, as it is known now.
+    The current state of a Space's provider.
 
-    :param is_there: its SpaceProviderDesc is there.
-    :param is_usable: there is an adaptor, and the provider answered it last.
-    :param passes: discovery takes the physical space.
-    :param is_gone: the physical space is not there, for sure.
-    :param rotates: it can give new credentials.
-    :param refusal: it was asked, and says that there can be no such physical space; why.
+    :param is_there: the SpaceProviderDesc exists.
+    :param is_usable: the provider exists, and answered its last request.
+    :param passes: discovery selects the physical space.
+    :param is_gone: the physical space certainly does not exist.
+    :param rotates: the provider can rotate credentials.
+    :param refusal: the provider's reason why this physical space is impossible, or empty.
     """
 
     name: str
@@ -92,17 +92,17 @@ class Provider:
 
 
 class Absent:
-    """The provider answered that there is no such physical space."""
+    """The provider answered that the physical space does not exist."""
 
 
 ABSENT = Absent()
 Answer = SpaceInfo | Absent | None
-"""What the adaptor told of the physical space; ``None`` when it was not asked, or did not answer."""
+"""The provider's answer about the physical space; ``None`` without one."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A step that was not done."""
+    """A step that failed."""
 
     step: Step
     error: APIError
@@ -111,12 +111,12 @@ class Refused:
 @dataclass(frozen=True)
 class Observation:
     """
-    Everything that is known of a Space.
+    All observations of a Space.
 
-    :param secrets: by viewpoint, those that have the name of ours.
-    :param done: the kinds of steps that were done since the Space was looked at first.
-    :param is_settled: nothing was done to renew its credentials lately.
-    :param rival: the Space, of this provider, that stands for the same and was first; or empty.
+    :param secrets: existing Secrets with our names, by viewpoint.
+    :param done: types of the steps that were carried out in this run.
+    :param is_settled: there was no recent automatic rotation.
+    :param rival: an older Space for the same physical space, or empty.
     :param now: seconds since the epoch.
     """
 
@@ -133,12 +133,12 @@ class Observation:
 
     @property
     def uid(self) -> str:
-        """The Space's; the mark of what is made for it."""
+        """UID of the Space, which is also the owner of its physical space."""
         return str(self.space["metadata"]["uid"])
 
     @property
     def is_going(self) -> bool:
-        """Somebody has deleted the object."""
+        """True if the object is being deleted."""
         return bool(self.space["metadata"].get("deletionTimestamp"))
 
     @property
@@ -146,233 +146,237 @@ class Observation:
         return type_of(self.space) == spaces.MANAGED
 
     def has_failed(self, kind: type) -> bool:
-        """A step of this kind was refused just now."""
+        """Return whether a step of this type has just failed."""
         return self.refused is not None and isinstance(self.refused.step, kind)
 
 
 @dataclass(frozen=True)
 class Plan:
     """
-    What to do.
+    The plan for a Space.
 
-    :param steps: in order; when there are any, it is planned anew behind them.
-    :param physical: of the condition PhysicalSpaceReady; ``None`` to leave it as it is.
-    :param synced: of the condition Synced.
-    :param found: the physical space as it is there; ``None`` for none.
-    :param intended: what is there, or will be asked for; ``None`` for what is recorded already.
-    :param again_seconds: when to look again, though nobody tells of anything.
-    :param is_over: nothing is to be written any more.
+    :param steps: in order; after them, planning starts again.
+    :param physical: value of the condition PhysicalSpaceReady; ``None`` to leave it.
+    :param synced: value of the condition Synced.
+    :param physical_space: the existing physical space; ``None`` if there is none.
+    :param intended: the existing or planned physical space; ``None`` to leave the record.
+    :param again_seconds: delay before the next check without events.
+    :param is_over: nothing is left to write.
     """
 
     steps: Sequence[Step] = ()
     physical: ConditionValue | None = None
     synced: ConditionValue = ("True", "Synced", "")
-    found: SpaceInfo | None = None
+    physical_space: SpaceInfo | None = None
     intended: Physical | None = None
     again_seconds: float | None = None
     is_over: bool = False
 
 
 def asks(space: Mapping[str, Any], provider: Provider) -> bool:
-    """Whether the adaptor is to be asked about a Space before it is planned."""
+    """Return whether the provider must be asked before planning."""
     return not misplaced(space) and provider.is_there and provider.is_usable
 
 
-def plan(seen: Observation) -> Plan:
-    """What to do next about a Space of a provider."""
-    if seen.is_going:
-        planned = _going(seen)
-    elif steps := _finalizers(seen):
+def plan(observation: Observation) -> Plan:
+    """Return the next plan for a provider's Space."""
+    if observation.is_going:
+        planned = _going(observation)
+    elif steps := _finalizers(observation):
         planned = Plan(steps)
-    elif problem := misplaced(seen.space):
+    elif problem := misplaced(observation.space):
         planned = Plan(physical=("Unknown", "NotKept", problem[1]), synced=("False", *problem))
     else:
-        planned = _wanted(seen)
-    if planned.intended is None:  # only a step of its own takes that back
-        planned = replace(planned, intended=recorded(seen.space))
-    return planned if seen.refused is None else _after_refusal(seen, planned)
+        planned = _wanted(observation)
+    if planned.intended is None:  # only a step clears the record
+        planned = replace(planned, intended=recorded(observation.space))
+    return planned if observation.refused is None else _after_refusal(observation, planned)
 
 
-def _after_refusal(seen: Observation, planned: Plan) -> Plan:
-    """What is told of a step that was refused; no further one is taken now."""
-    assert seen.refused is not None
-    error = seen.refused.error
-    synced = ("False", f"{type(seen.refused.step).__name__}Failed", error.message)
+def _after_refusal(observation: Observation, planned: Plan) -> Plan:
+    """Report a failed step, and take no further ones."""
+    assert observation.refused is not None
+    error = observation.refused.error
+    synced = ("False", f"{type(observation.refused.step).__name__}Failed", error.message)
     physical = planned.physical
-    if isinstance(seen.refused.step, Create) and not isinstance(seen.answer, SpaceInfo):
+    if isinstance(observation.refused.step, Create) and not isinstance(
+        observation.answer, SpaceInfo
+    ):
         physical = ("False", "CreateFailed", error.message)
     return replace(planned, steps=(), synced=synced, physical=physical)
 
 
-# What is wanted.
+# Existing Spaces.
 
 
-def _finalizers(seen: Observation) -> list[Step]:
-    """Ours goes on before anything is made; upstream's goes off wherever it is seen."""
-    known = list(seen.space["metadata"].get("finalizers") or ())
-    wanted = [each for each in known if each != spaces.OLD_FINALIZER]
+def _finalizers(observation: Observation) -> list[Step]:
+    """Add our finalizer before anything is created; remove upstream's in any case."""
+    current = list(observation.space["metadata"].get("finalizers") or ())
+    desired = [each for each in current if each != spaces.OLD_FINALIZER]
     ours = spaces.FINALIZER
-    if seen.is_managed and not misplaced(seen.space):
-        wanted += [] if ours in wanted else [ours]
-    elif not recorded(seen.space) or not seen.is_managed:
-        wanted = [each for each in wanted if each != ours]
-    return [] if wanted == known else [SetFinalizers(wanted)]
+    if observation.is_managed and not misplaced(observation.space):
+        desired += [] if ours in desired else [ours]
+    elif not recorded(observation.space) or not observation.is_managed:
+        desired = [each for each in desired if each != ours]
+    return [] if desired == current else [SetFinalizers(desired)]
 
 
-def _wanted(seen: Observation) -> Plan:
-    if not seen.provider.is_there:
-        return Plan(physical=_as_probed(seen), synced=no_provider(seen.provider.name))
-    if seen.rival:
-        return _second(seen)
-    if not seen.is_managed and not seen.provider.passes:
-        return _not_discovered(seen)
-    if seen.answer is None:
-        return Plan(synced=_unknown(seen))
-    if isinstance(seen.answer, Absent):
-        return _absent(seen)
-    return _there(seen, seen.answer)
+def _wanted(observation: Observation) -> Plan:
+    if not observation.provider.is_there:
+        return Plan(physical=_as_probed(observation), synced=no_provider(observation.provider.name))
+    if observation.rival:
+        return _second(observation)
+    if not observation.is_managed and not observation.provider.passes:
+        return _not_discovered(observation)
+    if observation.answer is None:
+        return Plan(synced=_unknown(observation))
+    if isinstance(observation.answer, Absent):
+        return _absent(observation)
+    return _there(observation, observation.answer)
 
 
 def no_provider(name: str) -> ConditionValue:
-    """Of each condition that says so; in the same words, for it is one thing to be done."""
-    told = f'there is no SpaceProviderDesc "{name}": make it, and the Space is looked after again'
-    return ("False", "NoProvider", told)
+    """Return the value for all conditions without a provider: the same text, because there is one remedy."""
+    message = (
+        f'there is no SpaceProviderDesc "{name}": make it, and the Space is looked after again'
+    )
+    return ("False", "NoProvider", message)
 
 
-def _unknown(seen: Observation) -> ConditionValue:
-    if seen.provider.refusal:
-        return ("False", "Refused", seen.provider.refusal)
-    look = seen.provider.reachable
+def _unknown(observation: Observation) -> ConditionValue:
+    if observation.provider.refusal:
+        return ("False", "Refused", observation.provider.refusal)
+    look = observation.provider.reachable
     why = look.message or "it was not asked yet"
-    return ("Unknown", "ProviderNotAsked", f'provider "{seen.provider.name}": {why}')
+    return ("Unknown", "ProviderNotAsked", f'provider "{observation.provider.name}": {why}')
 
 
-def _second(seen: Observation) -> Plan:
-    told = f'Space "{seen.rival}" stands for physical space {physical_of(seen.space)} already'
-    if is_discovered(seen.space):
-        return _drop(seen, "Duplicate", told)
-    synced = ("False", "Duplicate", f"{told}: delete one of them")
-    return Plan(physical=("Unknown", "NotKept", told), synced=synced)
+def _second(observation: Observation) -> Plan:
+    message = f'Space "{observation.rival}" stands for physical space {physical_of(observation.space)} already'
+    if is_discovered(observation.space):
+        return _drop(observation, "Duplicate", message)
+    synced = ("False", "Duplicate", f"{message}: delete one of them")
+    return Plan(physical=("Unknown", "NotKept", message), synced=synced)
 
 
-def _not_discovered(seen: Observation) -> Plan:
-    """Whoever makes Spaces by hand gets no credentials of what the provider's owner has left out."""
-    if is_discovered(seen.space):
-        told = "discovery does not take it any more: spec.SpacePrefixForDiscovery has changed"
-        return _drop(seen, "NotDiscovered", told)
-    told = (
-        f"spec.SpacePrefixForDiscovery of the SpaceProviderDesc does not take {physical_of(seen.space).name}:"
+def _not_discovered(observation: Observation) -> Plan:
+    """Refuse credentials for physical spaces that the provider's owner has excluded."""
+    if is_discovered(observation.space):
+        message = "discovery does not take it any more: spec.SpacePrefixForDiscovery has changed"
+        return _drop(observation, "NotDiscovered", message)
+    message = (
+        f"spec.SpacePrefixForDiscovery of the SpaceProviderDesc does not take {physical_of(observation.space).name}:"
         " have that changed, or delete this Space"
     )
-    left_out = ("NotDiscovered", told)
+    left_out = ("NotDiscovered", message)
     return Plan(
-        _secrets_away(seen),
+        _secrets_away(observation),
         physical=("Unknown", *left_out),
         synced=("False", *left_out),
-        found=None,
+        physical_space=None,
     )
 
 
-def _drop(seen: Observation, reason: str, why: str) -> Plan:
-    """A picture of ours goes; credentials first."""
-    if away := _secrets_away(seen):
+def _drop(observation: Observation, reason: str, why: str) -> Plan:
+    """Delete a discovered Space, its credentials first."""
+    if away := _secrets_away(observation):
         return Plan(away)
-    if DeleteSpace in seen.done:
+    if DeleteSpace in observation.done:
         return Plan(is_over=True)
     return Plan([DeleteSpace(), Tell("Normal", reason, f"the Space is deleted: {why}")])
 
 
-def _absent(seen: Observation) -> Plan:
-    physical, found = physical_of(seen.space), was_found(seen.space)
-    if found and not seen.provider.is_gone:
-        told = f"{physical} is not there just now; it is looked for again"
+def _absent(observation: Observation) -> Plan:
+    physical, was_observed = physical_of(observation.space), was_found(observation.space)
+    if was_observed and not observation.provider.is_gone:
+        message = f"{physical} is not there just now; it is looked for again"
         return Plan(
-            [] if LookAgain in seen.done else [LookAgain()],
-            physical=("Unknown", "Missing", told),
-            synced=("Unknown", "Missing", told),
-            found=None,
+            [] if LookAgain in observation.done else [LookAgain()],
+            physical=("Unknown", "Missing", message),
+            synced=("Unknown", "Missing", message),
+            physical_space=None,
             again_seconds=GONE_SECONDS,
         )
-    if not seen.is_managed:
-        return _vanished(seen)
-    if Create in seen.done:
+    if not observation.is_managed:
+        return _vanished(observation)
+    if Create in observation.done:
         making: ConditionValue = ("False", "Creating", f"{physical} is being made")
         return Plan(
             physical=making,
             synced=("Unknown", "Creating", making[2]),
             again_seconds=SOON_SECONDS,
         )
-    if seen.has_failed(Create) or seen.has_failed(Intend):
-        return Plan(intended=recorded(seen.space))
-    return Plan(_creation(seen, found))
+    if observation.has_failed(Create) or observation.has_failed(Intend):
+        return Plan(intended=recorded(observation.space))
+    return Plan(_creation(observation, was_observed))
 
 
-def _creation(seen: Observation, found: bool) -> list[Step]:
-    """Credentials of what was there lead nowhere; then it is written what is asked for; then it is."""
-    steps = _secrets_away(seen)
-    wanted = recorded(seen.space) or said(seen.space)
-    if found or recorded(seen.space) is None:
-        steps.append(Intend(wanted))
-    if found:
-        told = f"{wanted} was deleted, and not by us: it is made anew, empty"
-        steps.append(Tell("Warning", "Vanished", told))
+def _creation(observation: Observation, was_observed: bool) -> list[Step]:
+    """Delete old credentials, record the physical space, then create it."""
+    steps = _secrets_away(observation)
+    physical = recorded(observation.space) or said(observation.space)
+    if was_observed or recorded(observation.space) is None:
+        steps.append(Intend(physical))
+    if was_observed:
+        message = f"{physical} was deleted, and not by us: it is made anew, empty"
+        steps.append(Tell("Warning", "Vanished", message))
     return [*steps, Create()]
 
 
-def _vanished(seen: Observation) -> Plan:
-    physical = physical_of(seen.space)
-    if is_discovered(seen.space):
-        if not seen.provider.is_gone:
+def _vanished(observation: Observation) -> Plan:
+    physical = physical_of(observation.space)
+    if is_discovered(observation.space):
+        if not observation.provider.is_gone:
             return Plan(
-                [] if LookAgain in seen.done else [LookAgain()],
+                [] if LookAgain in observation.done else [LookAgain()],
                 physical=("Unknown", "Missing", f"{physical} is not there just now"),
                 again_seconds=GONE_SECONDS,
             )
-        return _drop(seen, "Vanished", f"{physical} is there no more")
-    told = f"{physical} is not there: make it, or delete this Space"
-    vanished = ("False", "Vanished", told)
-    return Plan(_secrets_away(seen), physical=vanished)
+        return _drop(observation, "Vanished", f"{physical} is there no more")
+    message = f"{physical} is not there: make it, or delete this Space"
+    vanished = ("False", "Vanished", message)
+    return Plan(_secrets_away(observation), physical=vanished)
 
 
-def _there(seen: Observation, info: SpaceInfo) -> Plan:
-    if seen.is_managed and info.owner is None:
+def _there(observation: Observation, info: SpaceInfo) -> Plan:
+    if observation.is_managed and info.owner is None:
         why = f": {info.message}" if info.message else ""
-        told = f"whose {info.physical} is cannot be told just now{why}"
+        message = f"whose {info.physical} is cannot be told just now{why}"
         return Plan(
-            synced=("Unknown", "OwnerUnknown", told),
+            synced=("Unknown", "OwnerUnknown", message),
             intended=info.physical,
             again_seconds=GONE_SECONDS,
         )
-    if seen.is_managed and info.owner != seen.uid:
-        return _foreign(seen, info)
-    tried = Create in seen.done or seen.has_failed(Create)
-    if seen.is_managed and info.state == BROKEN and not tried:
+    if observation.is_managed and info.owner != observation.uid:
+        return _foreign(observation, info)
+    tried = Create in observation.done or observation.has_failed(Create)
+    if observation.is_managed and info.state == BROKEN and not tried:
         return Plan([Create()])
-    if not seen.is_going and _renews(seen, info):
+    if not observation.is_going and _renews(observation, info):
         return Plan([Rotate()])
     return replace(
-        _credentials(seen, info),
-        physical=_state(seen, info),
-        found=info,
+        _credentials(observation, info),
+        physical=_state(observation, info),
+        physical_space=info,
         intended=info.physical,
         again_seconds=None if info.state == USABLE else SOON_SECONDS,
     )
 
 
-def _foreign(seen: Observation, info: SpaceInfo) -> Plan:
+def _foreign(observation: Observation, info: SpaceInfo) -> Plan:
     why = (
         f"there is a physical space {info.physical} that was not made for this Space; it is left alone: "
         f"delete this Space and make one of another name, or with the annotation {spaces.PHYSICAL_NAME}"
     )
-    taken: ConditionValue = ("False", "NameTaken", why)
-    steps: list[Step] = _secrets_away(seen)
-    if recorded(seen.space) is not None and not seen.has_failed(Intend):
-        steps.append(Intend(None))  # nothing of it is ours, and nothing to be deleted
-    return Plan(steps, physical=taken, synced=taken, again_seconds=GONE_SECONDS * 6)
+    conflict: ConditionValue = ("False", "NameTaken", why)
+    steps: list[Step] = _secrets_away(observation)
+    if recorded(observation.space) is not None and not observation.has_failed(Intend):
+        steps.append(Intend(None))  # it is not ours, so there is nothing to delete later
+    return Plan(steps, physical=conflict, synced=conflict, again_seconds=GONE_SECONDS * 6)
 
 
-def _state(seen: Observation, info: SpaceInfo) -> ConditionValue | None:
-    """Of PhysicalSpaceReady; what a provider claims is told only when it is bad."""
+def _state(observation: Observation, info: SpaceInfo) -> ConditionValue | None:
+    """Return PhysicalSpaceReady: the provider's word counts only if it is negative."""
     if info.state == BUILDING:
         return (
             "False",
@@ -386,175 +390,179 @@ def _state(seen: Observation, info: SpaceInfo) -> ConditionValue | None:
             info.message or f"{info.physical} is being deleted",
         )
     if info.state == BROKEN:
-        told = f"{info.physical} is broken, and its provider does not say why"
-        return ("False", info.reason or "Broken", info.message or told)
-    return _as_probed(seen)
+        message = f"{info.physical} is broken, and its provider does not say why"
+        return ("False", info.reason or "Broken", info.message or message)
+    return _as_probed(observation)
 
 
-def _as_probed(seen: Observation) -> ConditionValue | None:
-    return seen.probed.ready if seen.probed is not None else None
+def _as_probed(observation: Observation) -> ConditionValue | None:
+    return observation.probed.ready if observation.probed is not None else None
 
 
 # Credentials.
 
 
-def _credentials(seen: Observation, info: SpaceInfo) -> Plan:
-    """Secrets as the provider tells them, for the viewpoints that the Space has."""
+def _credentials(observation: Observation, info: SpaceInfo) -> Plan:
+    """Plan the Secrets for the Space's viewpoints."""
     steps: list[Step] = []
-    name, problem = seen.space["metadata"]["name"], None
+    name, problem = observation.space["metadata"]["name"], None
     for viewpoint in spaces.VIEWPOINTS:
-        secret, access = seen.secrets.get(viewpoint), info.access.get(viewpoint)
-        is_wanted = viewpoint in viewpoints_of(seen.space)
-        owned = space_secrets.claim(secret, name, seen.uid) if secret is not None else None
+        secret, access = observation.secrets.get(viewpoint), info.access.get(viewpoint)
+        is_wanted = viewpoint in viewpoints_of(observation.space)
+        owned = space_secrets.claim(secret, name, observation.uid) if secret is not None else None
         if owned == space_secrets.FOREIGN:
             if is_wanted and access is not None:
-                problem = _taken(seen, viewpoint)
+                problem = _taken(observation, viewpoint)
         elif owned == space_secrets.ORPHAN or (owned is not None and not is_wanted):
             steps.append(DeleteSecret(viewpoint))
-        elif is_wanted and access is not None and not _holds(secret, access, seen.space):
+        elif is_wanted and access is not None and not _holds(secret, access, observation.space):
             steps.append(WriteSecret(viewpoint, access))
-    if seen.refused is not None:
+    if observation.refused is not None:
         steps = []
-    return Plan(steps, synced=problem or _missing(seen, info) or Plan.synced)
+    return Plan(steps, synced=problem or _missing(observation, info) or Plan.synced)
 
 
 def _holds(secret: Object | None, access: Access, space: Object) -> bool:
     return secret is not None and space_secrets.is_current(secret, access, space)
 
 
-def _taken(seen: Observation, viewpoint: str) -> ConditionValue:
-    name = spaces.secret_name(seen.space["metadata"]["name"], viewpoint)
-    told = f"there is a Secret {name} that is not ours, and is left alone: delete or rename it"
-    return ("False", "SecretTaken", told)
+def _taken(observation: Observation, viewpoint: str) -> ConditionValue:
+    name = spaces.secret_name(observation.space["metadata"]["name"], viewpoint)
+    message = f"there is a Secret {name} that is not ours, and is left alone: delete or rename it"
+    return ("False", "SecretTaken", message)
 
 
-def _missing(seen: Observation, info: SpaceInfo) -> ConditionValue | None:
-    """Nothing that was asked for is to be had."""
-    if not info.access or any(each in info.access for each in viewpoints_of(seen.space)):
+def _missing(observation: Observation, info: SpaceInfo) -> ConditionValue | None:
+    """Return the problem if the provider has no kubeconfig for the Space's viewpoints."""
+    if not info.access or any(each in info.access for each in viewpoints_of(observation.space)):
         return None
-    wanted, there = " and ".join(viewpoints_of(seen.space)), " and ".join(info.access)
-    told = f"the provider has no {wanted} kubeconfig, but {there}: change spec.accessscopetype"
-    return ("False", "NoSuchViewpoint", told)
+    viewpoints, there = " and ".join(viewpoints_of(observation.space)), " and ".join(info.access)
+    message = (
+        f"the provider has no {viewpoints} kubeconfig, but {there}: change spec.accessscopetype"
+    )
+    return ("False", "NoSuchViewpoint", message)
 
 
 def asked_to_rotate(space: Mapping[str, Any]) -> str:
-    """The value of the annotation that asks for new credentials and was not answered yet; or empty."""
+    """Return the unprocessed value of the rotation annotation, or empty."""
     value = (space["metadata"].get("annotations") or {}).get(spaces.ROTATE) or ""
     return "" if value == (space.get("status") or {}).get("rotated") else str(value)
 
 
-def _renews(seen: Observation, info: SpaceInfo) -> bool:
-    """Whether new credentials are to be made: somebody asked, or those that there are end soon or have."""
-    if not seen.provider.rotates or not info.access:
+def _renews(observation: Observation, info: SpaceInfo) -> bool:
+    """Return whether to rotate credentials: on request, or because they expire soon or were rejected."""
+    if not observation.provider.rotates or not info.access:
         return False
-    if Rotate in seen.done or seen.has_failed(Rotate):
+    if Rotate in observation.done or observation.has_failed(Rotate):
         return False
-    if asked_to_rotate(seen.space):
+    if asked_to_rotate(observation.space):
         return True
-    if not seen.is_settled:
+    if not observation.is_settled:
         return False
-    return _is_refused(seen, info) or any(
-        _ends_soon(seen, viewpoint, access) for viewpoint, access in info.access.items()
+    return _is_refused(observation, info) or any(
+        _ends_soon(observation, viewpoint, access) for viewpoint, access in info.access.items()
     )
 
 
-def _is_refused(seen: Observation, info: SpaceInfo) -> bool:
-    """What the provider tells is what was refused."""
-    if seen.probed is None or not seen.probed.is_refused:
+def _is_refused(observation: Observation, info: SpaceInfo) -> bool:
+    """Return whether the provider's current credentials were rejected."""
+    if observation.probed is None or not observation.probed.is_refused:
         return False
-    return not any(isinstance(step, WriteSecret) for step in _credentials(seen, info).steps)
+    return not any(isinstance(step, WriteSecret) for step in _credentials(observation, info).steps)
 
 
-def _ends_soon(seen: Observation, viewpoint: str, access: Access) -> bool:
+def _ends_soon(observation: Observation, viewpoint: str, access: Access) -> bool:
     if access.expires is None:
         return False
-    secret = seen.secrets.get(viewpoint)
+    secret = observation.secrets.get(viewpoint)
     begun = space_secrets.since(secret) if secret is not None else None
     whole = access.expires - begun if begun is not None else 0.0
-    return access.expires - seen.now < max(whole * EXPIRING, EXPIRING_SECONDS)
+    return access.expires - observation.now < max(whole * EXPIRING, EXPIRING_SECONDS)
 
 
-def renewal_seconds(seen: Observation, info: SpaceInfo) -> float | None:
-    """When credentials are to be renewed, from now; ``None`` for not at all."""
+def renewal_seconds(observation: Observation, info: SpaceInfo) -> float | None:
+    """Return the seconds until the next rotation; ``None`` for never."""
     times = []
     for viewpoint, access in info.access.items():
         if access.expires is not None:
-            secret = seen.secrets.get(viewpoint)
+            secret = observation.secrets.get(viewpoint)
             begun = space_secrets.since(secret) if secret is not None else None
-            whole = access.expires - (begun if begun is not None else seen.now)
-            left = access.expires - seen.now - max(whole * EXPIRING, EXPIRING_SECONDS)
+            whole = access.expires - (begun if begun is not None else observation.now)
+            left = access.expires - observation.now - max(whole * EXPIRING, EXPIRING_SECONDS)
             times.append(max(left, SOON_SECONDS))
     return min(times, default=None)
 
 
-def _secrets_away(seen: Observation) -> list[Step]:
-    """Those of ours, for they lead nowhere now."""
-    name = seen.space["metadata"]["name"]
+def _secrets_away(observation: Observation) -> list[Step]:
+    """Return the steps that delete our Secrets, because they are useless now."""
+    name = observation.space["metadata"]["name"]
     return [
         DeleteSecret(viewpoint)
-        for viewpoint, secret in seen.secrets.items()
+        for viewpoint, secret in observation.secrets.items()
         if secret is not None
-        and space_secrets.claim(secret, name, seen.uid) != space_secrets.FOREIGN
-        and not seen.has_failed(DeleteSecret)
+        and space_secrets.claim(secret, name, observation.uid) != space_secrets.FOREIGN
+        and not observation.has_failed(DeleteSecret)
     ]
 
 
-# What is to go.
+# Deleted Spaces.
 
 
-def _going(seen: Observation) -> Plan:
-    """The object was deleted, and is held by finalizers."""
-    known = list(seen.space["metadata"].get("finalizers") or ())
+def _going(observation: Observation) -> Plan:
+    """Plan for a deleted Space that finalizers hold."""
+    current = list(observation.space["metadata"].get("finalizers") or ())
     ours = {spaces.FINALIZER, spaces.OLD_FINALIZER}
-    if not ours & set(known):
+    if not ours & set(current):
         return Plan(is_over=True)
-    if not seen.is_managed or recorded(seen.space) is None:
-        return _let_go(seen, None)
-    if not seen.provider.is_there:
-        return _kept(seen)
-    if seen.answer is None:
-        told = f'it waits for provider "{seen.provider.name}": {_unknown(seen)[2]}'
-        return Plan(synced=("Unknown", "ProviderNotAsked", told))
-    if isinstance(seen.answer, Absent):
-        gone = Tell("Normal", "Deleted", f"physical space {recorded(seen.space)} was deleted")
-        return _let_go(seen, gone)
-    return _delete(seen, seen.answer)
+    if not observation.is_managed or recorded(observation.space) is None:
+        return _let_go(observation, None)
+    if not observation.provider.is_there:
+        return _kept(observation)
+    if observation.answer is None:
+        message = f'it waits for provider "{observation.provider.name}": {_unknown(observation)[2]}'
+        return Plan(synced=("Unknown", "ProviderNotAsked", message))
+    if isinstance(observation.answer, Absent):
+        event = Tell(
+            "Normal", "Deleted", f"physical space {recorded(observation.space)} was deleted"
+        )
+        return _let_go(observation, event)
+    return _delete(observation, observation.answer)
 
 
-def _delete(seen: Observation, info: SpaceInfo) -> Plan:
-    if info.owner is not None and info.owner != seen.uid:
-        told = f"physical space {info.physical} was not made for this Space: it is left alone"
-        return _let_go(seen, Tell("Normal", "NotDeleted", told))
+def _delete(observation: Observation, info: SpaceInfo) -> Plan:
+    if info.owner is not None and info.owner != observation.uid:
+        message = f"physical space {info.physical} was not made for this Space: it is left alone"
+        return _let_go(observation, Tell("Normal", "NotDeleted", message))
     going = ("False", "Deleting", info.message or f"{info.physical} is being deleted")
     return Plan(
-        [] if Delete in seen.done else [Delete()],
+        [] if Delete in observation.done else [Delete()],
         physical=going,
         synced=("Unknown", "Deleting", going[2]),
         again_seconds=SOON_SECONDS,
     )
 
 
-def _let_go(seen: Observation, told: Step | None) -> Plan:
-    """Nothing of ours is left but Secrets; then the finalizers go."""
-    if away := _secrets_away(seen):
+def _let_go(observation: Observation, event: Step | None) -> Plan:
+    """Delete the Secrets, then remove the finalizers."""
+    if away := _secrets_away(observation):
         return Plan(away)
-    if SetFinalizers in seen.done:
+    if SetFinalizers in observation.done:
         return Plan(is_over=True)
-    known = list(seen.space["metadata"].get("finalizers") or ())
+    current = list(observation.space["metadata"].get("finalizers") or ())
     ours = (spaces.FINALIZER, spaces.OLD_FINALIZER)
-    off = SetFinalizers([each for each in known if each not in ours])
-    return Plan([off] if told is None else [off, told])
+    off = SetFinalizers([each for each in current if each not in ours])
+    return Plan([off] if event is None else [off, event])
 
 
-def _kept(seen: Observation) -> Plan:
-    """Nobody can be asked to delete it, and nobody knows that it is not there."""
-    name, physical = seen.provider.name, recorded(seen.space)
-    told = (
+def _kept(observation: Observation) -> Plan:
+    """Keep a Space without a provider: its physical space may still exist."""
+    name, physical = observation.provider.name, recorded(observation.space)
+    message = (
         f'physical space {physical} may still be there, and its provider is not: make the SpaceProviderDesc "{name}" '
         f"anew and it is deleted, or take the finalizer {spaces.FINALIZER} off this Space to leave it there"
     )
     return Plan(
-        physical=("Unknown", "NoProvider", told),
-        synced=("False", "NoProvider", told),
+        physical=("Unknown", "NoProvider", message),
+        synced=("False", "NoProvider", message),
         intended=physical,
     )

@@ -1,9 +1,9 @@
 """
-A ClusterProfile for each Space that has been Ready, where the hub has that API.
+A ClusterProfile for each Space that has been Ready, if the hub has that API.
 
-Who keeps an inventory of clusters reads there what there is, and maps the name of an access provider to a program
-that reads the Space's Secret: no credentials are in it.  A profile is ours by its owner and its label; another one of
-that name is left alone.
+Consumers of the inventory map the name of an access provider to a program that reads the Space's
+Secret; the profile contains no credentials.  A profile is ours by its owner and label; others of
+the same name are left alone.
 
 Source: ``kubernetes-sigs/cluster-inventory-api``, ``apis/v1alpha1`` and the README of its plugin
 ``kubeconfig-secretreader``.
@@ -32,22 +32,22 @@ from twisted_exec.spacemanager.spaces.secrets import SELECTOR, labels_of, owner_
 
 PROFILES = CLUSTERPROFILES.resource
 GONE_SECONDS = 10.0
-"""Until it is looked again for the API that there was."""
+"""Interval for checking whether an API that disappeared is back."""
 SERVED_SECONDS = 600.0
-"""Until it is seen again whether the hub has the API by now."""
+"""Interval for checking whether the hub has the API."""
 ACCESS = "kubeconfig-secretreader"
 EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 _PREFERRED = (spaces.EXTERNAL, spaces.IN_CLUSTER)
 
 
-def profile_of(space: Object, version: str, known: Object | None, now: float) -> Object:
+def profile_of(space: Object, version: str, current: Object | None, now: float) -> Object:
     """
-    The ClusterProfile of a Space, with its status.
+    Return the ClusterProfile of a Space, with its status.
 
-    :param version: of its API server; empty to leave what is known.
-    :param known: the profile as it is; what others wrote beside ours stays.
+    :param version: version of the API server; empty to keep the current one.
+    :param known: the existing profile; other programs' fields stay.
     """
-    before: Object = (known or {}).get("metadata") or {}
+    before: Object = (current or {}).get("metadata") or {}
     name, labels = space["metadata"]["name"], labels_of(space)
     metadata: Object = {
         **before,
@@ -64,14 +64,16 @@ def profile_of(space: Object, version: str, known: Object | None, now: float) ->
             "displayName": "/".join(filter(None, (provider_of(space), name))),
             "clusterManager": {"name": spaces.MANAGER},
         },
-        "status": _status(space, version, (known or {}).get("status") or {}, now),
+        "status": _status(space, version, (current or {}).get("status") or {}, now),
     }
 
 
-def _status(space: Object, version: str, known: Object, now: float) -> Object:
-    status = dict(known)
-    told = {HEALTHY: _healthy(space)}
-    status["conditions"] = with_conditions(known.get("conditions") or [], told, timestamp(now))
+def _status(space: Object, version: str, current: Object, now: float) -> Object:
+    status = dict(current)
+    conditions = {HEALTHY: _healthy(space)}
+    status["conditions"] = with_conditions(
+        current.get("conditions") or [], conditions, timestamp(now)
+    )
     if version:
         status["version"] = {"kubernetes": version}
     status["accessProviders"] = _access(space)
@@ -79,16 +81,16 @@ def _status(space: Object, version: str, known: Object, now: float) -> Object:
 
 
 def _healthy(space: Object) -> ConditionValue:
-    for one in space["status"].get("conditions") or ():
-        if one["type"] == spaces.PHYSICAL_SPACE_READY:
-            return (one["status"], one["reason"], one["message"])
+    for condition in space["status"].get("conditions") or ():
+        if condition["type"] == spaces.PHYSICAL_SPACE_READY:
+            return (condition["status"], condition["reason"], condition["message"])
     return ("Unknown", "NotProbed", "nobody has looked yet")
 
 
 def _access(space: Object) -> Sequence[Object]:
-    """One way to it, from outside if there is one; its credentials stay in the Secret."""
+    """Return one access provider, external if possible; the credentials stay in the Secret."""
     status = space["status"]
-    ends = {one["viewpoint"]: one for one in status.get(spaces.ENDPOINTS) or ()}
+    ends = {end["viewpoint"]: end for end in status.get(spaces.ENDPOINTS) or ()}
     for viewpoint in _PREFERRED:
         secret, end = status.get(spaces.REFERENCES[viewpoint]), ends.get(viewpoint)
         if secret and end and end.get("server"):
@@ -113,11 +115,11 @@ def _cluster(end: Mapping[str, str], secret: Mapping[str, str]) -> Object:
 
 class Publishing(Running):
     """
-    Keeps the profiles.
+    Maintains the profiles.
 
     :param now: seconds since the epoch.
-    :param changed: told of each profile of ours that has become other.
-    :param appeared: called when the hub has got the API that it had not: nothing is published yet.
+    :param changed: called with each changed profile of ours.
+    :param appeared: called when the API appears, so that nothing is published yet.
     :ivar served: whether the hub has the API.
     """
 
@@ -143,12 +145,12 @@ class Publishing(Running):
         return self._copy is not None and self._copy.synced
 
     def start(self) -> None:
-        """Begin to look whether the hub has the API."""
+        """Check whether the hub has the API."""
         self._timer = None
         self._begin(self._look())
 
     def stop(self) -> Deferred[Any]:
-        """Fires when nothing is under way; the profiles stay."""
+        """Stop; fires when nothing is under way.  The profiles stay."""
         ending: list[Deferred[Any]] = [super().stop()]
         if self._timer is not None:
             self._timer.cancel()
@@ -178,7 +180,7 @@ class Publishing(Running):
             self._copy.when_synced().addCallback(lambda _: self._appeared())
 
     def _missing(self) -> None:
-        """The hub has not got the API any more: look for it until it is back."""
+        """Handle the loss of the API: check regularly until it is back."""
         copy, self._copy = self._copy, None
         if copy is not None:
             self._stopping.add(copy.stop())
@@ -189,52 +191,52 @@ class Publishing(Running):
         self._log.failure("looking for ClusterProfiles failed", failure)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """One of ours, as last seen: by its label, and by an owner, which a copy that somebody made has not."""
-        found = self._copy.get(name, namespace) if self._copy is not None else None
-        return found if found is not None and owner_uid(found) else None
+        """Return a profile of ours as last observed: with our label and an owner, unlike a user's copy."""
+        existing = self._copy.get(name, namespace) if self._copy is not None else None
+        return existing if existing is not None and owner_uid(existing) else None
 
     async def keep(self, space: Object, version: str) -> str:
         """
-        Have the profile of a Space there, as it is to be.
+        Create or update the profile of a Space.
 
-        :return: why it is not, for whoever has the Space; or empty.
-        :raises APIError: it could not be written; to be tried again.
+        :return: a message for the Space's user if that is impossible, or empty.
+        :raises APIError: retry later.
         """
-        known = self.get(space["metadata"]["namespace"], space["metadata"]["name"])
+        current = self.get(space["metadata"]["namespace"], space["metadata"]["name"])
         status = space.get("status") or {}
-        if not self.served or (known is None and status.get("Phase") != spaces.READY):
+        if not self.served or (current is None and status.get("Phase") != spaces.READY):
             return ""
-        if known is not None and owner_uid(known) != space["metadata"]["uid"]:
-            await self.drop(known)  # of an earlier Space of that name
-            known = None
-        wanted = profile_of(space, version, known, self._now())
+        if current is not None and owner_uid(current) != space["metadata"]["uid"]:
+            await self.drop(current)  # it belongs to an earlier Space of that name
+            current = None
+        desired = profile_of(space, version, current, self._now())
         try:
-            return await self._put(wanted, known)
+            return await self._put(desired, current)
         except Conflict:
-            return ""  # it is told of in a moment, and looked at again
+            return ""  # the watch brings the new version, and with it a retry
         except NotFound as refused:
-            if not refused.details.get("name"):  # it is no object that is not there
+            if not refused.details.get("name"):  # the API is missing, not the object
                 self._missing()
             return ""
 
-    async def _put(self, wanted: Object, known: Object | None) -> str:
-        namespace, stored = wanted["metadata"]["namespace"], known
-        if known is None:
+    async def _put(self, desired: Object, current: Object | None) -> str:
+        namespace, stored = desired["metadata"]["namespace"], current
+        if current is None:
             try:
-                stored = await self._hub.create(PROFILES, wanted, namespace)
+                stored = await self._hub.create(PROFILES, desired, namespace)
             except AlreadyExists:
-                name = wanted["metadata"]["name"]
-                return f"there is a ClusterProfile {name} that is not ours, and is left alone"
-        elif any(wanted[part] != known.get(part) for part in ("metadata", "spec")):
-            stored = await self._hub.update(PROFILES, wanted, namespace)
+                name = desired["metadata"]["name"]
+                return f"ClusterProfile {name} exists and is not ours, so it is left alone"
+        elif any(desired[part] != current.get(part) for part in ("metadata", "spec")):
+            stored = await self._hub.update(PROFILES, desired, namespace)
         assert stored is not None
-        if (stored.get("status") or {}) != wanted["status"]:
-            told = {**stored, "status": wanted["status"]}
-            await self._hub.update(PROFILES, told, namespace, subresource="status")
+        if (stored.get("status") or {}) != desired["status"]:
+            update = {**stored, "status": desired["status"]}
+            await self._hub.update(PROFILES, update, namespace, subresource="status")
         return ""
 
     async def drop(self, profile: Object) -> None:
-        """Delete one of ours; one that is gone is no failure."""
+        """Delete a profile of ours; a missing one is no failure."""
         metadata = profile["metadata"]
         try:
             await self._hub.delete(

@@ -1,6 +1,5 @@
 """
-What is to be looked at: a queue for each provider, one for all else in each namespace, and when to look though
-nobody says so.
+Work queues: one per provider, one per namespace for other Spaces, and timers for regular checks.
 """
 
 from __future__ import annotations
@@ -19,25 +18,27 @@ from twisted_exec.program.tasks import Stopping
 from twisted_exec.spacemanager.interfaces import Physical
 
 RESYNC_SECONDS = 600.0
-"""Until a Space is looked at again of which nothing was heard; spread."""
+"""Interval for checking a Space without events, randomised."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """Something that a provider has, and that there may be no Space of."""
+class Discovered:
+    """A physical space that may need a Space."""
 
     provider: str
     physical: Physical
 
 
-Work = Key | Found
-"""A Space by namespace and name, or what was found."""
+Work = Key | Discovered
+"""A Space by namespace and name, or a discovered physical space."""
 
 
 class SpaceQueues:
     """
-    :param work: looks at one.
-    :param is_there: whether there is a provider of that name.
+    Work queues.
+
+    :param work: processes one item.
+    :param is_there: returns whether a provider exists.
     """
 
     def __init__(
@@ -58,18 +59,18 @@ class SpaceQueues:
 
     def add(self, provider: str, work: Work, *, hurry: bool = False) -> None:
         """
-        Look at it soon.
+        Queue an item.
 
-        :param hurry: also if it failed lately.
+        :param hurry: skip the back-off after failures.
         """
-        queue = self._queue(provider, "" if isinstance(work, Found) else work[0])
+        queue = self._queue(provider, "" if isinstance(work, Discovered) else work[0])
         if hurry:
             queue.hurry(work)
         else:
             queue.add(work)
 
     def look_in(self, provider: str, key: Key, seconds: float | None) -> None:
-        """Look at a Space later; ``None`` for now and then."""
+        """Queue a Space after a delay; ``None`` for the regular interval."""
         if self._stopped:
             return
         spread = RESYNC_SECONDS * self._random.uniform(0.8, 1.2)
@@ -78,18 +79,18 @@ class SpaceQueues:
         self._timers[key] = self._clock.callLater(pause, self._due, provider, key)
 
     def forget(self, key: Key) -> None:
-        """There is nothing to be looked at later."""
+        """Cancel the timer of a Space."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
 
     def drop(self, provider: str) -> None:
-        """A provider that is gone needs no queue; what is under way for it ends."""
+        """Stop the queue of a removed provider."""
         if provider in self._queues and not self._is_there(provider):
             self._stopping.add(self._queues.pop(provider).stop())
 
     def stop(self) -> Deferred[Any]:
-        """Fires when nothing is under way any more."""
+        """Stop all queues; fires when no work is under way."""
         self._stopped = True
         for key in list(self._timers):
             self.forget(key)
@@ -101,7 +102,7 @@ class SpaceQueues:
         self.add(provider, key)
 
     def _queue(self, provider: str, namespace: str) -> WorkQueue[Work]:
-        """Those of a namespace share one that have no provider, or one that is not there."""
+        """Return the queue of a provider; Spaces without an existing provider share one per namespace."""
         name = provider if provider and self._is_there(provider) else f"/{namespace}"
         if name not in self._queues:
             self._tidy()
@@ -109,7 +110,7 @@ class SpaceQueues:
         return self._queues[name]
 
     def _tidy(self) -> None:
-        """Namespaces come and go."""
+        """Remove idle queues of namespaces, or deleted namespaces would accumulate."""
         for name, queue in list(self._queues.items()):
             if name.startswith("/") and not len(queue):
                 del self._queues[name]

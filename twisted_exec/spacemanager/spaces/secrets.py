@@ -1,9 +1,9 @@
 """
-The Secrets of a Space that the manager writes: what they are to be, and whose one is that is there.
+Secrets that the manager writes for Spaces: their content, and their ownership.
 
-Without I/O.  A Secret is ours when it has the name, our labels, and the Space as its owner; of anything else
-nothing is touched.  What it was made of is kept beside it as a digest: so a manager that has just started sees
-whether there is something to do without reading a single kubeconfig.
+Without I/O.  A Secret is ours if it has the right name, our labels, and the Space as its owner;
+any other is left alone.  Annotations hold digests of the sources: so a manager that has just
+started knows what to do without parsing any kubeconfig.
 """
 
 from __future__ import annotations
@@ -26,46 +26,46 @@ from twisted_exec.spacemanager.spaces.naming import provider_of
 from twisted_exec.spaces import kubeconfigs
 
 SOURCE = "space.twisted-exec.dev/source-digest"
-"""Annotation: of the kubeconfig as the provider told it."""
+"""Annotation: digest of the provider's kubeconfig."""
 CONTENT = "space.twisted-exec.dev/content-digest"
-"""Annotation: of the kubeconfig as it was written; another one was not written by us."""
+"""Annotation: digest of the written kubeconfig; a different content was not written by us."""
 SINCE = "space.twisted-exec.dev/since"
-"""Annotation: when these credentials were written first."""
+"""Annotation: time of the first write of these credentials."""
 ENDPOINT = "space.twisted-exec.dev/endpoint"
-"""Annotation: what of it is no secret, as JSON, in the shape of ``status.endpoints``."""
+"""Annotation: the public part, as JSON in the form of ``status.endpoints``."""
 
 _LONGEST_KEPT = 1 << 19
-"""Characters: of a kubeconfig with 256 KiB, and of what encodes it."""
+"""Characters of a base64 kubeconfig of 256 KiB, with a margin."""
 
 MINE, ORPHAN, FOREIGN = "mine", "orphan", "foreign"
 
 SELECTOR = f"{spaces.MANAGED_BY}={spaces.MANAGER}"
-"""Of labels: all that the manager writes."""
+"""Label selector for all objects of the manager."""
 
 
 def digest(content: bytes) -> str:
-    """Tells one content from another; no more than that."""
+    """Return a digest to detect changes; it is not a security boundary."""
     return hashlib.sha256(content).hexdigest()[:32]
 
 
 def trimmed(secret: Object, *, record_type: str, record_key: str) -> Object:
     """
-    What is kept of a Secret that has our labels: whoever may write Secrets may write such, as large as they like.
+    Reduce a Secret with our labels to what is used: other authors could create large ones.
 
-    :param record_type: of Secrets that hold something else of ours, under ``record_key``.
+    :param record_type: type of Secrets that contain a record under ``record_key``.
     """
-    wanted = ""
+    key = ""
     if is_ours(secret):
-        wanted = spaces.KUBECONFIG_KEY
+        key = spaces.KUBECONFIG_KEY
     elif secret.get("type") == record_type:
-        wanted = record_key
-    content = (secret.get("data") or {}).get(wanted)
+        key = record_key
+    content = (secret.get("data") or {}).get(key)
     fits = isinstance(content, str) and len(content) <= _LONGEST_KEPT
-    return {**secret, "data": {wanted: content} if fits else {}}
+    return {**secret, "data": {key: content} if fits else {}}
 
 
 def labels_of(space: Mapping[str, Any]) -> dict[str, str]:
-    """Of everything that is written for a Space."""
+    """Return the labels for all objects of a Space."""
     labels = {spaces.MANAGED_BY: spaces.MANAGER, spaces.SPACE_LABEL: space["metadata"]["name"]}
     if provider := provider_of(space):
         labels[spaces.PROVIDER_LABEL] = provider
@@ -73,20 +73,20 @@ def labels_of(space: Mapping[str, Any]) -> dict[str, str]:
 
 
 def owner_of(space: Mapping[str, Any]) -> Object:
-    """The owner reference of everything that is written for a Space."""
+    """Return the owner reference for all objects of a Space."""
     return {
         "apiVersion": spaces.SPACES.api_version,
         "kind": spaces.SPACES.kind,
         "name": space["metadata"]["name"],
         "uid": space["metadata"]["uid"],
         "controller": True,
-        # Needs a right on finalizers of Spaces, which whoever may write those has not by itself.
+        # True would need the permission to update finalizers of Spaces.
         "blockOwnerDeletion": False,
     }
 
 
 def owner_uid(obj: Mapping[str, Any]) -> str:
-    """The UID of the Space that something was written for; empty for none."""
+    """Return the UID of the Space that owns an object; empty for none."""
     for each in obj["metadata"].get("ownerReferences") or ():
         ours = str(each.get("apiVersion", "")).startswith(f"{spaces.GROUP}/")
         if ours and each.get("kind") == spaces.SPACES.kind and each.get("controller"):
@@ -95,7 +95,7 @@ def owner_uid(obj: Mapping[str, Any]) -> str:
 
 
 def written_for(obj: Mapping[str, Any]) -> str:
-    """The name of the Space that something was written for, by its labels; empty for none."""
+    """Return the name of the Space that an object belongs to, by its labels; empty for none."""
     labels = obj["metadata"].get("labels") or {}
     ours = labels.get(spaces.MANAGED_BY) == spaces.MANAGER
     return str(labels.get(spaces.SPACE_LABEL, "")) if ours else ""
@@ -103,9 +103,9 @@ def written_for(obj: Mapping[str, Any]) -> str:
 
 def claim(secret: Mapping[str, Any], space: str, uid: str) -> str:
     """
-    Whose a Secret is that has the name of one of ours.
+    Return the owner of a Secret with a name of ours.
 
-    :return: :data:`MINE`; :data:`ORPHAN` for what was left by an earlier Space of that name; :data:`FOREIGN`.
+    :return: :data:`MINE`; :data:`ORPHAN` if it belongs to an earlier Space of that name; :data:`FOREIGN`.
     """
     owner = owner_uid(secret)
     if written_for(secret) != space or not owner:
@@ -114,7 +114,7 @@ def claim(secret: Mapping[str, Any], space: str, uid: str) -> str:
 
 
 def is_ours(secret: Mapping[str, Any]) -> bool:
-    """Whether the manager wrote a Secret with credentials, for whichever Space."""
+    """Return whether the manager wrote a Secret with credentials, for any Space."""
     space, name = written_for(secret), secret["metadata"]["name"]
     named = name in [spaces.secret_name(space, viewpoint) for viewpoint in spaces.VIEWPOINTS]
     return bool(space) and named and bool(owner_uid(secret))
@@ -123,9 +123,9 @@ def is_ours(secret: Mapping[str, Any]) -> bool:
 @dataclass(frozen=True)
 class SecretContent:
     """
-    A kubeconfig as it is written: one user, one cluster, all data.
+    A kubeconfig to write: one user, one cluster, self-contained.
 
-    :param endpoint: as in ``status.endpoints``.
+    :param endpoint: entry for ``status.endpoints``.
     """
 
     source: str
@@ -135,9 +135,9 @@ class SecretContent:
 
 def secret_content(access: Access, viewpoint: str, space: str) -> SecretContent:
     """
-    What is written of what a provider told.
+    Reduce a provider's kubeconfig to what is written.
 
-    :raises Invalid: it cannot be used.
+    :raises Invalid: the kubeconfig is not usable.
     """
     source = f'the {viewpoint} kubeconfig that the provider gives for space "{space}"'
     try:
@@ -149,32 +149,32 @@ def secret_content(access: Access, viewpoint: str, space: str) -> SecretContent:
 
 
 def refused(message: str) -> APIError:
-    """What a provider gives cannot be used."""
+    """Return the error for an unusable kubeconfig of a provider."""
     return APIError(message, code=Invalid.code, reason=Invalid.reason)
 
 
 def is_current(secret: Mapping[str, Any], access: Access, space: Object) -> bool:
-    """Whether a Secret of ours holds what the provider tells, as we wrote it."""
+    """Return whether a Secret of ours has the provider's current kubeconfig, unmodified."""
     metadata = secret["metadata"]
     notes = metadata.get("annotations") or {}
     if notes.get(SOURCE) != digest(access.kubeconfig):
         return False
-    labels, known = labels_of(space), metadata.get("labels") or {}
+    labels, actual = labels_of(space), metadata.get("labels") or {}
     content = value_of(secret, spaces.KUBECONFIG_KEY) or b""
-    return digest(content) == notes.get(CONTENT) and labels.items() <= known.items()
+    return digest(content) == notes.get(CONTENT) and labels.items() <= actual.items()
 
 
 def endpoint_in(secret: Mapping[str, Any]) -> Object | None:
-    """The endpoint that a Secret of ours leads to."""
+    """Return the endpoint in a Secret of ours."""
     try:
-        told = json.loads((secret["metadata"].get("annotations") or {}).get(ENDPOINT, ""))
+        endpoint = json.loads((secret["metadata"].get("annotations") or {}).get(ENDPOINT, ""))
     except (ValueError, RecursionError):
         return None
-    return told if isinstance(told, dict) else None
+    return endpoint if isinstance(endpoint, dict) else None
 
 
 def since(secret: Mapping[str, Any]) -> float | None:
-    """When the credentials in a Secret of ours were written first, in seconds since the epoch."""
+    """Return when the credentials in a Secret of ours were first written, in seconds since the epoch."""
     try:
         return seconds((secret["metadata"].get("annotations") or {}).get(SINCE, ""))
     except (ValueError, TypeError):
@@ -189,19 +189,19 @@ def form(
     now: float,
 ) -> Object:
     """
-    A Secret as it is to be.
+    Return the desired Secret.
 
-    :param before: as it is; what others wrote beside ours stays, and so does the version.
+    :param before: the existing Secret; other programs' metadata stays, and so does the version.
     """
     metadata: Object = dict((before or {}).get("metadata") or {})
     metadata.setdefault("name", spaces.secret_name(space["metadata"]["name"], viewpoint))
     metadata.setdefault("namespace", space["metadata"]["namespace"])
     notes = dict(metadata.get("annotations") or {})
-    known = notes.get(SINCE, "") if notes.get(SOURCE) == narrow.source else ""
+    written = notes.get(SINCE, "") if notes.get(SOURCE) == narrow.source else ""
     notes |= {
         SOURCE: narrow.source,
         CONTENT: digest(narrow.content),
-        SINCE: known or timestamp(now),
+        SINCE: written or timestamp(now),
         ENDPOINT: json.dumps(narrow.endpoint, sort_keys=True),
     }
     metadata |= {

@@ -1,9 +1,9 @@
 """
-The status of a Space: made of what was planned, and told as Events where it has become worse or better.
+The status of a Space, computed from its plan, and Events for changed conditions.
 
-Without I/O.  A condition is True only after a probe that would have failed without it, and Unknown where nobody
-could look.  ``Phase`` follows them: what was Ready stays so while nobody could look, for who cannot be reached
-from here may well be reached by others.
+Without I/O.  A condition is True only after a probe that could have failed, and Unknown if no
+probe was possible.  ``Phase`` follows the conditions.  A Ready Space stays Ready while probes are
+impossible: a server that is unreachable from here may be reachable for others.
 """
 
 from __future__ import annotations
@@ -29,54 +29,54 @@ from twisted_exec.spacemanager.spaces.plan import Observation, Plan, asked_to_ro
 from twisted_exec.spacemanager.spaces.steps import Rotate, Tell, WriteSecret
 
 _MAKING = ("Creating", "CreateFailed")
-_NOT_PROBED: ConditionValue = ("Unknown", "NotProbed", "nobody has looked yet")
+_NOT_PROBED: ConditionValue = ("Unknown", "NotProbed", "not probed yet")
 _NONE: ConditionValue = ("Unknown", "NoCredentials", "there are no credentials yet")
 
 
-def status_of(seen: Observation, planned: Plan) -> Object:
-    """The status of a Space that belongs to a provider, as it is to be."""
-    known: Object = seen.space.get("status") or {}
-    status = dict(known)
-    told = {
-        PROVIDER_REACHABLE: _reachable(seen),
-        CREDENTIALS_VALID: _valid(seen, planned, known),
-        PHYSICAL_SPACE_READY: planned.physical or kept_condition(known, PHYSICAL_SPACE_READY),
+def status_of(observation: Observation, planned: Plan) -> Object:
+    """Return the desired status of a provider's Space."""
+    current: Object = observation.space.get("status") or {}
+    status = dict(current)
+    conditions = {
+        PROVIDER_REACHABLE: _reachable(observation),
+        CREDENTIALS_VALID: _valid(observation, planned, current),
+        PHYSICAL_SPACE_READY: planned.physical or kept_condition(current, PHYSICAL_SPACE_READY),
         SYNCED: planned.synced,
     }
-    status |= _references(seen)
-    _put(status, PHYSICAL_SPACE, _physical(seen, planned))
-    _put(status, "physicalUID", _physical_uid(known, planned))
-    _put(status, "credentialsExpireTime", _expires(seen, known))
-    if value := answered(seen):
+    status |= _references(observation)
+    _put(status, PHYSICAL_SPACE, _physical(observation, planned))
+    _put(status, "physicalUID", _physical_uid(current, planned))
+    _put(status, "credentialsExpireTime", _expires(observation, current))
+    if value := processed_rotation(observation):
         status["rotated"] = value
-    making = planned.found is not None and planned.found.state == BUILDING
-    return finished(seen.space, status, told, seen.now, making)
+    making = planned.physical_space is not None and planned.physical_space.state == BUILDING
+    return finished(observation.space, status, conditions, observation.now, making)
 
 
 def finished(
     space: Object,
     status: Object,
-    told: Mapping[str, ConditionValue],
+    conditions: Mapping[str, ConditionValue],
     now: float,
     is_making: bool = False,
 ) -> Object:
     """
-    A status with its conditions, its phase and what it is about.
+    Complete a status with conditions, phase and observedGeneration.
 
-    :param is_making: what it stands for is not there yet and will be.
+    :param is_making: the physical space is being created.
     """
     generation = space["metadata"].get("generation")
-    known = (space.get("status") or {}).get("conditions") or []
-    status["conditions"] = with_conditions(known, told, timestamp(now), generation)
-    status["Phase"] = phase(str(status.get("Phase") or ""), told, is_making)
+    previous = (space.get("status") or {}).get("conditions") or []
+    status["conditions"] = with_conditions(previous, conditions, timestamp(now), generation)
+    status["Phase"] = phase(str(status.get("Phase") or ""), conditions, is_making)
     if generation is not None:
         status["observedGeneration"] = generation
     return {key: value for key, value in status.items() if value not in (None, [], {}, "")}
 
 
-def phase(before: str, told: Mapping[str, ConditionValue], is_making: bool = False) -> str:
-    """``status.Phase``, by what it was and the conditions as they are to be."""
-    physical, valid = told[PHYSICAL_SPACE_READY], told[CREDENTIALS_VALID]
+def phase(before: str, conditions: Mapping[str, ConditionValue], is_making: bool = False) -> str:
+    """Return ``status.Phase``, from the old phase and the new conditions."""
+    physical, valid = conditions[PHYSICAL_SPACE_READY], conditions[CREDENTIALS_VALID]
     states = {physical[0], valid[0]}
     if states == {"True"}:
         return spaces.READY
@@ -89,98 +89,106 @@ def phase(before: str, told: Mapping[str, ConditionValue], is_making: bool = Fal
 
 
 def intended(space: Object, physical: Physical | None, now: float) -> Object:
-    """The status that says what will be asked for, and no more than was known."""
+    """Return the status that records the physical space to be created."""
     status = dict(space.get("status") or {})
     status.pop("physicalUID", None)
     status.pop(PHYSICAL_SPACE, None)
     if physical is None:
         return status
-    status[PHYSICAL_SPACE] = _named(physical, found=False)
-    told = {PHYSICAL_SPACE_READY: ("False", "Creating", f"{physical} is being made")}
+    status[PHYSICAL_SPACE] = _named(physical, is_found=False)
+    conditions = {PHYSICAL_SPACE_READY: ("False", "Creating", f"{physical} is being made")}
     before = status.get("Phase")
     status["Phase"] = spaces.INITIALIZING if not before else spaces.NOT_READY
     if before == spaces.INITIALIZING:
         status["Phase"] = before
     generation = space["metadata"].get("generation")
-    known = status.get("conditions") or []
-    status["conditions"] = with_conditions(known, told, timestamp(now), generation)
+    previous = status.get("conditions") or []
+    status["conditions"] = with_conditions(previous, conditions, timestamp(now), generation)
     return status
 
 
 def events(before: Object, after: Object) -> list[Tell]:
     """
-    What is worth an Event: what has become Ready, each condition that has become bad, and that nobody can get to
-    what the Space stands for.
+    Return the Events for a changed status: the Space became Ready, a condition became False, or the physical space
+    became unreachable.
     """
-    told = []
+    tells = []
     if after.get("Phase") == spaces.READY and before.get("Phase") != spaces.READY:
-        told.append(
+        tells.append(
             Tell("Normal", "Ready", "the physical space answers, and takes the credentials")
         )
-    known = {one.get("type"): one for one in before.get("conditions") or ()}
-    for one in after.get("conditions") or ():
-        was = known.get(one["type"], {})
-        is_lost = one["type"] == PHYSICAL_SPACE_READY and one["reason"] == "Unreachable"
-        is_bad = one["status"] == "False" or is_lost
-        if is_bad and one["reason"] not in (was.get("reason"), *_QUIET):
-            told.append(Tell("Warning", one["reason"], one["message"] or one["type"]))
-    return list(dict.fromkeys(told))
+    previous = {condition.get("type"): condition for condition in before.get("conditions") or ()}
+    for condition in after.get("conditions") or ():
+        was = previous.get(condition["type"], {})
+        is_lost = condition["type"] == PHYSICAL_SPACE_READY and condition["reason"] == "Unreachable"
+        is_bad = condition["status"] == "False" or is_lost
+        if is_bad and condition["reason"] not in (was.get("reason"), *_QUIET):
+            tells.append(
+                Tell("Warning", condition["reason"], condition["message"] or condition["type"])
+            )
+    return list(dict.fromkeys(tells))
 
 
 _QUIET = ("Creating", "Building", "Deleting", "Going")
-"""Reasons that are no news to whoever asked for just that."""
+"""Reasons that only confirm the user's own request."""
 
 
-def answered(seen: Observation) -> str:
-    """The value of the annotation that has been answered just now; or empty."""
-    value = asked_to_rotate(seen.space)
-    if not value or not (Rotate in seen.done or _cannot_rotate(seen)):
+def processed_rotation(observation: Observation) -> str:
+    """Return the rotation request that has just been processed, or empty."""
+    value = asked_to_rotate(observation.space)
+    if not value or not (Rotate in observation.done or _cannot_rotate(observation)):
         return ""
     return value
 
 
-def cannot_rotate(seen: Observation) -> Tell | None:
-    """What is told to who asked for what their provider has not got."""
-    if not asked_to_rotate(seen.space) or not _cannot_rotate(seen):
+def cannot_rotate(observation: Observation) -> Tell | None:
+    """Return the Event for a rotation request that the provider does not support."""
+    if not asked_to_rotate(observation.space) or not _cannot_rotate(observation):
         return None
-    name = seen.provider.name
-    told = f'provider "{name}" cannot make new credentials; have that done there'
-    return Tell("Warning", "CannotRotate", told)
+    name = observation.provider.name
+    message = f'provider "{name}" cannot make new credentials; have that done there'
+    return Tell("Warning", "CannotRotate", message)
 
 
-def _cannot_rotate(seen: Observation) -> bool:
-    return seen.answer is not None and not seen.provider.rotates
+def _cannot_rotate(observation: Observation) -> bool:
+    return observation.answer is not None and not observation.provider.rotates
 
 
-def _reachable(seen: Observation) -> ConditionValue:
-    provider = seen.provider
+def _reachable(observation: Observation) -> ConditionValue:
+    provider = observation.provider
     if not provider.is_there:
         return no_provider(provider.name)
     return (provider.reachable.status, provider.reachable.reason, provider.reachable.message)
 
 
-def _valid(seen: Observation, planned: Plan, known: Object) -> ConditionValue:
-    if seen.has_failed(WriteSecret) and seen.refused is not None and seen.refused.error.code == 422:
-        return ("False", "Unusable", seen.refused.error.message)
-    if not _mine(seen):
+def _valid(observation: Observation, planned: Plan, current: Object) -> ConditionValue:
+    if (
+        observation.has_failed(WriteSecret)
+        and observation.refused is not None
+        and observation.refused.error.code == 422
+    ):
+        return ("False", "Unusable", observation.refused.error.message)
+    if not _mine(observation):
         why = planned.physical
-        # Whoever sees this one first is told what to do, not what comes of it.
+        # The remedy is more useful here than the consequence.
         return (*_NONE[:2], why[2]) if why is not None and why[1] == "Vanished" else _NONE
-    if seen.probed is None:
-        return kept_condition(known, CREDENTIALS_VALID)
-    return explained(seen.probed, _expires(seen, known), seen.now, _remedy(seen))
+    if observation.probed is None:
+        return kept_condition(current, CREDENTIALS_VALID)
+    return explained(
+        observation.probed, _expires(observation, current), observation.now, _remedy(observation)
+    )
 
 
-def _remedy(seen: Observation) -> str:
-    if seen.provider.rotates:
+def _remedy(observation: Observation) -> str:
+    if observation.provider.rotates:
         return "new ones are being asked for"
-    if isinstance(seen.answer, SpaceInfo):
+    if isinstance(observation.answer, SpaceInfo):
         return "the provider was asked again, and tells the same: renew them there"
     return "they are asked for again when the provider can be reached"
 
 
 def explained(probed: ProbeResult, expires: str, now: float, remedy: str) -> ConditionValue:
-    """CredentialsValid, with when they ended and what is done about it."""
+    """Return CredentialsValid with the expiry and the remedy."""
     status, reason, message = probed.valid
     if status != "False" or reason == "Unusable":
         return probed.valid
@@ -189,73 +197,79 @@ def explained(probed: ProbeResult, expires: str, now: float, remedy: str) -> Con
     return (status, reason, f"{message}; {remedy}")
 
 
-def kept_condition(known: Object, type: str) -> ConditionValue:
-    """A condition as it was: nobody has looked."""
-    for one in known.get("conditions") or ():
-        if one.get("type") == type:
-            return (one.get("status", ""), one.get("reason", ""), one.get("message", ""))
+def kept_condition(current: Object, type: str) -> ConditionValue:
+    """Return the old value of a condition, because there was no new probe."""
+    for condition in current.get("conditions") or ():
+        if condition.get("type") == type:
+            return (
+                condition.get("status", ""),
+                condition.get("reason", ""),
+                condition.get("message", ""),
+            )
     return _NOT_PROBED
 
 
-def _mine(seen: Observation) -> dict[str, Object]:
-    """Secrets of ours for the viewpoints that the Space has."""
-    name = seen.space["metadata"]["name"]
+def _mine(observation: Observation) -> dict[str, Object]:
+    """Return our Secrets for the Space's viewpoints."""
+    name = observation.space["metadata"]["name"]
     return {
         viewpoint: secret
-        for viewpoint, secret in seen.secrets.items()
+        for viewpoint, secret in observation.secrets.items()
         if secret is not None
-        and viewpoint in viewpoints_of(seen.space)
-        and secrets.claim(secret, name, seen.uid) == secrets.MINE
+        and viewpoint in viewpoints_of(observation.space)
+        and secrets.claim(secret, name, observation.uid) == secrets.MINE
     }
 
 
-def _references(seen: Observation) -> Object:
-    mine = _mine(seen)
-    told: Object = {}
+def _references(observation: Observation) -> Object:
+    mine = _mine(observation)
+    references: Object = {}
     for viewpoint, key in spaces.REFERENCES.items():
-        told[key] = reference(mine[viewpoint]) if viewpoint in mine else None
+        references[key] = reference(mine[viewpoint]) if viewpoint in mine else None
     ends = (secrets.endpoint_in(mine[each]) for each in spaces.VIEWPOINTS if each in mine)
-    told[spaces.ENDPOINTS] = [each for each in ends if each is not None]
-    return told
+    references[spaces.ENDPOINTS] = [each for each in ends if each is not None]
+    return references
 
 
 def reference(secret: Mapping[str, Any]) -> Object:
-    """A SecretReference to it."""
+    """Return a SecretReference."""
     metadata = secret["metadata"]
     return {"name": metadata["name"], "namespace": metadata["namespace"]}
 
 
-def _physical(seen: Observation, planned: Plan) -> Object | None:
+def _physical(observation: Observation, planned: Plan) -> Object | None:
     if planned.intended is None:
         return None
-    found = planned.found is not None or was_found(seen.space)
-    return _named(planned.intended, found)
+    is_found = planned.physical_space is not None or was_found(observation.space)
+    return _named(planned.intended, is_found)
 
 
-def _named(physical: Physical, found: bool) -> Object:
-    told: Object = {"name": physical.name}
+def _named(physical: Physical, is_found: bool) -> Object:
+    record: Object = {"name": physical.name}
     if physical.parent:
-        told["parent"] = physical.parent
-    if found:
-        told["found"] = True
-    return told
+        record["parent"] = physical.parent
+    if is_found:
+        record["found"] = True
+    return record
 
 
-def _physical_uid(known: Object, planned: Plan) -> str:
+def _physical_uid(current: Object, planned: Plan) -> str:
     if planned.intended is None:
         return ""
-    if planned.found is None:
-        return str(known.get("physicalUID") or "")
-    return planned.found.uid
+    if planned.physical_space is None:
+        return str(current.get("physicalUID") or "")
+    return planned.physical_space.uid
 
 
-def _expires(seen: Observation, known: Object) -> str:
-    """The first end of any of the credentials; as it was while nobody tells."""
-    if not isinstance(seen.answer, SpaceInfo):
-        return str(known.get("credentialsExpireTime") or "") if _mine(seen) else ""
-    shown: Sequence[str] = viewpoints_of(seen.space)
+def _expires(observation: Observation, current: Object) -> str:
+    """Return the earliest expiry of the credentials; without an answer the old value."""
+    if not isinstance(observation.answer, SpaceInfo):
+        return str(current.get("credentialsExpireTime") or "") if _mine(observation) else ""
+    viewpoints: Sequence[str] = viewpoints_of(observation.space)
     ends = [
-        a.expires for v, a in seen.answer.access.items() if v in shown and a.expires is not None
+        a.expires
+        for v, a in observation.answer.access.items()
+        if v in viewpoints and a.expires is not None
     ]
     return timestamp(min(ends)) if ends else ""
 

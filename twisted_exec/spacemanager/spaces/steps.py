@@ -1,5 +1,5 @@
 """
-What can be done about a Space of a provider: decided by :mod:`.space_plan`, done by :mod:`.space_work`.
+Steps for one Space of a provider: :mod:`.plan` decides on them, :mod:`.worker` carries them out.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ class SetFinalizers:
 
 @dataclass(frozen=True)
 class Intend:
-    """Write in ``status`` what will be asked for; ``None`` for nothing."""
+    """Record in ``status`` the physical space to be created; ``None`` for none."""
 
     physical: Physical | None
 
 
 @dataclass(frozen=True)
 class Create:
-    """Have the physical space made."""
+    """Create the physical space."""
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Have the physical space deleted."""
+    """Delete the physical space."""
 
 
 @dataclass(frozen=True)
 class Rotate:
-    """Have new credentials made."""
+    """Rotate the credentials."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,17 @@ class DeleteSecret:
 
 @dataclass(frozen=True)
 class DeleteSpace:
-    """Delete the object, which is ours."""
+    """Delete the Space object, which the manager created."""
 
 
 @dataclass(frozen=True)
 class LookAgain:
-    """Have the provider asked again, by whoever keeps what it lists."""
+    """Refresh the copy of the provider's list."""
 
 
 @dataclass(frozen=True)
 class Tell:
-    """An Event."""
+    """Record an Event."""
 
     type: str
     reason: str

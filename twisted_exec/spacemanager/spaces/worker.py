@@ -1,10 +1,10 @@
 """
-The steps of a plan for one Space of a provider, done: in the hub, and by the provider's adaptor.
+The worker for one Space of a provider: carries out the steps of its plan, in the hub and at the
+provider.
 
-What is there is looked at, planned, and changed, in turns, until there is nothing left to do but to write the
-status.  Everything in the hub is written under the version that it was decided on: what somebody else has
-changed meanwhile is looked at anew.  Before the adaptor is told to make something the Space is read once more,
-for a copy may be late.
+It observes, plans and acts in turns, until only the status is left to write.  Every write to the
+hub names the version that it was decided on; after a conflict, the worker observes again.  Before
+it creates a physical space it rereads the Space, because its copy may be outdated.
 """
 
 from __future__ import annotations
@@ -37,39 +37,39 @@ from twisted_exec.spacemanager.spaces.naming import physical_of, provider_of
 from twisted_exec.spacemanager.spaces.status import cannot_rotate, events, intended, status_of
 
 MAX_TURNS = 16
-"""Of looking and doing, before another Space is looked at."""
+"""Limit for turns before another Space is processed."""
 SETTLE_SECONDS = 600.0
-"""Between two renewals of credentials that nobody has asked for."""
+"""Minimum interval between automatic rotations."""
 LONGEST_LOOK_SECONDS = 30.0
-"""Between two looks at what goes on by itself."""
+"""Maximum interval for polling a change under way."""
 FRESH_SECONDS = 300.0
-"""How long an answer counts of an adaptor that does not tell versions."""
+"""Validity of an answer from a provider without versions."""
 
 _REFUSALS = (BadRequest.code, Invalid.code)
-"""What an adaptor says of names that there can be none of: that is the Space's fault, not its provider's."""
+"""Errors for impossible names, which are the Space's fault, not the provider's."""
 
-_ADAPTOR = (acts.Create, acts.Delete, acts.Rotate)
+_PROVIDER_STEPS = (acts.Create, acts.Delete, acts.Rotate)
 
 Record = Callable[[Object, str, str, str], None]
-"""Tells an Event about a Space: the object, type, reason and message."""
+"""Records an Event about a Space, with type, reason and message."""
 
 
 def pauses(rng: random.Random | None = None) -> Backoff:
-    """Between two looks at what goes on by itself."""
+    """Maximum interval for polling a change under way."""
     return Backoff(plans.SOON_SECONDS, LONGEST_LOOK_SECONDS, rng)
 
 
 @dataclass
 class SpaceMemory:
     """
-    What is remembered of one Space; nothing depends on it but how often is asked.
+    Memory about one Space; it only affects the number of requests.
 
-    :ivar told: by the adaptor; ``told_at`` seconds of the clock.
-    :ivar rotated_at: when its credentials were renewed.
+    :ivar answer: last answer of the provider, at ``answered_at`` seconds of the clock.
+    :ivar rotated_at: time of the last rotation.
     """
 
-    told: SpaceInfo | None = None
-    told_at: float = 0.0
+    answer: SpaceInfo | None = None
+    answered_at: float = 0.0
     rotated_at: float | None = None
     probed: ProbeResult | None = None
     backoff: Backoff = field(default_factory=pauses)
@@ -78,10 +78,10 @@ class SpaceMemory:
 @dataclass(frozen=True)
 class SpaceContext:
     """
-    What the work on all Spaces shares.
+    Resources that all workers share.
 
-    :param secret: one of the manager's own, as last seen, by namespace and name.
-    :param rival: the other Space that stands for the same and was first; or empty.
+    :param secret: returns a Secret of the manager as last observed, by namespace and name.
+    :param rival: returns the older Space of the same physical space, or empty.
     :param now: seconds since the epoch.
     """
 
@@ -95,30 +95,30 @@ class SpaceContext:
 
 
 class SpaceChanged(Exception):
-    """There is no such Space any more."""
+    """The Space no longer exists, or was replaced."""
 
 
 class SpaceWorker:
     """
-    The work on one Space, once.
+    Processes one Space.
 
-    :param space: as last seen.
-    :param view: its provider; ``None`` when there is none.
-    :ivar space: as it is now.
-    :ivar probed: what is known of its credentials.
+    :param space: the Space as last observed.
+    :param view: its provider; ``None`` if there is none.
+    :ivar space: the current Space.
+    :ivar probed: the last result for its credentials.
     """
 
     def __init__(
-        self, around: SpaceContext, space: Object, view: IProviderView | None, memory: SpaceMemory
+        self, context: SpaceContext, space: Object, view: IProviderView | None, memory: SpaceMemory
     ) -> None:
         self.space = space
         self.probed: ProbeResult | None = None
-        self._around, self._view, self._memory = around, view, memory
+        self._context, self._view, self._memory = context, view, memory
         metadata = space["metadata"]
         self._namespace, self._name = metadata["namespace"], metadata["name"]
         self._key: Key = (self._namespace, self._name)
         self._secrets = {
-            each: around.secret(self._namespace, spaces.secret_name(self._name, each))
+            each: context.secret(self._namespace, spaces.secret_name(self._name, each))
             for each in spaces.VIEWPOINTS
         }
         self._answer: plans.Answer = None
@@ -126,22 +126,24 @@ class SpaceWorker:
         self._trouble: APIError | None = None
         self._refused: plans.Refused | None = None
         self._done: set[type] = set()
-        self._told: list[acts.Tell] = []
+        self._events: list[acts.Tell] = []
 
     async def run(self) -> float | None:
         """
-        :return: when to look again, in seconds; ``None`` when somebody will say so.
-        :raises APIError: something could not be done: to be tried again.
+        Process the Space.
+
+        :return: seconds until the next check; ``None`` to wait for events.
+        :raises APIError: a step failed: retry later.
         """
         try:
             if self._view is None and await self._is_known():
-                return None  # its provider is about to be there, and tells when
+                return None  # the provider's view will appear, and trigger the next run
             again = await self._turns()
         except SpaceChanged:
             return None
         finally:
-            for each in self._told:
-                self._around.record(self.space, each.type, each.reason, each.message)
+            for each in self._events:
+                self._context.record(self.space, each.type, each.reason, each.message)
         trouble = self._trouble or (self._refused.error if self._refused else None)
         if trouble is not None:
             raise trouble
@@ -149,25 +151,25 @@ class SpaceWorker:
 
     async def _turns(self) -> float | None:
         for _ in range(MAX_TURNS):
-            seen = await self._look()
-            planned = plans.plan(seen)
+            observation = await self._look()
+            planned = plans.plan(observation)
             if planned.steps:
                 await self._steps(planned.steps)
             elif planned.is_over:
                 return None
-            elif await self._write(seen, planned):
-                return self._again(seen, planned)
+            elif await self._write(observation, planned):
+                return self._again(observation, planned)
         return plans.SOON_SECONDS
 
-    # What is there.
+    # Observing.
 
     async def _is_known(self) -> bool:
-        """Whether there is a SpaceProviderDesc after all, and whoever keeps providers has not got to it."""
+        """Return whether the SpaceProviderDesc exists although it has no view yet."""
         name = provider_of(self.space)
         if not name:
             return False
         try:
-            await self._around.hub.get(spaces.PROVIDERS, name)
+            await self._context.hub.get(spaces.PROVIDERS, name)
         except NotFound:
             return False
         return True
@@ -188,8 +190,8 @@ class SpaceWorker:
             refused=self._refused,
             done=frozenset(self._done),
             is_settled=rotated is None or self._seconds() - rotated > SETTLE_SECONDS,
-            rival=self._around.rival(self.space),
-            now=self._around.now(),
+            rival=self._context.rival(self.space),
+            now=self._context.now(),
         )
 
     def _provider(self) -> plans.Provider:
@@ -220,32 +222,32 @@ class SpaceWorker:
         )
 
     async def _ask(self) -> None:
-        """What the adaptor tells now, or told a moment ago of what has not changed since."""
+        """Ask the provider, unless a recent answer still applies."""
         assert self._view is not None
         self._is_asked, physical = True, physical_of(self.space)
-        if (known := self._remembered(physical)) is not None:
-            self._answer = known
+        if (current := self._remembered(physical)) is not None:
+            self._answer = current
             return
         try:
-            self._answer = self._memory.told = await self._view.provider.get(physical)
-            self._memory.told_at = self._seconds()
+            self._answer = self._memory.answer = await self._view.provider.get(physical)
+            self._memory.answered_at = self._seconds()
         except NotFound:
-            self._answer, self._memory.told = plans.ABSENT, None
+            self._answer, self._memory.answer = plans.ABSENT, None
         except APIError as error:
             self._answer, self._trouble = None, error
 
     def _remembered(self, physical: Physical) -> SpaceInfo | None:
-        told, probed = self._memory.told, self._around.probes
-        if told is None or told.physical != physical or told.state != USABLE:
+        answer, probed = self._memory.answer, self._context.probes
+        if answer is None or answer.physical != physical or answer.state != USABLE:
             return None
         assert self._view is not None
         if self._done or self.space["metadata"].get("deletionTimestamp"):
             return None
-        if not told.version:
-            return told if self._seconds() - self._memory.told_at < FRESH_SECONDS else None
+        if not answer.version:
+            return answer if self._seconds() - self._memory.answered_at < FRESH_SECONDS else None
         listed = self._view.spaces().get(physical)
-        same = listed is not None and listed.version == told.version
-        return told if same and not probed.is_refused(self._key) else None
+        same = listed is not None and listed.version == answer.version
+        return answer if same and not probed.is_refused(self._key) else None
 
     def _probe(self, provider: plans.Provider) -> ProbeResult | None:
         contents = {}
@@ -254,11 +256,11 @@ class SpaceWorker:
                 content = value_of(secret, spaces.KUBECONFIG_KEY)
                 if content:
                     contents[viewpoint] = content
-        known = (self.space.get("status") or {}).get("Phase")
+        phase = (self.space.get("status") or {}).get("Phase")
         what = f"the kubeconfig of space {self._namespace}/{self._name}"
-        was_well = known == spaces.READY and self._memory.probed is None
+        was_well = phase == spaces.READY and self._memory.probed is None
         is_away = isinstance(self._answer, SpaceInfo) and self._answer.state != USABLE
-        found = self._around.probes.look(
+        result = self._context.probes.look(
             self._key,
             contents,
             what,
@@ -266,21 +268,21 @@ class SpaceWorker:
             was_well=was_well and not self._done,
             is_away=is_away,
         )
-        self._memory.probed = found
-        return found
+        self._memory.probed = result
+        return result
 
     def _is_mine(self, secret: Object) -> bool:
         uid = self.space["metadata"]["uid"]
         return secrets.claim(secret, self._name, uid) == secrets.MINE
 
-    # What is done.
+    # Acting.
 
     async def _steps(self, steps: Sequence[acts.Step]) -> None:
         for step in steps:
             try:
                 await self._step(step)
             except Conflict:
-                await self._read()  # somebody was faster: look anew
+                await self._read()  # another writer was faster: observe again
                 return
             except APIError as error:
                 self._refused = plans.Refused(step, error)
@@ -289,12 +291,12 @@ class SpaceWorker:
 
     async def _step(self, step: acts.Step) -> None:
         if isinstance(step, acts.Tell):
-            self._told.append(step)
+            self._events.append(step)
         elif isinstance(step, acts.LookAgain):
             assert self._view is not None
             self._view.look_again(physical_of(self.space))
-        elif isinstance(step, _ADAPTOR):
-            await self._by_adaptor(step)
+        elif isinstance(step, _PROVIDER_STEPS):
+            await self._at_provider(step)
         elif isinstance(step, acts.WriteSecret):
             await self._write_secret(step)
         elif isinstance(step, acts.DeleteSecret):
@@ -303,29 +305,29 @@ class SpaceWorker:
             await self._in_hub(step)
 
     async def _in_hub(self, step: acts.SetFinalizers | acts.Intend | acts.DeleteSpace) -> None:
-        hub, metadata = self._around.hub, self.space["metadata"]
+        hub, metadata = self._context.hub, self.space["metadata"]
         if isinstance(step, acts.DeleteSpace):
-            await self._gone(
+            await self._existing(
                 hub.delete(spaces.SPACES, self._name, self._namespace, uid=metadata["uid"])
             )
         elif isinstance(step, acts.SetFinalizers):
             named = {"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]}
             patch = {"metadata": {**named, "finalizers": list(step.finalizers)}}
-            self.space = await self._gone(
+            self.space = await self._existing(
                 hub.patch(spaces.SPACES, self._name, patch, self._namespace)
             )
         else:
-            status = intended(self.space, step.physical, self._around.now())
+            status = intended(self.space, step.physical, self._context.now())
             await self._put_status(status)
 
-    async def _gone(self, asked: Awaitable[Object]) -> Object:
-        """What the hub answers; one that is gone is no failure."""
+    async def _existing(self, request: Awaitable[Object]) -> Object:
+        """Return the hub's answer; a missing Space ends the run without failure."""
         try:
-            return await asked
+            return await request
         except NotFound:
             raise SpaceChanged from None
 
-    async def _by_adaptor(self, step: acts.Create | acts.Delete | acts.Rotate) -> None:
+    async def _at_provider(self, step: acts.Create | acts.Delete | acts.Rotate) -> None:
         assert self._view is not None
         physical, uid = physical_of(self.space), self.space["metadata"]["uid"]
         provider, self._is_asked = self._view.provider, False
@@ -335,10 +337,10 @@ class SpaceWorker:
             if not plans.asked_to_rotate(self.space):
                 self._memory.rotated_at = self._seconds()
             await IRotatesCredentials(provider).rotate(physical)
-            self._told.append(acts.Tell("Normal", "Rotated", "new credentials were made"))
+            self._events.append(acts.Tell("Normal", "Rotated", "new credentials were made"))
         else:
             await self._create(physical, uid)
-        self._memory.told = None
+        self._memory.answer = None
         self._view.look_again(physical)
 
     async def _create(self, physical: Physical, uid: str) -> None:
@@ -351,36 +353,38 @@ class SpaceWorker:
             await self._ask_whose(physical, uid)
 
     async def _ask_whose(self, physical: Physical, uid: str) -> None:
-        """It was there a moment ago, so the next look tells whose it is; unless it is gone again."""
+        """Check the owner of a physical space that already exists; the next turn handles the rest."""
         assert self._view is not None
-        found = await self._view.provider.get(physical)
-        if found.owner == uid:
-            told = f"physical space {physical} is ours, and its provider says that it is not"
-            raise APIError(told, code=500, reason="InternalError")
+        info = await self._view.provider.get(physical)
+        if info.owner == uid:
+            message = f"physical space {physical} is ours, and its provider says that it is not"
+            raise APIError(message, code=500, reason="InternalError")
 
     async def _delete(self, physical: Physical, uid: str) -> None:
         assert self._view is not None
         try:
             await self._view.provider.delete(physical, uid)
         except Conflict:
-            # The adaptor's word counts: it is not ours.
+            # The provider decides: the physical space is not ours.
             if isinstance(self._answer, SpaceInfo):
                 self._answer, self._is_asked = replace(self._answer, owner=""), True
 
     async def _confirm(self) -> None:
-        """Go on only if the Space is as it was when this was decided."""
+        """Raise if the Space has been replaced or deleted since the plan."""
         before = self.space["metadata"]
-        found = await self._gone(self._around.hub.get(spaces.SPACES, self._name, self._namespace))
-        now = found["metadata"]
+        space = await self._existing(
+            self._context.hub.get(spaces.SPACES, self._name, self._namespace)
+        )
+        now = space["metadata"]
         if now["uid"] != before["uid"]:
             raise SpaceChanged
         if now.get("deletionTimestamp") and not before.get("deletionTimestamp"):
             raise Conflict(f'space "{self._name}" is being deleted')
 
     async def _read(self) -> None:
-        """The Space and its Secrets as they are, for a copy may be late."""
-        hub, uid = self._around.hub, self.space["metadata"]["uid"]
-        self.space = await self._gone(hub.get(spaces.SPACES, self._name, self._namespace))
+        """Reread the Space and its Secrets, because the copy may be outdated."""
+        hub, uid = self._context.hub, self.space["metadata"]["uid"]
+        self.space = await self._existing(hub.get(spaces.SPACES, self._name, self._namespace))
         if self.space["metadata"]["uid"] != uid:
             raise SpaceChanged
         for viewpoint in spaces.VIEWPOINTS:
@@ -389,40 +393,40 @@ class SpaceWorker:
     async def _read_secret(self, viewpoint: str) -> None:
         name = spaces.secret_name(self._name, viewpoint)
         try:
-            found = await self._around.hub.get(SECRETS.resource, name, self._namespace)
+            secret = await self._context.hub.get(SECRETS.resource, name, self._namespace)
         except NotFound:
             self._secrets[viewpoint] = None
         else:
-            self._secrets[viewpoint] = found
+            self._secrets[viewpoint] = secret
 
     async def _write_secret(self, step: acts.WriteSecret) -> None:
-        hub, before = self._around.hub, self._secrets[step.viewpoint]
+        hub, before = self._context.hub, self._secrets[step.viewpoint]
         narrow = secrets.secret_content(step.access, step.viewpoint, self._name)
-        form = secrets.form(narrow, step.viewpoint, self.space, before, self._around.now())
+        form = secrets.form(narrow, step.viewpoint, self.space, before, self._context.now())
         try:
             if before is None:
                 stored = await hub.create(SECRETS.resource, form, self._namespace)
             else:
                 stored = await hub.update(SECRETS.resource, form, self._namespace)
         except (AlreadyExists, NotFound) as error:
-            known = self._secrets[step.viewpoint]
+            before_read = self._secrets[step.viewpoint]
             await self._read_secret(step.viewpoint)
-            if self._secrets[step.viewpoint] == known:
-                raise error  # such as of a namespace that is not there
+            if self._secrets[step.viewpoint] == before_read:
+                raise error  # for example, the namespace is missing
         else:
             self._secrets[step.viewpoint] = stored
 
     async def _delete_secret(self, viewpoint: str) -> None:
         secret = self._secrets[viewpoint]
         if secret is not None:
-            await delete_ours(self._around.hub, secret)
+            await delete_ours(self._context.hub, secret)
             self._secrets[viewpoint] = None
 
-    # What is told.
+    # Reporting.
 
-    async def _write(self, seen: plans.Observation, planned: plans.Plan) -> bool:
-        """:return: whether it is written; if not, it is to be looked at anew."""
-        before, after = self.space.get("status") or {}, status_of(seen, planned)
+    async def _write(self, observation: plans.Observation, planned: plans.Plan) -> bool:
+        """Write the status.  :return: false after a conflict, which needs another turn."""
+        before, after = self.space.get("status") or {}, status_of(observation, planned)
         if after != before:
             self._memory.backoff.reset()
             try:
@@ -430,35 +434,35 @@ class SpaceWorker:
             except Conflict:
                 await self._read()
                 return False
-        self._told += events(before, after)
-        cannot = cannot_rotate(seen)
+        self._events += events(before, after)
+        cannot = cannot_rotate(observation)
         if cannot is not None:
-            self._told.append(cannot)
+            self._events.append(cannot)
         return True
 
     async def _put_status(self, status: Object) -> None:
-        told = {**self.space, "status": status}
-        self.space = await self._gone(
-            self._around.hub.update(spaces.SPACES, told, self._namespace, subresource="status")
+        update = {**self.space, "status": status}
+        self.space = await self._existing(
+            self._context.hub.update(spaces.SPACES, update, self._namespace, subresource="status")
         )
 
-    def _again(self, seen: plans.Observation, planned: plans.Plan) -> float | None:
+    def _again(self, observation: plans.Observation, planned: plans.Plan) -> float | None:
         times: list[float | None] = []
         if planned.again_seconds is not None:
             times.append(max(planned.again_seconds, self._memory.backoff.pause()))
-        if isinstance(seen.answer, SpaceInfo) and seen.provider.rotates:
-            times.append(plans.renewal_seconds(seen, seen.answer))
-        if isinstance(seen.answer, SpaceInfo) and not seen.answer.version:
+        if isinstance(observation.answer, SpaceInfo) and observation.provider.rotates:
+            times.append(plans.renewal_seconds(observation, observation.answer))
+        if isinstance(observation.answer, SpaceInfo) and not observation.answer.version:
             times.append(FRESH_SECONDS)
         return min((each for each in times if each is not None), default=None)
 
     def _seconds(self) -> float:
-        return float(self._around.clock.seconds())
+        return float(self._context.clock.seconds())
 
 
 async def delete_ours(hub: IKubeClient, obj: Object) -> None:
     """
-    Delete a Secret that was found to be ours; one that is gone, or another by now, is no failure.
+    Delete a Secret of ours; a missing or replaced one is no failure.
     """
     metadata = obj["metadata"]
     try:
