@@ -21,7 +21,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.session import LineEnded, Session
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
-from twisted_exec.runtimes.qemu import run as qemu_run
+from twisted_exec.runtimes.qemu import accelerator
 from twisted_exec.runtimes.qemu.command_line import AUTO, KVM, TCG, Board
 from twisted_exec.runtimes.qemu.disks import DiskOptions
 from twisted_exec.runtimes.qemu.driver import FIRMWARE, QemuDriver
@@ -267,14 +267,14 @@ class GuestTests(QemuCase):
 
 
 class AcceleratorTests(QemuCase):
-    """By the processor where it works."""
+    """Tests for :class:`~twisted_exec.runtimes.qemu.accelerator.Accelerator`, through machines."""
 
     def setUp(self) -> None:
         super().setUp()
-        self.patch(qemu_run, "has_kvm", lambda: True)
+        self.patch(accelerator, "has_kvm", lambda: True)
 
     async def test_falls_back(self) -> None:
-        """Where KVM does not start the machine it is emulated, at once, and the next time, too."""
+        """A machine that KVM cannot start is emulated immediately, and at the next start, too."""
         program = self.program(
             '#!/bin/sh\necho "$*" >> "$0.log"\ncase "$*" in *"-accel kvm"*)\n'
             "echo 'qemu-system-x86_64: failed to set MSR'; exit 1;; esac\n"
@@ -296,7 +296,7 @@ class AcceleratorTests(QemuCase):
         self.assertIn("failed to set MSR", told)
 
     async def test_not_at_fault(self) -> None:
-        """What fails without KVM, too, is not laid at its door."""
+        """A start that fails with emulation, too, is not a failure of KVM."""
         board = Board(memory_mib=1 << 30, firmware=self.rom())
         with self.assertRaises(ServiceUnavailable) as caught:
             await self.line(self.run_of(self.driver(board, accelerator=AUTO)))
@@ -304,17 +304,17 @@ class AcceleratorTests(QemuCase):
         self.assertEqual(self.reasons(), [])
 
     async def test_internal_error(self) -> None:
-        """What KVM cannot run later ends the machine, which is to be started again, emulated."""
+        """A guest that KVM cannot run ends the machine, and the next start emulates it."""
         driver = self.driver(program=self.double("internal-error"), accelerator=AUTO)
         line = await self.line(self.run_of(driver))
         ending = (await line.over()).ending
         self.assertEqual(ending.reason, LINE_LOST)
         self.assertIn("KVM cannot run this guest", ending.message)
         self.assertIn("KVMFailed", self.reasons())
-        self.assertEqual(self.run_of(driver)._choose_accelerator(), TCG)
+        self.assertEqual(self.run_of(driver)._accelerator.choose(), TCG)
 
     async def test_internal_error_without_choice(self) -> None:
-        """Where it must be KVM the machine stands still and says so."""
+        """If the class requires KVM, the machine is suspended with a reason."""
         driver = self.driver(program=self.double("internal-error"), accelerator=KVM)
         await self.line(self.run_of(driver))
         await self.until(lambda: "InternalError" in self.reasons())

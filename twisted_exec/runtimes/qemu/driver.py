@@ -28,9 +28,10 @@ from twisted_exec.runtimes.interfaces import (
     MachineFacts,
 )
 from twisted_exec.runtimes.processes import Leader, ProcessTable
+from twisted_exec.runtimes.qemu.accelerator import has_kvm
 from twisted_exec.runtimes.qemu.command_line import AUTO, ICOUNT, KVM, TCG, Board
 from twisted_exec.runtimes.qemu.disks import DiskOptions, check
-from twisted_exec.runtimes.qemu.process import PATH, has_kvm
+from twisted_exec.runtimes.qemu.process import PATH
 from twisted_exec.runtimes.qemu.run import QemuRun
 
 PROGRAM = "qemu-system-x86_64"

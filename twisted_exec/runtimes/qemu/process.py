@@ -1,5 +1,5 @@
 """
-QEMU processes, which end with the runtime or outlive it, and the detection of KVM.
+QEMU processes, which end with the runtime or outlive it.
 
 A :class:`ChildProcess` has a pseudo-terminal, for two reasons: it leads a session, so ``^C`` at the runtime's
 terminal does not reach it, and the runtime can read its messages.  When the runtime is killed, the kernel
@@ -8,48 +8,27 @@ was seen to wait for its own threads forever.
 
 A :class:`DetachedProcess` also leads a session (``setsid``), but prints into a file, so no hangup reaches it.  A
 process descriptor (pidfd_open(2)) reports its end, even if an earlier runtime started it.
-
-KVM: see the kernel's ``virt/kvm/api.rst``.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IReadDescriptor
+from twisted.internet.interfaces import IReactorTime, IReadDescriptor
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.runtimes.processes import Leader, leader, read_process
 from twisted_exec.runtimes.terminals import read_rest
-
-DEVICE = "/dev/kvm"
-
-# KVM_GET_API_VERSION, which has been 12 since Linux 2.6.22.
-_GET_API_VERSION, _API_VERSION = 0xAE00, 12
-
-
-def has_kvm(device: str = DEVICE) -> bool:
-    """Return true if KVM responds; it may still fail to run a certain guest."""
-    try:
-        descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return fcntl.ioctl(descriptor, _GET_API_VERSION, 0) == _API_VERSION
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -63,6 +42,42 @@ def _last_complaint(printed: bytes) -> str:
     text = printed[-_MAX_COMPLAINT_BYTES:].decode("utf-8", "replace")
     errors = [line for line in text.splitlines() if _COMPLAINT.match(line)]
     return "".join(char for char in errors[-1] if char.isprintable()) if errors else ""
+
+
+@dataclass
+class ProcessExit:
+    """
+    The end of one QEMU process.
+
+    :ivar is_off: the process has ended.
+    :ivar by_guest: the guest powered itself off.
+    :ivar why: reason for a message, if known before the end.
+    """
+
+    is_off: bool = False
+    by_guest: bool = False
+    why: str = ""
+    _waiting: list[Deferred[None]] = field(default_factory=list)
+
+    def wake(self) -> None:
+        """End all waits."""
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.callback(None)
+
+    async def wait(self, seconds: float, clock: IReactorTime) -> None:
+        """Wait until the process has ended or :meth:`wake` is called, at most this long."""
+        if self.is_off:
+            return
+        waiter: Deferred[None] = Deferred()
+        self._waiting.append(waiter)
+        try:
+            await waiter.addTimeout(seconds, clock)
+        except TimeoutError:
+            pass
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
 
 
 class ChildProcess(ProcessProtocol):

@@ -9,8 +9,7 @@ of the start.  For an adopted machine only the sockets are reopened.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, TimeoutError
@@ -34,11 +33,12 @@ from twisted_exec.runtimes.interfaces import (
     MachineFacts,
 )
 from twisted_exec.runtimes.processes import Leader, ProcessFamily
-from twisted_exec.runtimes.qemu.command_line import AUTO, KVM, TCG, Parts, Sockets, arguments
+from twisted_exec.runtimes.qemu.accelerator import Accelerator
+from twisted_exec.runtimes.qemu.command_line import KVM, Parts, Sockets, arguments
 from twisted_exec.runtimes.qemu.disks import Disks
 from twisted_exec.runtimes.qemu.health import Health
 from twisted_exec.runtimes.qemu.hotplug import HotPlugSlots
-from twisted_exec.runtimes.qemu.process import PATH, ChildProcess, DetachedProcess, has_kvm
+from twisted_exec.runtimes.qemu.process import PATH, ChildProcess, DetachedProcess, ProcessExit
 from twisted_exec.runtimes.qemu.qmp import QMP, QMPError
 from twisted_exec.runtimes.qemu.serial_line import SerialLine, SerialPort
 from twisted_exec.streaming.interfaces import (
@@ -59,21 +59,6 @@ _QUIT_SECONDS = 2.0
 _LOST = (ConnectionDone, ConnectionLost, QMPError)
 
 
-@dataclass
-class _Exit:
-    """
-    The end of one QEMU process.
-
-    :ivar by_guest: the guest powered itself off.
-    :ivar why: reason for a message, if known before the end.
-    """
-
-    is_off: bool = False
-    by_guest: bool = False
-    why: str = ""
-    waiting: list[Deferred[None]] = field(default_factory=list)
-
-
 @implementer(IRun, IBreakable, IHotPlug, IReleasable)
 class QemuRun:
     """
@@ -91,11 +76,11 @@ class QemuRun:
         self._driver = driver
         self._facts = facts
         self._adopted = list(adopted)
-        self._exit = _Exit()
+        self._exit = ProcessExit()
         self._process: ChildProcess | DetachedProcess | None = None
         self._control: QMP | None = None
         self._line: SerialLine | None = None
-        self._accelerator = ""
+        self._accelerator = Accelerator(driver.options.accelerator, facts)
         self._released = False
         variable, value = facts.marker
         self._environment = {"PATH": PATH, "LANG": "C.UTF-8", variable: value}
@@ -127,17 +112,17 @@ class QemuRun:
         if self._adopted:
             return await self._attempt(factory, None)
         parts = await self._parts()
-        self._accelerator = self._choose_accelerator()
+        self._accelerator.choose()
         try:
             return await self._attempt(factory, parts)
         except ServiceUnavailable as error:
-            if not self._may_fall_back():
+            if not self._accelerator.may_fall_back:
                 raise
             why = error.message
         await self._clear()
-        self._accelerator = TCG
+        self._accelerator.emulate()
         protocol = await self._attempt(factory, parts)
-        self._record_kvm_failure(f"KVM cannot run this machine; it is emulated ({why})")
+        self._accelerator.record_failure(f"KVM cannot run this machine; it is emulated ({why})")
         return protocol
 
     async def _attempt(self, factory: IProtocolFactory, parts: Parts | None) -> Any:
@@ -164,7 +149,7 @@ class QemuRun:
         if parts is not None and parts.ignition:
             os.unlink(parts.ignition)  # QEMU has read it
         if parts is None and (await self._ask("query-kvm")).get("enabled"):
-            self._accelerator = KVM
+            self._accelerator.current = KVM
         if (await self._ask("query-status")).get("status") == "prelaunch":
             await self._ask("cont")
         self._health.start(self._driver.watch_seconds)
@@ -221,10 +206,10 @@ class QemuRun:
             driver.options.board,
             sockets,
             parts,
-            accelerator=self._accelerator,
+            accelerator=self._accelerator.current,
             sandbox=driver.sandbox,
         )
-        self._exit = _Exit()
+        self._exit = ProcessExit()
         exit = self._exit
 
         def exited() -> None:
@@ -271,37 +256,12 @@ class QemuRun:
         if self._process is not None:
             self._process.close()
 
-    # KVM.
-
-    def _choose_accelerator(self) -> str:
-        accelerator = self._driver.options.accelerator
-        if accelerator != AUTO:
-            return accelerator
-        failed_before = os.path.exists(self._no_kvm_mark())
-        return KVM if has_kvm() and not failed_before else TCG
-
-    def _may_fall_back(self) -> bool:
-        return self._accelerator == KVM and self._driver.options.accelerator != KVM
-
-    def _no_kvm_mark(self) -> str:
-        """Return the path of a file that exists if KVM failed for this machine before."""
-        return os.path.join(self._facts.storage, "no-kvm")
-
-    def _record_kvm_failure(self, why: str) -> None:
-        try:
-            os.makedirs(self._facts.storage, mode=0o700, exist_ok=True)
-            with open(self._no_kvm_mark(), "w"):
-                pass
-        except OSError:
-            pass  # the next start tries KVM again, and falls back again
-        self._facts.event("Warning", "KVMFailed", why)
-
     def _fall_back(self) -> bool:
         """End a machine that KVM cannot run; the next start emulates it."""
-        if not self._may_fall_back():
+        if not self._accelerator.may_fall_back:
             return False
         self._exit.why = "KVM cannot run this guest; the machine restarts with emulation"
-        self._record_kvm_failure(self._exit.why)
+        self._accelerator.record_failure(self._exit.why)
         if self._control is not None:
             self._control.execute("quit").addErrback(lambda failure: None)
         return True
@@ -418,7 +378,7 @@ class QemuRun:
     def release(self) -> None:
         """See :meth:`IReleasable.release`."""
         self._released = True
-        self._wake()
+        self._exit.wake()
         self._disconnect()
 
     def stop(self) -> Deferred[None]:
@@ -451,27 +411,10 @@ class QemuRun:
     def _exited(self) -> None:
         self._exit.is_off = True
         self._health.stop()
-        self._wake()
+        self._exit.wake()
 
-    def _wake(self) -> None:
-        waiting, self._exit.waiting = self._exit.waiting, []
-        for waiter in waiting:
-            waiter.callback(None)
-
-    async def _wait_for_exit(self, seconds: float) -> None:
-        """Wait until QEMU has ended, at most this long."""
-        exit = self._exit
-        if exit.is_off:
-            return
-        exited: Deferred[None] = Deferred()
-        exit.waiting.append(exited)
-        try:
-            await exited.addTimeout(seconds, self._driver.reactor)
-        except TimeoutError:
-            pass
-        finally:
-            if exited in exit.waiting:
-                exit.waiting.remove(exited)
+    def _wait_for_exit(self, seconds: float) -> Coroutine[Any, Any, None]:
+        return self._exit.wait(seconds, self._driver.reactor)
 
     def _complaint(self) -> str:
         """Return QEMU's last error message as a suffix for a message, or nothing."""
