@@ -50,7 +50,7 @@ def b64(data: bytes) -> bytes:
 
 
 def unb64(text: bytes) -> bytes:
-    """What base64url without padding stands for."""
+    """Decode base64url without padding."""
     return base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
 
 

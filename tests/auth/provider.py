@@ -94,7 +94,7 @@ class Provider(Resource):
 
     @property
     def ca_pem(self) -> bytes:
-        """Who signs its certificate."""
+        """CA of its certificate."""
         return authority("serving").certificate_pem
 
     def token(self, **claims: Any) -> bytes:

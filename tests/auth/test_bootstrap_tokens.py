@@ -57,7 +57,9 @@ class BootstrapTokenTests(SynchronousTestCase):
         return found
 
     def test_good(self) -> None:
-        """Who has a token is that token, one of those who bootstrap, and of its own groups."""
+        """
+        A valid token is a user of its own, in the bootstrappers' group and the token's groups.
+        """
         self.assertTrue(verifyObject(ITokenAuthenticator, self.authenticator))
         extra = "system:bootstrappers:rack-2,system:bootstrappers:a:b"
         self.assertEqual(
@@ -74,7 +76,7 @@ class BootstrapTokenTests(SynchronousTestCase):
         )
 
     def test_not_good(self) -> None:
-        """Nobody is known by a token that is over, not meant for it, or not there."""
+        """An expired token, one for another use, or a missing one is unknown."""
         for changed in (
             {"token_secret": "0123456789abcdeg"},
             {"token_secret": None},
@@ -102,7 +104,7 @@ class BootstrapTokenTests(SynchronousTestCase):
         self.assertIsNone(self.user(going))
 
     def test_wrong_tokens(self) -> None:
-        """Whatever else somebody shows is nobody's, and no line in the log."""
+        """Other tokens are unknown, and not logged."""
         with capturedLogs() as events:
             for token in (
                 b"",

@@ -47,7 +47,7 @@ class AnswerCacheTests(SynchronousTestCase):
         self.asked[1].callback("yes")
 
     def test_single_flight(self) -> None:
-        """The same question at the same time is asked once; another one separately."""
+        """Equal requests at the same time share one call; another key gets its own."""
         answers = [self.get(), self.get(), self.get(b"other")]
         self.assertEqual(len(self.asked), 2)
         self.asked[0].callback("yes")
@@ -74,7 +74,7 @@ class AnswerCacheTests(SynchronousTestCase):
         self.failureResultOf(self.cache.get(b"k", broken), ValueError)
 
     def test_cancel(self) -> None:
-        """Who gives up waiting does not take the answer from others."""
+        """A caller that cancels leaves the answer to the others."""
         first, second = self.get(), self.get()
         first.cancel()
         self.failureResultOf(first, CancelledError)

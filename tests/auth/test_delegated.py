@@ -51,7 +51,7 @@ def always(status: Any) -> Callable[[dict[str, Any]], Any]:
 
 
 class Reviewer:
-    """The one method of a client that is asked for reviews."""
+    """A client that only answers reviews."""
 
     def __init__(self) -> None:
         self.posted: list[tuple[str, dict[str, Any]]] = []
@@ -90,7 +90,7 @@ class DelegatedAuthenticatorTests(ReviewCase):
         verifyObject(ITokenAuthenticator, self.authenticator())
 
     def test_invented_tokens(self) -> None:
-        """However many are shown at once, the API server is asked about some, and the others wait."""
+        """Many tokens at once cause a limited number of reviews; the rest wait."""
         waiting: list[Deferred[Any]] = []
 
         def later(spec: Any) -> Deferred[Any]:
@@ -162,7 +162,7 @@ class DelegatedAuthenticatorTests(ReviewCase):
             self.failureResultOf(self.ask(), InternalError)
 
     def test_no_token(self) -> None:
-        """Without a token nobody is asked."""
+        """Without a token no review is sent."""
         user = self.successResultOf(self.authenticator().authenticate(credentials({})))
         self.assertIsNone(user)
         self.assertEqual(self.reviewer.posted, [])
@@ -217,7 +217,7 @@ class DelegatedAuthenticatorTests(ReviewCase):
         self.assertNotIn(b"secret", key)
 
     def test_unreachable(self) -> None:
-        """An API server that cannot be asked is an error, and not remembered."""
+        """An unreachable API server is an error, and not cached."""
         self.reviewer.answer = lambda spec: fail(BadGateway("refused"))
         authenticator = self.authenticator()
         answer = self.ask(authenticator)
@@ -232,7 +232,7 @@ class DelegatedAuthenticatorTests(ReviewCase):
 
 
 class RetryTests(ReviewCase):
-    """How reviews are tried again."""
+    """Retries of reviews."""
 
     def ask(self, **more: Any) -> Deferred[Decision]:
         return DelegatedAuthorizer(self.client, self.clock, **more).authorize(EXEC)
@@ -282,7 +282,7 @@ class RetryTests(ReviewCase):
         self.assertTrue(waiting.called)
 
     def test_lasting_troubles(self) -> None:
-        """What will not pass is not tried again, and is not the user's 401 or 403."""
+        """Lasting errors are not retried, and are not the user's 401 or 403."""
         for problem in (Forbidden("no"), Unauthorized(), NotFound("reviews", "x")):
             self.reviewer.posted.clear()
             self.failing(1, problem)
@@ -390,7 +390,7 @@ class DelegatedAuthorizerTests(ReviewCase):
         self.assertEqual(len(self.reviewer.posted), 2)
 
     def test_path(self) -> None:
-        """A path is asked for as a path."""
+        """A path is reviewed as a non-resource path."""
         spec = review_spec(Attributes(User("jane"), "get", path="/metrics"))
         self.assertEqual(
             spec,

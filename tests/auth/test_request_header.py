@@ -41,7 +41,7 @@ class RequestHeaderTests(CredentialsCase):
         verifyObject(IAuthenticator, self.authenticator)
 
     def test_user_and_caller(self) -> None:
-        """Who it is comes from the headers, who says so from the certificate."""
+        """The user comes from the headers, the proxy from the certificate."""
         user = self.user(
             {
                 "X-Remote-User": ["jürgen"],
@@ -92,7 +92,7 @@ class RequestHeaderTests(CredentialsCase):
             self.assertNotIn(name, headers)
 
     def test_any_name(self) -> None:
-        """Where a CA signs nothing but proxies, each of them is one; another CA's are none."""
+        """If a CA signs only proxies, each of its certificates is one; another CA's are none."""
         ca = authority("forwarding").certificate_pem
         self.authenticator = RequestHeaderAuthenticator(ca, [], self.clock, any_name=True)
         self.assertIsNotNone(self.user(JANE, client_identity("anyone", ca="forwarding")))
@@ -113,13 +113,13 @@ class RequestHeaderTests(CredentialsCase):
         self.assertIsNone(self.successResultOf(plain))
 
     def test_nobody_forwarded(self) -> None:
-        """A proxy that names nobody speaks for nobody, groups or not."""
+        """Groups without a user name forward no user."""
         self.assertIsNone(self.user({}))
         self.assertIsNone(self.user({"X-Remote-User": [""]}))
         self.assertIsNone(self.user({"X-Remote-Group": ["system:masters"]}))
 
     def test_caller(self) -> None:
-        """The proxy is known even when it speaks for nobody."""
+        """The proxy is known even if it forwards no user."""
         caller = self.authenticator.caller(self.credentials(shown=PROXY))
         assert caller is not None
         self.assertEqual(caller.name, "exec-apiserver")
@@ -157,7 +157,7 @@ class RequestHeaderTests(CredentialsCase):
                 RequestHeaderAuthenticator(self.forwarding_ca, names, self.clock)
 
     def test_missing_ca(self) -> None:
-        """A missing CA file is told when it is loaded."""
+        """Loading a missing CA file is an error."""
         authenticator = RequestHeaderAuthenticator("/nowhere", ["x"], self.clock)
         with self.assertRaises(TLSConfigError):
             authenticator.load()

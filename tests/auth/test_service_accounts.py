@@ -91,7 +91,7 @@ class AccountsCase(SynchronousTestCase):
 
 
 class IssuedTests(AccountsCase):
-    """What is in a token, and whose it is."""
+    """Contents of a token, and its user."""
 
     def test_door(self) -> None:
         """It is an :class:`IAudienceAuthenticator`."""
@@ -123,7 +123,7 @@ class IssuedTests(AccountsCase):
         )
 
     def test_user(self) -> None:
-        """Who comes with it is the ServiceAccount, and which token it was can be seen."""
+        """The user is the ServiceAccount, and the record shows the token's id."""
         token = self.issue()
         jti = json.loads(forge.unb64(token.split(b".")[1]))["jti"]
         user = self.user(token)
@@ -134,7 +134,7 @@ class IssuedTests(AccountsCase):
         self.assertEqual(User(user.name, user.groups, user.uid), USER)
 
     def test_not_ours(self) -> None:
-        """A token of another kind, or of somebody else, is for others to judge."""
+        """A token of another kind or issuer is left to other authenticators."""
         claims = {"iss": "https://elsewhere.example", "aud": US, "exp": NOW + 60}
         for token in (b"", b"abc", b"a.b", b"a.b.c", b"...", b"\xff" * 99, forge.token(claims)):
             self.assertIsNone(self.user(token))
@@ -185,7 +185,7 @@ class StaleTests(AccountsCase):
 
 
 class VoidTests(AccountsCase):
-    """What ends a token before its time."""
+    """Events that invalidate a token before it expires."""
 
     def test_account_deleted(self) -> None:
         """A deleted ServiceAccount's token is void; one of the same name does not revive it."""
@@ -196,7 +196,7 @@ class VoidTests(AccountsCase):
         self.assertRefused(token, "its serviceaccount has been deleted")
 
     def test_account_going(self) -> None:
-        """One that only waits for its finalizers counts as deleted."""
+        """An account that waits for its finalizers counts as deleted."""
         token = self.issue()
         self.remove(SERVICEACCOUNTS, self.account)
         self.make(SERVICEACCOUNTS, named("robot", "u-1", deletionTimestamp="2027-01-15T08:00:00Z"))
@@ -227,7 +227,7 @@ class VoidTests(AccountsCase):
 
 
 class ForgedTests(AccountsCase):
-    """Tokens that nobody has issued so."""
+    """Forged tokens."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -245,7 +245,7 @@ class ForgedTests(AccountsCase):
         }
 
     def test_older_issuer(self) -> None:
-        """What an issuer has made that we were called before is good, and a key alone is enough."""
+        """Tokens of a former issuer name are accepted, and verifying keys alone are enough."""
         user = self.user(forge.token(self.good, kid=None))
         self.assertEqual(user, USER)  # without a jti there is nothing to be told of it
 
@@ -265,7 +265,7 @@ class ForgedTests(AccountsCase):
         self.assertRefused(attacker, "no key of the issuer has signed it")
 
     def test_claims(self) -> None:
-        """Claims that contradict each other, or are none of ours, name nobody."""
+        """Contradictory or foreign claims identify no user."""
         private = self.good["kubernetes.io"]
         robot = private["serviceaccount"]
         for changed, why in (

@@ -73,13 +73,13 @@ class X509AuthenticatorTests(CredentialsCase):
         )
 
     def test_none(self) -> None:
-        """No certificate, or no TLS, is nobody."""
+        """Without a certificate, or without TLS, there is no user."""
         self.assertIsNone(self.user(None))
         plain = self.authenticator.authenticate(credentials({}))
         self.assertIsNone(self.successResultOf(plain))
 
     def test_strangers(self) -> None:
-        """Certificates of other CAs, and of no client, are nobody."""
+        """Certificates of other CAs, or not for clients, are no users."""
         for shown in (
             client_identity("admin", "system:masters", ca="evil"),
             client_identity("exec-apiserver", ca="forwarding"),
@@ -90,7 +90,7 @@ class X509AuthenticatorTests(CredentialsCase):
             self.assertIsNone(self.user(shown))
 
     def test_expired(self) -> None:
-        """A certificate that runs out while it is remembered is nobody from then on."""
+        """A cached certificate that expires is refused from then on."""
         soon = authority("users").issue_client("jane", life=timedelta(seconds=30))
         presented = self.credentials(shown=soon)
         for passed, known in ((0, True), (29, True), (32, False)):
@@ -108,7 +108,7 @@ class X509AuthenticatorTests(CredentialsCase):
         self.assertIsNotNone(self.user(client_identity("jane", ca="evil")))
 
     def test_authorities_in_turn(self) -> None:
-        """A CA goes by way of a file with both; what is left of the old one may have run out."""
+        """A CA is replaced by way of a file with both; the old one may have expired."""
         jane, tomorrow = client_identity("jane"), client_identity("jane", ca="evil")
         late = Authority.create("users", now=self.now - timedelta(days=3651))
         both = authority("users").certificate_pem + authority("evil").certificate_pem
@@ -123,7 +123,7 @@ class X509AuthenticatorTests(CredentialsCase):
             self.assertEqual(tuple(self.user(each) is not None for each in (jane, tomorrow)), known)
 
     def test_told(self) -> None:
-        """A certificate of ours whose time is over is told in the log, once a minute; no stranger's."""
+        """An expired certificate of our CA is logged once a minute; those of other CAs are not."""
         told: list[str] = []
         globalLogPublisher.addObserver(observer := lambda event: told.append(formatEvent(event)))
         self.addCleanup(globalLogPublisher.removeObserver, observer)
@@ -138,7 +138,7 @@ class X509AuthenticatorTests(CredentialsCase):
         self.assertRegex(warned[0], r"certificate has expired: that of jane is good from .* until")
 
     def test_not_valid_yet(self) -> None:
-        """A certificate whose time has not come is nobody until it has."""
+        """A certificate is refused before it becomes valid."""
         issued = authority("users").issue_client("jane", now=self.now + timedelta(minutes=20))
         self.assertIsNone(self.user(issued))
         self.now += timedelta(minutes=16)
@@ -172,8 +172,8 @@ class X509AuthenticatorTests(CredentialsCase):
 
     def test_signed_by_the_other(self) -> None:
         """
-        Neither does one sign the other: whoever shows the one between would bring a chain that
-        ends at the other file's.
+        Neither CA may sign the other: a client could present the intermediate in a chain that
+        ends at the other file's CA.
         """
         for above, below in (("users", "forwarding"), ("forwarding", "users")):
             beneath = subordinate(authority(above), below)
@@ -198,13 +198,13 @@ class X509AuthenticatorTests(CredentialsCase):
         self.assertEqual(len(self.authenticator._judge._verdicts), 3)
 
     def test_missing_ca(self) -> None:
-        """A missing CA file is told when it is loaded."""
+        """Loading a missing CA file is an error."""
         with self.assertRaises(TLSConfigError):
             X509Authenticator("/nowhere/ca.crt", self.clock).load()
         self.authenticator.load()
 
     def test_empty_ca(self) -> None:
-        """A CA file without a certificate is told by name."""
+        """A CA file without a certificate is reported by name."""
         path = self.write("empty.crt", b"")
         with self.assertRaises(TLSConfigError) as caught:
             X509Authenticator(path, self.clock).load()

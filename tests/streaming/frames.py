@@ -79,7 +79,7 @@ class Peer:
         self.client.send(data)
 
     def events(self) -> list[Any]:
-        """What the server sent since the last time."""
+        """Events from the server since the last call."""
         data = self.client.received()
         if data:
             self.frames.receive_data(data)

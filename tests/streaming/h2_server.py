@@ -93,7 +93,7 @@ class H2Front(Protocol):
 
 @implementer(ITransport)
 class BehindTransport(StringTransport):
-    """One stream, as a connection of HTTP/1.1; what is written is the answer."""
+    """One stream, as an HTTP/1.1 connection; bytes written are the response."""
 
     disconnecting = False
 
@@ -109,7 +109,7 @@ class BehindTransport(StringTransport):
         self.paused = False
 
     def begin(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """Ask what stands behind."""
+        """Pass the request to the backend."""
         told = dict(headers)
         self.head = headers
         lines = [b"GET %b HTTP/1.1" % told[b":path"], b"Host: %b" % told[b":authority"]]
@@ -176,7 +176,7 @@ class BehindTransport(StringTransport):
         self._pace()
 
     def _pace(self) -> None:
-        """Who stands behind waits while anything waits here."""
+        """Pause the backend while output waits here."""
         if self.producer is not None and self.paused != bool(self.waiting):
             self.paused = bool(self.waiting)
             if self.paused:

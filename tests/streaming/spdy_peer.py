@@ -78,7 +78,7 @@ class SPDYPeer:
         self.client.send(data)
 
     def frames(self) -> list[Frame]:
-        """What the server sent since the last time."""
+        """Frames from the server since the last call."""
         self.reader.feed(self.client.received())
         found = []
         while (frame := self.reader.next_frame()) is not None:

@@ -185,7 +185,7 @@ class ServerEndTests(ServeTestCase):
             self.assertTrue(self.connection.closed)
 
     def test_wrong(self) -> None:
-        """What breaks the protocol is answered with the code for it, and told to the user."""
+        """Protocol errors get the right close code, and the user gets the reason."""
         for frame, code in (
             (Frame(Opcode.CONT, b"x"), 1002),
             (Frame(Opcode.BINARY, b"\0" * ((64 << 10) + 1)), 1009),
@@ -272,7 +272,7 @@ class ClientEndTests(SynchronousTestCase):
             self.assertEqual(len(self.user.detached_with), 1)
 
     def test_failure(self) -> None:
-        """A failure's status is told, whatever the Close says behind it."""
+        """A failure status is delivered, whatever Close follows it."""
         for code in (1000, 1011):
             self.setUp()
             self.other.send(b"\3" + encode_status(Ending(LINE_LOST, "the line is lost")))
@@ -281,7 +281,7 @@ class ClientEndTests(SynchronousTestCase):
             self.assertEqual(self.user.endings, [Ending(LINE_LOST, "the line is lost")])
 
     def test_leaving(self) -> None:
-        """Whoever leaves closes with 1000, masked as a client must."""
+        """A client that leaves sends Close 1000, masked."""
         self.client.leave()
         self.other.flush()
         self.assertEqual(self.server.close_rcvd.code, 1000)

@@ -12,7 +12,7 @@ from twisted_exec.testing.network import MemoryNetwork
 
 
 class FlowTests(SynchronousTestCase):
-    """What the joints know about transports."""
+    """Properties of transports."""
 
     def setUp(self) -> None:
         self.network = MemoryNetwork()

@@ -77,7 +77,7 @@ class CallTests(CallsCase):
         self.assertNotIn(threading.main_thread(), self.readers)
 
     async def test_at_once(self) -> None:
-        """An answer that came before anybody waited is an answer."""
+        """A result that is complete before the call is wrapped is delivered."""
         future = self.link.unary(ECHO).future(b"x", timeout=30)
         future.result()
         answer = grpc_calls.call(self.link, reactor, future, self.read, self.told)
@@ -89,7 +89,7 @@ class CallTests(CallsCase):
         self.assertEqual(str(problem), "DEADLINE_EXCEEDED")
 
     async def test_cancelled(self) -> None:
-        """Who waits no longer ends the call."""
+        """Cancelling ends the call."""
         calling = self.call(HOLD, b"x")
         calling.cancel()
         await self.assertFailure(calling, CancelledError)
@@ -126,7 +126,7 @@ class CallersTests(CallsCase):
         self.assertEqual(await self.begin(callers, ECHO, b"c"), b"c")
 
     async def test_stopped(self) -> None:
-        """Threads end with their calls, whose answers still come; new ones begin when needed."""
+        """Threads end after their calls, which still deliver; new threads start when needed."""
         callers = grpc_calls.Callers(reactor, 1)
         waiting = self.begin(callers, HOLD, b"a")
         callers.stop()

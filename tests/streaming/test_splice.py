@@ -59,7 +59,7 @@ class Transport(StringTransport):
 
 @implementer(IHalfCloseableDescriptor)
 class HalfClosing(Transport):
-    """One that can half-close."""
+    """A transport with half-close."""
 
     def loseWriteConnection(self) -> None:
         self.closed.append("half")
@@ -104,7 +104,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual((self.splice.bytes_to_machine, self.splice.bytes_to_user), (5, 7))
 
     def test_early(self) -> None:
-        """An end that is there first waits, and what it read already is kept in order."""
+        """An end that is connected first waits, and its early bytes keep their order."""
         self.splice.machine.makeConnection(self.machine)
         self.assertEqual(self.machine.producerState, "paused")
         self.splice.machine.dataReceived(b"one ")
@@ -253,7 +253,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual(len(self.user.closed), 1)
 
     def test_say_within_an_endless_message(self) -> None:
-        """One that goes on and on is not kept for a reader that does not read: it is cut."""
+        """An endless message is cut rather than buffered for a slow reader."""
         self.follow()
         self.splice.machine.dataReceived(b"\x82\x7f" + (1 << 40).to_bytes(8, "big"))
         self.splice.machine.pauseProducing()
@@ -266,7 +266,10 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual((len(self.user.closed), len(self.machine.closed)), (1, 1))
 
     def test_lost_without_a_status(self) -> None:
-        """A machine's end that vanishes has not told how it ended: that is said, for it looks well."""
+        """
+        If the machine's end vanishes without a status, the splice sends one: the session must not
+        look successful.
+        """
         for reason in (ConnectionDone(), ConnectionLost()):
             self.setUp()
             self.follow()
@@ -276,7 +279,7 @@ class MemoryTests(SynchronousTestCase):
             self.assertEqual(len(self.user.closed), 1)
 
     def test_lost_behind_a_status(self) -> None:
-        """One that has told it has told it; in the midst of a message nothing can be said."""
+        """After a status no other is sent; nor within a message."""
         for said in (b"\x82\x03\x03{}", b"\x82\x05\x01a"):
             self.setUp()
             self.follow()
@@ -285,14 +288,14 @@ class MemoryTests(SynchronousTestCase):
             self.assertEqual(self.user.value(), said)
 
     def test_nobody_to_tell(self) -> None:
-        """Who has left, or was cut off, is told nothing more."""
+        """A user who left, or was cut, gets nothing more."""
         self.follow()
         self.splice.cut("gone")
         self.lose(self.splice.machine)
         self.assertEqual(self.user.value(), b"")
 
     def test_say_unfollowed(self) -> None:
-        """Nothing can be said where nothing was followed, or nobody is left to hear it."""
+        """Without tracked frames, or without a user, no last message is sent."""
         self.join()
         self.splice.say(ENDING)
         self.assertEqual((self.user.value(), self.user.closed), (b"", []))
@@ -303,7 +306,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual(self.user.value(), b"")
 
     def test_followed_early(self) -> None:
-        """What came before both ends were there is followed as well, the user's opening too."""
+        """Early bytes are tracked too, including the user's opening."""
         self.splice.follow(edges(SPDY, "v4.channel.k8s.io", commands=True))
         self.splice.user.makeConnection(self.user)
         self.splice.user.dataReceived(FrameWriter().syn_stream(7, [(b"streamtype", b"error")]))
@@ -336,7 +339,7 @@ class HalfCloseTests(MemoryTests):
         self.assertEqual(self.reasons, ["client closed"])
 
     def test_half_close_towards_tls(self) -> None:
-        """Where the other end has no half-close, the session is over."""
+        """If the other end has no half-close, the session ends."""
         self.machine = Transport()
         self.join()
         self.splice.user.readConnectionLost()
@@ -524,7 +527,7 @@ class SocketTests(PlacesTestCase):
         await self.finish("client closed")
 
     async def tail(self, front: str, back: str) -> None:
-        """The backend writes much and closes at once; the user, who reads late, gets all."""
+        """The backend writes much and closes at once; a slow user receives all of it."""
         await self.start(front, back)
         self.user.transport.pauseProducing()
         size = 6 << 20

@@ -85,7 +85,7 @@ class OlderUser(WebSocketUser):
 
 
 class Base64User(WebSocketUser):
-    """One that has nothing but text."""
+    """A user over base64 text messages."""
 
     protocol = b"v4.base64.channel.k8s.io"
 

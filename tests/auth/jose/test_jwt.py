@@ -52,10 +52,10 @@ class ClaimsCase(SynchronousTestCase):
 
 
 class GenuineTests(ClaimsCase):
-    """Who may have made a token."""
+    """Signatures of tokens."""
 
     def test_genuine(self) -> None:
-        """What the issuer signed is read."""
+        """A token that the issuer signed is accepted."""
         self.assertEqual(self.read(forge.token(CLAIMS)), CLAIMS)
 
     def test_curve(self) -> None:
@@ -80,7 +80,7 @@ class GenuineTests(ClaimsCase):
         self.assertEqual(self.read(forge.token(CLAIMS)), CLAIMS)
 
     def test_foreign_key(self) -> None:
-        """What somebody else signed in the issuer's name is refused."""
+        """A token signed by another key in the issuer's name is refused."""
         forged = forge.token(CLAIMS, forge.rsa_key("attacker"))
         problem = self.assertRefused(forged, "its signature is wrong")
         self.assertNotIsInstance(problem, UnknownKey)
@@ -92,7 +92,7 @@ class GenuineTests(ClaimsCase):
         self.assertRefused(b".".join((header, claims, signature)), "signature is wrong")
 
     def test_unknown_key(self) -> None:
-        """A key that is not there yet is told apart, so that newer ones may be fetched."""
+        """An unknown key is a distinct error, so that newer keys can be fetched."""
         for token in (
             forge.token(CLAIMS, kid="k2"),
             forge.token(CLAIMS, forge.rsa_key("k2"), kid=None),
@@ -112,7 +112,7 @@ class GenuineTests(ClaimsCase):
             self.assertRefused(forge.token(CLAIMS, alg=value), "its algorithm is not")
 
     def test_mac_with_public_key(self) -> None:
-        """A MAC keyed with the issuer's public key, which everybody has, is no signature."""
+        """A MAC keyed with the issuer's public key is no signature."""
         key = forge.rsa_key()
         for secret in (forge.public_pem(key), forge.public_pem(key).strip(), b""):
             with warnings.catch_warnings(record=True):
@@ -122,7 +122,7 @@ class GenuineTests(ClaimsCase):
                 )
 
     def test_symmetric_never_allowed(self) -> None:
-        """Nobody can allow what is not asymmetric, or everything."""
+        """Symmetric algorithms, and unknown ones, cannot be allowed."""
         for algorithms in (["HS256"], ["none"], ["RS256", "HS512"], []):
             with self.assertRaises(ValueError):
                 self.read(forge.token(CLAIMS), algorithms)
@@ -161,7 +161,7 @@ class GenuineTests(ClaimsCase):
             self.assertRefused(forge.token(CLAIMS, **header), "asks for extensions")
 
     def test_no_token_in_words(self) -> None:
-        """Why a token was refused is told without a word of the token."""
+        """The reason of a refusal contains no part of the token."""
         bad = forge.token({**CLAIMS, "iss": "canary-1", "aud": "canary-2"}, alg="canary-3")
         with self.assertRaises(InvalidToken) as caught:
             self.read(bad)
@@ -169,7 +169,7 @@ class GenuineTests(ClaimsCase):
 
 
 class FormTests(ClaimsCase):
-    """What is no token at all."""
+    """Malformed tokens."""
 
     def test_parts(self) -> None:
         """It has three parts: not one, two, or the five of an encrypted one."""
@@ -204,7 +204,9 @@ class FormTests(ClaimsCase):
             self.assertRefused(token, "has a key more than once")
 
     def test_not_json(self) -> None:
-        """What is no JSON object in UTF-8 is refused: NaN, huge numbers, half characters too."""
+        """
+        A part that is no JSON object in UTF-8 is refused: NaN, huge numbers, lone surrogates too.
+        """
         head = b'{"alg":"RS256","kid":"k1"}'
         for payload in (
             b"",
@@ -239,7 +241,7 @@ class FormTests(ClaimsCase):
 
 
 class ClaimTests(ClaimsCase):
-    """Whose a token is, for whom, and when."""
+    """Claims: issuer, audience, and times."""
 
     def test_issuer(self) -> None:
         """The issuer is compared character by character."""
@@ -247,7 +249,7 @@ class ClaimTests(ClaimsCase):
             self.assertRefused(forge.token({**CLAIMS, "iss": issuer}), "its issuer is another")
 
     def test_audience(self) -> None:
-        """A token for somebody else is refused; one for several, us among them, is not."""
+        """A token for another audience is refused; one for several, including ours, is not."""
         for audience in ("another", "EXEC", "exec ", [], ["another"], ""):
             self.assertRefused(forge.token({**CLAIMS, "aud": audience}), "another audience")
         self.read(forge.token({**CLAIMS, "aud": ["another", "other"]}))
@@ -259,7 +261,7 @@ class ClaimTests(ClaimsCase):
         self.assertRefused(forge.token({"iss": ISSUER, "exp": NOW + 1}), "its audience is neither")
 
     def test_nobodys_audience(self) -> None:
-        """Where no audience is ours, no token is for us."""
+        """With no audience of ours no token is accepted."""
         self.assertRefused(forge.token(CLAIMS), "another audience", audiences=())
 
     def test_expired(self) -> None:
@@ -287,7 +289,7 @@ class ClaimTests(ClaimsCase):
             self.assertRefused(late, "it ", leeway_seconds=10)
 
     def test_leeway_is_bounded(self) -> None:
-        """Nobody can ask for a leeway that makes tokens last."""
+        """The leeway is limited, so that it cannot make tokens last."""
         for seconds in (-1, 301, float("inf"), float("nan")):
             with self.assertRaises(ValueError):
                 self.read(forge.token(CLAIMS), leeway_seconds=seconds)
@@ -318,7 +320,7 @@ class ClaimedTests(SynchronousTestCase):
         self.assertEqual(jwt.claimed(token), Claimed(ISSUER, "k1", "RS256"))
 
     def test_other_tokens(self) -> None:
-        """What is no JWT is told apart; what is one of nobody's has no issuer."""
+        """Other kinds of tokens are no JWTs; a JWT without an issuer has none."""
         for token in (b"", b"abcdef.0123456789abcdef", b"a.b.c", b"x" * 40000, b"\xff.\xff.\xff"):
             self.assertIsNone(jwt.claimed(token))
         self.assertEqual(jwt.claimed(forge.token({"iss": 5}, kid=5, alg=5)), Claimed("", "", ""))
@@ -328,7 +330,7 @@ class SignedTests(ClaimsCase):
     """Tests for :func:`twisted_exec.auth.jose.jwt.signed`."""
 
     def test_both_ways(self) -> None:
-        """What is signed here is verified with the key's public half, under its id."""
+        """A token signed here is verified with the key's public half, under its id."""
         key = signing_key(forge.private_pem(forge.rsa_key("ours")), "key")
         token = jwt.signed(CLAIMS, key).encode()
         self.keys = pem_keys(forge.public_pem(forge.rsa_key("ours")), "key")

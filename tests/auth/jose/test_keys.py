@@ -30,7 +30,7 @@ class PemKeysTests(SynchronousTestCase):
     """Tests for :func:`twisted_exec.auth.jose.keys.pem_keys`."""
 
     def test_all_kinds(self) -> None:
-        """Public keys, private keys and certificates may stand in one file."""
+        """Public keys, private keys and certificates may share one file."""
         first, second = forge.rsa_key(), forge.ec_key()
         certificate = authority("users").certificate_pem
         text = forge.public_pem(first) + b"# old\n" + forge.private_pem(second) + certificate
@@ -145,7 +145,7 @@ class JwksKeysTests(SynchronousTestCase):
         self.left_out(kty="EC", crv="secp256k1", x="AAAA", y="AAAA")
 
     def test_made_to_be_slow(self) -> None:
-        """A public exponent of the key's own length costs everybody seconds for each token."""
+        """A public exponent as long as the key, which would cost seconds per token, is refused."""
         numbers = forge.rsa_key().public_key().public_numbers()
         for exponent in (1 << 31 | 1, numbers.n - 2):
             slow = {**forge.jwk(forge.rsa_key()), "e": forge.number(exponent)}
@@ -163,7 +163,7 @@ class JwksKeysTests(SynchronousTestCase):
         self.assertFalse(found.key.is_private)
 
     def test_no_key_set(self) -> None:
-        """What is no key set, or has no key for us, is refused."""
+        """A document that is no key set, or has no usable key, is refused."""
         for text, why in (
             (b"", "not a JSON object"),
             (b"[]", "not a JSON object"),

@@ -29,7 +29,7 @@ START = 1_800_000_000
 
 
 class OIDCCase(SynchronousTestCase):
-    """One issuer, whose provider answers when it is told to."""
+    """One issuer, whose provider answers on demand."""
 
     def setUp(self) -> None:
         self.clock, self.fetcher = Clock(), Fetcher()
@@ -70,7 +70,7 @@ class OIDCCase(SynchronousTestCase):
 
 
 class AuthenticateTests(OIDCCase):
-    """Who is known, and who is refused."""
+    """Accepted and refused tokens."""
 
     def test_doors(self) -> None:
         """It authenticates requests and tokens."""
@@ -144,7 +144,7 @@ class CacheTests(OIDCCase):
     """For how long a token that was verified counts."""
 
     def test_remembered(self) -> None:
-        """It counts for a few seconds without another look, and then is looked at again."""
+        """A result is cached for a few seconds, then the token is verified again."""
         self.known("k1", "old")
         token = forge.token(
             {"iss": URL, "aud": "exec", "sub": "jane", "exp": self.now() + 9999}, kid="old"
@@ -189,7 +189,7 @@ class ProviderTests(OIDCCase):
         self.known()
 
     def test_load(self) -> None:
-        """The provider is asked at the start; one that is down does not keep the server from it."""
+        """Keys are fetched at the start; a provider that is down does not delay the server."""
         self.authenticator.load()
         self.assertEqual(len(self.fetcher.asked), 1)
         self.fetcher.fail("down")
@@ -207,7 +207,9 @@ class ProviderTests(OIDCCase):
         self.assertEqual(len(self.fetcher.asked), 4)
 
     def test_changed(self) -> None:
-        """An issuer that is no longer told is nobody's, and its keys are forgotten."""
+        """
+        Tokens of an issuer that is no longer configured are unknown, and its keys are dropped.
+        """
         self.known()
         self.issuers = (Issuer(URL, ("console",), Claim("sub")),)
         self.authenticator._issuers.load()
@@ -226,7 +228,7 @@ class ProviderTests(OIDCCase):
         self.failureResultOf(asking, Unauthorized)
 
     def test_issuers(self) -> None:
-        """It takes issuers as a server is told them."""
+        """It takes issuers from a server's configuration."""
         issuer = Issuer(URL, ("exec",), Claim("sub"))
         told = Issuers(issuer=issuer).reloading(self.clock)
         authenticator = OIDCAuthenticator(told, self.clock, fetcher=self.fetcher, now=self.now)

@@ -36,7 +36,7 @@ class ExpressionTests(SynchronousTestCase):
             self.assertEqual(claims(text).value(CLAIMS), expected, text)
 
     def test_no_value(self) -> None:
-        """What cannot be evaluated is told by its field, without a word of the claims."""
+        """A failed evaluation is reported by field, without any part of the claims."""
         secret = {**CLAIMS, "canary": "canary"}
         for text in ("claims.canary.x", "claims.missing", "claims.canary + 1", "claims.n / 0"):
             with self.assertRaises(InvalidToken) as caught:
@@ -92,7 +92,7 @@ class UserTests(SynchronousTestCase):
         )
 
     def test_wrong_types(self) -> None:
-        """What is no text is no name."""
+        """A name must be a string."""
         self.assertRefused("the.field is no text", username="claims.n")
         self.assertRefused("the.field is no text", username="''")
         self.assertRefused("the.field is neither", groups=claims("[1]"))
@@ -100,14 +100,14 @@ class UserTests(SynchronousTestCase):
         self.assertRefused("the.field is neither", extra=(("a.b/c", claims("claims.n")),))
 
     def test_not_a_name(self) -> None:
-        """Expressions make nobody of Kubernetes' own, and nothing that no header can carry."""
+        """Expressions cannot produce reserved names, nor characters that no header can carry."""
         self.assertRefused("begins with system:", username="'system:' + claims.sub")
         self.assertRefused("begins with system:", groups=claims("['system:masters']"))
         self.assertRefused("characters", username="claims.sub + '\\n'")
         self.assertRefused("characters", extra=(("a.b/c", claims("'x\\ny'")),))
 
     def test_user_rules(self) -> None:
-        """The user that was made is looked at as a whole."""
+        """A user rule sees the whole resulting user."""
 
         def rule(text: str) -> tuple[Rule, ...]:
             return (Rule(Expression(text, "the.rule", USER)),)

@@ -145,13 +145,13 @@ class ReadConfigurationTests(SynchronousTestCase):
         self.assertEqual(read_configuration(changed("jwt", None), "config"), ())
 
     def test_ca(self) -> None:
-        """The CA stands in the file."""
+        """The CA is part of the file."""
         text = authority("serving").certificate_pem
         content = changed("jwt.0.issuer.certificateAuthority", text.decode())
         self.assertEqual(read_configuration(content, "config")[0].ca_pem, text)
 
     def test_no_configuration(self) -> None:
-        """What is no such document is refused by what it should have been."""
+        """Another kind of document is refused, with the expected kind."""
         self.assertRefused(b"", "is not a YAML object")
         self.assertRefused(b"- a", "is not a YAML object")
         self.assertRefused(b"{", "is not a YAML object")
@@ -204,7 +204,7 @@ class ReadConfigurationTests(SynchronousTestCase):
                 self.assertRefused(changed(path, value), why)
 
     def test_expressions(self) -> None:
-        """CEL may say what names somebody, and who is let in."""
+        """CEL may map names, and restrict who is accepted."""
         (issuer,) = read_configuration(EXPRESSIONS, "config")
         assert isinstance(issuer.username, Expression)
         self.assertEqual(issuer.username.text, "claims.email")
@@ -215,7 +215,7 @@ class ReadConfigurationTests(SynchronousTestCase):
         self.assertEqual([each.expression.about for each in issuer.user_rules], ["user"])
 
     def test_bad_expressions(self) -> None:
-        """What is no CEL, names what is not there, or goes with something else is refused."""
+        """An expression that does not compile, or conflicts with other fields, is refused."""
         for path, value, why in (
             ("claimMappings.username", {"expression": "claims."}, "username.expression: INVALID"),
             ("claimMappings.username", {"expression": "user.name"}, "undeclared reference"),
@@ -255,7 +255,7 @@ class ReadConfigurationTests(SynchronousTestCase):
             self.assertRefused(changed(f"jwt.0.{path}", value), why)
 
     def test_without_the_package(self) -> None:
-        """Where nothing evaluates CEL, that is told at the start, and which package would."""
+        """Without a CEL library the start fails and names the package."""
         known = {name: sys.modules[name] for name in sys.modules if name.startswith(PACKAGE)}
         self.addCleanup(sys.modules.update, known)
         for name in (PACKAGE, *known):
@@ -289,7 +289,7 @@ class IssuersTests(SynchronousTestCase):
         self.assertEqual(Issuers(issuer=issuer).reloading(self.clock).load(), (issuer,))
 
     def test_own_name(self) -> None:
-        """Nobody issues tokens in the name of this server, whichever way they are told."""
+        """No provider may issue tokens in the name of this server."""
         path = write(self.directory, "auth.yaml", json.dumps(SMALLEST).encode())
         for told in (Issuers(configuration=path), Issuers(issuer=Issuer(URL, ("a",), Claim("b")))):
             with self.assertRaises(TLSConfigError) as caught:

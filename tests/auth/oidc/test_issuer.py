@@ -46,7 +46,7 @@ class UserOfTests(SynchronousTestCase):
             self.assertEqual(user.groups, (*expected, "system:authenticated"))
 
     def test_no_groups_claim(self) -> None:
-        """A token without the claim has no groups, and claims nobody mapped make none."""
+        """A token without the claim has no groups, and unmapped claims give none."""
         self.assertEqual(len(user_of({"sub": "j"}, issuer(groups=Claim("g", "x:"))).groups), 1)
         self.assertEqual(len(user_of({"sub": "j", "groups": ["admins"]}, issuer()).groups), 1)
 
@@ -59,7 +59,7 @@ class UserOfTests(SynchronousTestCase):
             self.assertEqual(user_of({"sub": "jane", "jti": odd}, issuer()).extra, {})
 
     def test_wrong_types(self) -> None:
-        """A name or a group of another type is none, and a token without a name nobody's."""
+        """A name or group of another type is refused, and so is a token without a name."""
         for value in (None, "", 5, True, ["jane"], {"a": 1}):
             self.assertRefused({"sub": value}, "its claim sub is no text")
         self.assertRefused({}, "its claim sub is no text")
@@ -68,7 +68,7 @@ class UserOfTests(SynchronousTestCase):
             self.assertRefused({"sub": "jane", "g": value}, "its claim g", groups=Claim("g"))
 
     def test_reserved(self) -> None:
-        """No provider makes anybody a component of Kubernetes, or its master."""
+        """No provider can name a component of Kubernetes, or a member of system:masters."""
         for name in ("system:admin", "system:node:x", "system:serviceaccount:a:b", "system:"):
             self.assertRefused({"sub": name}, "begins with system:")
         self.assertRefused(
@@ -103,7 +103,7 @@ class UserOfTests(SynchronousTestCase):
             self.assertRefused({"sub": "j", "g": [name]}, "characters", groups=Claim("g"))
 
     def test_email(self) -> None:
-        """An email names nobody while its provider says that it is not verified."""
+        """An email that the provider marks as unverified identifies no user."""
         by_email = {"username": Claim("email")}
         for verified in (False, "true", "false", None, 0, 1):
             claims = {"email": "jane@example.org", "email_verified": verified}
@@ -116,7 +116,7 @@ class UserOfTests(SynchronousTestCase):
         self.assertEqual(user_of({"sub": "j", "email_verified": False}, issuer()).name, "j")
 
     def test_required(self) -> None:
-        """What the operator requires must be there, as text, to the letter."""
+        """Required claims must be present with exactly the required text."""
         required = {"required": (("hd", "example.org"), ("tier", "1"))}
         good = {"sub": "jane", "hd": "example.org", "tier": "1"}
         self.assertEqual(user_of(good, issuer(**required)).name, "jane")

@@ -40,7 +40,7 @@ DOCUMENT = {"issuer": URL, "jwks_uri": "https://keys.example/k?p=1"}
 
 @implementer(IKeyFetcher)
 class Fetcher:
-    """Answers when it is told to."""
+    """Answers on demand."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, bytes]] = []
@@ -110,7 +110,7 @@ class IssuerKeysTests(SynchronousTestCase):
         self.assertEqual(len(self.fetcher.asked), 2)
 
     def test_down_at_first(self) -> None:
-        """An issuer that is down is told once, is asked again after a pause, and recovers."""
+        """An issuer that is down is logged once, retried after a pause, and recovers."""
         for _ in range(3):
             asking = self.kids(self.keys.known())
             self.fetcher.fail("cannot reach the identity provider")
@@ -135,7 +135,7 @@ class IssuerKeysTests(SynchronousTestCase):
         self.failureResultOf(asking, Unpublished)
 
     def test_newer(self) -> None:
-        """Another look can be asked for, but not more often than every few seconds."""
+        """Another fetch can be requested, but at most every few seconds."""
         self.known("a")
         self.assertEqual(self.successResultOf(self.kids(self.keys.newer())), ["a"])
         self.clock.advance(PAUSE_SECONDS)
@@ -147,7 +147,7 @@ class IssuerKeysTests(SynchronousTestCase):
         self.assertEqual(len(self.fetcher.asked), 4)
 
     def test_other_issuer(self) -> None:
-        """A discovery document of somebody else is not followed."""
+        """A discovery document of another issuer is refused."""
         for told in ({**DOCUMENT, "issuer": f"{URL}/"}, {"jwks_uri": URL}, [], b"<html>"):
             asking = self.kids(self.keys.known())
             self.fetcher.answer(told)
@@ -157,7 +157,7 @@ class IssuerKeysTests(SynchronousTestCase):
         self.assertEqual({url for url, _ in self.fetcher.asked}, {ISSUER.discovery})
 
     def test_key_set_elsewhere(self) -> None:
-        """Keys are asked for by https only."""
+        """Keys are fetched by https only."""
         for url in (None, 5, "http://keys.example", "file:///etc/passwd", "https://a@b/", "//x"):
             asking = self.kids(self.keys.known())
             self.fetcher.answer({**DOCUMENT, "jwks_uri": url})
@@ -185,7 +185,7 @@ class KeptSecondsTests(SynchronousTestCase):
     """Tests for :func:`kept_seconds`."""
 
     def test_bounds(self) -> None:
-        """What the issuer says counts, between a minute and an hour."""
+        """The issuer's cache lifetime counts, between a minute and an hour."""
         for header, expected in (
             ("", LONGEST_SECONDS),
             ("public", LONGEST_SECONDS),
@@ -258,13 +258,13 @@ class HTTPSFetcherTests(TestCase):
         self.assertIn("larger than", await self.why(self.provider.url + KEYS))
 
     async def test_gone(self) -> None:
-        """One that does not listen is told by its address."""
+        """A refused connection is reported with the address."""
         url = self.provider.url
         await self.provider.stop()
         self.assertIn(f"cannot reach the identity provider {url}", await self.why(url))
 
     async def test_silent(self) -> None:
-        """One that takes the question and does not answer is waited for a while."""
+        """A server that accepts the request and does not answer runs into the time limit."""
         self.provider.silent.add(KEYS)
         asking = self.fetcher.fetch(self.provider.url + KEYS, self.provider.ca_pem)
         asking.cancel()

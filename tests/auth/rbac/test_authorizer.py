@@ -109,7 +109,7 @@ class RBACCase(SynchronousTestCase):
 
 
 class BindingTests(RBACCase):
-    """Who gets which rules."""
+    """From bindings to rules."""
 
     def setUp(self) -> None:
         self.use(
@@ -364,21 +364,21 @@ class EscalationTests(RBACCase):
         self.assertEqual(self.successResultOf(self.authorizer.rules_for(masters, "a")), EVERYTHING)
 
     def test_rules_of(self) -> None:
-        """What a binding would grant."""
+        """The rules that a binding would grant."""
         reference = {"kind": "Role", "name": "typist"}
         for namespace, count in (("a", 1), ("b", 0), ("", 0)):
             rules = self.successResultOf(self.authorizer.rules_of(reference, namespace))
             self.assertEqual(len(rules), count)
 
     def test_what_one_has(self) -> None:
-        """One may grant what one has, where one has it."""
+        """Users may grant their own permissions, where they have them."""
         exec_ = Rule(("create",), (GROUP,), ("machines/exec",))
         self.successResultOf(self.confirm("jane", "a", exec_))
         for namespace in ("b", ""):
             self.failureResultOf(self.confirm("jane", namespace, exec_), Forbidden)
 
     def test_more(self) -> None:
-        """One may not grant more; the error names what is missing, not everything."""
+        """Users may not grant more; the error names the missing rules only."""
         many = Rule(("get", "delete"), (GROUP,), tuple(f"r{n}" for n in range(20)))
         failure = self.failureResultOf(self.confirm("jane", "a", many), Forbidden)
         self.assertIn("user 'jane' is attempting to grant", str(failure.value))
@@ -387,7 +387,7 @@ class EscalationTests(RBACCase):
 
 
 class BootstrapTests(RBACCase):
-    """What everyone may from the start."""
+    """Permissions of the default roles."""
 
     def setUp(self) -> None:
         self.use(BOOTSTRAPPED)
@@ -418,7 +418,7 @@ class BootstrapTests(RBACCase):
         self.assertFalse(self.may("jane", "get /metrics"))
 
     def test_unauthenticated(self) -> None:
-        """Nobody in particular may ask for health and version."""
+        """Unauthenticated users may read health and version."""
         nobody = User("system:anonymous", ("system:unauthenticated",))
         self.assertTrue(self.may(nobody, "get /healthz"))
         self.assertFalse(self.may(nobody, "get /apis"))

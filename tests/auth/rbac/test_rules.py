@@ -130,7 +130,7 @@ class ObjectTests(SynchronousTestCase):
         self.assertEqual(Rule().to_object(), {"verbs": []})
 
     def test_odd_values(self) -> None:
-        """What is not a list of strings grants nothing."""
+        """A field that is no list of strings grants nothing."""
         for odd in ("*", None, 7, {"*": "*"}, [7, None]):
             self.assertEqual(
                 Rule.from_object({"verbs": odd, "apiGroups": odd, "resources": odd}), Rule()
@@ -259,7 +259,7 @@ class ModelTests(SynchronousTestCase):
 
     @given(st.lists(RULES, max_size=3), RULES, ASKED)
     def test_covered_means_allowed(self, own: list[Rule], wanted: Rule, what: Attributes) -> None:
-        """Whoever covers a rule may do whatever it allows: no escalation."""
+        """Covered rules allow nothing more than the covering ones: no escalation."""
         assume(not uncovered(own, [wanted]))
         if wanted.allows(what):
             self.assertTrue(any(mine.allows(what) for mine in own))

@@ -8,7 +8,7 @@ from twisted_exec.streaming.http.memory_budget import Budget
 
 
 class BudgetTests(SynchronousTestCase):
-    """Who must go when too much is kept."""
+    """Eviction when the budget is exceeded."""
 
     def setUp(self) -> None:
         self.gone: list[str] = []
@@ -24,14 +24,14 @@ class BudgetTests(SynchronousTestCase):
         self.assertEqual((self.gone, len(self.budget)), (["first"], 81))
 
     def test_as_many_as_needed(self) -> None:
-        """As many go as make room, also the one that asks."""
+        """As many holders as necessary are evicted, possibly the caller."""
         self.budget.keep("first", 50)
         self.budget.keep("second", 50)
         self.budget.keep("third", 101)
         self.assertEqual((self.gone, len(self.budget)), (["first", "second", "third"], 0))
 
     def test_release(self) -> None:
-        """Who has finished no longer counts; releasing again does nothing."""
+        """A released holder no longer counts; releasing again does nothing."""
         self.budget.keep("first", 100)
         self.budget.release("first")
         self.budget.release("first")
@@ -39,7 +39,7 @@ class BudgetTests(SynchronousTestCase):
         self.assertEqual((self.gone, len(self.budget)), ([], 100))
 
     def test_progress(self) -> None:
-        """Who gives a part back begins anew."""
+        """A partial release makes a holder the youngest."""
         self.budget.keep("first", 60)
         self.budget.keep("second", 40)
         self.budget.release("first", 10)

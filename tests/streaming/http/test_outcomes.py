@@ -24,14 +24,16 @@ class NamingTests(SynchronousTestCase):
         self.assertEqual((named.code, named.retry_after_seconds), (429, 3))
 
     def test_once(self) -> None:
-        """One that holds the name is as it was; another name that begins so is another one."""
+        """
+        A message with the name is unchanged; another name with the same prefix does not count.
+        """
         for error in (NotFound("pods", "web"), APIError("no pod web here", code=500, reason="X")):
             self.assertIs(naming(error, POD), error)
         other = naming(APIError("pod web-2 is over", code=500, reason="X"), POD)
         self.assertEqual(other.message, 'pod "web": pod web-2 is over')
 
     def test_nameless(self) -> None:
-        """Where nothing was asked about yet there is no name."""
+        """Without a subject no name is added."""
         error = APIError("no", code=400, reason="X")
         self.assertIs(naming(error, Subject(session="s")), error)
 

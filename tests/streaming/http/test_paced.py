@@ -56,7 +56,7 @@ class PacedTests(SynchronousTestCase):
         self.clock.advance(0)
 
     def left_over(self) -> int:
-        """What the answer has left behind: timers, bytes that count."""
+        """Timers and counted bytes that remain after the response."""
         return len(self.server.site.unread) + len(self.clock.getDelayedCalls())
 
     def test_one_piece(self) -> None:
@@ -127,7 +127,7 @@ class PacedTests(SynchronousTestCase):
         self.assertEqual((self.resource.ended, self.left_over()), (1, 0))
 
     def test_gives_place(self) -> None:
-        """When there are too many connections, one that does not read its answer goes first."""
+        """With too many connections, one that does not read its response goes first."""
         self.server = MemoryServer(self.resource, self.clock, max_connections=2)
         stopped = self.ask()
         stopped.protocol.pauseProducing()

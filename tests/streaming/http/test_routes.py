@@ -72,7 +72,7 @@ class RoutesTests(SynchronousTestCase):
         )
 
     def test_unknown(self) -> None:
-        """What no pattern matches is 404, trailing slashes and empty segments included."""
+        """Unmatched paths are 404, trailing slashes and empty segments included."""
         for path in (
             "/nothing",
             "/machines",
@@ -131,7 +131,7 @@ class RoutesTests(SynchronousTestCase):
             Table().add(["GET"], "/machines/{other}")
 
     def test_without_a_request(self) -> None:
-        """A table can be asked without a request."""
+        """A table can be matched without a request."""
         with self.assertRaises(APIError) as caught:
             Routes().match(b"GET", b"/x")
         self.assertEqual(caught.exception.code, 404)

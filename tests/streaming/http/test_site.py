@@ -21,7 +21,7 @@ from twisted_exec.testing.http import MemoryServer
 
 
 class Echo(Dispatcher):
-    """Tells what it was asked."""
+    """Returns the request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Echo(Dispatcher):
 
 
 class AnswerTests(SynchronousTestCase):
-    """How a :class:`Dispatcher` answers."""
+    """Responses of a :class:`Dispatcher`."""
 
     def setUp(self) -> None:
         self.server = MemoryServer(Echo())
@@ -115,7 +115,7 @@ class AnswerTests(SynchronousTestCase):
         self.assertEqual((answer.code, answer.headers["content-length"]), (200, "2"))
 
     def test_error_after_the_answer_began(self) -> None:
-        """When half an answer is out, only closing tells the client."""
+        """After half a response only closing can report an error."""
         client = self.server.connect()
         client.send(b"GET /begun HTTP/1.1\r\nHost: x\r\n\r\n")
         self.assertTrue(client.closed)
@@ -174,7 +174,7 @@ class AnswerTests(SynchronousTestCase):
 
 
 class LimitTests(SynchronousTestCase):
-    """What a client cannot do."""
+    """Limits on clients."""
 
     def setUp(self) -> None:
         self.server = MemoryServer(
@@ -291,7 +291,7 @@ class LimitTests(SynchronousTestCase):
         self.refused(400)
 
     def test_malformed(self) -> None:
-        """What is not HTTP gets a Status, not a page."""
+        """Malformed HTTP gets a Status, not a page."""
         for line in (
             b"nonsense",
             b"GET / HTTP/1.1\r\nno colon",
@@ -339,7 +339,7 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(len(server.site.connections), 2)
 
     def test_busy_connections(self) -> None:
-        """Where all are being answered, one more is closed; one that ends makes room."""
+        """If handlers work for all connections, one more is closed; one that ends makes room."""
         server = MemoryServer(Echo(), max_connections=1)
         busy = server.connect()
         busy.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -369,7 +369,7 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(len(server.site.receiving), 0)
 
     def test_many_unread_answers(self) -> None:
-        """Answers that nobody reads are bounded all together: the oldest is cut off."""
+        """Unread responses share a limit: the oldest connection is cut."""
         server = MemoryServer(Echo(), unread_bytes=30)
         first, second, third = (server.connect() for _ in range(3))
         for client in (first, second, third):
@@ -403,7 +403,7 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual((len(server.site.connections), len(server.site.unread)), (0, 0))
 
     def test_flood_behind_an_unread_answer(self) -> None:
-        """What is sent while an answer is not read is not collected without end."""
+        """Input during an unread response is not buffered without limit."""
         client = self.server.connect()
         client.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
         client.protocol.pauseProducing()
@@ -412,7 +412,7 @@ class LimitTests(SynchronousTestCase):
         client.lose()
 
     def test_unread_answer(self) -> None:
-        """Whoever asks to close and never reads the answer is cut off."""
+        """A client that asks to close and never reads the response is cut."""
         client = self.server.connect()
         client.transport.loseConnection = lambda: None  # a socket whose buffer stays full
         client.send(b"GET /text HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -446,7 +446,7 @@ class LimitTests(SynchronousTestCase):
 
 
 class SubjectTests(SynchronousTestCase):
-    """What a request knows about itself."""
+    """The subject of a request."""
 
     def test_session_ids(self) -> None:
         """Every request has an id of its own."""

@@ -98,7 +98,7 @@ class UpgradeTests(SynchronousTestCase):
         self.endpoint.protocol.connectionLost(Failure(reason or ConnectionDone()))
 
     def refusal(self) -> APIError:
-        """What the user would be told; the connection is closed."""
+        """The error for the user; the connection is closed."""
         refused = self.failureResultOf(self.upgrading, UpgradeRefused).value
         self.assertTrue(self.endpoint.transport.aborted)
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -157,13 +157,13 @@ class UpgradeTests(SynchronousTestCase):
         self.assertIsNotNone(taker.lost)
 
     def test_abort(self) -> None:
-        """A connection that nobody takes is closed."""
+        """A connection that is not handed over is closed."""
         self.answer(SWITCHED)
         self.successResultOf(self.upgrading).abort()
         self.assertTrue(self.endpoint.transport.aborted)
 
     def test_other_upgrade(self) -> None:
-        """A 101 for something else than was asked is no answer."""
+        """A 101 for another protocol is refused."""
         self.answer(SWITCHED.replace(b"WebSocket", b"h2c"))
         self.failureResultOf(self.upgrading, BadGateway)
         self.assertTrue(self.endpoint.transport.aborted)
@@ -250,7 +250,7 @@ class UpgradeTests(SynchronousTestCase):
         self.assertTrue(self.endpoint.transport.aborted)
 
     def test_slow_body(self) -> None:
-        """A refusal whose body dawdles is told with what there is of it."""
+        """A refusal with an incomplete body is reported with the part that arrived."""
         self.answer(b"HTTP/1.1 500 X\r\nContent-Length: 100\r\n\r\nhalf")
         self.clock.advance(10)
         self.assertEqual(self.refusal().message, "half")
@@ -283,7 +283,7 @@ class UpgradeTests(SynchronousTestCase):
             self.assertTrue(self.endpoint.transport.aborted)
 
     def test_cancel(self) -> None:
-        """Whoever cancels closes the connection."""
+        """Cancelling closes the connection."""
         self.upgrading.cancel()
         self.failureResultOf(self.upgrading, defer.CancelledError)
         self.assertTrue(self.endpoint.transport.aborted)
@@ -292,7 +292,7 @@ class UpgradeTests(SynchronousTestCase):
 
 
 class ConnectTests(SynchronousTestCase):
-    """What connecting may fail with."""
+    """Errors of connecting."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -319,7 +319,7 @@ class ConnectTests(SynchronousTestCase):
         self.failureResultOf(self.upgrading, GatewayTimeout)
 
     def test_slow(self) -> None:
-        """One that does not is given up."""
+        """After the time limit the connection is given up."""
         self.clock.advance(10)
         self.failureResultOf(self.upgrading, GatewayTimeout)
 
@@ -338,7 +338,7 @@ class ConnectTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_speaks_first(self) -> None:
-        """A server that speaks before it is asked is none of ours."""
+        """A server that sends bytes before the request is refused."""
         endpoint = OneConnection(connected=False)
         upgrade(endpoint, HEAD, clock=self.clock, timeout_seconds=10).addErrback(lambda _: None)
         endpoint.protocol.makeConnection(endpoint.transport)

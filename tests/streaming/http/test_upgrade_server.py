@@ -84,7 +84,7 @@ class MemoryTests(SynchronousTestCase):
         self.taker = Taker()
 
     def test_at_once(self) -> None:
-        """What came in the same read as the request goes to the protocol, after the answer."""
+        """Bytes in the same read as the request go to the protocol, after the response."""
         answered: list[bytes] = []
         self.taker.begin = lambda taker: answered.append(taker.transport.value())
         client = MemoryServer(Upgrading(self.taker)).connect()

@@ -88,7 +88,7 @@ class NVXTests(SynchronousTestCase):
         return told
 
     def test_there(self) -> None:
-        """The compiled parts are there where we test, and nothing is said."""
+        """The compiled parts are available in tests, and no warning is logged."""
         self.assertTrue(check_nvx())
         self.assertEqual(self.warnings(), [])
 

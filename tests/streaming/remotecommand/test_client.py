@@ -155,7 +155,7 @@ class ClientTestCase(SynchronousTestCase):
 
 
 class ConnectTests(ClientTestCase):
-    """How a console is opened."""
+    """Opening a console."""
 
     def test_request(self) -> None:
         """The request is a complete handshake, with what it was given."""
@@ -180,7 +180,7 @@ class ConnectTests(ClientTestCase):
         self.assertEqual((client.session, client.can_half_close), ("s-1", True))
 
     def test_version_4(self) -> None:
-        """A server that does not take version 5 is asked for version 4, on a new connection."""
+        """A server that refuses version 5 is tried with version 4, on a new connection."""
         for refusal in ("bare 403", "other subprotocol", "none"):
             self.setUp()
             if refusal == "bare 403":
@@ -198,7 +198,7 @@ class ConnectTests(ClientTestCase):
                 client.end_input()
 
     def test_neither(self) -> None:
-        """A server that speaks none of ours is told so."""
+        """A server without a common protocol is an error."""
         self.backend.accept(subprotocol=b"channel.k8s.io")
         self.backend.accept(subprotocol=b"channel.k8s.io")
         self.backend.raw(
@@ -211,7 +211,7 @@ class ConnectTests(ClientTestCase):
         self.assertTrue(all(one.transport.aborted for one in self.endpoint.all))
 
     def test_last_word(self) -> None:
-        """When all ways are refused, the last refusal is told."""
+        """If all attempts are refused, the last refusal is reported."""
         for _ in range(2):
             self.backend.raw(b"HTTP/1.1 400 X\r\nContent-Length: 7\r\n\r\nupgrade")
         self.assertEqual(len(self.endpoint.all), 3)
@@ -220,7 +220,7 @@ class ConnectTests(ClientTestCase):
         self.assertEqual((error.code, error.message), (400, "last"))
 
     def test_refused(self) -> None:
-        """What the server says comes as the error it is; there is no second attempt."""
+        """A Status of the server is the error; there is no second attempt."""
         body = b'{"kind":"Status","status":"Failure","code":404,"reason":"NotFound","message":"m"}'
         self.backend.raw(b"HTTP/1.1 404 X\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         error: APIError = self.failureResultOf(self.opening, APIError).value
@@ -253,7 +253,7 @@ class ConnectTests(ClientTestCase):
             self.assertTrue(self.backend.transport.aborted)
 
     def test_extension(self) -> None:
-        """A server cannot compress what nobody offered to."""
+        """A server cannot use compression that was not offered."""
         self.backend.accept(subprotocol=b"v5.channel.k8s.io\r\nSec-WebSocket-Extensions: x")
         self.failureResultOf(self.opening, BadGateway)
 
@@ -277,7 +277,7 @@ class StreamTests(ClientTestCase):
         self.client = self.open()
 
     def test_input(self) -> None:
-        """Input goes out on channel 0, in messages of at most 32 KiB; its end is told once."""
+        """Input is sent on channel 0, in messages of at most 32 KiB; its end is signalled once."""
         self.client.write(b"x" * 40000)
         self.client.end_input()
         messages = self.backend.messages()
@@ -297,7 +297,7 @@ class StreamTests(ClientTestCase):
         self.assertEqual(self.backend.messages(), [b'\x04{"Width":80,"Height":24}\n'])
 
     def test_output(self) -> None:
-        """Channels 1 and 2 are output; what is unknown is passed over."""
+        """Channels 1 and 2 are output; unknown channels are ignored."""
         for message in (b"\x01a", b"\x01", b"", b"\x02b", b"\x09x", b"\0x", b"\xff\x01", b"\xff"):
             self.backend.send(message)
         self.backend.say(TextMessage("\x01c"))
@@ -376,7 +376,7 @@ class StreamTests(ClientTestCase):
 
 
 class EndTests(ClientTestCase):
-    """How a session ends."""
+    """Ends of a session."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -387,7 +387,7 @@ class EndTests(ClientTestCase):
         self.backend.say(CloseConnection(code))
 
     def test_ended(self) -> None:
-        """The status is told when the server closes; the Close is answered."""
+        """The status is delivered when the server closes; the Close is answered."""
         self.backend.send(b"\x01bye")
         self.backend.send(b"\x03" + encode_status(Ending(COMPLETED, exit_code=7)))
         self.assertEqual(self.user.endings, [])
@@ -456,7 +456,7 @@ class EndTests(ClientTestCase):
         )
 
     def test_violation(self) -> None:
-        """A server that breaks the protocol is told, and left."""
+        """A server that breaks the protocol gets a Close with the reason."""
         self.backend.raw(b"\x83\0")
         (close,) = self.backend.events()
         self.assertEqual(close.code, 1002)
@@ -589,7 +589,7 @@ class TextTests(ClientTestCase):
             self.assertEqual((self.user.endings, self.user.detached_with), ([], [LOST]))
 
     def test_unnamed(self) -> None:
-        """A server that knows no subprotocols is asked without one."""
+        """A server without subprotocols is tried without one."""
         self.user = RecordingUser()
         self.opening = connect(
             self.endpoint, HEAD, self.user, clock=self.clock, timeout_seconds=10, protocols=("",)
@@ -637,7 +637,7 @@ class SPDYBackend:
                 self.backend.raw(self.writer.syn_reply(one.stream_id))
 
     def frames(self) -> list[Any]:
-        """What the client sent since the last time."""
+        """Frames from the client since the last call."""
         data = self.backend.transport.value()
         self.backend.transport.clear()
         self.reader.feed(data)
@@ -697,7 +697,7 @@ class SPDYTests(ClientTestCase):
         )
 
     def test_third_attempt(self) -> None:
-        """A server that takes no WebSocket of ours is asked for SPDY."""
+        """A server that refuses all WebSockets is tried with SPDY."""
         self.opening = connect(self.endpoint, HEAD, self.user, clock=self.clock, timeout_seconds=10)
         self.backend.raw(b"HTTP/1.1 403 Forbidden\r\n\r\n")
         self.backend.lose()
@@ -707,7 +707,7 @@ class SPDYTests(ClientTestCase):
         self.assertEqual((client.protocol, client.can_half_close), ("v4.channel.k8s.io", True))
 
     def test_open(self) -> None:
-        """The user is attached when all streams are there."""
+        """The user is attached once all streams are open."""
         self.server.accept()
         for number, name in ((1, "error"), (3, "stdin"), (5, "stdout"), (7, "resize")):
             self.assertNoResult(self.opening)
@@ -754,7 +754,7 @@ class SPDYTests(ClientTestCase):
         self.assertEqual(self.user.received, b"output")
 
     def test_ended(self) -> None:
-        """The status is told when the server has ended the streams; then this side leaves."""
+        """The status is delivered when the server has ended the streams; then this side leaves."""
         self.up()
         self.server.send("stdout", b"bye", fin=True)
         self.assertEqual(self.user.endings, [])
@@ -834,7 +834,7 @@ class SPDYTests(ClientTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_violation(self) -> None:
-        """A server that breaks the protocol is told, and left."""
+        """A server that breaks the protocol gets a GOAWAY with the reason."""
         self.up()
         self.backend.raw(b"\xff" * 8)
         self.assertEqual(self.server.frames()[-1], GoAway(0, 1))

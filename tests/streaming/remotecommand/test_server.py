@@ -75,7 +75,7 @@ class ServeTestCase(SynchronousTestCase):
 
 
 class HandshakeTests(ServeTestCase):
-    """How a request becomes a console."""
+    """From a request to a console."""
 
     def test_answer(self) -> None:
         """The 101 names the protocol that was chosen, the key's answer, and the session."""
@@ -133,7 +133,7 @@ class HandshakeTests(ServeTestCase):
         return answer.code, answer.json()["message"]
 
     def test_refused(self) -> None:
-        """What is no handshake is refused with a Status."""
+        """A request that is no handshake is refused with a Status."""
         good = handshake()
         ours = (
             "this server speaks v5.channel.k8s.io, v4.channel.k8s.io, v4.base64.channel.k8s.io,"
@@ -161,7 +161,7 @@ class HandshakeTests(ServeTestCase):
 
 
 class InputTests(ServeTestCase):
-    """What the client sends."""
+    """Input of the client."""
 
     def test_ignored(self) -> None:
         """Unknown channels, those that only servers write, and empty messages are passed over."""
@@ -215,7 +215,7 @@ class TextTests(ServeTestCase):
         return [(int(event.data[0]), base64.b64decode(event.data[1:])) for event in events]
 
     def test_base64(self) -> None:
-        """Messages are text both ways, each in base64 of its own; what is not is dropped."""
+        """Messages are base64 text in both directions; others are dropped."""
         for protocol in (b"base64.channel.k8s.io", b"v4.base64.channel.k8s.io"):
             self.setUp()
             peer = self.begin(protocol)
@@ -270,7 +270,7 @@ class TextTests(ServeTestCase):
 
 
 class OutputTests(ServeTestCase):
-    """What the attachment writes."""
+    """Output of the attachment."""
 
     def begin_by_kubectl(self) -> tuple[Peer, RecordingProducer]:
         """A session of a client that loses what comes too early."""
@@ -345,7 +345,7 @@ class ViolationTests(ServeTestCase):
             )
 
     def test_large_message(self) -> None:
-        """A message beyond the limit is told by Close 1009, before it has come."""
+        """A message beyond the limit causes Close 1009, before it is complete."""
         status = self.refused(b"\x82\xff" + (1 << 40).to_bytes(8, "big") + bytes(4) + b"x", 1009)
         self.assertIn("exceeds", status["message"])
 
@@ -357,7 +357,7 @@ class ViolationTests(ServeTestCase):
         self.refused(masked(part, fin=False) + masked(part, 0, fin=False), 1009)
 
     def test_frames(self) -> None:
-        """What is no frame of a client's is refused."""
+        """Malformed frames are refused."""
         for data in (
             b"\x82\x01\0",  # not masked
             masked(b"x", 3),  # an opcode nobody defined
@@ -392,7 +392,7 @@ class AnyBytesTests(ServeTestCase):
 
 
 class CaptureTests(ServeTestCase):
-    """What real kubectls sent, byte for byte, served by us."""
+    """Recorded sessions of real kubectls, byte for byte."""
 
     def played(self, path: Path, split: int) -> RecordingAttachment:
         items = json.loads(path.read_text())["items"]
@@ -417,7 +417,7 @@ class CaptureTests(ServeTestCase):
 
 
 class ContractTests(EndOfInputContract, ServeTestCase):
-    """What every attachment may expect, in version 5."""
+    """The attachment contract, in version 5."""
 
     user: Callable[..., ContractUser] = WebSocketUser
 

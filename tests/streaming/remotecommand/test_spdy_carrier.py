@@ -53,7 +53,7 @@ class SPDYTestCase(ServeTestCase):
 
 
 class HandshakeTests(SPDYTestCase):
-    """How a request becomes a console."""
+    """From a request to a console."""
 
     def test_answer(self) -> None:
         """The 101 names the version that was chosen, and the session."""
@@ -97,7 +97,7 @@ class HandshakeTests(SPDYTestCase):
         return status["code"], status["message"], head
 
     def test_nothing_in_common(self) -> None:
-        """Whoever speaks nothing of ours is told what there is, one line for each."""
+        """A client without a common protocol gets the supported ones, one per line."""
         code, message, head = self.refused(handshake(offers=(b"v5.channel.k8s.io", b"v9")))
         ours = ["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"]
         self.assertEqual(code, 403)
@@ -113,7 +113,7 @@ class HandshakeTests(SPDYTestCase):
         self.assertEqual(accepted, ours)
 
     def test_nothing_offered(self) -> None:
-        """Whoever offers nothing is told, too."""
+        """A client that offers no protocol gets them too."""
         for offers in ((), (b"",), (b" , ",)):
             code, message, _ = self.refused(handshake(offers=offers))
             self.assertEqual(code, 400)
@@ -132,7 +132,7 @@ class HandshakeTests(SPDYTestCase):
 
 
 class BeginningTests(SPDYTestCase):
-    """When the attachment is attached."""
+    """Attaching the attachment."""
 
     def test_replies(self) -> None:
         """Every stream is answered at once; output and errors are enough to begin."""
@@ -155,7 +155,7 @@ class BeginningTests(SPDYTestCase):
         self.assertEqual(self.attachment.attachments, 1)
 
     def test_early_input(self) -> None:
-        """What is typed before that waits, and comes first."""
+        """Input before that is buffered, and delivered first."""
         peer = SPDYPeer(self.server)
         peer.open("error", "stdin", "resize")
         peer.send("resize", b'{"Width":80,"Height":24}')
@@ -242,7 +242,7 @@ class TalkTests(SPDYTestCase):
 
 
 class EndTests(SPDYTestCase):
-    """How a session ends."""
+    """Ends of a session."""
 
     def test_text(self) -> None:
         """Before version 4 there is a text, or nothing."""
@@ -313,7 +313,7 @@ class Recorded(Serving):
 
 
 class RecordTests(SPDYTestCase):
-    """What a hop's record of sessions has of it."""
+    """The hop's record of a session."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -330,7 +330,7 @@ class RecordTests(SPDYTestCase):
         self.assertEqual(self.recorded.records.ends(), [(LINE_LOST, None)])
 
     def test_ended_before_it_began(self) -> None:
-        """Also before the streams are there: each gets its end as it comes."""
+        """Ending before the streams are open ends each stream as it opens."""
         peer = SPDYPeer(self.server)
         self.recorded.sessions.end(lambda _: True, Ending(LINE_LOST, "gone"))
         peer.open("error", "stdout")
@@ -404,7 +404,7 @@ class ViolationTests(SPDYTestCase):
 
 
 class CaptureTests(SPDYTestCase):
-    """What real kubectls sent, byte for byte, served by us."""
+    """Recorded sessions of real kubectls, byte for byte."""
 
     def played(self, name: str, split: int) -> RecordingAttachment:
         items = json.loads((CAPTURES / name).read_text())["items"]
@@ -432,7 +432,7 @@ class CaptureTests(SPDYTestCase):
 
 
 class ContractTests(EndOfInputContract, SPDYTestCase):
-    """What every attachment may expect of its transport."""
+    """The contract of an attachment's transport."""
 
     def new_user(self, query: bytes = b"") -> ContractUser:
         return SPDYUser(self.server, query)

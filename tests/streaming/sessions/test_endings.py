@@ -77,7 +77,7 @@ class EndingRulesTests(SynchronousTestCase):
             self.assertEqual(MACHINES.machine_ending(before, after), ending, (before, after))
 
     def test_pod(self) -> None:
-        """Those of a Pod that is being deleted go on until it is gone, or another one."""
+        """Sessions of a Pod that is being deleted continue until it is gone or replaced."""
         deleted = Ending(MACHINE_DELETED, 'pod "vm" was deleted')
         for before, after, ending in (
             (changed(), None, deleted),
@@ -90,7 +90,7 @@ class EndingRulesTests(SynchronousTestCase):
             self.assertEqual(POD_ENDINGS.machine_ending(before, after), ending, (before, after))
 
     def test_pool(self) -> None:
-        """Those of all machines of a pool end when it goes."""
+        """Sessions of all machines of a pool end when it is deleted."""
         deleted = Ending(POOL_DELETED, 'machine pool "vm" was deleted')
         for before, after, ending in (
             (changed(), None, deleted),

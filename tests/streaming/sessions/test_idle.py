@@ -40,7 +40,7 @@ class IdleTests(SynchronousTestCase):
             self.clock.advance(HOUR / 12)
 
     def test_idle(self) -> None:
-        """After four silent hours a session ends, once, and is told why."""
+        """After four silent hours a session ends, once, with a reason."""
         self.start()
         self.open("a")
         self.pass_by(3.9)
@@ -61,7 +61,7 @@ class IdleTests(SynchronousTestCase):
         self.assertEqual(len(self.endings["b"]), 1)
 
     def test_spared(self) -> None:
-        """Whoever follows a log may wait for ever for its next line; so may one for a command."""
+        """Sessions that follow logs have no limit; neither have those of commands."""
         self.start()
         for name, subresource in (("a", "log"), ("b", "run")):
             self.open(name, subresource)
@@ -69,7 +69,7 @@ class IdleTests(SynchronousTestCase):
         self.assertEqual(self.endings, {"a": [], "b": []})
 
     def test_off(self) -> None:
-        """With 0 nobody looks."""
+        """With 0 no session is checked."""
         self.start(0)
         self.open("a")
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -81,7 +81,7 @@ class IdleTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_goes_on(self) -> None:
-        """What breaks while looking is told, and does not end the looking."""
+        """An error during a check is logged, and does not end the checks."""
         self.start()
         session = self.open("a")
         counts, session.counts = session.counts, lambda: (1 // 0, 0)

@@ -29,10 +29,12 @@ class ConnectionCase(RelayCase):
 
 
 class TextTests(ConnectionCase):
-    """What the client gets."""
+    """Responses to the client."""
 
     def test_head(self) -> None:
-        """It is told that the connection ends with the text; all else is as ever."""
+        """
+        The head announces that the connection closes with the text; other headers are as usual.
+        """
         _, told = self.begun()
         head, _, body = told.partition(b"\r\n\r\n")
         self.assertEqual(
@@ -59,7 +61,7 @@ class TextTests(ConnectionCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_broken_off(self) -> None:
-        """One that is not complete has no such end."""
+        """An incomplete text has no such end."""
         client, _ = self.begun()
         self.backend.protocol.connectionLost(Failure(ConnectionLost()))
         self.clock.advance(LINGER_SECONDS)
@@ -102,7 +104,7 @@ class TextTests(ConnectionCase):
 
 
 class ReaderTests(ConnectionCase):
-    """What the client does."""
+    """Behaviour of the client."""
 
     def test_slow(self) -> None:
         """The backend waits for it."""
@@ -120,7 +122,7 @@ class ReaderTests(ConnectionCase):
         self.assertEqual(self.end()["reason"], "client closed")
 
     def test_talks(self) -> None:
-        """What it says meanwhile is not listened to, another request neither."""
+        """Input of the client, even another request, is ignored."""
         client, _ = self.begun()
         client.send((GET + b"\r\n") * 3)
         self.assertEqual(len(self.sessions), 1)
@@ -128,7 +130,9 @@ class ReaderTests(ConnectionCase):
         self.assertEqual(client.received(), b"4\r\ntwo\n\r\n")
 
     def test_little_is_held(self) -> None:
-        """While it goes on, neither request nor channel is there; afterwards, nothing."""
+        """
+        While the text lasts neither request nor channel is kept in memory; after it nothing is.
+        """
         gc.collect()
         gc.disable()
         self.addCleanup(gc.enable)

@@ -57,7 +57,7 @@ class FetchCase(SynchronousTestCase):
         self.taker = Taker()
 
     def place(self) -> Any:
-        """Where it goes."""
+        """The request's target."""
         return OneConnection()
 
     async def fetch(self) -> Download:
@@ -77,7 +77,7 @@ class FetchCase(SynchronousTestCase):
         return self.endpoint.transport
 
     def timed(self) -> list[Any]:
-        """What is still going to happen by itself."""
+        """Pending timed calls."""
         return list(self.clock.getDelayedCalls())
 
     def deliver(self) -> Download:
@@ -118,7 +118,7 @@ class BodyTests(FetchCase):
         self.assertTrue(self.transport.aborted)
 
     def test_as_it_comes(self) -> None:
-        """A piece is there as soon as it has come."""
+        """A piece is delivered as soon as it arrives."""
         self.answer(CHUNKED)
         self.deliver()
         self.answer(chunk(b"one"))
@@ -131,7 +131,7 @@ class BodyTests(FetchCase):
         self.assertEqual((self.taker.got, self.taker.ended), (b"abc", [True]))
 
     def test_waits(self) -> None:
-        """Until somebody takes it nothing is read; what came early is kept."""
+        """Nothing is read until the body is taken; early bytes are kept."""
         self.answer(CHUNKED + chunk(b"one"))
         self.assertEqual(self.transport.producerState, "paused")
         self.answer(chunk(b"two"))
@@ -147,7 +147,7 @@ class BodyTests(FetchCase):
         self.assertEqual((self.taker.got, self.taker.ended), (b"one", [False]))
 
     def test_pause(self) -> None:
-        """Who takes it slows it down, from the first piece on."""
+        """The receiver sets the pace, from the first piece on."""
         self.answer(CHUNKED + chunk(b"one") + chunk(b"two"))
         download = self.successResultOf(self.fetching)
 
@@ -172,7 +172,7 @@ class BodyTests(FetchCase):
             self.assertEqual(self.taker.ended, [False], data)
 
     def test_abort(self) -> None:
-        """Who wants no more gets no more."""
+        """After abort nothing is delivered."""
         self.answer(CHUNKED)
         download = self.deliver()
         download.abort()

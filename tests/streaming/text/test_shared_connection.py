@@ -105,14 +105,14 @@ class SharingTests(ConnectionCase):
         self.assertEqual([reader.got for reader in readers], [b"%d" % n for n in range(10)])
 
     def test_credentials(self) -> None:
-        """Who we are is said in each request, and never put into the table of either end."""
+        """Credentials are sent in each request, and never indexed in the header tables."""
         self.reader()
         self.assertIn((b"authorization", b"Bearer secret"), self.reader().behind.head)
         held = [value for _, value in self.server.http.decoder.header_table.dynamic_entries]
         self.assertNotIn(b"Bearer secret", [bytes(value) for value in held])
 
     def test_stopped_reader(self) -> None:
-        """One that stops holds a window, and nobody else is held up by any number of them."""
+        """A paused reader holds one window, and any number of them block no others."""
         stopped = [self.reader() for _ in range(MAX_STREAMS - 1)]
         for each in stopped:
             each.download.pause()
@@ -124,7 +124,7 @@ class SharingTests(ConnectionCase):
         self.assertEqual(len(other.got), 8 << 18)
 
     def test_leavers_give_back(self) -> None:
-        """What was sent to those who left takes nothing from the others' window."""
+        """Bytes of cancelled streams are returned to the connection's window."""
         stays = self.reader()
         for _ in range(150):
             leaves = self.reader()
@@ -160,7 +160,7 @@ class SharingTests(ConnectionCase):
 
 
 class LimitTests(ConnectionCase):
-    """How many there are on one."""
+    """Number of streams on a connection."""
 
     def test_most(self) -> None:
         """A hundred, however many more the server takes."""
@@ -180,7 +180,7 @@ class LimitTests(ConnectionCase):
         self.assertEqual([len(each.streams) for each in self.backend.fronts.made], [2, 2])
 
     def test_lowered(self) -> None:
-        """One that comes to take fewer keeps those that it has, and gets no more."""
+        """A lowered limit keeps existing streams, and allows no new ones."""
         reader = self.reader()
         self.server.http.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: 1})
         self.server.flush()
@@ -190,7 +190,7 @@ class LimitTests(ConnectionCase):
         self.assertEqual(reader.got, b"still")
 
     def test_none(self) -> None:
-        """One that takes no request at all is no server; it is not asked again and again."""
+        """A server that allows no streams is refused, and not tried again and again."""
         self.backend.fronts.streams = 0
         connecting = self.shared.endpoint("leaf", _Meets(self.backend)).connect(DOWNLOADS)
         self.backend.settle()
@@ -199,7 +199,7 @@ class LimitTests(ConnectionCase):
 
 
 class EndTests(ConnectionCase):
-    """How a connection ends."""
+    """Ends of a connection."""
 
     def test_idle(self) -> None:
         """Without streams it is closed after a while, and nothing is left of it."""
@@ -213,7 +213,7 @@ class EndTests(ConnectionCase):
         self.assertEqual((len(self.shared), self.clock.getDelayedCalls()), (0, []))
 
     def test_closed(self) -> None:
-        """When all is to end, the idle end at once, the others behind their last stream."""
+        """On close, idle connections end at once, others behind their last stream."""
         reader = self.reader()
         self.shared.close()
         reader.behind.write(chunk(b"last words"))
@@ -224,7 +224,7 @@ class EndTests(ConnectionCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_goaway(self) -> None:
-        """A server that is about to go ends what it has begun in its own time; who comes goes elsewhere."""
+        """After GOAWAY the server completes its streams; new requests use another connection."""
         one, two = self.reader(), self.reader()
         first = self.server
         self.goaway(3)
@@ -241,7 +241,7 @@ class EndTests(ConnectionCase):
         self.assertFalse(self.server.lost)
 
     def test_goaway_overlooked(self) -> None:
-        """What it has not looked at, and never will, is told so."""
+        """Streams that GOAWAY excludes fail."""
         seen, unseen = self.reader(), Reader(self)
         self.goaway(1)
         self.failureResultOf(unseen.asking, BadGateway)
@@ -261,7 +261,7 @@ class EndTests(ConnectionCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_silent(self) -> None:
-        """One that has nothing to say, and answers PING, is not."""
+        """A silent server that answers PING is alive."""
         reader = self.reader()
         for _ in range(4000):
             self.clock.advance(LOOK_SECONDS)
@@ -304,7 +304,7 @@ class HostileTests(ConnectionCase):
         self.assertEqual(reader.ended, [False])
 
     def test_unread_answers(self) -> None:
-        """One that asks and does not read is not read."""
+        """A server that sends PINGs and does not read is not read."""
         self.reader()
         ours = self.backend.made[0]
         ours.producer.pauseProducing()
@@ -313,14 +313,14 @@ class HostileTests(ConnectionCase):
         self.assertEqual(ours.producerState, "producing")
 
     def test_never_ready(self) -> None:
-        """One that chose HTTP/2 and says nothing is given up."""
+        """A server that chose HTTP/2 and sends nothing is given up."""
         connecting = self.shared.endpoint("leaf", _Meets(self.backend)).connect(DOWNLOADS)
         self.clock.advance(3)
         self.failureResultOf(connecting)
         self.assertEqual((len(self.shared), self.clock.getDelayedCalls()), (0, []))
 
     def test_end_in_the_same_read(self) -> None:
-        """What a reader does with a piece, when the end has come with it, breaks nothing."""
+        """A reader may react to a piece even if the end arrived with it."""
         for leaves in (False, True):
             self.setUp()
             other, reader = self.reader(b"other"), self.reader()

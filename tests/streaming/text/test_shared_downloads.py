@@ -57,7 +57,7 @@ class Slow:
 
 
 class PoolCase(SynchronousTestCase):
-    """Those who ask one server."""
+    """Clients of one server."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -73,7 +73,7 @@ class PoolCase(SynchronousTestCase):
 
 
 class ConnectTests(PoolCase):
-    """Who gets which connection."""
+    """Assignment of connections."""
 
     def test_together(self) -> None:
         """All that come while one is made have it; more are made only for more than it will take."""
@@ -122,7 +122,7 @@ class ConnectTests(PoolCase):
         self.nothing_is_left()
 
     def test_speaks_first(self) -> None:
-        """What speaks before it is asked is no HTTP server."""
+        """A server that sends bytes before the request is refused."""
         asked = self.ask()
         factory, connecting = self.slow.waiting.pop(0)
         transport: Any = AbortableTransport()
@@ -135,7 +135,7 @@ class ConnectTests(PoolCase):
 
 
 class FailTests(PoolCase):
-    """When there is no connection."""
+    """Failed connections."""
 
     def test_refused(self) -> None:
         """All hear it for whom it was made; who came for another waits for that."""
@@ -149,7 +149,7 @@ class FailTests(PoolCase):
         self.assertIsInstance(self.successResultOf(asked[0]), ConnectionRefusedError)
 
     def test_at_once(self) -> None:
-        """A server that refuses at once is asked once for each who asks."""
+        """A server that refuses at once is tried once per request."""
 
         def connect(factory: Any) -> Deferred[Any]:
             failed: Deferred[Any] = Deferred()
@@ -162,7 +162,7 @@ class FailTests(PoolCase):
         self.nothing_is_left()
 
     def test_nobody_waits(self) -> None:
-        """When nobody waits any more, nobody is connected to."""
+        """Without waiting requests the attempt is cancelled."""
         asked = [self.ask(), self.ask()]
         for each in asked:
             self.assertEqual(self.slow.cancelled, 0)
@@ -172,7 +172,7 @@ class FailTests(PoolCase):
         self.nothing_is_left()
 
     def test_not_ready(self) -> None:
-        """A connection on which nothing is said in time is none, and is closed."""
+        """A connection without SETTINGS in time is closed."""
         asked = self.ask()
         factory, connecting = self.slow.waiting.pop(0)
         self.slow.server.meet(factory).chainDeferred(connecting)
@@ -182,7 +182,7 @@ class FailTests(PoolCase):
         self.nothing_is_left()
 
     def test_left_before_ready(self) -> None:
-        """Likewise when nobody waits any more for what it says."""
+        """It is closed too if no request waits for them any more."""
         asked = self.ask()
         factory, connecting = self.slow.waiting.pop(0)
         self.slow.server.meet(factory).chainDeferred(connecting)

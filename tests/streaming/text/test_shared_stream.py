@@ -28,7 +28,7 @@ from twisted_exec.streaming.text.shared_stream import WINDOW
 
 
 class End(AbortableTransport):
-    """One end of a connection in memory: what is written comes out at the other end at once."""
+    """One end of a connection in memory: writes arrive at the other end at once."""
 
     negotiatedProtocol = b"h2"
     other: End
@@ -43,7 +43,7 @@ class End(AbortableTransport):
         self.deliver()
 
     def deliver(self) -> None:
-        """What was written comes; as of a socket never while the writer, or the reader, is busy."""
+        """Deliver written bytes; as with sockets never while the writer or the reader is busy."""
         if self.holds or self.delivers or self.other.delivers:
             return
         ends = [end for end in (self, self.other) if not end.holds]
@@ -64,7 +64,7 @@ class End(AbortableTransport):
 
 
 class Behind(Protocol):
-    """Who answers a stream by hand; the newest is the test's."""
+    """A manual backend of a stream; the newest is the test's."""
 
     def __init__(self, backend: H2Connection) -> None:
         self._backend = backend
@@ -120,7 +120,7 @@ class H2Connection:
         return self.connecting
 
     def settle(self) -> None:
-        """What the server has to say about itself comes."""
+        """Deliver the server's own frames."""
         for ours in self.made:
             self._release(ours.other)
 
@@ -131,7 +131,7 @@ class H2Connection:
 
     @property
     def protocol(self) -> Any:
-        """What a test gives raw HTTP/1.1 to."""
+        """The protocol that a test feeds with raw HTTP/1.1."""
         self.settle()
         return _Answering(self) if self.asked else None
 
@@ -163,7 +163,7 @@ class _Answering:
 
 
 class _Seen:
-    """What the server sees of the newest stream, as a test of a connection looks at it."""
+    """The server's view of the newest stream, in the form of a test of a connection."""
 
     def __init__(self, asked: Behind) -> None:
         self._asked = asked
@@ -214,13 +214,13 @@ class SharedBodyTests(SharedFetchCase, test_download.BodyTests):
         self.check_split(pieces, data)
 
     def window(self) -> int:
-        """How much the server may send of the newest stream."""
+        """The server's window for the newest stream."""
         return int(
             self.server.http.local_flow_control_window(self.endpoint.asked[-1].transport.number)
         )
 
     def test_waits(self) -> None:
-        """Until somebody takes it no more than a window comes; what came early is kept."""
+        """Until the body is taken at most a window arrives; early bytes are kept."""
         self.answer(CHUNKED + chunk(b"one"))
         self.answer(chunk(bytes(1 << 20)))
         self.assertEqual(self.window(), 0)
@@ -229,7 +229,7 @@ class SharedBodyTests(SharedFetchCase, test_download.BodyTests):
         self.assertGreater(self.window(), 0)
 
     def test_pause(self) -> None:
-        """Who takes it slows it down, from the first piece on, and gets the rest in order."""
+        """The receiver sets the pace, from the first piece on, and gets the rest in order."""
         self.answer(CHUNKED + chunk(b"one"))
         download = self.successResultOf(self.fetching)
 
@@ -246,7 +246,7 @@ class SharedBodyTests(SharedFetchCase, test_download.BodyTests):
         self.assertEqual(self.taker.ended, [True])
 
     def test_lost_while_paused(self) -> None:
-        """What came before is still told, and then that it is not all."""
+        """Buffered bytes are still delivered, and then the incomplete end."""
         self.answer(CHUNKED + chunk(b"one"))
         download = self.successResultOf(self.fetching)
         download.pause()
@@ -266,7 +266,7 @@ class SharedBodyTests(SharedFetchCase, test_download.BodyTests):
         self.assertGreater(self.window(), WINDOW // 2)
 
     def test_leaving_is_told(self) -> None:
-        """Who leaves is left alone at once; the connection stays for others."""
+        """A cancelled stream ends at once; the connection stays for others."""
         self.answer(CHUNKED)
         self.deliver().abort()
         self.assertEqual(self.server.reset, [1])
@@ -299,7 +299,7 @@ class SharedRefusalTests(SharedFetchCase, test_download.RefusalTests):
         self.assertTrue(self.server.lost)
 
     def test_bad_header(self) -> None:
-        """What HTTP/1.1 would not carry is not carried, and takes no place."""
+        """A header that HTTP/1.1 would refuse is refused, and uses no stream."""
         stream = self.successResultOf(
             self.shared.endpoint(id(self.endpoint), self.endpoint).connect(None)
         )
@@ -328,7 +328,7 @@ class SharedRelayCase(test_relay.RelayCase):
 
 
 class SharedPassTests(SharedRelayCase, test_relay.PassTests):
-    """What passes, and how."""
+    """Passing texts."""
 
     def test_slow_client(self) -> None:
         """The backend waits for the client, once a window is full."""
@@ -351,7 +351,7 @@ class SharedSilentTests(SharedRelayCase, test_relay.SilentTests):
     """A backend that has nothing to pass on yet."""
 
     def test_hours(self) -> None:
-        """Its answer is waited for as long as it takes, and as long as its server is there."""
+        """The response may take as long as the server lives."""
         client = self.ask()
         for _ in range(1000):
             self.clock.advance(LOOK_SECONDS)
@@ -361,4 +361,4 @@ class SharedSilentTests(SharedRelayCase, test_relay.SilentTests):
 
 
 class SharedRefuseTests(SharedRelayCase, test_relay.RefuseTests):
-    """What does not pass."""
+    """Refused texts."""

@@ -74,7 +74,7 @@ class TextAnswerTests(SynchronousTestCase):
         self.assertIn(b"200 OK", self.client.received())
 
     def test_broken_off(self) -> None:
-        """One that is not does not: behind the reason the connection is closed."""
+        """An incomplete text has no such end: behind the reason the connection is closed."""
         self.client.received()
         self.text.write(b"login: ")
         self.text.break_off(REVOKED, Ending(REVOKED, "ann may not"))
@@ -105,7 +105,7 @@ class TextAnswerTests(SynchronousTestCase):
         self.assertEqual(self.answering.outcome, "first")
 
     def test_client_leaves(self) -> None:
-        """Whoever waits is told, and nothing more is written."""
+        """The waiter is notified, and nothing more is written."""
         self.client.lose()
         self.assertEqual(self.answering.outcome, "cancelled")
         self.text.write(b"more")

@@ -47,7 +47,7 @@ class SocketCase(RelayCase):
 
 
 class ProtocolTests(SocketCase):
-    """What is agreed on."""
+    """Negotiation of the subprotocol."""
 
     def test_request(self) -> None:
         """The next hop gets a plain GET, without a word of WebSockets."""
@@ -82,7 +82,7 @@ class ProtocolTests(SocketCase):
         self.assertLessEqual(max(map(len, told)), 32 << 10)
 
     def test_refused(self) -> None:
-        """Other protocols, and what is no handshake: before the next hop is asked."""
+        """Other protocols and malformed handshakes are refused before the next hop is contacted."""
         for request, code in (
             (handshake(protocols=b"v5.channel.k8s.io"), 403),
             (handshake().replace(b"Version: 13", b"Version: 12"), 400),
@@ -119,7 +119,7 @@ class TrafficTests(SocketCase):
         self.assertEqual((end["reason"], end["bytes_to_user"]), ("backend closed", 4))
 
     def test_broken_off(self) -> None:
-        """One that is not ends with 1011, and with the reason where there is one."""
+        """An incomplete text ends with 1011, and with a reason if there is one."""
         page = self.open()
         page.messages()
         self.backend.protocol.connectionLost(Failure(ConnectionLost()))
