@@ -206,7 +206,7 @@ def elsewhere(target: Target) -> Iterator[str]:
 
 
 def queries() -> Iterator[str]:
-    """What might change the verb, or who asks."""
+    """Parameters that might change the verb, or the user."""
     yield from ("verb=create", "_method=POST", "method=POST", "action=exec", "dryRun=All")
     yield from ("watch=true", "watch", "resourceVersion=0", "fieldSelector=metadata.name%3Dvm")
     yield from ("as=admin", "impersonate=admin", "access_token=x", "user=admin", "uid=1")
@@ -262,7 +262,7 @@ def upgrades() -> Iterator[Headers]:
 
 
 def headers_of(target: Target) -> Iterator[Headers]:
-    """What might say that somebody else asks, or something else is asked for."""
+    """Headers that might change the user, or the target."""
     for user in ("admin", "system:apiserver", "system:serviceaccount:twisted-exec:exec-apiserver"):
         yield (("X-Remote-User", user), ("X-Remote-Group", "system:masters"))
         yield (("X-Remote-User", user), ("X-Remote-Group", "system:masters"), ("X-Remote-Uid", "1"))
@@ -301,7 +301,7 @@ def _plain(text: str) -> str:
 
 
 def _unsigned() -> str:
-    """A token that nobody has signed, and says so."""
+    """An unsigned token, with an algorithm that says so."""
     claims = {"sub": "system:serviceaccount:kube-system:admin", "iss": "https://nobody.example"}
     return ".".join([_plain(json.dumps({"alg": "none"})), _plain(json.dumps(claims)), ""])
 

@@ -243,7 +243,7 @@ class ChainTestCase(TestCase):
         )
 
     def endpoint(self, user: str) -> Any:
-        """Where the server is, for a user's certificate; empty for none."""
+        """The server's address, for a user's certificate; empty for none."""
         shown = [b"", b""]
         if user:
             pair = pki().pair(f"user-{user}")
@@ -301,11 +301,11 @@ class ChainTestCase(TestCase):
             await deferLater(reactor, 0.01)
 
     async def recheck(self) -> None:
-        """What happens every few seconds."""
+        """Run the periodic reviews."""
         await self.server._parts.guard.review()
 
     def endings(self) -> list[Ending | None]:
-        """Why each live session was told to end; ``None`` for those that were not."""
+        """The ending of each live session; ``None`` for sessions that continue."""
         return [session.ending for session in self.server._parts.sessions.live()]
 
     def ends(self) -> list[tuple[str, int | None]]:

@@ -24,7 +24,7 @@ _METADATA = ("name", "labels", "annotations", "finalizers", "ownerReferences", "
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """A recorded response."""
 
     code: int
     document: Any
@@ -66,7 +66,7 @@ class Steps:
 
 
 def answer_of(answer: Answer, steps: Steps) -> dict[str, Any]:
-    """What of an answer any server must say alike."""
+    """The part of a response that all servers must agree on."""
     told: dict[str, Any] = {"code": answer.code}
     if answer.code >= 300:
         return told | _refusal(answer.document, steps)

@@ -77,7 +77,7 @@ class Host:
         self.cluster.put(key, {**obj, "metadata": {**obj["metadata"], "uid": uid}})
 
     def say(self, told: Object) -> None:
-        """Whom to believe from now on."""
+        """Set the trusted CAs and proxies from now on."""
         self.make(_SERVED[-1], told)
 
     def _token(self, review: Object) -> Object:

@@ -44,7 +44,7 @@ POOLLET = (
 
 
 def told(**data: Any) -> Object:
-    """What the host says."""
+    """The host's ConfigMap."""
     users, proxies = read(pki().client_ca), read(pki().forwarding_ca)
     return configmap(users, proxies, **{"requestheader_allowed_names": [FORWARDING_USER], **data})
 
@@ -64,7 +64,7 @@ class BehindCase(ChainTestCase):
         return super().settings(**{"aggregated": behind, "client_ca": "", **more})
 
     def front(self) -> Any:
-        """Where the server is, for the host's proxy."""
+        """The server's address, for the host's proxy."""
         pair = pki().pair(FRONT)
         shown = [read(each) for each in (pair.certificate, pair.key)]
         ca = read(pki().serving_ca)
@@ -83,7 +83,7 @@ class BehindCase(ChainTestCase):
         method: bytes = b"GET",
         user: str = FRONT,
     ) -> tuple[int, Any]:
-        """Code and document, or text, of an answer to what the host's proxy asks for somebody."""
+        """Return code and document, or text, of a response to the host's proxy for a user."""
         head = UpgradeRequest(method, path.encode(), b"127.0.0.1", [*who])
         with self.assertRaises(UpgradeRefused) as caught:
             await upgrade(self.endpoint(user), head, clock=reactor, timeout_seconds=20)
@@ -96,7 +96,7 @@ class BehindCase(ChainTestCase):
 
 
 class ServedTests(BehindCase):
-    """What there is, and for whom."""
+    """Served resources, by user."""
 
     async def test_groups(self) -> None:
         """Only what a cluster has not got by itself; the host's own kinds are not here."""
@@ -110,7 +110,7 @@ class ServedTests(BehindCase):
             self.assertEqual(code, 404, path)
 
     async def test_authorization(self) -> None:
-        """The host says who may; system:masters need not be asked about."""
+        """The host authorizes; system:masters needs no review."""
         code, status = await self.ask(MACHINES)
         self.assertEqual(code, 403)
         self.assertIn('User "jane" cannot list resource "machines"', status["message"])
@@ -125,13 +125,13 @@ class ServedTests(BehindCase):
         self.assertEqual(len(self.host.asked), before)
 
     async def test_nobody(self) -> None:
-        """Without a credential nobody is known, whatever the headers say."""
+        """Headers without a credential authenticate no user."""
         for user in ("", "jane"):
             code, _ = await self.ask(MACHINES, user=user)
             self.assertEqual(code, 401 if not user else 403)
 
     async def test_namespaces(self) -> None:
-        """Namespaces are the host's: what is not there, or going, takes nothing new."""
+        """Namespaces are the host's: a missing or deleted one accepts no new objects."""
         await self.not_made(404, "nowhere")
         going = {"name": "going", "deletionTimestamp": "2026-01-01T00:00:00Z"}
         self.host.make(kinds.NAMESPACES, {"metadata": going})
@@ -156,7 +156,7 @@ class ServedTests(BehindCase):
         self.assertEqual((code, left["items"]), (200, []))
 
     async def test_collected(self) -> None:
-        """The host's garbage collector is told what shall become of what belongs to a machine."""
+        """Finalizers tell the host's garbage collector about a machine's dependents."""
         for told, finalizer in (
             ("propagationPolicy=Orphan", "orphan"),
             ("orphanDependents=true", "orphan"),
@@ -178,7 +178,7 @@ class ServedTests(BehindCase):
         return await self.ask(f"{MACHINES}/{name}?{query}", method=b"DELETE", user="admin")
 
     async def test_events(self) -> None:
-        """What this server tells of objects is told in the host's Events."""
+        """Events of this server are recorded in the host."""
         await self.make_machine("vm", "")
         await self.until(lambda: self.told_of("vm"))
         self.assertEqual(self.told_of("vm")[0]["reason"], "FailedScheduling")
@@ -238,7 +238,7 @@ class ConsoleTests(BehindCase):
         await self.make_machine()
 
     async def test_get_is_not_enough(self) -> None:
-        """However it is asked for, a console needs ``create``."""
+        """A console needs ``create``, whatever the method."""
         self.allow(("get", "machines/exec"), ("get", "machines"), ("update", "machines/exec"))
         for method in (b"GET", b"POST"):
             for path in (EXEC, EXEC.replace("exec", "%65xec"), f"{EXEC}?command=x"):
@@ -249,7 +249,7 @@ class ConsoleTests(BehindCase):
         self.assertEqual(self.poollet_end.requests, [])
 
     async def test_who_it_is(self) -> None:
-        """The poollet is told the user, by our certificate, and nothing that came with the request."""
+        """The poollet gets the user, by our certificate, and no header of the request."""
         self.host.say(told(requestheader_username_headers=["X-User"]))
         self.allow(("create", "machines/exec"))
         asked = ((b"X-User", b"jane"), (b"X-Remote-User", b"root"), (b"Impersonate-Uid", b""))
@@ -281,7 +281,7 @@ class ConsoleTests(BehindCase):
         return [session["spec"]["address"] for session in listing.items]
 
     async def test_rotation(self) -> None:
-        """New CAs are asked for and believed, and a session goes on when its proxy's CA is gone."""
+        """New CAs take effect, and a session continues when its proxy's CA is removed."""
         self.allow(("create", "machines/exec"))
         end = await self.open(user=FRONT, headers=(*WEBSOCKET, *JANE))
         self.host.say(told(requestheader_client_ca_file=NEWER.certificate_pem.decode()))
@@ -291,7 +291,7 @@ class ConsoleTests(BehindCase):
         await self.until(lambda: end.received == b"still here")
 
     async def test_host_down(self) -> None:
-        """Nobody new is let in while the host cannot be asked; who is in stays."""
+        """While the host is down no new user is accepted; sessions continue."""
         self.allow(("create", "machines/exec"))
         end = await self.open(user=FRONT, headers=(*WEBSOCKET, *JANE))
         self.host.cluster.problem = BadGateway("nobody listens")
@@ -307,7 +307,7 @@ class ConsoleTests(BehindCase):
 
 
 class AdmissionTests(BehindCase):
-    """What the host's administrators forbid is forbidden here, too."""
+    """The host's admission applies here too."""
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -343,7 +343,7 @@ class AdmissionTests(BehindCase):
         await self.admin.delete(kinds.MACHINES.resource, "vm", "default")
 
     async def test_consoles(self) -> None:
-        """A console is not opened, and nobody is connected."""
+        """A refused console connects to no poollet."""
         self.allow(("create", "machines/exec"))
         await self.forbid("request.userInfo.username != 'jane'", "CONNECT")
         message = await self.refused(422, user=FRONT, headers=(*WEBSOCKET, *JANE))
@@ -356,7 +356,7 @@ NEWER = Authority.create("newer front-proxy CA")
 
 
 class StartTests(BehindCase):
-    """What a host may say that this server cannot live with."""
+    """Settings of the host that this server cannot use."""
 
     async def setUp(self) -> None:
         self.host = Host()

@@ -73,7 +73,7 @@ class HostedTests(HostedCase):
         self.successResultOf(self.storage.when_ready())
 
     def test_followed(self) -> None:
-        """Namespaces are read from a copy; one that it has not is asked for."""
+        """Namespaces are read from a copy; a missing one is requested."""
         self.assertEqual(
             self.get(NAMESPACES.resource, "", "default")["metadata"]["name"], "default"
         )
@@ -87,7 +87,7 @@ class HostedTests(HostedCase):
         self.assertEqual(self.requests("namespaces"), ["list", "watch", "get"])
 
     def test_not_followed(self) -> None:
-        """All else is asked for each time."""
+        """Other resources are requested each time."""
         self.host.make(LEASES, lease("a"))
         for _ in range(2):
             self.get(LEASE, "beats", "a")
@@ -102,7 +102,7 @@ class HostedTests(HostedCase):
             self.storage.watch(LEASE, 1, lambda event: None)
 
     def test_writes(self) -> None:
-        """What a server says of an object itself, the host says."""
+        """The host sets an object's own metadata."""
         metadata = {"uid": "mine", "resourceVersion": "7", "managedFields": [{}], "generation": 3}
         told = lease("a", holderIdentity="x")
         told["metadata"] |= metadata
@@ -119,7 +119,7 @@ class HostedTests(HostedCase):
         self.failureResultOf(self.storage.delete(LEASE, stored), NotFound)
 
     def test_watch(self) -> None:
-        """Changes in a namespace are told as a store tells them, until nobody wants them."""
+        """Changes in a namespace are delivered as by any store, until the watch stops."""
         told: list[Event] = []
         watch = self.storage.watch(LEASE, None, told.append, "beats")
         self.host.make(LEASES, lease("a"))
@@ -133,7 +133,7 @@ class HostedTests(HostedCase):
         self.assertEqual(told[1].version, int(told[1].obj["metadata"]["resourceVersion"]))
 
     def test_election(self) -> None:
-        """Where other programs have their leases, only the one of these servers is followed."""
+        """Of other programs' leases only ours is followed."""
         told: list[Event] = []
         self.storage.watch(LEASE, None, told.append, "kube-system")
         for name in ("kube-scheduler", "exec-apiserver"):
@@ -141,7 +141,9 @@ class HostedTests(HostedCase):
         self.assertEqual([event.obj["metadata"]["name"] for event in told], ["exec-apiserver"])
 
     def test_watches_share(self) -> None:
-        """However many follow the same, the host is asked once; a stopped one stops nobody else."""
+        """
+        Watches of the same resource share one watch of the host; stopping one leaves the others.
+        """
         told: list[list[Event]] = [[], []]
         watches = [self.storage.watch(LEASE, None, each.append, "beats") for each in told]
         self.host.make(LEASES, lease("a"))
@@ -151,7 +153,10 @@ class HostedTests(HostedCase):
         self.assertEqual(self.requests("leases"), ["list", "watch"])
 
     def test_down(self) -> None:
-        """A host that is down: what is known is known, all else is a 503; then all is told."""
+        """
+        While the host is down cached objects are served, others fail with 503; then changes
+        arrive.
+        """
         told: list[Event] = []
         self.storage.watch(LEASE, None, told.append, "beats")
         self.host.make(LEASES, lease("a"))
@@ -172,7 +177,7 @@ class HostedTests(HostedCase):
         self.successResultOf(self.storage.probe())
 
     def test_never_up(self) -> None:
-        """Before anything is known, that is said."""
+        """Before the first list the store reports a problem."""
         self.host.cluster.problem = BadGateway("nobody listens")
         storage = HostedStorage(self.host.client, self.clock)
         storage.startService()
@@ -182,20 +187,20 @@ class HostedTests(HostedCase):
 
 
 class ErrorTests(SynchronousTestCase):
-    """What a host answers, for whoever asked this server."""
+    """Errors of the host, for users of this server."""
 
     def told(self, error: APIError) -> APIError:
         return unavailable(EVENTS.resource, error)
 
     def test_not_theirs(self) -> None:
-        """That the host refuses this server is not its user's fault."""
+        """A refusal of this server by the host is not its user's fault."""
         for code in (401, 403):
             told = self.told(from_code(code, "no"))
             self.assertIsInstance(told, InternalError)
             self.assertEqual(told.message, "the host cluster refuses this server: no")
 
     def test_may_pass(self) -> None:
-        """What may pass is worth another try."""
+        """Temporary errors allow a retry."""
         for error in (
             BadGateway("x"),
             GatewayTimeout("x"),

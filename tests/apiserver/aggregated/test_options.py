@@ -53,7 +53,7 @@ class OptionsTests(SynchronousTestCase):
         return aggregated
 
     def test_alone(self) -> None:
-        """Nobody is behind a host unasked, and there is no host then."""
+        """A server is standalone by default."""
         self.assertIsNone(self.told(arguments()).aggregated)
         for name in ("kubeconfig", "context", "requestheader-allowed-names"):
             told = self.refused([*arguments(), f"--{name}=x"])
@@ -67,7 +67,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertIn('"two"', client.config.source)
 
     def test_overrides(self) -> None:
-        """What goes before the host's ConfigMap, as kube calls it."""
+        """Overrides of the host's ConfigMap, named as kube's options."""
         self.assertEqual(self.host(self.words()).overrides, Overrides())
         words = self.words(
             "--requestheader-allowed-names=a, b,",
@@ -80,7 +80,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(self.host(words).overrides, expected)
 
     def test_bad_overrides(self) -> None:
-        """What no header can be called, and nothing at all, is told with its option."""
+        """Invalid header names, and empty lists, are refused with the option's name."""
         for option, told in [
             ("requestheader-allowed-names=", "--requestheader-allowed-names: give one or more"),
             ("requestheader-uid-headers=,", "--requestheader-uid-headers: give one or more"),
@@ -96,7 +96,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertFalse(self.told(self.words("--no-pods-view")).pods_view)
 
     def test_of_servers_alone(self) -> None:
-        """What the host says or does is said to be its own."""
+        """Options that concern only standalone servers are refused."""
         for option, why in [
             ("client-ca-file=x", "says who is known"),
             ("token-auth-file=x", "says who is known"),

@@ -36,7 +36,7 @@ RESOURCES = [
 
 
 class NeedsTests(BehindCase):
-    """One of several servers, whose host notes what it is asked."""
+    """One of several servers, whose host records requests."""
 
     async def setUp(self) -> None:
         self.host, self.audit = Host(), AuditList()

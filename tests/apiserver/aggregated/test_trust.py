@@ -45,7 +45,7 @@ class TrustTests(SynchronousTestCase):
         self.assertEqual(trust.warning, "")
 
     def test_older(self) -> None:
-        """Before 1.32 nothing is said of uids: they are in no header then, and are not read."""
+        """Before 1.32 the ConfigMap has no UID headers, so none are read."""
         trust = trust_of(self.told(requestheader_uid_headers=None))
         self.assertEqual(trust.headers.uid, ())
 
@@ -55,7 +55,7 @@ class TrustTests(SynchronousTestCase):
         self.assertEqual(trust.client_ca, b"")
 
     def test_nonsense(self) -> None:
-        """What cannot be read is named by its key."""
+        """A value that cannot be parsed is reported by its key."""
         for key, value, told in [
             ("requestheader_client_ca_file", None, "--requestheader-client-ca-file"),
             ("requestheader_client_ca_file", "x", "requestheader-client-ca-file of the ConfigMap"),
@@ -84,7 +84,7 @@ class TrustTests(SynchronousTestCase):
         self.assertIn("every user could speak for everyone", self.refused(among))
 
     def test_same_authority(self) -> None:
-        """Where names alone keep users from speaking for others, that is worth a warning."""
+        """If only names tell users and proxies apart there is a warning."""
         trust = trust_of(configmap(USERS, USERS))
         self.assertIn(f"for {PROXY} can impersonate everyone", trust.warning)
 
@@ -97,13 +97,13 @@ class TrustTests(SynchronousTestCase):
         self.assertFalse(trust_of(configmap(above, below)).warning)
 
     def test_below(self) -> None:
-        """What a CA of proxies signs that the users' CA has signed are users as well."""
+        """Certificates of an intermediate CA below the users' CA are users as well."""
         above, below = authority_above()
         told = configmap(above, below, requestheader_allowed_names=[])
         self.assertIn("every user could speak for everyone", self.refused(told))
 
     def test_overrides(self) -> None:
-        """What is given goes before the ConfigMap, one thing at a time."""
+        """Each override replaces its part of the ConfigMap."""
         given = Overrides(names=("mine",), user=("X-User",), extra_prefix=("X-More-",))
         trust = trust_of(self.told(requestheader_username_headers=None), given)
         self.assertEqual(trust.names, ("mine",))

@@ -95,7 +95,7 @@ def rule(*operations: str, resources: tuple[str, ...] = ("machines",), **more: A
 
 
 def patch(*operations: Object) -> Object:
-    """What a response has besides to change the object."""
+    """The part of a response that changes the object."""
     raw = json.dumps(operations).encode()
     return {"patchType": "JSONPatch", "patch": base64.b64encode(raw).decode()}
 
@@ -201,7 +201,7 @@ class AdmissionCase(LoopbackCase):
         raise AssertionError(f"it was not refused: {told!r}")
 
     def names(self) -> list[str]:
-        """Which webhooks were asked."""
+        """Names of the called webhooks."""
         return [name for name, _, _ in self.hooks.asked]
 
 

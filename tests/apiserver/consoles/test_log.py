@@ -75,7 +75,7 @@ class ReadTests(LogCase):
     """A log that is read."""
 
     async def test_what_the_poollet_sees(self) -> None:
-        """Who asks, the options that were checked, and nothing else of the request."""
+        """The poollet gets the user, the checked options, and nothing else of the request."""
         reader = await self.log(
             "?container=console&follow=true&sinceSeconds=5&timestamps=1&stream=All&x=y"
             "&insecureSkipTLSVerifyBackend=true",
@@ -151,10 +151,10 @@ class ReadTests(LogCase):
 
 
 class PermissionTests(LogCase):
-    """Who may read."""
+    """Permissions for logs."""
 
     async def test_edit(self) -> None:
-        """Who may open consoles may read logs, and so may admins of the namespace."""
+        """``edit`` and ``admin`` may read logs."""
         for role in ("edit", "admin"):
             await self.admin.create(BINDINGS, binding("jane", role), "default")
             await self.follow(user="jane")
@@ -162,7 +162,7 @@ class PermissionTests(LogCase):
             await self.admin.delete(BINDINGS, f"jane-{role}", "default")
 
     async def test_view(self) -> None:
-        """Who may look at machines may not therefore read along."""
+        """``view`` may not."""
         await self.admin.create(BINDINGS, binding("jane", "view"), "default")
         told = await self.denied(403, user="jane")
         self.assertEqual(
@@ -174,11 +174,11 @@ class PermissionTests(LogCase):
         await self.denied(403, name="nothing", user="jane")
 
     async def test_nobody(self) -> None:
-        """Without a credential nothing is said."""
+        """Without a credential nothing is answered."""
         await self.denied(401, user="")
 
     async def test_acting(self) -> None:
-        """Who acts as someone reads what they may read; on record are both."""
+        """Under impersonation the impersonated user's permissions count; the record has both."""
         await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
         await self.follow(Impersonate_User="jane", Impersonate_Group="dev")
         self.assertEqual(self.pool.requests[0][2]["x-remote-user"], ["jane"])
@@ -186,7 +186,7 @@ class PermissionTests(LogCase):
 
 
 class RefuseTests(LogCase):
-    """What is no log."""
+    """Refused requests."""
 
     async def test_options(self) -> None:
         """Options are checked before anything is looked for, in Kubernetes' words."""
@@ -255,7 +255,7 @@ class EndTests(LogCase):
         self.assertEqual(await self.last_end(), ("MachineDeleted", None))
 
     async def test_deleted_pool(self) -> None:
-        """Without its pool there is nobody to ask for the rest."""
+        """When the pool is deleted the rest of the log is unavailable."""
         reader = await self.follow()
         await self.admin.delete(POOLS, POOL)
         await self.until(lambda: reader.complete is False)
@@ -271,7 +271,7 @@ class EndTests(LogCase):
 
 
 class DiscoveryTests(LogCase):
-    """How clients know."""
+    """Discovery of logs."""
 
     async def test_reviews(self) -> None:
         """Reviews tell of logs apart from machines."""

@@ -163,7 +163,7 @@ class LifeTests(ObjectsCase):
     """An object lives as long as its session."""
 
     def test_facts(self) -> None:
-        """Who, which machine, from where, how, since when, and by which server."""
+        """User, machine, client address, protocol, start, and server."""
         self.begin()
         (obj,) = self.stored()
         self.assertRegex(obj["metadata"]["name"], r"\Avm-[a-z0-9]{5}\Z")
@@ -188,7 +188,7 @@ class LifeTests(ObjectsCase):
         )
 
     def test_sound(self) -> None:
-        """What is written is what the verbs would have let in, and nothing that nobody defined."""
+        """Written objects are valid, and have no unknown fields."""
         self.begin(caller="front")
         (obj,) = self.stored()
         self.assertEqual(strategy.unknown_fields(kinds.CONSOLESESSIONS, obj), [])
@@ -201,7 +201,7 @@ class LifeTests(ObjectsCase):
         self.assertEqual(made, obj)
 
     def test_modes(self) -> None:
-        """What was asked for; who forces what may not be typed into only looks on."""
+        """The mode follows the request; a forced session without input only watches."""
         for asked, mode in (
             (StreamOptions(), "Drive"),
             (StreamOptions(force=True), "TakeOver"),
@@ -224,7 +224,7 @@ class LifeTests(ObjectsCase):
         self.assertEqual(self.objects._named, {})
 
     def test_not_every_session(self) -> None:
-        """What never had a stream has none, and neither has a log."""
+        """Refused requests have no object, and neither have logs."""
         refused = Carried(self.sessions)
         refused.session.over("no", code=502)
         self.begin(2, subresource="log")
@@ -308,7 +308,7 @@ class LifeTests(ObjectsCase):
 
 
 class DeletionTests(ObjectsCase):
-    """Whoever deletes an object ends its session."""
+    """Deleting an object ends its session."""
 
     def test_ends(self) -> None:
         """The session ends, and its user reads who it was; nothing comes back."""
@@ -335,7 +335,7 @@ class DeletionTests(ObjectsCase):
         self.assertEqual((len(other.endings), one.endings), (1, []))
 
     def test_while_it_is_renewed(self) -> None:
-        """A renewal that comes too late brings nothing back and takes nobody's name away."""
+        """A late renewal neither recreates an object nor removes the deleting user."""
         one = self.begin()
         (obj,) = self.stored()
         noted = json.loads(json.dumps(obj))
@@ -368,7 +368,7 @@ class DeletionTests(ObjectsCase):
         self.assertEqual((self.stored(), self.objects._records), ([], {}))
 
     def test_by_mistake(self) -> None:
-        """An object that goes with nobody's name in it is made again; the session goes on."""
+        """An object that is deleted without a user is created again; the session continues."""
         one = self.begin()
         (obj,) = self.stored()
         self.successResultOf(self.storage.delete(RESOURCE, obj))
@@ -389,7 +389,7 @@ class DeletionTests(ObjectsCase):
         self.assertEqual((self.stored(), one.endings), ([obj], []))
 
     def test_name_on_a_terminal(self) -> None:
-        """A user's name is told in one printable line."""
+        """A user's name is printed on one line."""
         one = self.begin()
         (obj,) = self.stored()
         self.delete(obj["metadata"]["name"], User("a\x1b[2J\nb"))
@@ -422,7 +422,7 @@ class LeaseTests(ObjectsCase):
         self.assertEqual((self.stored(), self.objects._foreign), ([], {}))
 
     def test_earlier_process(self) -> None:
-        """So do those that were there before this server."""
+        """This includes objects that existed before this server."""
         self.abandoned()
         self.successResultOf(self.objects.stopService())
         self.pass_time(LEASE_SECONDS)
@@ -433,7 +433,7 @@ class LeaseTests(ObjectsCase):
         self.assertEqual(self.stored(), [])
 
     def test_renewed_by_others(self) -> None:
-        """Those of servers that live stay, and so do ours."""
+        """Objects of live servers stay, and so do ours."""
         others, _ = self.server("two")
         Carried(others, 9).begin()
         self.begin()
@@ -442,7 +442,7 @@ class LeaseTests(ObjectsCase):
         self.assertEqual(len(self.objects._foreign), 1)
 
     def test_odd(self) -> None:
-        """One that does not say how long it holds goes like any other."""
+        """An object without a lifetime expires like any other."""
         body = {"metadata": {"name": "odd"}, "spec": {"session": "x"}}
         target = Target(kinds.CONSOLESESSIONS, "default")
         making = self.verbs.create(ADA, target, body, WriteOptions())
@@ -452,7 +452,7 @@ class LeaseTests(ObjectsCase):
 
 
 class KindTests(APITestCase):
-    """What clients may do with them."""
+    """Permissions of clients."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -466,7 +466,7 @@ class KindTests(APITestCase):
         self.successResultOf(Deferred.fromCoroutine(making))
 
     def test_not_by_hand(self) -> None:
-        """They are made and changed by nobody else, who is told what makes them."""
+        """Clients cannot create or change them; the error names their source."""
         for method, path in (
             ("POST", SESSIONS),
             ("PUT", f"{SESSIONS}/vm-x"),
@@ -476,7 +476,7 @@ class KindTests(APITestCase):
             self.assertIn("console sessions are created by opening a console", told)
 
     def test_discovery(self) -> None:
-        """And that is how they are told of."""
+        """Discovery lists the same verbs."""
         listing = self.answer("GET", "/apis/console.twisted-exec.dev/v1alpha1")
         (resource,) = listing["resources"]
         expected = ["delete", "deletecollection", "get", "list", "watch"]
@@ -502,7 +502,7 @@ class KindTests(APITestCase):
             self.assertEqual(len(found), count)
 
     def test_rights(self) -> None:
-        """Who may open consoles sees who is there; to end what is others' is for admins."""
+        """``edit`` sees sessions; ending others' needs ``admin``."""
         self.bind("bob", "view")
         self.refused(403, "GET", SESSIONS, user="bob")
         self.bind("bob", "edit")
@@ -526,7 +526,7 @@ _Shared: Any = proxyForInterface(IStorage, "shared")
 
 @implementer(IStorage)
 class SharedStorage(_Shared, Service):  # type: ignore[misc]
-    """A store that somebody else starts and stops."""
+    """A store that is started and stopped by the test."""
 
     def __init__(self, shared: IStorage) -> None:
         _Shared.__init__(self, shared)
@@ -580,7 +580,7 @@ class TwoServersTests(ChainTestCase):
         self.assertEqual(await self.objects(), [])
 
     async def test_left(self) -> None:
-        """One that its user leaves goes from both."""
+        """A session that its user leaves is removed from both."""
         end = await self.open(path="/api/v1/namespaces/default/pods/{}/attach", query="?stdin=1")
         (obj,) = await self.until_there_are(1)
         self.assertEqual((obj["spec"]["via"], obj["spec"]["mode"]), ("pods/attach", "Drive"))
@@ -599,7 +599,7 @@ class TwoServersTests(ChainTestCase):
         self.assertEqual(obj["spec"]["machine"], "vm")
 
     async def test_looking_on(self) -> None:
-        """What a session was opened for is told, by a query or behind a Pod's one command."""
+        """The mode is shown, whether by a query or by a Pod's command."""
         await self.open(query="?stdin=1&readOnly=1", headers=WEBSOCKET)
         path = "/api/v1/namespaces/default/pods/{}/exec"
         await self.open(path=path, query="?stdin=1&command=console&command=--force")

@@ -27,12 +27,12 @@ class AtOnceTests(TestCase):
         await self.storage.when_ready()
 
     async def start(self) -> None:
-        """What each does."""
+        """Start all servers."""
         verbs = Verbs(self.storage, [], lambda: 1_700_000_000.0)
         await bootstrap(self.storage, verbs, bootstrap_objects(DIALECTS), ["leases"])
 
     async def test_once_each(self) -> None:
-        """All succeed, and each object is there once, whole."""
+        """All succeed, and each object exists once and complete."""
         await gatherResults([Deferred.fromCoroutine(self.start()) for _ in range(3)])
         for kind in (kinds.CLUSTERROLES, kinds.CLUSTERROLEBINDINGS):
             found = (await self.storage.list(kind.resource)).items

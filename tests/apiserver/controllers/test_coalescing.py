@@ -24,7 +24,7 @@ class PassesTests(SynchronousTestCase):
         await self.begun[-1]
 
     def test_one_at_a_time(self) -> None:
-        """However often it is asked for meanwhile, one more follows."""
+        """However many requests arrive during a run, one more run follows."""
         for _ in range(5):
             self.passes.ask()
         self.assertEqual(len(self.begun), 1)
@@ -36,7 +36,7 @@ class PassesTests(SynchronousTestCase):
         self.assertEqual(len(self.begun), 3)
 
     def test_failed(self) -> None:
-        """A pass that failed is told, and keeps no other from coming."""
+        """A failed run is reported, and does not prevent the next."""
         self.passes.ask()
         self.passes.ask()
         self.begun[0].errback(RuntimeError("x"))

@@ -48,7 +48,7 @@ class EventExpiryTests(APITestCase):
         self.assertEqual(self.names(), [])
 
     def test_deleted(self) -> None:
-        """What was deleted meanwhile, and perhaps made anew, is left alone."""
+        """An Event that was deleted, and perhaps recreated, is left alone."""
         self.answer("POST", EVENTS, event("a"), code=201)
         self.pass_time(HOUR / 2)
         self.answer("DELETE", f"{EVENTS}/a")
@@ -74,7 +74,7 @@ class TooManyTests(APITestCase):
         return [item["metadata"]["name"] for item in self.answer("GET", EVENTS)["items"]]
 
     def test_oldest_go(self) -> None:
-        """However much is written, what is kept has a bound: the oldest go, and soon."""
+        """The total size is limited: the oldest Events are deleted soon."""
         self.make("a", "b")
         self.make("large", message="x" * 19_000)
         self.answer("PATCH", f"{EVENTS}/a", {"count": 2}, content_type=MERGE)
@@ -94,7 +94,7 @@ class TooManyTests(APITestCase):
         self.assertLessEqual(sum(sizes), 20_000)
 
     def test_found(self) -> None:
-        """What an earlier process left counts, too."""
+        """Events of an earlier process count too."""
         self.expiry.stopService()
         self.make("large", message="x" * 19_000)
         self.clock.advance(2)
@@ -142,7 +142,7 @@ class TakenUpTests(APITestCase):
         self.assertEqual(self.count(storage), 0)
 
     def test_claims(self) -> None:
-        """What they claim of the future counts for nothing, and nor does what is no time."""
+        """Timestamps in the future, or malformed ones, do not extend the life."""
         storage = self.left_behind(lastTimestamp="2999-01-01T00:00:00Z")
         self.clock.pump([LOOK_SECONDS] * 62)
         self.assertEqual(self.count(storage), 0)

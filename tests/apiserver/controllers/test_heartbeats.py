@@ -35,7 +35,7 @@ class PoolHeartbeatsTests(APITestCase):
         self.beat()
 
     def beat(self, **told: str) -> None:
-        """What a poollet tells every ten seconds."""
+        """Send a poollet's heartbeat, as every ten seconds."""
         self.beats += 1
         condition = {**READY, "lastUpdateTime": f"2026-01-01T00:00:{self.beats:02}Z", **told}
         patch = {"status": {"conditions": [condition]}}
@@ -68,7 +68,10 @@ class PoolHeartbeatsTests(APITestCase):
         self.assertEqual(self.ready()[0], "Unknown")
 
     def test_leads_no_longer(self) -> None:
-        """Who stops looking while it asks for a pool says nothing of it: it has heard nothing."""
+        """
+        A controller that stops while it reads a pool does not mark it: it may have missed
+        heartbeats.
+        """
         asked: list[Deferred[Object]] = []
         get = self.storage.get
 
@@ -88,7 +91,7 @@ class PoolHeartbeatsTests(APITestCase):
         self.parts.leading.startService()
 
     def test_what_users_change(self) -> None:
-        """A label that somebody gives a pool is no heartbeat."""
+        """A label that a user adds to a pool is no heartbeat."""
         self.pass_time(SILENCE_SECONDS - LOOK_SECONDS)
         patch = {"metadata": {"labels": {"a": "b"}}}
         self.answer("PATCH", f"{POOLS}/pool-a", patch, content_type=MERGE)
@@ -125,7 +128,7 @@ class PoolHeartbeatsTests(APITestCase):
         self.assertEqual(self.ready()[0], "True")
 
     def test_store_in_trouble(self) -> None:
-        """What cannot be written is written as soon as it can."""
+        """A failed write is retried."""
         patched = self.patch(
             self.storage, "update", lambda *_: fail(ServiceUnavailable("the disk is full"))
         )

@@ -52,7 +52,7 @@ class ElectedTests(SynchronousTestCase):
         return found
 
     def test_door(self) -> None:
-        """The Lease is behind the door that elections ask at."""
+        """The Lease has the interface that elections use."""
         self.assertTrue(verifyObject(ILeases, StoredLease(Verbs(self.storage, [], lambda: 0.0))))
 
     def test_one_acts(self) -> None:
@@ -75,16 +75,16 @@ class ElectedTests(SynchronousTestCase):
 
 
 class AssembledTests(APITestCase):
-    """Whether anybody is elected depends on the store."""
+    """Election depends on the store."""
 
     def test_alone(self) -> None:
-        """Nobody is where no other can be: not even a Lease is there."""
+        """With an exclusive store there is no election, and not even a Lease."""
         self.assertIsInstance(self.parts.leading, Leading)
         found = self.successResultOf(self.storage.list(LEASES.resource))
         self.assertEqual(found.items, [])
 
     def test_shared(self) -> None:
-        """Where others can be, one is; the others' namespaces are not emptied by two."""
+        """With a shared store one server leads, and namespaces are emptied once."""
         self.patch(MemoryStorage, "exclusive", False)
         first, second = self.assembled(), self.assembled()
         kinds = [[type(each) for each in one.leading.services] for one in (first, second)]

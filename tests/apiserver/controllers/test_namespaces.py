@@ -98,7 +98,7 @@ class NamespaceTests(APITestCase):
         self.assertTrue(self.gone())
 
     def test_another_of_the_same_name(self) -> None:
-        """What was seen is deleted, and nothing else that has come to be called the same since."""
+        """Only the observed object is deleted, not a newer one of the same name."""
         self.make()
         self.answer("POST", INSIDE, machine("a"), code=201)
         seen = self.successResultOf(self.storage.list(kinds.MACHINES.resource, "lab"))
@@ -122,7 +122,7 @@ class NamespaceTests(APITestCase):
         self.assertTrue(self.gone())
 
     def test_trouble(self) -> None:
-        """A store that refuses is asked again later."""
+        """A store that refuses is retried later."""
         self.make()
         self.answer("POST", INSIDE, machine("a"), code=201)
         refuse = [True]

@@ -57,12 +57,12 @@ class PlanTests(SynchronousTestCase):
         return f"{found.reason}: {found.message}"
 
     def test_most_room(self) -> None:
-        """The one with most room; of equals the first by name."""
+        """The pool with the most room wins; among equals the first by name."""
         self.assertEqual(self.plan(pool("a", 1), pool("b", "3"), pool("c", 2)).pool, "b")
         self.assertEqual(self.plan(pool("b"), pool("a")).pool, "a")
 
     def test_bound(self) -> None:
-        """What is bound counts before the pool says so."""
+        """Bound machines count before the pool reports them."""
         bound = {("a", "small"): 9, ("b", "small"): 3}
         self.assertEqual(self.plan(pool("a", 10), pool("b", 5), bound=bound).pool, "b")
         bound[("b", "small")] = 10

@@ -39,7 +39,7 @@ class GatheredRulesTests(APITestCase):
         self.assertIn("rolebindings", self.resources("admin"))
 
     def test_followed(self) -> None:
-        """What is gathered comes and goes with the roles gathered."""
+        """The rules follow changes of the aggregated roles."""
         self.gathering("all", "part-of-all")
         self.assertEqual(self.resources("all"), [])
         self.make("one", rules=rules_on("a"), labels={"part-of-all": "true"})
@@ -62,7 +62,7 @@ class GatheredRulesTests(APITestCase):
         self.assertEqual(self.storage.version(), version)
 
     def test_written_by_hand(self) -> None:
-        """What someone writes into it is replaced by what is gathered."""
+        """Manual changes are overwritten."""
         self.answer("PATCH", f"{ROLES}/view", {"rules": rules_on("a")}, content_type=MERGE)
         self.assertNotIn("a", self.resources("view"))
 

@@ -97,7 +97,7 @@ class SchedulerTests(APITestCase):
         self.assertEqual(self.events(), [("FailedScheduling", "vm")])
 
     def test_later(self) -> None:
-        """One that waits is told why, once, and placed when a pool can have it."""
+        """The reason for waiting is reported once; the machine is placed when a pool fits."""
         self.make_machine("vm", "")
         self.soon()
         self.assertEqual(self.events(), [("FailedScheduling", "vm")])
@@ -106,7 +106,7 @@ class SchedulerTests(APITestCase):
         self.assertEqual(self.pool_of("vm"), "pool-a")
 
     def test_many(self) -> None:
-        """Machines made at once share the room that pools have, and no more than that."""
+        """Machines created at once share the pools' room without exceeding it."""
         self.make_ready("pool-a", 3)
         self.make_ready("pool-b", 2)
         for number in range(7):
@@ -118,7 +118,7 @@ class SchedulerTests(APITestCase):
         self.assertEqual(reasons, {"Scheduled": 5, "OutOfCapacity": 2})
 
     def test_freed(self) -> None:
-        """What a machine leaves behind another has, once its pool says so, too."""
+        """Freed room is used once the pool reports it."""
         self.make_ready("pool-a", 1)
         self.make_machine("vm-1", "")
         self.soon()
@@ -142,7 +142,7 @@ class SchedulerTests(APITestCase):
         self.assertEqual(self.pool_of("vm"), "pool-a")
 
     def test_told_now_and_then(self) -> None:
-        """Why it waits may change often; it is told once a minute at most."""
+        """A changing reason is reported at most once a minute."""
         self.make_machine("vm", "")
         self.soon()
         for name in ("pool-a", "pool-b", "pool-c"):
@@ -157,7 +157,7 @@ class SchedulerTests(APITestCase):
         self.assertEqual(len(self.events()), 2)
 
     def test_heartbeats(self) -> None:
-        """That a pool is well places nobody anew."""
+        """Heartbeats of pools trigger no placement."""
         self.make_ready("pool-a", 0)
         self.make_machine("vm", "")
         self.soon()
@@ -229,7 +229,7 @@ class SchedulerTests(APITestCase):
         self.assertEqual(Counter(reason for reason, _ in self.events()), {"Scheduled": 10})
 
     def test_restart(self) -> None:
-        """What an earlier process left is taken up."""
+        """Machines of an earlier process are placed."""
         scheduler = next(
             each for each in self.parts.leading.services if isinstance(each, Scheduler)
         )

@@ -20,7 +20,7 @@ ISSUER = "https://exec.example"
 
 
 class CredentialsTests(SynchronousTestCase):
-    """Tests for :class:`Credentials`: who is known by which token."""
+    """Tests for :class:`Credentials`: authentication by kinds of tokens."""
 
     def setUp(self) -> None:
         self.storage, self.clock = MemoryStorage(), Clock()
@@ -45,7 +45,7 @@ class CredentialsTests(SynchronousTestCase):
         return getattr(self.successResultOf(asked), "name", "")
 
     def test_nothing(self) -> None:
-        """Nobody is known by a token unless somebody says so."""
+        """Without configuration no token is known."""
         credentials = self.credentials()
         for token in (b"abc123.0123456789abcdef", b"a.b.c", b"t"):
             self.assertEqual(self.name(credentials, token), "")
@@ -70,7 +70,7 @@ class CredentialsTests(SynchronousTestCase):
         self.assertEqual(self.name(credentials, bootstrap), "system:bootstrap:abc123")
 
     def test_refused(self) -> None:
-        """A token of our issuer that is not good is nobody else's to know."""
+        """An invalid token of our issuer is not passed to other authenticators."""
         claims = {"iss": ISSUER, "aud": ISSUER, "exp": 1_800_000_060}
         forged = forge.token(claims, forge.rsa_key("attacker"))
         key = self.file(forge.public_pem(forge.rsa_key()))
@@ -85,7 +85,7 @@ class CredentialsTests(SynchronousTestCase):
         self.assertEqual(self.name(credentials, forged), "admin")
 
     def test_audiences(self) -> None:
-        """Who this server is: what is told, or its first issuer, or nobody knows."""
+        """The audiences are those configured, or the first issuer, or none."""
         accounts = Accounts([ISSUER, "old"])
         self.assertEqual(Identities().audiences, ())
         self.assertEqual(Identities(accounts=accounts).audiences, (ISSUER,))

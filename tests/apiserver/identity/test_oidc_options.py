@@ -56,7 +56,7 @@ class OIDCOptionsTests(SynchronousTestCase):
         )
 
     def test_username_prefix(self) -> None:
-        """The prefix is told, or none, or the issuer, but nothing before an email."""
+        """The prefix is the option's, or none, or the issuer; an email has none by default."""
         for more, expected in (
             ({"username_claim": "email"}, ""),
             ({"username_claim": "upn"}, f"{URL}#"),
@@ -115,7 +115,7 @@ class OIDCOptionsTests(SynchronousTestCase):
         self.assertIn("--oidc-groups-claim is missing: it belongs to --oidc-groups-prefix", why)
 
     def test_bad_values(self) -> None:
-        """What cannot be is refused by its name."""
+        """Invalid values are refused by name."""
         for more, why in (
             ({"issuer_url": "http://x"}, "--oidc-issuer-url: 'http://x' does not begin with https"),
             ({"issuer_url": "https://u:p@x"}, "has a user"),

@@ -15,7 +15,7 @@ ISSUER = "https://exec.example"
 
 
 class Options(IdentityOptions):
-    """Those of a program that has no others."""
+    """Options of a program without others."""
 
     program = "exec-test"
     paths = PATHS
@@ -37,11 +37,11 @@ class IdentityOptionsTests(SynchronousTestCase):
         return told
 
     def test_nothing(self) -> None:
-        """Who says nothing has users with certificates alone."""
+        """By default users have certificates only."""
         self.assertEqual(self.read(), Identities())
 
     def test_accounts(self) -> None:
-        """All that is said of ServiceAccounts reaches the service, files as whole paths."""
+        """All ServiceAccount options reach the service, with absolute paths."""
         found = self.read(
             *("--service-account-issuer", ISSUER, "--service-account-issuer", "old"),
             *("--service-account-signing-key-file", "a.key"),
@@ -75,7 +75,7 @@ class IdentityOptionsTests(SynchronousTestCase):
         self.assertEqual(Identities().audiences, ())
 
     def test_needs(self) -> None:
-        """Who issues and by which key belong together."""
+        """Issuer and keys need each other."""
         for name in ("signing-key-file", "key-file", "jwks-uri"):
             told = self.refused(f"--service-account-{name}", "x")
             self.assertIn(f"--service-account-{name} needs --service-account-issuer", told)
@@ -85,7 +85,7 @@ class IdentityOptionsTests(SynchronousTestCase):
         self.assertIn("needs --service-account-signing-key-file", told)
 
     def test_wrong(self) -> None:
-        """What cannot be meant is refused, with the option's name."""
+        """Invalid values are refused, with the option's name."""
         issuer = ("--service-account-issuer", ISSUER)
         rest = (*issuer, "--service-account-key-file", "k")
         for words, told in (

@@ -40,7 +40,7 @@ def binding(name: str, role_name: str, user: str, kind: str = "ClusterRole") -> 
 
 
 class StoredRulesTests(APITestCase):
-    """What is stored is what counts."""
+    """Rules come from stored objects."""
 
     def test_at_once(self) -> None:
         """A binding counts with the next request, and so does its removal."""
@@ -98,7 +98,7 @@ class SharedTests(SynchronousTestCase):
         self.successResultOf(made)
 
     def test_together(self) -> None:
-        """Whoever asks between two changes is told the same, which was asked for once."""
+        """Callers between two changes share one answer, from one read."""
         asked = [self.rules.snapshot() for _ in range(10)]
         self.assertEqual(len(self.storage.held), 1)
         self.storage.let_go()
@@ -108,7 +108,7 @@ class SharedTests(SynchronousTestCase):
         self.assertEqual(len(self.storage.held), 4)
 
     def test_change_meanwhile(self) -> None:
-        """Who asks after a change is told nothing from before it; and that is not kept."""
+        """A caller after a change gets no older answer, and that answer is not cached."""
         before = self.rules.snapshot()
         self.storage.held[0].callback(None)
         self.change("new")
@@ -121,7 +121,7 @@ class SharedTests(SynchronousTestCase):
         self.assertIs(self.successResultOf(self.rules.snapshot()), told)
 
     def test_failure(self) -> None:
-        """A store that cannot be asked is everybody's error, and asked again by the next."""
+        """A failed read fails all waiting callers, and the next one reads again."""
         asked = [self.rules.snapshot() for _ in range(3)]
         asked[0].cancel()
         self.failureResultOf(asked[0], CancelledError)
@@ -134,7 +134,7 @@ class SharedTests(SynchronousTestCase):
 
 
 class EscalationTests(APITestCase):
-    """Nobody grants what they do not have."""
+    """Users cannot grant more than they have."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -234,7 +234,7 @@ class EscalationTests(APITestCase):
         self.answer("PATCH", f"{CLUSTERROLES}/writer", labels, user="jane", content_type=MERGE)
 
     def test_no_longer_gathering(self) -> None:
-        """What gathered is not made into a role of fixed rules by someone who has less."""
+        """An aggregated role cannot be turned into fixed rules by a user with fewer permissions."""
         write = role("writer", ["get", "update", "patch"], "clusterroles")
         write["rules"][0]["apiGroups"] = ["rbac.authorization.k8s.io"]
         self.answer("POST", CLUSTERROLES, write, code=201)
@@ -244,7 +244,7 @@ class EscalationTests(APITestCase):
         self.refused(403, "PATCH", f"{CLUSTERROLES}/view", less, user="jane", content_type=MERGE)
 
     def test_going(self) -> None:
-        """Whoever lets a role go (finalizers, owners) grants nothing."""
+        """Removing finalizers or owners of a role grants nothing."""
         write = role("writer", ["get", "update", "patch"], "clusterroles")
         write["rules"][0]["apiGroups"] = ["rbac.authorization.k8s.io"]
         self.answer("POST", CLUSTERROLES, write, code=201)
@@ -256,7 +256,7 @@ class EscalationTests(APITestCase):
 
 
 class BootstrapTests(APITestCase):
-    """What is made at the start."""
+    """Objects created at the start."""
 
     def again(self) -> None:
         """The next start."""
@@ -272,7 +272,7 @@ class BootstrapTests(APITestCase):
         self.assertEqual(self.storage.version(), before)
 
     def test_completed(self) -> None:
-        """What was taken away comes back, what was added stays."""
+        """Missing rules are restored, additions stay."""
         rules = [{"verbs": ["get"], "apiGroups": ["x"], "resources": ["y"]}]
         self.answer(
             "PATCH", f"{CLUSTERROLES}/system:discovery", {"rules": rules}, content_type=MERGE
@@ -284,7 +284,7 @@ class BootstrapTests(APITestCase):
         self.stored(kinds.CLUSTERROLES, "view")
 
     def test_left_alone(self) -> None:
-        """Whoever switches the update off keeps their version."""
+        """With the update switched off the object stays as it is."""
         off = {
             "rules": [],
             "metadata": {"annotations": {"rbac.authorization.kubernetes.io/autoupdate": "false"}},

@@ -29,7 +29,7 @@ class ReviewTests(APITestCase):
         return self.answer("POST", path, {"spec": spec}, code=201, **more)["status"]
 
     def test_token(self) -> None:
-        """Whose a token is; an unknown one is nobody's, and that is no error."""
+        """The user of a token; an unknown token is no error."""
         path = f"{AUTHENTICATION}/tokenreviews"
         self.assertEqual(
             self.status(path, {"token": "jane", "audiences": ["x"]}),
@@ -44,7 +44,7 @@ class ReviewTests(APITestCase):
         self.refused(403, "POST", path, {"spec": {"token": "x"}}, user="jane")
 
     def test_subject_access(self) -> None:
-        """What someone may do, with the reason."""
+        """The decision about a user, with the reason."""
         path, asked = f"{AUTHORIZATION}/subjectaccessreviews", {"resourceAttributes": MACHINES_EXEC}
         self.assertEqual(self.status(path, {"user": "jane", **asked}), {"allowed": False})
         self.bind("jane", "edit")
@@ -57,7 +57,7 @@ class ReviewTests(APITestCase):
         self.assertFalse(self.status(path, {"user": "jane", **url})["allowed"])
 
     def test_bad_questions(self) -> None:
-        """Nobody, nothing, or two things are no question."""
+        """A review without user or action, or with two actions, is refused."""
         path = f"{AUTHORIZATION}/subjectaccessreviews"
         for spec, wrong in (
             ({}, ["spec.resourceAttributes", "spec.user"]),

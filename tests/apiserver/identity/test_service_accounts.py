@@ -65,7 +65,7 @@ class TokenRequestTests(AccountsCase):
     """Tests for :class:`TokenRequests`."""
 
     def test_answer(self) -> None:
-        """Who asks for nothing special gets an hour, for this server."""
+        """By default a token is valid for an hour, for this server."""
         answer = self.answer("POST", TOKENS, self.request(), code=201)
         self.assertEqual(
             answer["metadata"],
@@ -79,7 +79,7 @@ class TokenRequestTests(AccountsCase):
         self.assertEqual(answer["status"]["expirationTimestamp"], "2023-11-14T23:13:20Z")
 
     def test_used(self) -> None:
-        """Whoever shows it is the ServiceAccount, and may what is bound to that."""
+        """The token authenticates the ServiceAccount, with the permissions bound to it."""
         token = self.token()
         info = self.answer("POST", WHO, {}, code=201, user=token)["status"]["userInfo"]
         self.assertEqual((info["username"], info["uid"]), (ROBOT, self.account["metadata"]["uid"]))
@@ -104,7 +104,7 @@ class TokenRequestTests(AccountsCase):
         self.answer("GET", SECRETS, user=token)
 
     def test_who_may(self) -> None:
-        """Who may edit the namespace may have tokens; who may view it may not."""
+        """``edit`` of the namespace may create tokens; ``view`` may not."""
         self.bind("jane", "edit")
         self.bind("bob", "view")
         self.answer("POST", TOKENS, self.request(), code=201, user="jane")
@@ -235,7 +235,7 @@ class LimitedTests(AccountsCase):
     longest_seconds = 7200
 
     def test_shortened(self) -> None:
-        """Who asks for more gets less, and is told so."""
+        """A longer lifetime is shortened, with a warning."""
         response = self.ask("POST", TOKENS, self.request(expirationSeconds=86400))
         self.assertEqual(response.json()["spec"]["expirationSeconds"], 7200)
         self.assertEqual(
@@ -256,10 +256,10 @@ class NoTokensTests(APITestCase):
 
 
 class DiscoveryTests(AccountsCase):
-    """How ServiceAccounts are found by clients."""
+    """Discovery of ServiceAccounts and of the issuer."""
 
     def test_discovery(self) -> None:
-        """The subresource is of the group of what is asked, as in Kubernetes."""
+        """The subresource has the group of its own kind, as in Kubernetes."""
         found = self.answer("GET", "/api/v1")["resources"]
         (told,) = (each for each in found if each["name"] == "serviceaccounts/token")
         self.assertEqual(
@@ -333,19 +333,19 @@ class IssuerTests(AccountsCase):
         self.assertNotIn('"d"', json.dumps(response.json()))
 
     def test_who_may(self) -> None:
-        """ServiceAccounts may see them, others when somebody lets them."""
+        """ServiceAccounts may read them; other users need a role."""
         for path in ("/.well-known/openid-configuration", "/openid/v1/jwks"):
             self.refused(403, "GET", path, user="jane")
             self.answer("GET", path, user=self.token())
 
 
 class NamedIssuerTests(AccountsCase):
-    """An issuer that nobody can find by its name."""
+    """An issuer whose name is no URL."""
 
     issuer = "exec-lab"
 
     def test_not_told(self) -> None:
-        """Tokens are good here, and nothing is told that others could not use."""
+        """Tokens are accepted here, but no discovery document is served."""
         token = self.token()
         self.answer("POST", WHO, {}, code=201, user=token)
         for path in ("/.well-known/openid-configuration", "/openid/v1/jwks"):
@@ -364,7 +364,7 @@ class BootstrapTokenTests(AccountsCase):
         self.answer("POST", self.path, secret, code=201)
 
     def test_may_ask_for_certificates(self) -> None:
-        """One of the group of those who bring poollets up may ask for certificates, and no more."""
+        """A bootstrapper may request certificates, and nothing else."""
         self.make(auth_extra_groups="system:bootstrappers:compute-ironcore-dev:machinepools")
         may = {
             "spec": {
@@ -382,7 +382,7 @@ class BootstrapTokenTests(AccountsCase):
         self.refused(403, "GET", self.path, user=self.token_text)
 
     def test_deleted(self) -> None:
-        """A token that is deleted is nobody's from then on."""
+        """A deleted token is refused from then on."""
         self.make()
         self.answer("POST", WHO, {}, code=201, user=self.token_text)
         self.answer("DELETE", f"{self.path}/bootstrap-token-abc123")

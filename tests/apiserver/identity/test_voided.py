@@ -65,7 +65,7 @@ class VoidedTests(ChainTestCase):
         return await self.open(user="", headers=[*WEBSOCKET, header])
 
     async def test_account_deleted(self) -> None:
-        """Who deletes a ServiceAccount ends its sessions, without waiting for the next round."""
+        """Deleting a ServiceAccount ends its sessions at once, not in the next round."""
         end = await self.session(await self.token())
         user = "system:serviceaccount:default:robot"
         self.assertEqual(self.audit[-1]["user"], user)

@@ -65,7 +65,7 @@ class AuthorizerTests(SynchronousTestCase):
         return decision
 
     def allowed(self, rules: Sequence[Rule]) -> set[str]:
-        """What may be done, of all that there is."""
+        """All allowed combinations of verb and subresource."""
         verbs = ("get", "list", "watch", "create", "update", "patch", "delete")
         return {
             f"{verb} {subresource}".strip()
@@ -75,7 +75,7 @@ class AuthorizerTests(SynchronousTestCase):
         }
 
     def test_each(self) -> None:
-        """What a right on machines allows on their Pods, and what not."""
+        """Permissions on Pods that follow from each permission on machines."""
         self.assertEqual(self.allowed([SEE]), {"get", "list", "watch"})
         self.assertEqual(
             self.allowed([OPEN]), {"create attach", "get attach", "create exec", "get exec"}
@@ -85,7 +85,7 @@ class AuthorizerTests(SynchronousTestCase):
         self.assertEqual(self.allowed([status]), {"get status"})
 
     def test_all(self) -> None:
-        """Whoever may do all still changes no Pod and forwards no port."""
+        """Even full permissions change no Pod and forward no port."""
         allowed = self.allowed([Rule(("*",), ("*",), ("*",))])
         self.assertEqual(len(allowed), 9)
         self.assertNotIn("delete", allowed)
@@ -122,7 +122,7 @@ class AuthorizerTests(SynchronousTestCase):
         self.assertFalse(self.decide("get", "", resource="", path="/version").allowed)
 
     def test_unknown(self) -> None:
-        """What cannot be found out is not allowed, and says so."""
+        """A failed decision is a refusal with the reason."""
         asked = Attributes(User("jane"), "get", resource="pods")
         self.failureResultOf(PodsAuthorizer(Broken(), NAMES).authorize(asked), ServiceUnavailable)
         self.failureResultOf(
@@ -131,7 +131,7 @@ class AuthorizerTests(SynchronousTestCase):
 
 
 class RulesTests(SynchronousTestCase):
-    """Tests for the rules that are told."""
+    """Rules in reviews."""
 
     def rules(self, *rules: Rule) -> tuple[Rule, ...]:
         told: tuple[Rule, ...] = self.successResultOf(
@@ -140,7 +140,7 @@ class RulesTests(SynchronousTestCase):
         return told
 
     def test_added(self) -> None:
-        """What machines allow is told of pods."""
+        """Permissions on machines appear as rules for pods."""
         self.assertEqual(
             self.rules(SEE, OPEN, READ_LOG),
             (
@@ -159,7 +159,7 @@ class RulesTests(SynchronousTestCase):
         self.assertEqual(self.rules(rule)[1], Rule(("get",), ("",), ("pods",), ("a", "b")))
 
     def test_removed(self) -> None:
-        """What names pods is not told, since it allows nothing."""
+        """Rules for pods are removed, since they allow nothing."""
         self.assertEqual(self.rules(Rule(("*",), ("",), ("pods", "pods/exec"))), ())
         anywhere = Rule(("*",), ("*",), ("pods", "pods/exec"))
         self.assertEqual(self.rules(anywhere), ())
@@ -173,7 +173,7 @@ class RulesTests(SynchronousTestCase):
         self.assertEqual(self.rules(everything, paths), (everything, paths))
 
     def test_wild(self) -> None:
-        """A rule for all of a group, or all verbs, is told as what it comes to."""
+        """Wildcards for groups or verbs appear as what they amount to."""
         told = self.rules(Rule(("*",), COMPUTE, ("*",)))
         self.assertEqual(
             {resource: rule.verbs for rule in told[1:] for resource in rule.resources},
@@ -211,7 +211,7 @@ class ServerTests(APITestCase):
         return bool(review["status"]["allowed"])
 
     def test_viewer(self) -> None:
-        """Whoever may see machines may see Pods."""
+        """``view`` of machines includes viewing Pods."""
         self.make_machine("a")
         self.assertFalse(self.may("jane", "get"))
         told = self.refused(403, "GET", f"{PODS}/a", user="jane")
@@ -229,7 +229,7 @@ class ServerTests(APITestCase):
         self.refused(403, "GET", "/api/v1/pods", user="jane")
 
     def test_editor(self) -> None:
-        """Whoever may open consoles may attach."""
+        """``edit`` may attach."""
         self.bind("jane", "edit")
         self.bind("jane", "view")
         self.assertTrue(self.may("jane", "create", "attach"))

@@ -183,7 +183,7 @@ class PodTests(SynchronousTestCase):
         self.assertEqual(self.container()["state"], {"waiting": {"reason": "Pending"}})
 
     def test_off(self) -> None:
-        """One that is powered off has ended, and how it begins again is told."""
+        """A machine that is powered off has terminated, with a hint how to start it."""
         state = self.container("Shutdown", conditions=[ready("False")], power="Off")["state"]
         self.assertEqual(state["terminated"]["exitCode"], 0)
         self.assertEqual(state["terminated"]["finishedAt"], SINCE)
@@ -191,7 +191,7 @@ class PodTests(SynchronousTestCase):
         self.assertNotIn("message", self.container("Shutdown")["state"]["terminated"])
 
     def test_silent_pool(self) -> None:
-        """What runs where nothing is heard from is of unknown phase; what is off stays so."""
+        """On a silent pool running machines have phase Unknown; powered off ones keep theirs."""
         host = Host(silent="the pool is silent")
         status = self.pod("Running", conditions=[ready("True")], host=host)["status"]
         self.assertEqual(

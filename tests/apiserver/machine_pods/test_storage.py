@@ -187,7 +187,7 @@ class ReadTests(PodsTestCase):
         self.assertEqual(self.answer("GET", f"{PODS}/a")["status"]["phase"], "Unknown")
 
     def test_first_look(self) -> None:
-        """Whoever looks for the first time sees what everyone before would have seen."""
+        """The first reader sees the versions that earlier readers would have seen."""
         self.make_pool("pool-a")
         self.make_machine("a")
         self.set_state("a", "Running")
@@ -216,7 +216,7 @@ class WithoutTests(APITestCase):
     """A server without the view."""
 
     def test_unknown(self) -> None:
-        """There is no such resource, for nobody and in no document."""
+        """Without the view there is no such resource, and no document mentions it."""
         self.make_machine("a")
         for method, path in (
             ("GET", PODS),
@@ -235,7 +235,7 @@ class WatchTests(PodsTestCase):
     """watch."""
 
     def test_changes(self) -> None:
-        """What happens to a machine happens to its Pod."""
+        """Changes of a machine change its Pod."""
         self.make_pool("pool-a")
         self.make_machine("a")
         watching = self.watch(f"{PODS}?watch=1")
@@ -252,7 +252,7 @@ class WatchTests(PodsTestCase):
         self.assertEqual(watching.names(), [("ADDED", "b"), ("DELETED", "a")])
 
     def test_missed(self) -> None:
-        """When the store missed changes, whoever watches lists again, and sees what there is."""
+        """After missed changes watchers list again, and see the current state."""
         self.make_pool("pool-a")
         self.make_machine("a")
         self.make_machine("b")
@@ -275,7 +275,7 @@ class WatchTests(PodsTestCase):
         self.assertEqual(watching.names(), [("DELETED", "a")])
 
     def test_heartbeats(self) -> None:
-        """What changes no Pod's looks is not told; what changes many is told of each."""
+        """Changes without effect on Pods are not sent; those of a pool are sent for each Pod."""
         self.make_pool("pool-a")
         for name in ("a", "b"):
             self.make_machine(name)
@@ -305,7 +305,7 @@ class WatchTests(PodsTestCase):
         self.assertEqual(again.names(), [("MODIFIED", "a")])
 
     def test_before_anyone_looked(self) -> None:
-        """What happened before someone asked for Pods is not remembered: list again."""
+        """There is no history before the first list: clients list again."""
         made = self.make_machine("a")["metadata"]["resourceVersion"]
         now = self.make_machine("b")["metadata"]["resourceVersion"]
         watching = self.watch(f"{PODS}?watch=1&resourceVersion={made}")
@@ -316,7 +316,7 @@ class WatchTests(PodsTestCase):
         self.assertEqual(watching.names(), [("ADDED", "c")])
 
     def test_first(self) -> None:
-        """Whoever is the first to ask may ask with a watch."""
+        """The first request may be a watch."""
         self.make_machine("a")
         watching = self.watch(f"{PODS}?watch=1&resourceVersion=0")
         self.assertEqual(watching.names(), [("ADDED", "a")])
@@ -354,7 +354,7 @@ class StorageTests(PodsTestCase):
         self.assertIs(seen[0], seen[1])
 
     def test_stopped(self) -> None:
-        """When it is stopped it follows no more; started again it begins anew."""
+        """A stopped store follows no more; started again it begins anew."""
         self.make_machine("a")
         pods = PodStorage(self.storage, PodNames([IRONCORE]))
         pods.startService()
@@ -367,7 +367,7 @@ class StorageTests(PodsTestCase):
 
 
 class SlowStorage(MemoryStorage):
-    """A store that lists when it is told to."""
+    """A store that lists on demand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -382,7 +382,7 @@ class SlowStorage(MemoryStorage):
         return held.addCallback(lambda _: listing)
 
     def release(self) -> None:
-        """What was asked for is there."""
+        """Let the lists complete."""
         self.held.pop(0).callback(None)
 
 
@@ -411,7 +411,7 @@ class SlowStorageTests(SynchronousTestCase):
         return made
 
     def test_meanwhile(self) -> None:
-        """What happens while the first look is under way happens in its order."""
+        """Changes during the first lists are applied in order."""
         spec = {"spec": {"machinePoolRef": {"name": "pool-a"}}}
         silent = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
         pool = self.make(kinds.MACHINEPOOLS, "pool-a", {})
@@ -445,7 +445,7 @@ class SlowStorageTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(second).items, [])
 
     def test_watch(self) -> None:
-        """A watch cannot wait for the first look: it is told to list, and what it began helps."""
+        """A watch does not wait for the first lists: its client has to list."""
         with self.assertRaises(Expired):
             self.pods.watch(kinds.PODS.resource, 0, lambda event: None)
         while self.storage.held:

@@ -45,7 +45,7 @@ class StreamTests(ChainTestCase):
         await self.echo(await self.open(path=f"{POD}/exec", query=QUERY + COMMAND))
 
     async def test_roles(self) -> None:
-        """Whether to look on or to take over may stand behind it."""
+        """Options of the command select read-only or forced sessions."""
         for option, word in (("--read-only", "readOnly"), ("--force", "force")):
             query = f"{QUERY}{COMMAND}&command={option}"
             await self.echo(await self.open(path=f"{POD}/exec", query=query))
@@ -89,12 +89,12 @@ class StreamTests(ChainTestCase):
             self.assertIn('container "other" is not valid', told)
 
     async def test_no_streams(self) -> None:
-        """Whoever wants nothing is told, as a kubelet tells it."""
+        """A request without streams is refused in a kubelet's words."""
         told = await self.refused(400, path=f"{POD}/attach", query="?stdin=false&tty=1")
         self.assertIn("you must specify at least 1 of stdin, stdout, stderr", told)
 
     async def test_unknown(self) -> None:
-        """Who may not is told nothing else; then what is not there, then what is wrong."""
+        """First permissions, then existence, then validity."""
         wrong = "?container=other"
         for user, code, name in (("", 401, "vm"), ("jane", 403, "vm"), ("admin", 404, "no")):
             await self.refused(code, name, path=f"{POD}/exec", query=wrong, user=user)
@@ -129,7 +129,7 @@ class StreamTests(ChainTestCase):
 
 
 class RefusalTests(APITestCase):
-    """What a view lets nobody do."""
+    """Requests that a view refuses."""
 
     pods_view = True
 
@@ -151,7 +151,7 @@ class RefusalTests(APITestCase):
         self.answer("GET", f"{PODS}/a")
 
     def test_containers(self) -> None:
-        """None is added, as by ``kubectl debug``, which is told how commands are typed."""
+        """No containers can be added; ``kubectl debug`` learns how to type commands."""
         for method in ("PUT", "PATCH"):
             path = f"{PODS}/a/ephemeralcontainers"
             told = self.refused(405, method, path, {}, content_type=MERGE)
@@ -164,6 +164,6 @@ class RefusalTests(APITestCase):
             self.assertIn('no port of pod "a" can be forwarded', told)
 
     def test_nobody(self) -> None:
-        """Nobody is told anything before it is known who asks."""
+        """Without authentication nothing is answered."""
         for method, path in (("DELETE", f"{PODS}/a"), ("POST", f"{PODS}/a/portforward")):
             self.refused(401, method, path, user="")

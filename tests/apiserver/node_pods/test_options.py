@@ -31,7 +31,7 @@ def options(*more: str) -> Options:
 
 
 class KubeletOptionsTests(SynchronousTestCase):
-    """How kubelets are reached."""
+    """Connections to kubelets."""
 
     def refusal(self, *more: str) -> str:
         with self.assertRaises(SystemExit) as caught:
@@ -60,13 +60,13 @@ class KubeletOptionsTests(SynchronousTestCase):
         self.assertIn("'Nowhere'", self.refusal(*KUBELETS, f"{chosen},Nowhere"))
 
     def test_one_is_missing(self) -> None:
-        """All three belong together, and above all the CA: nobody is asked unverified."""
+        """All three belong together; without a CA kubelets could not be verified."""
         for missing in KUBELETS:
             told = self.refusal(*(each for each in KUBELETS if each != missing))
             self.assertIn(f"{missing.partition('=')[0]} is missing", told)
 
     def test_of_no_use(self) -> None:
-        """What says how kubelets are reached needs kubelets."""
+        """Further options need these."""
         self.assertIn("needs --kubelet-client-certificate", self.refusal("--kubelet-timeout=3"))
 
     def test_view(self) -> None:

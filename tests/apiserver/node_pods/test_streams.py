@@ -44,10 +44,10 @@ def a_pod(*containers: str, inits: tuple[str, ...] = (), default: str = "") -> O
 
 
 class ContainerTests(SynchronousTestCase):
-    """Which container is meant."""
+    """Selection of the container."""
 
     def test_only_one(self) -> None:
-        """It need not be said."""
+        """A single container need not be named."""
         self.assertEqual(container_of(a_pod("main"), ""), "main")
 
     def test_named(self) -> None:
@@ -61,7 +61,7 @@ class ContainerTests(SynchronousTestCase):
             container_of(a_pod("a", "b", default="c"), "")
 
     def test_several(self) -> None:
-        """Else it must be said, and the refusal tells the choice."""
+        """With several one must be named, and the error lists them."""
         with self.assertRaises(BadRequest) as caught:
             container_of(a_pod("a", "b", inits=("c",)), "")
         self.assertEqual(
@@ -71,7 +71,7 @@ class ContainerTests(SynchronousTestCase):
         )
 
     def test_unknown(self) -> None:
-        """None of that name."""
+        """An unknown name is refused."""
         with self.assertRaises(BadRequest) as caught:
             container_of(a_pod("a"), "z")
         self.assertEqual(str(caught.exception), "container z is not valid for pod web")
@@ -201,7 +201,7 @@ class StreamTests(KubeletCase):
             await self.cluster.add_pod(POD, LEAF_NODE, self.containers)
 
     async def test_asked_to_end(self) -> None:
-        """One that is only asked to end goes on until its kubelet says that it is gone."""
+        """A Pod that is being deleted keeps its streams until its kubelet reports it gone."""
         caller = await self.exec("cat", query="stdin=true&stdout=true")
         await self.cluster.admin.delete(NODE_PODS.resource, POD, "default")
         caller.type(b"still here\n")
@@ -231,7 +231,7 @@ class RefusalTests(KubeletCase):
     containers = ("main", "side")
 
     async def test_here(self) -> None:
-        """What this server finds out by itself."""
+        """Checks by this server."""
         await self.cluster.add_pod("nowhere")
         told = f"a container name must be specified for pod {POD}, choose one of: [main side]"
         self.assertEqual(await self.refusal("exec?stdout=1"), (400, told))
@@ -248,7 +248,7 @@ class RefusalTests(KubeletCase):
         self.assertEqual(code, 400)
 
     async def test_rights(self) -> None:
-        """Who may not learns nothing but that, also of Pods that are not there."""
+        """Users without permission learn nothing else, also about missing Pods."""
         for pod in (POD, "none"):
             for asked in ("exec?stdout=1", "attach", "portforward"):
                 code, told = await self.refusal(asked, pod, user="jane")
@@ -283,7 +283,7 @@ class RefusalTests(KubeletCase):
         self.assertIn(f'kubelet of node "two" at 127.0.0.9:{self.port}', told)
 
     async def test_another_certificate(self) -> None:
-        """Whoever stands at the address must be named so by the CA of kubelets."""
+        """The server at the address must have a certificate of the kubelets' CA with that name."""
         await self.cluster.add_node("named", self.port, [("Hostname", "localhost")])
         await self.cluster.add_pod("there", "named")
         code, told = await self.refusal("attach?stdout=1", "there")
@@ -336,7 +336,7 @@ class LogTests(KubeletCase):
         )
 
     async def test_nonsense(self) -> None:
-        """What makes no sense does not get to the kubelet."""
+        """Malformed requests do not reach the kubelet."""
         for query in (
             "tailLines=-1",
             "sinceSeconds=1&sinceTime=2020-01-01T00:00:00Z",
@@ -356,12 +356,12 @@ class LogTests(KubeletCase):
 
 
 class ProxyTests(KubeletCase):
-    """What a Node tells of itself."""
+    """The proxy for kubelets' endpoints."""
 
     path = f"/api/v1/nodes/{LEAF_NODE}/proxy"
 
     async def test_healthz(self) -> None:
-        """It is asked by this server, and its word passed on."""
+        """This server requests it, and passes the answer on."""
         self.assertEqual(await self.text(f"{self.path}/healthz"), (200, "ok"))
 
     async def test_no_streams(self) -> None:
@@ -413,7 +413,7 @@ class OlderKubeletTests(KubeletCase):
         self.older = site.resource = _Older(site.resource)
 
     async def test_exec(self) -> None:
-        """Who comes by a WebSocket is translated for."""
+        """A WebSocket client is bridged."""
         for protocol in (V5, V4):
             caller = await self.exec("cat", protocol=protocol, query="stdin=true&stdout=true")
             caller.type(b"hello")

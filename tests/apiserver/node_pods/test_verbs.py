@@ -51,10 +51,10 @@ class NodePodsTestCase(APITestCase):
 
 
 class ObjectTests(NodePodsTestCase):
-    """What may be stored, and changed."""
+    """Validation on create and update."""
 
     def test_defaults(self) -> None:
-        """What clients leave out has Kubernetes' own defaults."""
+        """Missing fields get Kubernetes' defaults."""
         made = self.make()
         self.assertEqual(made["status"]["phase"], "Pending")
         self.assertEqual(made["spec"]["restartPolicy"], "Always")
@@ -68,7 +68,7 @@ class ObjectTests(NodePodsTestCase):
         self.assertEqual(made["spec"]["containers"][0]["imagePullPolicy"], "IfNotPresent")
 
     def test_any_form(self) -> None:
-        """What nobody acts on is kept as it is."""
+        """Fields without effect here are kept."""
         volumes = [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}]
         probe = {"httpGet": {"port": "http"}}
         container = {"name": "main", "image": "x:1", "readinessProbe": probe}
@@ -82,7 +82,7 @@ class ObjectTests(NodePodsTestCase):
         self.assertIn("spec.containers: Required value", told)
 
     def test_names_of_containers(self) -> None:
-        """Each name is there once, among all sorts of containers, and is a label."""
+        """Container names are unique among all kinds of containers, and valid labels."""
         main = {"name": "main", "image": "x"}
         told = self.refused(422, "POST", PODS, pod(initContainers=[main]))
         self.assertIn('spec.initContainers[0].name: Duplicate value: "main"', told)
@@ -97,7 +97,7 @@ class ObjectTests(NodePodsTestCase):
         self.assertIn("spec.restartPolicy: Unsupported value", told)
 
     def test_unknown_field(self) -> None:
-        """A field that is spelled wrong is told to who wants to know."""
+        """Unknown fields are reported if requested."""
         body = pod(nodename="a")
         told = self.refused(400, "POST", f"{PODS}?fieldValidation=Strict", body)
         self.assertIn('unknown field "spec.nodename"', told)
@@ -112,7 +112,7 @@ class ObjectTests(NodePodsTestCase):
         self.refused(422, "PATCH", f"{PODS}/web", patch, content_type=MERGE)
 
     def test_what_may_change(self) -> None:
-        """Images, a deadline and further tolerations may be given to a Pod that is there."""
+        """Images, a deadline and further tolerations may be changed."""
         made = self.make()
         container = {**made["spec"]["containers"][0], "image": "busybox:2"}
         spec = {
@@ -139,7 +139,7 @@ class ObjectTests(NodePodsTestCase):
         self.assertEqual(told, [("x:1", ["sh"]), ("y:2", None)])
 
     def test_more_containers(self) -> None:
-        """None is added."""
+        """Containers cannot be added."""
         made = self.make()
         several = [*made["spec"]["containers"], {"name": "more", "image": "x"}]
         patch = {"spec": {"containers": several}}
@@ -147,7 +147,7 @@ class ObjectTests(NodePodsTestCase):
         self.assertIn("may not add or remove containers", told)
 
     def test_labels_change(self) -> None:
-        """Metadata is anybody's who may write."""
+        """Metadata may be changed by any writer."""
         self.make()
         patch = {"metadata": {"labels": {"a": "b"}}}
         new = self.answer("PATCH", f"{PODS}/web", patch, content_type=MERGE)
@@ -187,7 +187,7 @@ class ObjectTests(NodePodsTestCase):
 
 
 class ColumnTests(NodePodsTestCase):
-    """What kubectl shows."""
+    """Columns of kubectl."""
 
     def test_new(self) -> None:
         """Nothing runs yet."""
@@ -196,7 +196,7 @@ class ColumnTests(NodePodsTestCase):
         self.assertEqual(self.cells(), [expected])
 
     def test_running(self) -> None:
-        """What its kubelet says of it."""
+        """The state as reported by the kubelet."""
         self.make(node="node-1")
         running = {"name": "main", "ready": True, "restartCount": 2, "state": {"running": {}}}
         self.status("web", phase="Running", podIP="10.0.0.1", containerStatuses=[running])
@@ -218,7 +218,7 @@ class ColumnTests(NodePodsTestCase):
             self.assertEqual(self.cells()[0][2], expected)
 
     def test_init_containers(self) -> None:
-        """How far it has come."""
+        """Progress of init containers."""
         inits = [{"name": "one", "image": "x"}, {"name": "two", "image": "x"}]
         self.make(initContainers=inits)
         done = {"name": "one", "state": {"terminated": {"exitCode": 0}}}
@@ -230,7 +230,7 @@ class ColumnTests(NodePodsTestCase):
         self.assertEqual(self.cells()[0][2], "Init:Error")
 
     def test_nonsense(self) -> None:
-        """What is shown in columns is what it should be, or is refused: a list is everybody's."""
+        """Values in columns are validated: lists are read by everyone."""
         self.make()
         for told in (
             {"containerStatuses": [{"name": "main", "state": {"terminated": "never"}}]},
@@ -254,13 +254,13 @@ class DeletionTests(NodePodsTestCase):
     """A Pod goes when its kubelet says so."""
 
     def test_unbound(self) -> None:
-        """What runs nowhere goes at once."""
+        """A Pod without a Node is deleted at once."""
         self.make()
         self.answer("DELETE", f"{PODS}/web")
         self.refused(404, "GET", f"{PODS}/web")
 
     def test_bound(self) -> None:
-        """What runs somewhere is marked, with the time that it may take."""
+        """A bound Pod is marked, with its grace period."""
         self.make(node="node-1")
         marked = self.answer("DELETE", f"{PODS}/web")
         self.assertEqual(marked["kind"], "Pod")
@@ -294,7 +294,7 @@ class DeletionTests(NodePodsTestCase):
         self.assertEqual(metadata["deletionGracePeriodSeconds"], 3)
 
     def test_odd_times(self) -> None:
-        """Less than nothing is a second, and no time is longer than can be told."""
+        """A negative period is one second; the longest fits a timestamp."""
         self.make(node="node-1")
         self.refused(400, "DELETE", f"{PODS}/web", {"gracePeriodSeconds": 1 << 31})
         self.refused(400, "DELETE", f"{PODS}/web", {"gracePeriodSeconds": 10**40})
@@ -306,14 +306,14 @@ class DeletionTests(NodePodsTestCase):
         self.refused(422, "POST", PODS, long)
 
     def test_over(self) -> None:
-        """What has ended need not be waited for."""
+        """A Pod that has ended need not be waited for."""
         self.make(node="node-1")
         self.status("web", phase="Succeeded")
         self.answer("DELETE", f"{PODS}/web")
         self.refused(404, "GET", f"{PODS}/web")
 
     def test_finalizers(self) -> None:
-        """Who holds it holds it, whatever its kubelet says; then it goes."""
+        """Finalizers delay the deletion, whatever the kubelet reports."""
         body = pod(node="node-1")
         body["metadata"]["finalizers"] = ["example.com/mine"]
         self.answer("POST", PODS, body, code=201)
@@ -338,7 +338,7 @@ class DeletionTests(NodePodsTestCase):
 
 
 class BindingTests(NodePodsTestCase):
-    """Whoever schedules says where a Pod runs."""
+    """Scheduling by Bindings."""
 
     path = f"{PODS}/web/binding"
 
@@ -388,14 +388,14 @@ class RightsTests(NodePodsTestCase):
     """The roles of everyday know such Pods."""
 
     def test_edit(self) -> None:
-        """Who edits makes Pods and opens their streams."""
+        """``edit`` creates Pods and opens their streams."""
         self.bind("jane", "edit")
         self.answer("POST", PODS, pod(), code=201, user="jane")
         told = self.refused(400, "POST", f"{PODS}/web/exec?command=sh&stdout=1", user="jane")
         self.assertIn("pod web does not have a host assigned", told)
 
     def test_view(self) -> None:
-        """Who looks reads logs, and opens nothing, whatever the method."""
+        """``view`` reads logs, and opens nothing, whatever the method."""
         self.bind("bob", "view")
         self.make()
         self.answer("GET", f"{PODS}/web", user="bob")

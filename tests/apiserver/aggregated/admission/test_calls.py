@@ -26,7 +26,7 @@ class ConnectionTests(AdmissionCase):
         self.assertEqual((len(self.hooks.asked), len(self.site.connections)), (3, 1))
 
     async def test_closed(self) -> None:
-        """A webhook that is asked no more is let go of when there are too many others."""
+        """Connections of webhooks that are no longer called are closed when there are too many."""
         self.patch(calls, "_KEPT", 1)
         for name in ("a", "b"):
             await self.validating(self.webhook(name, allow))
@@ -35,7 +35,7 @@ class ConnectionTests(AdmissionCase):
         await self.until(lambda: len(self.site.connections) == 1)
 
     async def test_client_leaves(self) -> None:
-        """Who leaves takes the question along."""
+        """A client that leaves cancels the call."""
         await self.validating(self.webhook("v", lambda request: NEVER))
         asking = self.admission.admit(creating())
         await self.until(lambda: bool(self.hooks.asked))

@@ -54,7 +54,7 @@ class CelTests(SynchronousTestCase):
             self.assertEqual(self.cel.evaluate(expression, {"object": OBJECT}), value, expression)
 
     def test_cannot(self) -> None:
-        """What is no CEL, fails, or needs what Kubernetes has added, is told and not guessed."""
+        """Expressions that do not compile, fail, or use Kubernetes' libraries are errors."""
         for expression, told in (
             ("1 +", "Syntax error"),
             ("object.spec.missing == 1", "missing"),
@@ -90,14 +90,14 @@ class CelTests(SynchronousTestCase):
         self.assertIn("cel-expr-python is not installed", str(caught.exception))
 
     def test_missing(self) -> None:
-        """It is told at the start, before anything is to be evaluated."""
+        """A missing library is reported at the start, before any evaluation."""
         self.assertEqual(self.cel.problem, "")
         self.patch(cel, "_PACKAGE", "nobody_has_this")
         self.assertIn("cel-expr-python is not installed", self.cel.problem)
 
 
 class ConditionsTests(SynchronousTestCase):
-    """Whether ``matchConditions`` hold."""
+    """Evaluation of ``matchConditions``."""
 
     def test_hold(self) -> None:
         """All must be true; one that is false decides, whatever fails; else a failure does."""
@@ -118,7 +118,7 @@ class ConditionsTests(SynchronousTestCase):
                 self.assertEqual(conditions.hold(told, asked()), outcome, expressions)
 
     def test_values(self) -> None:
-        """A request is told as webhooks are told of it, less what is empty."""
+        """Expressions see the request of an AdmissionReview, without empty fields."""
         request = values_of(asked(namespace="", dry_run=True))["request"]
         self.assertEqual(request["dryRun"], True)
         self.assertEqual(request["userInfo"]["username"], "jane")

@@ -27,7 +27,7 @@ class HooksTests(SynchronousTestCase):
     """Webhooks as configurations have them."""
 
     def test_order(self) -> None:
-        """By the configuration's name, then as they stand there; the same name is told apart."""
+        """By the configuration's name, then in order; webhooks of the same name are distinct."""
         found = hooks_of(
             [
                 configuration("b", {"name": "z"}, {"name": "a"}, {"name": "z"}),
@@ -38,14 +38,14 @@ class HooksTests(SynchronousTestCase):
         self.assertEqual([each.uid for each in found], ["a/z/0", "b/z/0", "b/a/0", "b/z/1"])
 
     def test_defaults(self) -> None:
-        """What is not said: it must be asked, waits ten seconds, and may have side effects."""
+        """Defaults: failures refuse, ten seconds, possible side effects."""
         told = hook()
         self.assertEqual((told.seconds, told.ignores_failures), (10, False))
         self.assertEqual((told.dry_run, told.reinvoked, told.conditions), (False, False, ()))
         self.assertEqual(told.callee, None)
 
     def test_told(self) -> None:
-        """What is said."""
+        """Explicit fields."""
         told = hook(
             failurePolicy="Ignore",
             timeoutSeconds=3,
@@ -76,7 +76,7 @@ class HooksTests(SynchronousTestCase):
             self.assertEqual(hook(clientConfig=config).callee, callee)
 
     def test_nowhere(self) -> None:
-        """What leads nowhere, or not there by TLS, is a problem of the webhook."""
+        """An address that is missing, or not https, is a problem of the webhook."""
         for config in (
             {},
             {"url": ""},

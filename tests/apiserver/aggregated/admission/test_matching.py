@@ -38,14 +38,14 @@ def asked(operation: str = "CREATE", subresource: str = "", **more: Any) -> Admi
 
 
 class RuleTests(SynchronousTestCase):
-    """Which requests a rule names."""
+    """Requests that a rule matches."""
 
     def matches(self, told: Object, request: AdmissionAttributes | None = None) -> bool:
-        """Whether a webhook with one rule is about a request."""
+        """Return whether a webhook with one rule matches a request."""
         return webhook_reach({"rules": [told]}).names(request or asked())
 
     def test_operations(self) -> None:
-        """Those that are listed, or all."""
+        """Listed operations, or all."""
         for operations, operation, fits in (
             (["CREATE"], "CREATE", True),
             (["CREATE", "UPDATE"], "UPDATE", True),
@@ -109,7 +109,7 @@ class RuleTests(SynchronousTestCase):
             self.assertEqual(self.matches(told, asked(namespace=namespace)), fits, scope)
 
     def test_any_of_them(self) -> None:
-        """One of several rules suffices; a webhook without rules is about nothing."""
+        """One of several rules suffices; a webhook without rules matches nothing."""
         told = [rule("DELETE"), rule("CREATE")]
         self.assertTrue(webhook_reach({"rules": told}).names(asked()))
         self.assertFalse(webhook_reach({}).names(asked()))
@@ -168,7 +168,7 @@ class SelectorTests(SynchronousTestCase):
         self.assertFalse(webhook_reach({"namespaceSelector": {}}).asks_namespace(asked()))
 
     def test_expressions(self) -> None:
-        """What each operator says; all must hold."""
+        """Operators of expressions; all must match."""
         for expressions, labels, fits in (
             ([("a", "In", ["x", "y"])], {"a": "y"}, True),
             ([("a", "In", ["x"])], {}, False),

@@ -75,7 +75,7 @@ class ValidatingTests(PolicyCase):
         await self.admission.admit(creating())  # what is bound no more counts no more
 
     async def test_variables(self) -> None:
-        """Variables build on each other; the namespace is there as well."""
+        """Variables build on each other; the namespace is available too."""
         await self.policy(
             {"expression": "variables.both == 'a/vm'"},
             {"expression": "variables.bad == 1 || true"},
@@ -89,7 +89,7 @@ class ValidatingTests(PolicyCase):
         await self.refusal(self.admission.admit(creating(machine("other"))))
 
     async def test_delete_and_connect(self) -> None:
-        """What is deleted is the old object; a stream has its options and its name."""
+        """A delete has the old object; a stream has its options and name."""
         await self.policy(
             {"expression": "request.operation != 'DELETE' || oldObject.metadata.name != 'vm'"},
             {"expression": "request.operation != 'CONNECT' || request.name == 'mine'"},
@@ -154,14 +154,16 @@ class ValidatingTests(PolicyCase):
             await self.admission.admit(creating())
 
     async def test_unbound(self) -> None:
-        """A policy that nobody binds says nothing, nor a binding of no policy."""
+        """A policy without binding has no effect, nor a binding without policy."""
         spec = {"matchConstraints": {}, "validations": [{"expression": "false"}]}
         await self.put(sources.VALIDATING_POLICIES[0], "policy", spec=spec)
         await self.put(sources.VALIDATING_BINDINGS[0], "b", spec={"policyName": "gone"})
         await self.admission.admit(creating())
 
     async def test_unknown_namespace(self) -> None:
-        """Where a namespace's labels choose and nobody knows it, the policy's failure decides."""
+        """
+        If the namespace's labels matter and the namespace is unknown, the failure policy decides.
+        """
         chosen = {"namespaceSelector": {"matchLabels": {"team": "b"}}}
         await self.policy({"expression": "true"}, constraints=chosen)
         new = machine()
@@ -171,7 +173,7 @@ class ValidatingTests(PolicyCase):
 
 
 class MutatingTests(PolicyCase):
-    """MutatingAdmissionPolicies, which nobody here carries out."""
+    """MutatingAdmissionPolicies, which this server does not support."""
 
     async def mutating(self, name: str = "policy", **more: Any) -> None:
         """The host has one."""
@@ -179,7 +181,7 @@ class MutatingTests(PolicyCase):
         await self.policy(name=name, kinds=kinds, **more)
 
     async def test_refused(self) -> None:
-        """One that is about a request refuses it, whatever its binding's actions."""
+        """A matching policy refuses the request, whatever its binding's actions."""
         await self.mutating()
         for asking in (
             self.admission.mutate(creating()),
@@ -195,7 +197,7 @@ class MutatingTests(PolicyCase):
             )
 
     async def test_passed(self) -> None:
-        """One that is not about it, or may be left out, does not."""
+        """A policy that does not match, or ignores failures, does not."""
         await self.mutating(constraints={"resourceRules": [rule(resources=("pods",))]})
         await self.mutating("second", failurePolicy="Ignore")
         condition = {"name": "c", "expression": "false"}

@@ -40,7 +40,7 @@ def answer(version: str = "v1", **response: Any) -> bytes:
 
 
 class AskTests(SynchronousTestCase):
-    """What is asked."""
+    """The request of a review."""
 
     def test_version(self) -> None:
         """The first of those that a webhook knows and we do."""
@@ -48,14 +48,14 @@ class AskTests(SynchronousTestCase):
         self.assertRaises(InvalidAnswer, version_of, [])
 
     def test_user(self) -> None:
-        """What nobody has is left out, as Go does."""
+        """Empty fields are left out, as in Go."""
         request = json.loads(review(UID, "v1", asked(user=User("bob"))))["request"]
         self.assertEqual(request["userInfo"], {"username": "bob"})
         self.assertEqual(request["uid"], UID)
 
 
 class AnswerTests(SynchronousTestCase):
-    """What is answered."""
+    """The response of a webhook."""
 
     def read(self, raw: bytes, *, mutating: bool = False, version: str = "v1") -> Answer:
         return read_answer(raw, UID, version, mutating=mutating)
@@ -76,13 +76,13 @@ class AnswerTests(SynchronousTestCase):
         self.assertEqual(told, Answer(False, {"message": "no"}, PATCH, ["w"], {"k": "v"}))
 
     def test_nothing_said(self) -> None:
-        """Who does not say yes says no."""
+        """Without ``allowed`` the response is invalid."""
         document = {"kind": "AdmissionReview", "apiVersion": f"{GROUP}/v1"}
         raw = json.dumps({**document, "response": {"uid": UID}}).encode()
         self.assertFalse(self.read(raw).allowed)
 
     def test_invalid(self) -> None:
-        """What is none, with what is wrong about it on one line."""
+        """Malformed responses, each with a one-line reason."""
         for raw, mutating, words in (
             (b"", False, "it is not JSON"),
             (b"\xff", False, "it is not JSON"),
@@ -127,14 +127,14 @@ class AnswerTests(SynchronousTestCase):
         self.assertEqual(self.read(raw, version="v1beta1").patch, ())
 
     def test_bounded(self) -> None:
-        """Who tells very much is heard in part."""
+        """The number of warnings and annotations is limited."""
         many = answer(warnings=["w"] * 1000, auditAnnotations={str(n): "v" for n in range(1000)})
         told = self.read(many)
         self.assertEqual((len(told.warnings), len(told.annotations)), (64, 64))
 
 
 class DenialTests(SynchronousTestCase):
-    """What the client is told."""
+    """Errors for the client."""
 
     def test_codes(self) -> None:
         """A webhook's code, unless it is none of a refusal."""
@@ -149,7 +149,7 @@ class DenialTests(SynchronousTestCase):
         json.dumps(error.to_status())
 
     def test_retry(self) -> None:
-        """When it may be tried again."""
+        """A denial may allow a retry."""
         error = denial("w", {"code": 429, "details": {"retryAfterSeconds": 7}})
         self.assertEqual((error.code, error.retry_after_seconds), (429, 7))
 

@@ -37,7 +37,7 @@ class FollowedTests(SynchronousTestCase):
         return followed
 
     def names(self) -> list[str]:
-        """Those that are known, which is at once."""
+        """Names in the copy, available at once."""
         found = self.successResultOf(Deferred.fromCoroutine(self.followed.objects()))
         return [each["metadata"]["name"] for each in found]
 
@@ -47,7 +47,7 @@ class FollowedTests(SynchronousTestCase):
         self.successResultOf(self.client.create(resource, obj))  # type: ignore[arg-type]
 
     def test_followed(self) -> None:
-        """What is there, and each change of it."""
+        """The existing objects, and each change."""
         self.make("a")
         self.followed.startService()
         self.assertEqual(self.names(), ["a"])
@@ -57,7 +57,7 @@ class FollowedTests(SynchronousTestCase):
         self.assertGreater(self.followed.generation, before)
 
     def test_stale(self) -> None:
-        """What was known stays known while the host is away."""
+        """The copy stays while the host is away."""
         self.make("a")
         self.followed.startService()
         self.cluster.problem = Forbidden("no")
@@ -66,7 +66,10 @@ class FollowedTests(SynchronousTestCase):
         self.assertEqual(self.followed.problem, "no")
 
     def test_not_known_yet(self) -> None:
-        """Who asks waits for a while, and is told why; a host that comes back is enough."""
+        """
+        A request waits for a while and then fails with the reason; it succeeds once the host is
+        back.
+        """
         self.cluster.problem = Forbidden("exec-apiserver may not list them")
         self.followed.startService()
         asking = Deferred.fromCoroutine(self.followed.objects())

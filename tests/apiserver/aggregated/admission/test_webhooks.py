@@ -33,10 +33,10 @@ CONFIGURATIONS = VALIDATING_WEBHOOKS[0]
 
 
 class ReviewTests(AdmissionCase):
-    """What a webhook is asked."""
+    """The review that a webhook receives."""
 
     async def asked(self) -> None:
-        """Everything is asked about."""
+        """The review contains the whole request."""
         await self.validating(
             self.webhook("look", allow, rule(resources=("*/*",)), timeoutSeconds=7)
         )
@@ -85,7 +85,7 @@ class ReviewTests(AdmissionCase):
         )
 
     async def test_status(self) -> None:
-        """A subresource is named; both objects are told."""
+        """Subresource and both objects are included."""
         await self.asked()
         old, new = machine(), machine(a="b")
         await self.admission.admit(updating(new, old, subresource="status"))
@@ -96,7 +96,7 @@ class ReviewTests(AdmissionCase):
         self.assertEqual(request["options"]["kind"], "UpdateOptions")
 
     async def test_delete(self) -> None:
-        """What goes is the old object; there is no new one."""
+        """A delete has the old object, and no new one."""
         await self.asked()
         await self.admission.admit(deleting())
         request = self.hooks.asked[0][2]["request"]
@@ -117,7 +117,7 @@ class ReviewTests(AdmissionCase):
         self.assertEqual((request["oldObject"], request["options"]), (None, None))
 
     async def test_v1beta1(self) -> None:
-        """A webhook that knows the older version alone is asked in it; it need not say the UID."""
+        """A webhook with only the older version gets that; its response may omit the UID."""
         reply = {"response": {"allowed": False, "status": {"message": "no"}}}
         await self.validating(
             self.webhook(
@@ -132,7 +132,7 @@ class ReviewTests(AdmissionCase):
 
 
 class DecisionTests(AdmissionCase):
-    """What becomes of a webhook's answer."""
+    """Effects of a webhook's response."""
 
     async def test_allowed(self) -> None:
         """Yes lets the request pass, and tells the client what it is warned of."""
@@ -174,7 +174,7 @@ class DecisionTests(AdmissionCase):
         self.assertTrue(error.message.endswith("denied the request: two\nlines"), error.message)
 
     async def test_denied_without_words(self) -> None:
-        """Who gives no reason is quoted so; a success's code is none of a refusal."""
+        """A denial without a reason says so; the code of a success does not count."""
         for status, told in (
             ({}, "denied the request without explanation"),
             ({"reason": "Forbidden", "code": 200}, "denied the request: Forbidden"),
@@ -208,7 +208,7 @@ class DecisionTests(AdmissionCase):
         self.assertEqual((error.code, error.message), (404, 'namespaces "nowhere" not found'))
 
     async def test_dry_run(self) -> None:
-        """Who has side effects is not asked about a dry run, and so it is refused."""
+        """A webhook with side effects is not called for a dry run, which is refused."""
         await self.validating(self.webhook("some", allow, sideEffects="Some"))
         error = await self.refusal(self.admission.admit(creating(dry_run=True)))
         self.assertEqual(
@@ -246,7 +246,7 @@ class DecisionTests(AdmissionCase):
         self.assertEqual(self.names(), ["no"])
 
     async def test_refuses_deletes_and_streams(self) -> None:
-        """Those who change objects may refuse what is deleted or opened; to change it is no use."""
+        """Mutating webhooks may refuse deletes and streams; their changes are ignored."""
         await self.mutating(
             self.webhook("no", deny("no"), rule("DELETE", "CONNECT", resources=("*/*",)))
         )
@@ -259,7 +259,7 @@ class DecisionTests(AdmissionCase):
 
 
 class FailureTests(AdmissionCase):
-    """A webhook that cannot be asked."""
+    """Failed calls."""
 
     async def failing(self, reply: Any, told: str, **more: Any) -> None:
         """It refuses with 500 and says why, unless its failurePolicy is Ignore."""
@@ -275,7 +275,7 @@ class FailureTests(AdmissionCase):
         await self.admission.admit(creating())
 
     async def test_down(self) -> None:
-        """Nobody listens."""
+        """The connection is refused."""
         nobody = {"url": "https://localhost:1/x"}
         await self.failing(allow, "failed to call webhook: cannot reach", clientConfig=nobody)
 
@@ -304,7 +304,7 @@ class FailureTests(AdmissionCase):
         self.assertEqual(self.names(), [])
 
     async def test_redirect(self) -> None:
-        """Where it sends us we do not go."""
+        """Redirects are not followed."""
         await self.failing(
             lambda request: (307, {"Location": f"{self.hooks.url}/other"}, b""),
             "answered 307; redirects are not followed",
@@ -346,7 +346,7 @@ class FailureTests(AdmissionCase):
             await self.client.delete(CONFIGURATIONS, "config")
 
     async def test_unknown_versions(self) -> None:
-        """None of its versions is known."""
+        """The webhook knows none of our versions."""
         await self.failing(allow, "known AdmissionReview versions", admissionReviewVersions=["v9"])
         self.assertEqual(self.names(), [])
 
@@ -387,7 +387,7 @@ class MutationTests(AdmissionCase):
         self.assertEqual(self.names(), ["early", "second", "late"])
 
     async def test_reinvoked(self) -> None:
-        """Who asks for it sees once more what others changed after it; nobody more than that."""
+        """A reinvocable webhook sees later changes once more; others do not."""
         await self.mutating(
             self.webhook("a", self.label("a"), reinvocationPolicy="IfNeeded"),
             self.webhook("b", self.label("b")),
@@ -397,7 +397,7 @@ class MutationTests(AdmissionCase):
         self.assertEqual(self.names(), ["a", "b", "c", "a"])
 
     async def test_not_reinvoked(self) -> None:
-        """What nobody changed is seen once."""
+        """Without changes each webhook is called once."""
         await self.mutating(self.webhook("a", allow, reinvocationPolicy="IfNeeded"))
         self.assertEqual(await self.admission.mutate(creating()), machine())
         self.assertEqual(self.names(), ["a"])
@@ -429,7 +429,7 @@ class MutationTests(AdmissionCase):
             self.assertIn('patch of admission webhook "bad.example.com"', error.message)
 
     async def test_invalid_patch(self) -> None:
-        """What is no patch is no answer."""
+        """A malformed patch makes the response invalid."""
         for told in (
             {"patch": "e30=", "patchType": "JSONPatch"},
             {"patch": "!", "patchType": "JSONPatch"},
