@@ -173,22 +173,22 @@ class APITestCase(SynchronousTestCase):
         )
 
     def more(self) -> dict[str, Any]:
-        """What else the server is assembled with."""
+        """Further arguments of the assembly."""
         return {}
 
     def signing(self) -> dict[str, Any]:
-        """Who signs certificates, if anybody does."""
+        """The signing authority, if there is one."""
         return {}
 
     def check_stored(self) -> None:
-        """Nobody has changed what the store gave out: it still says what its JSON says."""
+        """Check that shared stored objects were not modified: they still equal their JSON."""
         for kind in served(self.dialects):
             if kind.stored:
                 for obj in self.successResultOf(self.storage.list(kind.resource)).items:
                     self.assertEqual(json.loads(json_of(obj)), obj)
 
     def forwarding(self) -> ClientCredentials:
-        """What poollets would see; none here, since nothing connects."""
+        """Headers that poollets would get; none here, since nothing connects."""
         return ClientCredentials(clock=self.clock)
 
     def ask(

@@ -59,7 +59,7 @@ _SETTINGS = settings(
 
 
 class AnythingTests(APITestCase):
-    """Bodies, patches, queries and paths that nobody meant."""
+    """Random bodies, patches, queries and paths."""
 
     pods_view = True
 
@@ -88,7 +88,7 @@ class AnythingTests(APITestCase):
     @_SETTINGS
     @given(like(full_schema(kinds.MACHINES)), st.sampled_from(["", "/status"]))
     def test_patches(self, patch: Any, subresource: str) -> None:
-        """Patches of an object that is there."""
+        """Patches of an existing object."""
         self.ask(
             "POST",
             MACHINES,

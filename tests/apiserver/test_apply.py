@@ -23,7 +23,7 @@ class ScenarioTestCase(APITestCase):
     """Runs scenarios on our server."""
 
     def answers(self, name: str) -> list[dict[str, Any]]:
-        """What ours answers to each step."""
+        """Our response to each step."""
         steps = Steps()
         return [self._answer(step, steps) for step in SCENARIOS[name]]
 
@@ -52,7 +52,7 @@ class OwnershipTests(ScenarioTestCase):
     """``metadata.managedFields``, and what server-side apply makes of objects."""
 
     def test_create(self) -> None:
-        """Whoever makes an object manages all that it says, and the defaults."""
+        """The creator manages all fields of the object, and the defaults."""
         self.check("create")
 
     def test_user_agent(self) -> None:
@@ -72,7 +72,7 @@ class OwnershipTests(ScenarioTestCase):
         self.check("apply creates")
 
     def test_apply_agrees(self) -> None:
-        """Who applies what is so already has it too."""
+        """Applying equal values shares ownership."""
         self.check("apply agrees")
 
     def test_apply_changes(self) -> None:
@@ -88,11 +88,11 @@ class OwnershipTests(ScenarioTestCase):
         self.check("apply conflicts with updates")
 
     def test_drops(self) -> None:
-        """What is applied no more goes, unless another has it too."""
+        """Fields that are no longer applied are removed, unless another manager has them."""
         self.check("apply drops")
 
     def test_drops_what_was_taken(self) -> None:
-        """What another has taken since stays."""
+        """Fields that another manager has taken over stay."""
         self.check("apply drops what others updated")
 
     def test_drops_items(self) -> None:
@@ -112,7 +112,7 @@ class OwnershipTests(ScenarioTestCase):
         self.check("apply owners")
 
     def test_atomic(self) -> None:
-        """What is one value conflicts as a whole."""
+        """Atomic values conflict as a whole."""
         self.check("apply what is atomic")
 
     def test_nothing_and_null(self) -> None:
@@ -167,7 +167,7 @@ class OwnershipTests(ScenarioTestCase):
         self.check("roles")
 
     def test_namespaces(self) -> None:
-        """What only the server writes is nobody's."""
+        """Fields of the server itself have no manager."""
         self.check("namespaces")
 
     def test_classes(self) -> None:
@@ -175,7 +175,7 @@ class OwnershipTests(ScenarioTestCase):
         self.check("classes")
 
     def test_leases(self) -> None:
-        """Kinds of Go structs begin with an empty spec there, which nobody makes; here with none."""
+        """Kinds of Go structs begin with an empty spec there; here with none."""
         told = json.dumps(self.answers("leases")).replace('".": {}, ', "").replace(', ".": {}', "")
         real = json.dumps(REAL["leases"]).replace('".": {}, ', "")
         self.assertEqual(json.loads(told), json.loads(real))
@@ -196,7 +196,7 @@ class RefusalTests(ScenarioTestCase):
         return list(zip(SCENARIOS[name], self.answers(name), REAL[name], strict=True))
 
     def test_options(self) -> None:
-        """Options that nobody defined, per verb."""
+        """Unknown values of options, per verb."""
         for step, ours, real in self.refusals("options that are refused"):
             self.assertEqual(ours, real, step)
 
@@ -211,7 +211,7 @@ class RefusalTests(ScenarioTestCase):
             self.assertEqual(_gist(ours, real), _gist(real, real), step)
 
     def test_patches(self) -> None:
-        """What is no patch, or cannot be carried out."""
+        """Malformed patches, and those that cannot be applied."""
         for step, ours, real in self.refusals("patches that are refused"):
             if not self._departs(step, ours, real):
                 self.assertEqual(_gist(ours, real), _gist(real, real), step)
@@ -251,7 +251,7 @@ _OTHER_WORDS = (
 
 
 def _gist(answer: dict[str, Any], real: dict[str, Any]) -> dict[str, Any]:
-    """What is compared of an answer, given the real one."""
+    """The compared part of a response, given the real one."""
     if answer["code"] < 300:
         return {"code": answer["code"], "spec": answer.get("spec")}
     told = {"code": answer["code"], "reason": answer["reason"]}

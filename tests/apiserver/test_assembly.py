@@ -73,7 +73,7 @@ class SeveralDialectsTests(APITestCase):
             self.assertEqual(wanted - kinds, set())
 
     def test_pods(self) -> None:
-        """Equal names are told apart; the first dialect's Pods are called as its machines."""
+        """Equal names are distinct; the first dialect's Pods have the names of their machines."""
         self.assertEqual(
             self.pods(),
             {
@@ -85,7 +85,7 @@ class SeveralDialectsTests(APITestCase):
         )
 
     def test_pods_are_followed(self) -> None:
-        """What happens to one machine happens to its Pod, and to no other of its name."""
+        """Changes of one machine change its Pod, and no other of its name."""
         watch = self.watch(f"{PODS}?watch=1&resourceVersion=0")
         self.assertEqual(len(watch.names()), len(DIALECTS))
         path = SPHERIC.workload.path("default", "vm", "status")
@@ -130,14 +130,14 @@ class SeveralDialectsTests(APITestCase):
         return [rule["verbs"] for rule in rules if "pods" in rule["resources"]]
 
     def test_rules(self) -> None:
-        """What may be done to all Pods is what may be done to all machines."""
+        """Permissions on all Pods are those on all machines."""
         for dialect in DIALECTS:
             self.assertEqual(self.told_rules(), [])
             self.grant("jane", dialect, "list", dialect.workload.plural)
         self.assertEqual(self.told_rules(), [["list"]])
 
     def test_view(self) -> None:
-        """Whoever may view a namespace sees the machines of all, and opens none."""
+        """``view`` sees the machines of all dialects, and opens none."""
         self.bind("jane", "view")
         self.assertEqual(len(self.answer("GET", PODS, user="jane")["items"]), len(DIALECTS))
         for dialect in DIALECTS:
@@ -146,14 +146,16 @@ class SeveralDialectsTests(APITestCase):
             self.refused(403, "POST", path, user="jane")
 
     def test_writes_to_pods(self) -> None:
-        """Whoever would change a Pod is told which object to change."""
+        """Writes to a Pod are refused with the object to change instead."""
         told = self.refused(405, "DELETE", f"{PODS}/vm.spheric")
         self.assertIn('delete instance "vm" in API group core.spheric.cloud instead', told)
         told = self.refused(405, "DELETE", f"{PODS}/vm")
         self.assertIn('delete machine "vm" in API group compute.ironcore.dev instead', told)
 
     def test_poollets(self) -> None:
-        """A poollet of one dialect is nobody in another, even where pools are called the same."""
+        """
+        A poollet of one dialect has no permissions in another, even with pools of equal names.
+        """
         self.make(IRONCORE, "mine", "pool-a")
         self.make(ONMETAL, "theirs", "pool-a")
         self.answer("GET", IRONCORE.workload.path("default", "mine"), user="pool-a")

@@ -60,12 +60,12 @@ class AttackTests(ChainTestCase):
         self.assertLessEqual(set(codes), {200, 400, 401, 403, 404, 405, 500, 501}, codes)
 
     async def test_looking(self) -> None:
-        """Who may get, list and watch machines, and who may get ``machines/exec`` as well."""
+        """Users who may get, list and watch machines, or get ``machines/exec``."""
         await self.grant("looking", ["get", "list", "watch"], "machines", "machines/exec")
         await self.nothing_opens(self.attacker("jane"))
 
     async def test_nobody(self) -> None:
-        """Who shows no certificate."""
+        """Clients without a certificate."""
         await self.nothing_opens(self.attacker())
 
     async def test_opening(self) -> None:

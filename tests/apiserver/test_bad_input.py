@@ -62,7 +62,7 @@ class BodyTests(APITestCase):
             self.assertIn(UNKNOWN + told if told else "aliases", status["message"])
 
     def test_protobuf(self) -> None:
-        """Where a kind is not read as protobuf, JSON is asked for."""
+        """A kind that is not available as protobuf is requested as JSON."""
         status = self.post(
             b"k8s\x00\x0a\x09\x12\x07Machine", 415, "application/vnd.kubernetes.protobuf"
         )
@@ -104,7 +104,7 @@ class BodyTests(APITestCase):
         )
 
     def test_duplicates(self) -> None:
-        """A key that is there twice is told of as well; the last one counts."""
+        """Duplicate keys are reported as well; the last one counts."""
         raw = (
             '{"metadata":{"name":"a","name":"b"},'
             '"spec":{"machineClassRef":{"name":"small"},"power":"On","power":"Off","x":1,'
@@ -219,7 +219,7 @@ class BodyTests(APITestCase):
 
 
 class WriteTests(APITestCase):
-    """Writes of what is there."""
+    """Writes to existing objects."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -260,7 +260,7 @@ class WriteTests(APITestCase):
         self.assertIn("Precondition failed: UID in precondition: other, UID in object meta:", told)
 
     def test_preconditions(self) -> None:
-        """409: what was to be deleted is another one."""
+        """409: the object to delete has another UID or version."""
         version = self.made["metadata"]["resourceVersion"]
         wrong = {"preconditions": {"resourceVersion": "1"}}
         self.assertEqual(
@@ -273,7 +273,7 @@ class WriteTests(APITestCase):
         self.assertIn("Precondition failed: UID in precondition: x, UID in object meta:", told)
 
     def test_options(self) -> None:
-        """422: values of options that nobody defined."""
+        """422: unknown values of options."""
         for method, path, kind, field in (
             ("POST", f"{MACHINES}?dryRun=Some", "CreateOptions", "dryRun"),
             ("POST", f"{MACHINES}?fieldValidation=Some", "CreateOptions", "fieldValidation"),
@@ -295,7 +295,7 @@ class WriteTests(APITestCase):
         )
 
     def test_delete_options(self) -> None:
-        """What a deletion says must make sense, in its body or its query."""
+        """DeleteOptions are validated, in the body or the query."""
         path = f"{MACHINES}/a"
         for body, code in (
             ({"propagationPolicy": "Later"}, 422),
@@ -323,7 +323,7 @@ class WriteTests(APITestCase):
         self.answer("DELETE", f"{path}?gracePeriodSeconds=0&orphanDependents=false")
 
     def test_patches(self) -> None:
-        """Patches that are none, and of types that nobody reads."""
+        """Malformed patches, and unknown types of patches."""
         path = f"{MACHINES}/a"
         status = self.answer("PATCH", path, {}, content_type=JSON, code=415)
         self.assertIn("application/merge-patch+json", status["message"])
@@ -337,7 +337,7 @@ class QueryTests(APITestCase):
     """Queries and paths."""
 
     def test_lists(self) -> None:
-        """What a list is asked with must be readable."""
+        """Options of lists are validated."""
         self.make_machine("a")
         self.make_machine("b")
         token = self.answer("GET", f"{MACHINES}?limit=1")["metadata"]["continue"]
@@ -413,7 +413,7 @@ class QueryTests(APITestCase):
         self.assertEqual(self.ask("HEAD", f"{MACHINES}?watch=1").code, 405)
 
     def test_head_of_streams(self) -> None:
-        """A stream has no head to be looked at, and nobody unknown is told even that."""
+        """HEAD of a stream is not allowed, and 401 comes first."""
         for path in (f"{MACHINES}/a/exec", f"{MACHINES}/a/log"):
             self.assertEqual(self.ask("HEAD", path, user="").code, 401, path)
             self.assertEqual(self.ask("HEAD", path).code, 405, path)

@@ -17,7 +17,7 @@ class EventTests(APITestCase):
     """Events of core/v1."""
 
     def test_kept(self) -> None:
-        """What was posted can be read, and counted on."""
+        """A created Event can be read, and its count increased."""
         made = self.answer("POST", EVENTS, event("a", count=1), code=201)
         self.assertEqual(made["involvedObject"]["name"], "vm")
         self.answer("PATCH", f"{EVENTS}/a", {"count": 2}, content_type=MERGE)
@@ -118,7 +118,7 @@ class EventTests(APITestCase):
         return [f"{cause['field']}: {cause['message']}" for cause in status["details"]["causes"]]
 
     def test_refused(self) -> None:
-        """Where an Event stands, and what it must tell."""
+        """Namespace and required fields of an Event."""
         elsewhere = event("a")["involvedObject"] | {"namespace": "other"}
         self.assertEqual(
             self.causes(involvedObject=elsewhere),
@@ -142,14 +142,14 @@ class EventTests(APITestCase):
         )
 
     def test_cluster_scoped(self) -> None:
-        """Events of what has no namespace stand in ``default``."""
+        """Events about cluster-scoped objects are in ``default``."""
         body = event("a")
         body["involvedObject"] = {"kind": "MachinePool", "name": "pool-a"}
         self.answer("POST", EVENTS, body, code=201)
         self.answer("POST", "/api/v1/namespaces/kube-system/events", body, code=422)
 
     def test_roles(self) -> None:
-        """Whoever may view sees them, whoever may edit writes them."""
+        """``view`` sees them, ``edit`` writes them."""
         self.refused(403, "GET", EVENTS, user="jane")
         self.bind("jane", "view")
         self.answer("GET", EVENTS, user="jane")
@@ -180,7 +180,7 @@ class NewerTests(APITestCase):
         }
 
     def test_both_ways(self) -> None:
-        """What one API writes the other reads, under its own names."""
+        """Events written by one API are read by the other, with its field names."""
         made = self.answer("POST", self.NEW, self.new("a"), code=201)
         self.assertEqual((made["apiVersion"], made["note"]), ("events.k8s.io/v1", "it runs"))
         old = self.answer("GET", f"{EVENTS}/a")
@@ -195,7 +195,7 @@ class NewerTests(APITestCase):
         self.assertNotIn("message", new)
 
     def test_series(self) -> None:
-        """A series is told on by a patch, as client-go's recorder does it."""
+        """A series is continued by a patch, as by client-go's recorder."""
         self.answer("POST", self.NEW, self.new("a"), code=201)
         series = {"series": {"count": 2, "lastObservedTime": "2023-11-14T22:13:10.000000Z"}}
         strategic = "application/strategic-merge-patch+json"
@@ -267,7 +267,7 @@ class NewerTests(APITestCase):
 
 
 class PoolletTests(APITestCase):
-    """What the poollet of pool-a may report."""
+    """Events that the poollet of pool-a may record."""
 
     def setUp(self) -> None:
         super().setUp()

@@ -41,7 +41,7 @@ class EveryRouteTests(ChainTestCase):
     """All routes of a server that is alone."""
 
     async def test_nobody(self) -> None:
-        """Who shows no credentials is answered 401 on each, and by each method."""
+        """Without credentials every route answers 401, with every method."""
         config = load(self.kubeconfig("user-admin"))
         nobody = replace(config, certificate=Material(), key=Material())
         transport = HTTPTransport(nobody, reactor)

@@ -85,7 +85,7 @@ class FaultTests(APITestCase):
             self.refused(403, method, path, body, user="pool-a", content_type=MERGE)
 
     def test_39_status(self) -> None:
-        """What a machine is nobody says who makes or changes it, and generations are counted."""
+        """Creating or updating a machine cannot set its status, and generations are counted."""
         told = {"state": "Running", "machineID": "fake://1"}
         made = self.answer("POST", MACHINES, {**machine("vm"), "status": told}, code=201)
         self.assertEqual(made["status"], {"state": "Pending"})
@@ -118,7 +118,7 @@ class ConsoleFaultTests(ChainTestCase):
         return self.told
 
     async def strange_poollet(self) -> tuple[Poollet, int]:
-        """One of the right name, whose certificate is of an authority that nobody knows."""
+        """A poollet with the right name, and a certificate of an unknown CA."""
         issued = Authority.create("anybody").issue_server(["127.0.0.1"], common_name="pool-a")
         files = [self.mktemp() for _ in range(2)]
         for path, content in zip(files, (issued.certificate_pem, issued.key_pem), strict=True):
@@ -142,7 +142,7 @@ class ConsoleFaultTests(ChainTestCase):
         self.assertEqual(made.requests, [])
 
     async def test_27_two_hundred_consoles(self) -> None:
-        """201 consoles take the place of nobody's request, be there only two for requests."""
+        """201 consoles block no request, even with only two places for requests."""
         _, port = await self.poollet()
         await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
         await self.make_machine()
@@ -156,6 +156,6 @@ class ConsoleFaultTests(ChainTestCase):
         await self.open(user="jane")
 
     async def test_10_settings(self) -> None:
-        """All that a server is told it has asked for by the time it has stopped."""
+        """Every service of a server is stopped with it."""
         await self.server.stopService()
         self.assertEqual(unread(self.told), set())

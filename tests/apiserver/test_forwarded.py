@@ -26,7 +26,10 @@ READS = {"log": LOG, "log of a Pod": f"{POD}log"}
 
 
 class ForwardedTests(ChainTestCase):
-    """Jane, who may open the console of ``vm`` and act as nobody, and a poollet that writes all down."""
+    """
+    Jane, who may open the console of ``vm`` and impersonate nobody, and a poollet that records
+    everything.
+    """
 
     timeout = 60
 
@@ -86,14 +89,14 @@ class ForwardedTests(ChainTestCase):
             self.assertEqual(await self.send(self.read("log", line)), 200)
 
     async def test_impersonation(self) -> None:
-        """Who may act as nobody else is refused; a spelling that is none is dropped."""
+        """Forbidden impersonation is refused; misspelled headers are dropped."""
         for line in smuggled.spelt(IMPERSONATING, FORMS["plain"]):
             code = await self.send(self.upgrade("exec by WebSocket", line))
             # Group, uid and extra without a user make no sense: 500, as in Kubernetes.
             self.assertIn(code, (101,) if b"_" in line else (400, 403, 500), line)
 
     async def test_trailers(self) -> None:
-        """What comes behind a body is no header."""
+        """Trailers are not treated as headers."""
         names = (*NAMES, *IMPERSONATING)
         trailers = b"".join(b"%s: canary\r\n" % name for name in names)
         for way in UPGRADES:
@@ -104,7 +107,7 @@ class ForwardedTests(ChainTestCase):
             self.assertIn(code, (101, 400), way)
 
     async def test_two_lengths(self) -> None:
-        """A second request hidden in the body of the first reaches nobody."""
+        """A request smuggled in the body of another does not reach the backend."""
         hidden = self.upgrade("exec by WebSocket", b"X-Remote-User: canary\r\n")
         for lines in (
             b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n" % len(hidden),

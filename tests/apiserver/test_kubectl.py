@@ -62,7 +62,7 @@ class _Run(ProcessProtocol):
 
 
 class KubectlTests(ChainTestCase):
-    """What people do first."""
+    """A user's first commands."""
 
     timeout = 120
     skip = needs.kubectl()
@@ -88,7 +88,7 @@ class KubectlTests(ChainTestCase):
         return run
 
     async def run_kubectl(self, *words: str, code: int = 0, **more: Any) -> str:
-        """What it prints; it must exit with ``code``."""
+        """Return the output; the command must exit with ``code``."""
         run = self.start(*words, **more)
         ended = await run.ended
         self.assertEqual(ended, code, (self.kubectl, words, run.out, run.err))
@@ -100,7 +100,7 @@ class KubectlTests(ChainTestCase):
             await story(f"vm-{number}")
 
     async def test_look_around(self) -> None:
-        """What there is, who one is, what one may."""
+        """Resources, the current user, and permissions."""
 
         async def story(_: str) -> None:
             told = await self.run_kubectl("api-resources")
@@ -209,7 +209,7 @@ class KubectlTests(ChainTestCase):
             await self.run_kubectl(*words)
 
     async def test_mistakes(self) -> None:
-        """What kubectl prints when something is wrong."""
+        """Error messages of kubectl."""
 
         async def story(name: str) -> None:
             told = await self.run_kubectl(
@@ -227,7 +227,7 @@ class KubectlTests(ChainTestCase):
         await self.each(story)
 
     async def test_typed_creates(self) -> None:
-        """What newer kubectl sends in protobuf."""
+        """Typed creates, which newer kubectl sends as protobuf."""
 
         async def story(name: str) -> None:
             await self.run_kubectl("create", "namespace", name)

@@ -92,7 +92,7 @@ class OIDCChainTests(ChainTestCase):
         await self.by_token(self.token()).list(kinds.MACHINES.resource, "default")
 
     async def test_never_anonymous(self) -> None:
-        """What is not valid is 401, whichever trick it is."""
+        """Every invalid token is 401."""
         attacker = forge.rsa_key("attacker")
         claims = {"iss": self.provider.url, "aud": "exec", "sub": "x", "exp": time.time() + 60}
         for token in (

@@ -69,7 +69,7 @@ class NameTests(RightsCase):
             self.refused(403, "GET", f"{MACHINES}?{other}", user="jane")
 
     def test_create(self) -> None:
-        """What is yet to be made has no name to be judged by; nor has a whole collection."""
+        """Creates and collections have no name, so rules by name do not apply."""
         self.refused(403, "POST", MACHINES, machine("vm-1"), user="jane")
         self.refused(403, "DELETE", MACHINES, user="jane")
         self.refused(403, "DELETE", f"{MACHINES}?fieldSelector=metadata.name=vm-1", user="jane")
@@ -79,7 +79,7 @@ class SubresourceTests(RightsCase):
     """Rules for subresources, and for paths."""
 
     def may(self, resource: str, verb: str = "create") -> bool:
-        """Whether jane may, as a review says."""
+        """Return whether jane is allowed, by a review."""
         plural, _, subresource = resource.partition("/")
         asked = {"verb": verb, "group": COMPUTE, "resource": plural, "subresource": subresource}
         spec = {"user": "jane", "resourceAttributes": {**asked, "namespace": "default"}}
@@ -134,7 +134,9 @@ class ActingTests(RightsCase):
         self.may_not("userextras/team", User="bob", Extra_Team="view")
 
     def test_accounts(self) -> None:
-        """Who may act as users may not act as ServiceAccounts, and the other way round."""
+        """
+        Permission to impersonate users does not include ServiceAccounts, and the other way round.
+        """
         robot = "system:serviceaccount:default:robot"
         self.give(rule("impersonate", "serviceaccounts", "", "robot"), everywhere=False)
         told = self.who(User=robot)

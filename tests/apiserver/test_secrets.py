@@ -18,7 +18,7 @@ class SecretTests(APITestCase):
         self.answer("POST", SECRETS, body, code=201)
 
     def test_readers(self) -> None:
-        """Whoever may edit the namespace, not whoever may only view it."""
+        """``edit`` reads them, ``view`` does not."""
         self.bind("jane", "edit")
         self.bind("bob", "view")
         self.assertEqual(
@@ -36,7 +36,7 @@ class SecretTests(APITestCase):
         self.assertEqual(told["rows"][0]["cells"][:3], ["keys", "Opaque", "1"])
 
     def test_not_quoted(self) -> None:
-        """A patch that is refused is not shown, for it holds what was there before."""
+        """The error for a refused patch does not quote the old contents."""
         told = self.refused(
             422,
             "PATCH",

@@ -65,7 +65,7 @@ class ClientContractTests(KubeClientContract, ChainTestCase):
 
 
 class StartTests(ChainTestCase):
-    """What can go wrong at the start is one clear line, and nothing stays open."""
+    """Errors at the start are one clear line, and everything is closed."""
 
     async def setUp(self) -> None:
         self.servers: list[APIServer] = []
@@ -145,12 +145,12 @@ class StartTests(ChainTestCase):
         )
 
     async def test_nobody_waits(self) -> None:
-        """A failure that nobody waits for is logged."""
+        """A failure without a waiting caller is logged."""
         self.make(certificate="/nonexistent/x").startService()
         self.assertEqual(len(self.flushLoggedErrors(TLSConfigError)), 1)
 
     async def test_objects_stay(self) -> None:
-        """A restart finds what was there before."""
+        """Objects survive a restart."""
         path = self.mktemp()
         first = self.make(SQLiteStorage(path, reactor))
         first.startService()

@@ -18,10 +18,10 @@ from twisted_exec.tls.pki.directory import create_pki
 
 
 class LoadTests(SynchronousTestCase):
-    """What is told about files that can be used."""
+    """Warnings about usable files."""
 
     def told(self, signer: str) -> list[str]:
-        """What is logged when an authority of a PKI signs what users are known by."""
+        """Log lines for an authority that signs client certificates."""
         pki, clock, storage = create_pki(self.mktemp()), Clock(), MemoryStorage()
         pair = CAPair(f"{pki.directory}/{signer}.crt", f"{pki.directory}/{signer}.key")
         credentials = Credentials(pki.client_ca, Identities(), storage, clock)
@@ -33,7 +33,7 @@ class LoadTests(SynchronousTestCase):
         return [formatEvent(event) for event in logged if event["log_level"].name == "warn"]
 
     def test_nobody_known(self) -> None:
-        """An authority that makes nobody known is told when its files are read."""
+        """An authority outside the client CA causes a warning when the files are loaded."""
         (line,) = self.told("ca")
         self.assertIn("--cluster-signing-kube-apiserver-client-cert-file is none of", line)
 

@@ -82,7 +82,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertIn("--scheduler and --no-scheduler: give one of them", told)
 
     def test_bad_values(self) -> None:
-        """Values that make no sense are told with what would."""
+        """Invalid values are refused with valid examples."""
         for name, value, told in [
             ("storage", "etcd:x", "--storage: ca= is missing"),
             ("storage", "redis:x", "--storage: give sqlite:PATH"),
@@ -98,7 +98,7 @@ class OptionsTests(SynchronousTestCase):
             self.assertIn(told, self.refused(arguments(**{name: value})))
 
     def test_defaults(self) -> None:
-        """What nobody says."""
+        """Defaults."""
         options = Options()
         options.parseOptions(arguments())
         told = settings(options)
@@ -144,7 +144,7 @@ class OptionsTests(SynchronousTestCase):
         )
 
     def test_pods_view(self) -> None:
-        """Machines are Pods as well unless one says no; who says both is asked to choose."""
+        """The view is on by default; both flags together are refused."""
         for words, wanted in (((), True), (("--pods-view",), True), (("--no-pods-view",), False)):
             options = Options()
             options.parseOptions([*arguments(), *words])
@@ -153,7 +153,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertIn("--pods-view and --no-pods-view: give one of them", told)
 
     def test_dialects(self) -> None:
-        """Several in the order given; ironcore when nothing is said."""
+        """Several dialects keep their order; the default is ironcore."""
         for words, wanted in (
             ((), (IRONCORE,)),
             (("--dialect=onmetal",), (ONMETAL,)),

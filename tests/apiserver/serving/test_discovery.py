@@ -17,7 +17,7 @@ GROUP = "compute.ironcore.dev"
 
 
 class DiscoveryTests(APITestCase):
-    """What clients find out before they ask for anything."""
+    """Discovery documents."""
 
     def discover(self, path: str, accept: str) -> tuple[str, Any]:
         response = self.ask("GET", path, user="jane", headers=[("Accept", accept)])
@@ -92,15 +92,15 @@ class DiscoveryTests(APITestCase):
         self.assertTrue(told["minor"].isdigit())
 
     def test_not_acceptable(self) -> None:
-        """A form that nobody has is 406."""
+        """An unavailable form is 406."""
         self.refused(406, "GET", "/apis", headers=[("Accept", "text/html")])
 
 
 class OpenAPITests(APITestCase):
-    """What kubectl validates against."""
+    """OpenAPI documents."""
 
     def test_kept(self) -> None:
-        """What has its content's hash in its address may be kept; the rest is asked for again."""
+        """URLs with a content hash may be cached for ever; others are requested again."""
         paths = self.answer("GET", "/openapi/v3", user="jane")["paths"]
         url = paths["api/v1"]["serverRelativeURL"]
         kept = self.ask("GET", url, user="jane")
@@ -111,7 +111,7 @@ class OpenAPITests(APITestCase):
             self.assertEqual(response.body, kept.body)
 
     def test_unchanged(self) -> None:
-        """Whoever names what they have is told that it is still so, and nothing more."""
+        """A client with the current document gets 304."""
         aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
         for path in ("/openapi/v3/api/v1", "/openapi/v2", "/apis"):
             accept = ("Accept", aggregated if path == "/apis" else "*/*")
@@ -123,7 +123,7 @@ class OpenAPITests(APITestCase):
             self.assertEqual(self.ask("GET", path, user="jane", headers=[accept, other]).code, 200)
 
     def test_v2_as_json(self) -> None:
-        """A kube-apiserver in front gets version 2 as JSON, whose references all lead somewhere."""
+        """A kube-apiserver in front gets version 2 as JSON, with resolvable references only."""
         told = self.answer("GET", "/openapi/v2", headers=[("Accept", "application/json")])
         self.assertEqual(told["swagger"], "2.0")
         text, definitions = json.dumps(told), told["definitions"]
@@ -199,7 +199,7 @@ class OpenAPITests(APITestCase):
         self.assertIn("force", [each["name"] for each in operation["parameters"]])
 
     def test_logs(self) -> None:
-        """The log of a machine is text; what its query may hold is told."""
+        """The log of a machine is text, with documented parameters."""
         document = self.answer("GET", f"/openapi/v3/apis/{GROUP}/v1alpha1", user="jane")
         path = f"/apis/{GROUP}/v1alpha1/namespaces/{{namespace}}/machines/{{name}}/log"
         log = document["paths"][path]["get"]

@@ -99,7 +99,7 @@ class ListTests(SynchronousTestCase):
         self.assertEqual(json.loads(b"".join(pieces))["items"], items)
 
     def test_made_when_asked_for(self) -> None:
-        """What nobody asks for is not made."""
+        """Pieces are made on demand."""
         items = [stored(f"m{number}", text="x" * 1000) for number in range(500)]
         read: list[str] = []
         counting = replace(

@@ -63,7 +63,7 @@ class Slowed(StandaloneControlPlane):
 
 
 class ShortTests(APITestCase):
-    """Short requests that take long: nobody keeps others from an answer."""
+    """Slow short requests must not block others."""
 
     ground = Slowed
     limits = Limits(short=3, short_per_user=2)
@@ -109,7 +109,7 @@ class ShortTests(APITestCase):
         self.answer("GET", MACHINES)
 
     def test_who_leaves(self) -> None:
-        """A client that leaves makes room, and what it wanted is not done."""
+        """A client that leaves frees its place, and its write is not made."""
         leaving = self.begin("jane", "POST", MACHINES, machine("a"))
         self.begin("jane", "POST", MACHINES, machine("b"))
         self.answer("GET", MACHINES, user="jane", code=429)
@@ -128,7 +128,7 @@ class ShortTests(APITestCase):
         self.answer("GET", MACHINES, user="jane")
 
     def test_watches(self) -> None:
-        """What is watched is counted apart."""
+        """Watches are counted separately."""
         for name in ("a", "b"):
             self.begin("jane", "POST", MACHINES, machine(name))
         self.slow.let_go()

@@ -40,7 +40,7 @@ _QUERIES = some.dictionaries(some.sampled_from(_OPTIONS), some.lists(_VALUES, mi
 
 
 class AnythingTests(SynchronousTestCase):
-    """Whatever is asked, it is understood or refused."""
+    """Every query is either parsed or refused."""
 
     @given(_QUERIES)
     def test_queries(self, query: dict[bytes, list[bytes]]) -> None:
@@ -63,7 +63,7 @@ class AnythingTests(SynchronousTestCase):
 
     @given(some.integers(1, 2**64 - 1), some.one_of(some.just(""), _NAMES), _NAMES)
     def test_token_and_back(self, version: int, namespace: str, name: str) -> None:
-        """What a token was made of is what it says."""
+        """A token decodes to what it was made from."""
         token = continue_token(version, (namespace, name))
         self.assertEqual(read_continue(token), (version, (namespace, name)))
 

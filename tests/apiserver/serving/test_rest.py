@@ -32,7 +32,7 @@ class CreateTests(APITestCase):
     """POST."""
 
     def test_created(self) -> None:
-        """What was created is answered and can be read."""
+        """A created object is returned and can be read."""
         made = self.answer("POST", MACHINES, machine("a"), code=201)
         self.assertEqual(made["spec"]["power"], "On")
         self.assertEqual(self.answer("GET", f"{MACHINES}/a"), made)
@@ -193,7 +193,7 @@ class ReadTests(APITestCase):
             self.assertIn(f"you requested {wrong}, but the requested object is ", told)
 
     def test_bad_tokens(self) -> None:
-        """What was never our token is refused."""
+        """A malformed continue token is refused."""
         told = [
             "null",
             "[1, 2, 3]",
@@ -210,7 +210,7 @@ class ReadTests(APITestCase):
             self.assertIn("invalid continue token", message)
 
     def test_pages_of_a_selection(self) -> None:
-        """Nobody counts what a selector would still find; it is found nevertheless."""
+        """Pages of a selection have no count of remaining items, and are complete."""
         query = "?limit=1&fieldSelector=spec.machinePoolRef.name%3Dpool-a"
         first = self.answer("GET", f"{MACHINES}{query}")
         self.assertNotIn("remainingItemCount", first["metadata"])
@@ -220,7 +220,7 @@ class ReadTests(APITestCase):
         self.assertNotIn("continue", second["metadata"])
 
     def test_bad_numbers(self) -> None:
-        """What is no number is refused."""
+        """A malformed number is refused."""
         versions = ["x", "-1", str(2**64), "9" * 100, "%C2%B2"]
         queries = [f"resourceVersion={one}" for one in versions]
         nonsense = ("limit=x", "timeoutSeconds=x", "resourceVersion=x&resourceVersionMatch=Exact")
@@ -277,7 +277,7 @@ class ReadTests(APITestCase):
             )
 
     def test_forgotten_version(self) -> None:
-        """A list as of a version that nobody remembers is 410."""
+        """A list at a compacted version is 410."""
         version = self.storage.version()
         self.change_much()
         query = f"?resourceVersion={version}&resourceVersionMatch=Exact"
@@ -340,7 +340,7 @@ class ReadTests(APITestCase):
         self.refused(406, "GET", MACHINES, headers=[("Accept", "text/html")])
 
     def test_unknown(self) -> None:
-        """What is not there is named."""
+        """A missing object is named in the error."""
         self.assertEqual(
             self.refused(404, "GET", f"{MACHINES}/z"), 'machines.compute.ironcore.dev "z" not found'
         )
@@ -437,7 +437,7 @@ class UpdateTests(APITestCase):
         return found
 
     def test_apply(self) -> None:
-        """Server-side apply makes what is missing and merges into what is there."""
+        """Server-side apply creates a missing object and merges into an existing one."""
         kind, path = "application/apply-patch+yaml", f"{MACHINES}/new?fieldManager=t"
         made = self.answer("PATCH", path, machine("new"), content_type=kind, code=201)
         body = b"{apiVersion: compute.ironcore.dev/v1alpha1, kind: Machine, spec: {power: 'Off'}}"
@@ -449,7 +449,10 @@ class UpdateTests(APITestCase):
         self.refused(422, "PATCH", f"{MACHINES}/new", machine("new"), content_type=kind)
 
     def test_apply_to_what_goes_meanwhile(self) -> None:
-        """What is deleted between the look and the write is not made anew: nobody asked for that."""
+        """
+        An object that is deleted between read and write is not created again: creating was not
+        authorized.
+        """
         real = self.storage.update
 
         def update(resource: Resource, obj: Object) -> Deferred[Object]:
@@ -463,7 +466,7 @@ class UpdateTests(APITestCase):
         self.refused(404, "GET", f"{MACHINES}/a")
 
     def test_apply_is_a_create_too(self) -> None:
-        """Who may only patch cannot make anything by applying."""
+        """A user with ``patch`` only cannot create by applying."""
         role = {
             "metadata": {"name": "patcher"},
             "rules": [{"verbs": ["patch"], "apiGroups": ["*"], "resources": ["*"]}],
@@ -547,7 +550,7 @@ class DeleteTests(APITestCase):
         self.answer("GET", f"{MACHINES}/a")
 
     def test_collection(self) -> None:
-        """What a list would show goes."""
+        """Everything that a list would show is deleted."""
         for name, pool in (("a", "pool-a"), ("b", "pool-b"), ("c", "pool-a")):
             self.make_machine(name, pool)
         told = self.answer("DELETE", f"{MACHINES}?fieldSelector=spec.machinePoolRef.name%3Dpool-a")
@@ -557,7 +560,7 @@ class DeleteTests(APITestCase):
 
 
 class NobodyTests(APITestCase):
-    """Who may ask at all."""
+    """Authentication and authorization."""
 
     def test_unauthenticated(self) -> None:
         """Without a credential, or with a wrong one, everything but probes is 401."""
@@ -574,7 +577,7 @@ class NobodyTests(APITestCase):
         self.assertEqual(told, b"[+]ping ok\n[+]storage ok\n[+]shutdown ok\nreadyz check passed\n")
 
     def test_forbidden(self) -> None:
-        """Who has no role may do nothing, and is told what was missing."""
+        """Without a role everything is refused, with the missing permission."""
         told = self.refused(403, "GET", f"{MACHINES}/a", user="jane")
         self.assertEqual(
             told,
@@ -586,7 +589,7 @@ class NobodyTests(APITestCase):
         self.refused(403, "GET", POOLS, user="jane")
 
     def test_impersonation(self) -> None:
-        """Whoever may act as someone else sees what they would see, never more."""
+        """Impersonation gives exactly the other user's permissions."""
         told = self.refused(403, "GET", MACHINES, headers=[("Impersonate-User", "bob")])
         self.assertIn('User "bob" cannot list resource "machines"', told)
         whole = [("Impersonate-User", "eve"), ("Impersonate-Group", "system:masters")]
@@ -701,7 +704,7 @@ class StatusTests(APITestCase):
     """Every answer that is an error is a Status."""
 
     def test_json(self) -> None:
-        """Also of paths and methods that nobody has."""
+        """Unknown paths and methods too."""
         for method, path in (
             ("GET", "/x"),
             ("BREW", MACHINES),

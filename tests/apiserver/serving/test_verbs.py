@@ -75,11 +75,11 @@ class MutatingTests(APITestCase):
         super().setUp()
 
     def stages(self) -> list[tuple[str, str]]:
-        """What was asked, in order."""
+        """Recorded calls, in order."""
         return [(stage, change.operation) for stage, change in self.scribe.seen]
 
     def test_before_the_rules(self) -> None:
-        """What one adds is checked, and makes up for what the client left out."""
+        """Mutations are validated, and can supply what the client left out."""
         self.scribe.mutation = lambda new: new["spec"].update(
             {"machineClassRef": {"name": "small"}}
         )
@@ -102,7 +102,7 @@ class MutatingTests(APITestCase):
         self.assertIn("Sideways", refused["message"])
 
     def test_updates(self) -> None:
-        """Each write but a delete is asked about first: PUT, PATCH, apply and status."""
+        """Mutating admission runs before PUT, PATCH, apply and status, but not before a delete."""
         made = self.answer("POST", MACHINES, machine("vm"), code=201)
         self.scribe.mutation = lambda new: new["metadata"].update({"labels": {"by": "scribe"}})
         one = f"{MACHINES}/vm"
@@ -127,12 +127,15 @@ class MutatingTests(APITestCase):
         self.assertEqual(self.stages(), [("admit", "delete")])
 
     def test_no_namespace(self) -> None:
-        """Nobody is asked about what is to be made where there is no namespace."""
+        """Without a namespace admission does not run."""
         self.answer("POST", MACHINES.replace("default", "nowhere"), machine("vm"), code=404)
         self.assertEqual(self.stages(), [])
 
     def test_managers(self) -> None:
-        """The writer manages what they wrote; what was changed is, as in Kubernetes, nobody's."""
+        """
+        The writer manages what the client wrote; mutated fields have, as in Kubernetes, no
+        manager.
+        """
         self.scribe.mutation = lambda new: new["metadata"].update({"labels": {"by": "scribe"}})
         made = self.answer("POST", f"{MACHINES}?fieldManager=me", machine("vm"), code=201)
         (entry,) = made["metadata"]["managedFields"]
@@ -148,13 +151,13 @@ class MutatingTests(APITestCase):
         self.assertEqual((entry["manager"], entry["fieldsV1"]), ("other", told))
 
     def test_identity(self) -> None:
-        """A name is nobody's to change."""
+        """The name cannot be mutated."""
         self.answer("POST", MACHINES, machine("vm"), code=201)
         self.scribe.mutation = lambda new: new["metadata"].update({"name": "other"})
         self.answer("PATCH", f"{MACHINES}/vm", {"spec": {}}, content_type=MERGE, code=400)
 
     def test_options(self) -> None:
-        """What the client says about its write is told as it said it."""
+        """Admission gets the client's options unchanged."""
         self.answer("POST", f"{MACHINES}?dryRun=All&fieldManager=me", machine("vm"), code=201)
         for _, change in self.scribe.seen:
             self.assertTrue(change.dry_run)
@@ -167,7 +170,7 @@ class MutatingTests(APITestCase):
         self.assertFalse(change.dry_run)
 
     def test_warnings(self) -> None:
-        """What it warns of is told once, whether the write is made or refused."""
+        """Warnings are sent once, whether the write succeeds or is refused."""
         for code in (201, 403):
             response = self.ask("POST", MACHINES, machine(f"vm-{code}"))
             self.assertEqual(response.code, code)

@@ -45,7 +45,7 @@ class Behind(MemoryStorage):
 
 
 class BehindTests(APITestCase):
-    """What a server has at hand helps it to be fast, and is never believed."""
+    """A cached object speeds a write up, and is never trusted."""
 
     def setUp(self) -> None:
         self.patch(support, "MemoryStorage", Behind)
@@ -59,7 +59,7 @@ class BehindTests(APITestCase):
         return self.answer("PATCH", MACHINE, body, content_type=MERGE, code=code)
 
     def test_at_hand(self) -> None:
-        """Usually it is current, and nobody is asked for more."""
+        """Usually the cached object is current, and no other read is needed."""
         self.label("1")
         self.answer("PUT", MACHINE, self.answer("GET", f"{MACHINE}?resourceVersion=0"))
         self.answer("POST", MACHINES, machine("other"), code=201)
@@ -74,7 +74,7 @@ class BehindTests(APITestCase):
         self.assertEqual(told["metadata"]["labels"], {"a": "2"})
 
     def test_same_as_before(self) -> None:
-        """What changes nothing of what is at hand may change what there is."""
+        """A write that does not change the cached object may change the current one."""
         self.label("1")
         self.store.past["vm"] = self.answer("GET", MACHINE)
         self.label("2")
@@ -82,7 +82,7 @@ class BehindTests(APITestCase):
         self.assertEqual(self.answer("GET", MACHINE)["metadata"]["labels"], {"a": "1"})
 
     def test_newer_version(self) -> None:
-        """Who names the version that there is is not refused for what is at hand."""
+        """A client that names the current version is not refused because of the cached one."""
         self.store.past["vm"] = self.first
         self.label("1")
         current = self.answer("GET", MACHINE)
@@ -91,19 +91,19 @@ class BehindTests(APITestCase):
         self.refused(409, "PUT", MACHINE, {**current, "spec": {**current["spec"], "power": "On"}})
 
     def test_made_elsewhere(self) -> None:
-        """What others have made just now is there to be changed, in a namespace of theirs as well."""
+        """Objects created by others can be changed at once, in new namespaces too."""
         self.store.past |= {"vm": None, "default": None}
         self.label("1")
         self.answer("POST", MACHINES, machine("other"), code=201)
 
     def test_gone(self) -> None:
-        """What others have deleted is gone."""
+        """Objects deleted by others are not found."""
         self.store.past["vm"] = self.first
         self.answer("DELETE", MACHINE)
         self.label("1", code=404)
 
     def test_dry_run(self) -> None:
-        """What would become of it is said of what there is."""
+        """A dry run is based on the current object."""
         self.store.past["vm"] = self.first
         self.answer("PATCH", MACHINE, {"spec": {"power": "Off"}}, content_type=MERGE)
         body = {"metadata": {"labels": {"a": "3"}}}

@@ -32,7 +32,7 @@ class WatchTests(APITestCase):
         self.answer("PATCH", f"{MACHINES}/{name}", patch, content_type=MERGE)
 
     def test_live(self) -> None:
-        """Every change after the version is told."""
+        """Every change after the version is sent."""
         version = self.storage.version()
         watch = self.watch(f"{MACHINES}?watch=true&resourceVersion={version}")
         self.assertEqual(watch.events(), [])
@@ -67,7 +67,7 @@ class WatchTests(APITestCase):
             self.assertEqual(watch.names(), [("ADDED", "a")])
 
     def test_replay(self) -> None:
-        """What happened since the version comes first."""
+        """Changes since the version come first."""
         version = self.storage.version()
         self.make_machine("a")
         watch = self.watch(f"{MACHINES}?watch=1&resourceVersion={version}")
@@ -75,7 +75,10 @@ class WatchTests(APITestCase):
         self.assertEqual(watch.names(), [("ADDED", "a"), ("ADDED", "b")])
 
     def test_selector(self) -> None:
-        """What begins to fit is added, what ceases to fit is deleted, for this watcher."""
+        """
+        For this watcher, objects that begin to match are added, and those that cease to are
+        deleted.
+        """
         self.make_machine("a", "")
         self.make_machine("b", "pool-b")
         version = self.storage.version()
@@ -103,7 +106,7 @@ class WatchTests(APITestCase):
         self.assertEqual(watch.names(), [("ADDED", "a")])
 
     def test_table(self) -> None:
-        """One row each; columns are told once."""
+        """One row each; column definitions are sent once."""
         watch = self.watch(f"{MACHINES}?watch=1", accept=TABLE)
         self.make_machine("a")
         self.make_machine("b")
@@ -113,7 +116,7 @@ class WatchTests(APITestCase):
         self.assertEqual(second["columnDefinitions"], [])
 
     def test_expired(self) -> None:
-        """Whoever comes too late is told to list again."""
+        """A client that comes too late has to list again."""
         self.make_machine("a")
         for turn in range(201):
             self.label("a", turn=str(turn))
@@ -122,7 +125,7 @@ class WatchTests(APITestCase):
         self.assertEqual((event["object"]["code"], event["object"]["reason"]), (410, "Expired"))
 
     def test_bookmarks(self) -> None:
-        """Who asks for bookmarks gets one a minute, and one at the end."""
+        """Bookmarks are sent once a minute, and at the end, if requested."""
         watch = self.watch(f"{MACHINES}?watch=1&allowWatchBookmarks=true&timeoutSeconds=100")
         self.make_machine("a")
         self.answer("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}}, code=201)
@@ -136,7 +139,7 @@ class WatchTests(APITestCase):
         self.assertEqual([event["type"] for event in watch.events()], ["BOOKMARK"])
 
     def test_initial_events(self) -> None:
-        """Who asks is told when everything that there is has been told."""
+        """The end of the initial objects is marked if requested."""
         self.make_machine("a")
         query = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true"
         events = self.watch(f"{MACHINES}?{query}&resourceVersionMatch=NotOlderThan").events()
@@ -175,7 +178,9 @@ class WatchTests(APITestCase):
         self.assertEqual((only["type"], only["object"]["kind"]), ("ADDED", "Table"))
 
     def test_initial_events_of_a_version(self) -> None:
-        """What there is is not older than the version asked for; the end says how new it is."""
+        """
+        Initial objects are not older than the requested version; the mark has the current one.
+        """
         version = self.storage.version()
         self.make_machine("a")
         for asked in ("", "0", version, version + 1):
@@ -185,7 +190,7 @@ class WatchTests(APITestCase):
             self.assertEqual(end["object"]["metadata"]["resourceVersion"], str(version + 1))
 
     def test_no_initial_events(self) -> None:
-        """Who wants none begins with the version, or now."""
+        """Without initial objects a watch begins at the version, or now."""
         version = self.storage.version()
         self.make_machine("a")
         none = INITIAL.replace("true", "false")
@@ -199,7 +204,7 @@ class WatchTests(APITestCase):
         )
 
     def test_version_to_come(self) -> None:
-        """A version that has not happened is told at once: the client is with another store."""
+        """A future version is an error at once: the client knows another store."""
         version = self.storage.version() + 10
         for query in ("", f"&{INITIAL}", f"&{INITIAL.replace('true', 'false')}"):
             watch = self.watch(f"{MACHINES}?watch=1&resourceVersion={version}{query}")
@@ -226,12 +231,12 @@ class WatchTests(APITestCase):
                 self.assertIn(part, cause["message"])
 
     def test_bad_query(self) -> None:
-        """What cannot be read is refused before the watch begins."""
+        """A malformed query is refused before the watch begins."""
         for query in ("resourceVersion=x", "timeoutSeconds=x", "labelSelector=%21%21"):
             self.refused(400, "GET", f"{MACHINES}?watch=1&{query}")
 
     def test_deleted_at_its_version(self) -> None:
-        """What is deleted is told as it was, at the version of its deletion."""
+        """A deleted object is sent as it was, at the version of its deletion."""
         made = self.make_machine("a")
         watch = self.watch(f"{MACHINES}?watch=1&resourceVersion={self.storage.version()}")
         self.answer("DELETE", f"{MACHINES}/a")
@@ -258,7 +263,7 @@ class WatchTests(APITestCase):
             )
 
     def test_leaving_as_table(self) -> None:
-        """What ceases to fit is told once for all, in every form."""
+        """An object that ceases to match is encoded once per form."""
         self.make_machine("a")
         path = f"{MACHINES}?watch=1&{POOL_A}&resourceVersion={self.storage.version()}"
         plain, tables = self.watch(path), [self.watch(path, accept=TABLE) for _ in range(2)]
@@ -296,7 +301,7 @@ class WatchTests(APITestCase):
         self.assertTrue(late.client.received().endswith(b"0\r\n\r\n"))
 
     def test_bad_selector(self) -> None:
-        """What cannot be selected by is refused before the watch begins."""
+        """An unsupported selector is refused before the watch begins."""
         self.refused(400, "GET", f"{MACHINES}?watch=1&fieldSelector=spec.power%3DOn")
 
 
@@ -319,7 +324,7 @@ class CompanyTests(APITestCase):
             self.assertEqual(event["object"]["rows"][0]["cells"][0], "a")
 
     def test_slow_one(self) -> None:
-        """One that does not read delays nobody, and goes on where it stopped."""
+        """A client that does not read delays no other, and continues where it stopped."""
         slow, *others = self.begin(3)
         slow.client.protocol.pauseProducing()
         self.make_machine("a")
@@ -347,7 +352,7 @@ class CompanyTests(APITestCase):
         self.assertEqual(self.kept(), kept)
 
     def kept(self) -> int:
-        """How many watches the process has: failures that were logged may hold some, for pytest."""
+        """Number of watches in the process: failures that were logged may hold some, for pytest."""
         gc.collect()
         return sum(isinstance(one, LineStream | Watcher) for one in gc.get_objects())
 
@@ -401,7 +406,7 @@ class LargeWatchTests(APITestCase):
         return names
 
     def test_existing_objects(self) -> None:
-        """What there is comes as fast as it is read, however much it is; then what changes."""
+        """Initial objects are sent at the client's pace, however many; changes follow."""
         watch = self.begin()
         self.make_machine("later")
         names = self.read_on(watch, 11)
@@ -409,7 +414,7 @@ class LargeWatchTests(APITestCase):
         self.assertEqual(len(self.server.site.unread), 0)
 
     def test_far_behind(self) -> None:
-        """What a client has missed comes as fast as it is read, however much it is."""
+        """Missed changes are sent at the client's pace, however many."""
         version = self.storage.version()
         self.make()
         watch = self.stopped(f"&resourceVersion={version}")
@@ -421,7 +426,7 @@ class LargeWatchTests(APITestCase):
         self.assertEqual(self.read_on(watch, 1), ["last"])
 
     def test_over_too_early(self) -> None:
-        """Who was not told all when the watch ends is not told that it was."""
+        """A watch that ends before the initial objects are complete sends no end mark."""
         version = self.storage.version()
         self.make()
         query = f"watch=1&resourceVersion={version}&allowWatchBookmarks=1"
@@ -433,7 +438,7 @@ class LargeWatchTests(APITestCase):
         self.assertNotIn("BOOKMARK", [change for change, _ in names])
 
     def test_falling_behind(self) -> None:
-        """What happens while a client reads what it has missed is bounded."""
+        """Changes while a client catches up are limited."""
         version = self.storage.version()
         self.make_machine("a")
         watch = self.stopped(f"&resourceVersion={version}")

@@ -80,7 +80,7 @@ class SocketTests(APITestCase):
         self.assertEqual((type(close), close.code), (CloseConnection, 1000))
 
     def test_refused_in_the_stream(self) -> None:
-        """What the cache of events refuses is an event here, too."""
+        """An error of the event cache is an event here too."""
         peer = self.open(f"&resourceVersion={self.storage.version() + 5}")
         error, close = peer.events()
         self.assertEqual(json.loads(error.data)["object"]["code"], 504)
@@ -104,7 +104,7 @@ class SocketTests(APITestCase):
         self.make_machine("a")
 
     def test_client_talks(self) -> None:
-        """What a client says is not listened to; its pings are answered."""
+        """Messages of the client are ignored; its pings are answered."""
         peer = self.open()
         peer.send(b"hello")
         peer.say(Ping(b"?"))
@@ -113,7 +113,9 @@ class SocketTests(APITestCase):
         self.assertEqual(self.told(peer), [("ADDED", "a")])
 
     def test_client_does_not_read(self) -> None:
-        """What waits for a client that does not read is bounded; when it reads, it gets it."""
+        """
+        The buffer for a client that does not read is limited; when it reads, it gets the rest.
+        """
         peer = self.open()
         peer.client.transport.producer.pauseProducing()
         self.make_machine("a")
@@ -145,7 +147,7 @@ class SocketTests(APITestCase):
         self.assertIn("Sec-WebSocket-Version must be 13", response.json()["message"])
 
     def test_not_for_everyone(self) -> None:
-        """Who may not watch is refused before the upgrade."""
+        """Without permission the request is refused before the upgrade."""
         for user, code in ((b"bob", 403), (b"nobody", 401)):
             client = self.server.connect()
             known = b"Authorization: Bearer " + user

@@ -44,7 +44,7 @@ class PersonTests(SynchronousTestCase):
             self.assertIn("its usages must be client auth", self.problem("jane", usages=usages))
 
     def test_names(self) -> None:
-        """What a certificate cannot name."""
+        """Names that a certificate cannot have."""
         self.assertIn("one common name", self.problem(""))
         self.assertIn("one common name", self.problem("j" * 65))
         self.assertIn("organizations must have", self.problem("jane", "d" * 65))

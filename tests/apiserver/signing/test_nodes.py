@@ -51,7 +51,7 @@ class NodeServingTests(SignerContract, SynchronousTestCase):
 
 
 class ShapeTests(SynchronousTestCase):
-    """What is signed, whoever approved it: the shapes that Kubernetes demands."""
+    """Shapes that are signed once approved, as required by Kubernetes."""
 
     def serving(self, user: str = NODE, groups: Sequence[str] = (GROUP,), *usages: str) -> str:
         asked = request(user, groups, [ADDRESS])
@@ -85,7 +85,7 @@ class ShapeTests(SynchronousTestCase):
             self.assertIn("organization must be", self.client(request(NODE, groups)))
 
     def test_usages(self) -> None:
-        """What is for servers is not for clients, and the other way round."""
+        """Server usages are refused for clients, and the other way round."""
         for usages in (("server auth",), CLIENT, (*SERVER, "client auth"), (*SERVER, "cert sign")):
             self.assertIn("usages must be", self.serving(NODE, (GROUP,), *usages))
         self.assertIn("usages must be", self.client(request(NODE, [GROUP]), *SERVER))
@@ -109,14 +109,14 @@ class ShapeTests(SynchronousTestCase):
         self.assertIn("RSA key", shape_problem(told, request(NODE, [GROUP], [ADDRESS], key)))
 
     def test_node_of(self) -> None:
-        """A node server is told by its name."""
+        """A node server is recognized by its name."""
         self.assertEqual(node_of("system:node:a.example"), "a.example")
         for user in ("system:node:", "system:node:a b", "node:a", "system:node:../a"):
             self.assertEqual(node_of(user), "")
 
 
 class OwnTests(SynchronousTestCase):
-    """Who asks."""
+    """The requester."""
 
     def test_own(self) -> None:
         """The node server itself, by name and group."""
@@ -137,13 +137,13 @@ def node(name: str, *addresses: str) -> Object:
 
 
 class ServingTests(SynchronousTestCase):
-    """Which names are approved by themselves."""
+    """Names that are approved automatically."""
 
     def refusal(self, *names: str, nodes: Sequence[Object], ours: Sequence[str] = ()) -> str:
         return serving_refusal(Subject(NODE, (GROUP,), names), nodes, ours)
 
     def test_reported(self) -> None:
-        """Those that its Node reports, however they are written."""
+        """Names that its Node reports, in any spelling."""
         nodes = [node("a", "192.0.2.1", "Host.example", "2001:DB8::1"), node("b", "192.0.2.2")]
         self.assertEqual(self.refusal("192.0.2.1", "host.example", "2001:db8::1", nodes=nodes), "")
         told = self.refusal("192.0.2.1", "192.0.2.2", nodes=nodes)
@@ -155,7 +155,7 @@ class ServingTests(SynchronousTestCase):
             self.assertIn("reports no address yet", self.refusal("192.0.2.1", nodes=nodes))
 
     def test_taken(self) -> None:
-        """None that another Node reports, too."""
+        """Names that another Node reports too are refused."""
         nodes = [node("a", "192.0.2.1"), node("b", "192.0.2.1")]
         self.assertIn("is reported by node b, too", self.refusal("192.0.2.1", nodes=nodes))
 

@@ -83,7 +83,7 @@ class PoolletServingTests(SignerContract, SynchronousTestCase):
 
 
 class ShapeTests(SynchronousTestCase):
-    """What a signer signs, whoever approved it."""
+    """Shapes that are signed once approved."""
 
     def serving(self, asked: x509.CertificateSigningRequest, *usages: str) -> str:
         usages = usages or ("digital signature", "server auth")
@@ -116,7 +116,7 @@ class ShapeTests(SynchronousTestCase):
         self.assertIn("organization must be", self.serving(request(groups=["x"], names=[ADDRESS])))
 
     def test_usages(self) -> None:
-        """What is for servers is not for clients, and the other way round."""
+        """Server usages are refused for clients, and the other way round."""
         for usages in (
             ("server auth",),
             ("digital signature", "client auth"),
@@ -140,7 +140,7 @@ class ShapeTests(SynchronousTestCase):
         self.assertIn("must have no", self.client(request(names=[ADDRESS])))
 
     def test_unreadable_names(self) -> None:
-        """Alternative names that nobody can read, or of kinds that nobody knows."""
+        """Unreadable alternative names, and those of unknown types, are refused."""
         for raw in (b"\x30\x02\xa3\x00", b"\x30\x03\x87\x01\x00", b"nothing", b""):
             key = ec.generate_private_key(ec.SECP256R1())
             builder = x509.CertificateSigningRequestBuilder()
@@ -158,7 +158,7 @@ class ShapeTests(SynchronousTestCase):
 
 
 class ApprovalTests(SynchronousTestCase):
-    """What the server approves by itself."""
+    """Automatic approval."""
 
     def refusal(self, *names: str, **pools: Sequence[str]) -> str:
         made = [
@@ -171,7 +171,7 @@ class ApprovalTests(SynchronousTestCase):
         return serving_refusal(Subject(POOL, (), names), "pool-a", made)
 
     def test_reported(self) -> None:
-        """What the pool reports, however it is spelt."""
+        """Names that the pool reports, in any spelling."""
         self.assertEqual(self.refusal("192.0.2.1", pool_a=["192.0.2.1", "Host"]), "")
         self.assertEqual(self.refusal("host", "2001:db8::1", pool_a=["Host", "2001:DB8:0::1"]), "")
         self.assertIn(
@@ -180,7 +180,7 @@ class ApprovalTests(SynchronousTestCase):
         )
 
     def test_first(self) -> None:
-        """At first what nobody else reports."""
+        """At first, names that no other pool reports."""
         self.assertEqual(self.refusal("192.0.2.1"), "")
         self.assertEqual(self.refusal("192.0.2.1", pool_a=[], pool_b=["192.0.2.2"]), "")
         self.assertIn(
@@ -216,7 +216,7 @@ class ApprovalTests(SynchronousTestCase):
                 self.assertIn("the API server's own", told, name)
 
     def test_others_otherwise_spelt(self) -> None:
-        """What another pool reports is taken, however it is spelt."""
+        """Names that another pool reports are refused, in any spelling."""
         for name, other in (
             (x509.DNSName("host.example."), "Host.example"),
             (x509.DNSName("host.example"), "host.example."),
@@ -233,7 +233,7 @@ class ApprovalTests(SynchronousTestCase):
             self.assertEqual("the API server's own" in told, own, name)
 
     def test_server_names(self) -> None:
-        """What is in its certificate, but for what is every host's."""
+        """The names in its certificate, without loopback names."""
         names = ["API.example", "192.0.2.1", "2001:db8::1", "localhost", "127.0.0.1", "::1"]
         (certificate,) = x509.load_pem_x509_certificates(
             Authority.create("CA").issue_server(names).certificate_pem

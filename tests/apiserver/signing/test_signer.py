@@ -94,10 +94,10 @@ class SigningTestCase(APITestCase):
 
 
 class RequestTests(SigningTestCase):
-    """Requests that nobody signs here."""
+    """Requests for unserved signers."""
 
     def test_requester(self) -> None:
-        """The server notes who asked, whatever is said."""
+        """The server records the requester, whatever the client sends."""
         made = self.make(
             FOREIGN,
             user="admin",
@@ -115,7 +115,7 @@ class RequestTests(SigningTestCase):
         self.assertEqual(self.get()["spec"], spec)
 
     def test_bad(self) -> None:
-        """What cannot be is told with its path."""
+        """Invalid fields are reported with their paths."""
         good = base64.b64encode(request().public_bytes(Encoding.PEM)).decode()
         other = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
         broken = base64.b64encode(b"-----BEGIN CERTIFICATE REQUEST-----\nAA==\n").decode()
@@ -137,7 +137,7 @@ class RequestTests(SigningTestCase):
             self.assertEqual([each["field"] for each in told["details"]["causes"]], [path], spec)
 
     def test_wrong_signature(self) -> None:
-        """Whoever asks must have the key."""
+        """The request must be signed with its key."""
         raw = bytearray(request().public_bytes(Encoding.DER))
         raw[-1] ^= 1
         with self.assertRaises(AssertionError) as caught:
@@ -156,7 +156,7 @@ class RequestTests(SigningTestCase):
         self.assertEqual(self.condition(), ["Approved"])
 
     def test_parts(self) -> None:
-        """Who brings the certificate does not decide, and the other way round."""
+        """``status`` cannot approve, and ``approval`` cannot set a certificate."""
         self.make(FOREIGN, user="admin")
         certificate = base64.b64encode(self.authority.certificate_pem).decode()
         both = {"status": {"conditions": [APPROVE], "certificate": certificate}}
@@ -222,10 +222,10 @@ class RequestTests(SigningTestCase):
 
 
 class ManyTests(SigningTestCase):
-    """However many requests wait for somebody."""
+    """Many pending requests."""
 
     def test_read_once(self) -> None:
-        """One that comes costs no look at each of the others."""
+        """A new request causes no read of the others."""
         read = []
 
         def counting(csr: Object) -> x509.CertificateSigningRequest:
@@ -245,7 +245,7 @@ class ManyTests(SigningTestCase):
 
 
 class SignerTests(SigningTestCase):
-    """What the server signs."""
+    """Certificates of poollets."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -275,7 +275,7 @@ class SignerTests(SigningTestCase):
         )
 
     def test_other_address(self) -> None:
-        """An address that the pool does not report waits for people, who are told once."""
+        """An address that the pool does not report waits for approval, with one Event."""
         self.make_pool("pool-a", addresses=[{"type": "InternalIP", "address": "192.0.2.9"}])
         self.make()
         self.clock.advance(120)
@@ -288,7 +288,7 @@ class SignerTests(SigningTestCase):
         self.certificate()
 
     def test_other_shape(self) -> None:
-        """What would not be signed anyway is not said to need an approval."""
+        """A request that could not be signed is not reported as waiting for approval."""
         self.make(usages=["digital signature", "client auth"])
         self.clock.advance(120)
         ((reason, message),) = self.events()
@@ -307,12 +307,12 @@ class SignerTests(SigningTestCase):
         self.certificate()
 
     def test_not_its_own(self) -> None:
-        """Nobody but the poollet has one by itself."""
+        """Only the poollet's own request is approved automatically."""
         self.make(user="admin")
         self.assertEqual(self.condition(), [])
 
     def test_wrong_shape(self) -> None:
-        """What no signer signs fails when it is approved all the same."""
+        """A request of a wrong shape fails even if approved."""
         self.make(asked=request(names=[ADDRESS], groups=["system:masters"]), user="admin")
         self.assertEqual(self.condition(), [])
         self.decide(APPROVE)
@@ -357,7 +357,7 @@ class SignerTests(SigningTestCase):
         )
 
     def test_bootstrap(self) -> None:
-        """Whoever may ask for poollets has a first certificate for one."""
+        """A bootstrapper gets a poollet's first certificate."""
         self.make(CLIENT, CLIENT_USAGES, user="bootstrap")
         self.assertIn(POOL_GROUP, self.certificate().subject.rfc4514_string())
 
@@ -394,7 +394,7 @@ class SignerTests(SigningTestCase):
 
 
 class NodeSignerTests(SigningTestCase):
-    """What the server signs for node servers."""
+    """Certificates of node servers."""
 
     user, group = "system:node:node-a", "system:nodes"
 
@@ -431,7 +431,9 @@ class NodeSignerTests(SigningTestCase):
         self.assertEqual(list(names), [ADDRESS])
 
     def test_serving_later(self) -> None:
-        """Nobody is asked for it before it reports where it is; then it is approved by itself."""
+        """
+        Before the Node reports addresses the request waits; then it is approved automatically.
+        """
         self.serving()
         self.assertIn("node node-a reports no address yet", self.told())
         self.make_node("node-a", "192.0.2.1")
@@ -451,14 +453,14 @@ class NodeSignerTests(SigningTestCase):
         self.certificate()
 
     def test_serving_for_another(self) -> None:
-        """Nobody asks for another's: not a node server at all, and others not unasked."""
+        """Requests for another Node's certificate wait; those by node servers are refused."""
         self.make_node("node-a", "192.0.2.1")
         self.serving(user="node-b", code=403)
         self.serving(user="admin")
         self.assertIn("only the node server that it names, system:node:node-a", self.told())
 
     def test_serving_after_approval(self) -> None:
-        """What is of another shape fails, whoever approved it."""
+        """A request of another shape fails even if approved."""
         self.make_node("node-a", "192.0.2.1")
         asked = request(self.user, [self.group, "system:masters"], [ADDRESS])
         self.make(NODE_SERVING, SERVER_USAGES, asked, user="node-a")
@@ -479,12 +481,12 @@ class NodeSignerTests(SigningTestCase):
         self.ask_client("node-a", node="node-b", code=403)
 
     def test_bootstrap(self) -> None:
-        """Whoever may ask for node servers has a first certificate for one."""
+        """A bootstrapper gets a node server's first certificate."""
         self.ask_client("bootstrap-node")
         self.certificate()
 
     def test_nobody(self) -> None:
-        """Who may not waits, and is told what is missing."""
+        """Without the permission the request waits, with the missing permission."""
         self.answer(
             "POST",
             f"{RBAC}/clusterrolebindings",
@@ -519,10 +521,10 @@ class NodeSignerTests(SigningTestCase):
 
 
 class PersonSignerTests(SigningTestCase):
-    """What people are known by."""
+    """Client certificates of people."""
 
     def test_by_people(self) -> None:
-        """The server approves nobody by itself, and says who it would be."""
+        """The server approves none by itself, and reports the user that it would make."""
         asked = request("jane", ["dev", "ops"])
         self.make(CLIENT, CLIENT_USAGES, asked, user="admin")
         ((reason, message),) = self.events()
@@ -532,7 +534,7 @@ class PersonSignerTests(SigningTestCase):
         self.assertEqual(self.certificate().subject.rfc4514_string(), "CN=jane,O=ops,O=dev")
 
     def test_no_masters(self) -> None:
-        """Whoever may do everything is not made by a request, even an approved one."""
+        """Membership in system:masters is never granted, even if approved."""
         self.make(CLIENT, CLIENT_USAGES, request("jane", ["system:masters"]), user="admin")
         self.decide(APPROVE)
         self.assertEqual(self.condition(), ["Approved", "Failed"])
