@@ -156,6 +156,6 @@ class ConsoleFaultTests(ChainTestCase):
         await self.open(user="jane")
 
     async def test_10_settings(self) -> None:
-        """Every service of a server is stopped with it."""
+        """By the time it has stopped, a server has read every setting."""
         await self.server.stopService()
         self.assertEqual(unread(self.told), set())

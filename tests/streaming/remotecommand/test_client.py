@@ -456,7 +456,7 @@ class EndTests(ClientTestCase):
         )
 
     def test_violation(self) -> None:
-        """A server that breaks the protocol gets a Close with the reason."""
+        """A server that breaks the protocol gets Close 1002, and the user the reason."""
         self.backend.raw(b"\x83\0")
         (close,) = self.backend.events()
         self.assertEqual(close.code, 1002)
@@ -834,7 +834,7 @@ class SPDYTests(ClientTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_violation(self) -> None:
-        """A server that breaks the protocol gets a GOAWAY with the reason."""
+        """A server that breaks the protocol gets a GOAWAY, and the user the reason."""
         self.up()
         self.backend.raw(b"\xff" * 8)
         self.assertEqual(self.server.frames()[-1], GoAway(0, 1))
