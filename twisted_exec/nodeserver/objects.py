@@ -1,8 +1,8 @@
 """
 Objects from leaves: checked for their shape, with equal parts stored once.
 
-A leaf may be anybody's, and its JSON may be anything.  The shape is checked once, on arrival, so
-that readers need not check each part; what has another shape is dropped, never guessed.  Pure.
+A leaf may be foreign, and its JSON may be anything.  The shape is checked once, on arrival, so
+that readers need not check each part; a part of another shape is dropped, never guessed.  Pure.
 
 Pods come by the thousand from a few templates: containers, volumes and tolerations are equal, and
 so are all field names, of which each JSON document brings its own copies.  Read-only objects share

@@ -1,7 +1,7 @@
 """
 Decide which Pod of a leaf belongs to which Pod of the root.
 
-Whoever may create Pods in a leaf may also set our marks.  So a mark counts only in the namespace
+A user who may create Pods in a leaf may also set our marks.  So a mark counts only in the namespace
 that belongs to the root's Pod there: only users with write access to that namespace can claim a
 Pod. Kosmos marks its Pods and gives them the same namespace and name; these alone identify the
 root's Pod.

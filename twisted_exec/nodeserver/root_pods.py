@@ -2,7 +2,7 @@
 The Pods of the root that are bound to our Nodes.
 
 With few Nodes, each has a watch of its own (``spec.nodeName``), so the root's API server sends
-nothing about other Nodes.  With many, one watch of all Pods is cheaper for everybody; of the Pods
+nothing about other Nodes.  With many, one watch of all Pods is cheaper on both sides; of the Pods
 on foreign Nodes next to nothing is kept.  During the switch the old copy serves until the new watch
 has been read completely.
 

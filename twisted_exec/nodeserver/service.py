@@ -1,7 +1,7 @@
 """
 The node server as a Twisted service: listening ports, access, shutdown.
 
-Shutdown cuts nobody off without a message.  First readiness fails, so that the root sends new
+Shutdown ends no session without a message.  First readiness fails, so that the root sends new
 streams to another replica, and no new sessions are accepted.  Then running sessions end, each with
 the reason.  Only then do the ports close.
 """

@@ -3,7 +3,7 @@ All leaf clusters of all sources, by name and by Node.
 
 Sources return values (:class:`.LeafSpec`).  The index creates a leaf for each, updates it when its
 spec changes, and removes it when no source lists it any more.  Each change happens completely
-within one reactor turn, so nobody sees half of it.
+within one reactor turn, so no caller sees half of it.
 
 Names and Nodes belong to the first that claims them.  A second leaf of the same name is refused; a
 second leaf with the same Node does without it.  Both are logged once and listed in

@@ -48,7 +48,7 @@ PATIENCE_SECONDS = 1.0
 @dataclass(frozen=True)
 class LeafContext:
     """
-    What all leaves share.
+    Collaborators of every leaf.
 
     :param root: client of the root.
     :param roots: the Pods there.

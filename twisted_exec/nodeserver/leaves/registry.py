@@ -80,7 +80,7 @@ class Registry:
 
     @property
     def synced(self) -> bool:
-        """Whether the sources and the root's Pods were all read at least once."""
+        """True once the sources and the root's Pods were all read."""
         return self.leaves.synced and self.roots.synced
 
     @property

@@ -42,7 +42,7 @@ SPACE_ANNOTATION = spaces.SPACE_LABEL
 @dataclass(frozen=True)
 class SpaceChoice:
     """
-    :param providers: whose Spaces are leaves; empty selects all, and imported Spaces as well.
+    :param providers: Spaces of these are leaves; empty selects all, and imported Spaces as well.
     :param selector: for the labels of Spaces.
     :param viewpoint: one of :data:`~twisted_exec.api.spaces.VIEWPOINTS`.
     :param policy: ownership of Pods where a Space's label does not decide, see

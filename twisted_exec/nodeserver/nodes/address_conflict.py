@@ -1,7 +1,7 @@
 """
 Conflicts about a Node's addresses: detect another writer, report it, and back off.
 
-Two writers that overwrite each other help nobody, and every write sends the Node to all watchers in
+Two writers that overwrite each other achieve nothing, and every write sends the Node to all watchers in
 the root.  So the intervals between our corrections grow.
 """
 

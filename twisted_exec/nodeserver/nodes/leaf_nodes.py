@@ -42,7 +42,7 @@ def trimmed(node: Object) -> Object:
     """
     Return a leaf's node with only the fields that are read here, in their proper shape.
 
-    A leaf may have thousands of nodes, it may be anybody's, and its values end up in the root.
+    A leaf may have thousands of nodes, it may be foreign, and its values end up in the root.
     Versions and times are dropped, so that a heartbeat alone does not change the result.
     """
     metadata, status = node["metadata"], mapping(node.get("status"))
@@ -92,7 +92,7 @@ def _amounts(value: object) -> dict[str, str]:
                 if quantity.parse(amount) >= 0:
                     amounts[key] = str(amount)
             except ValueError:
-                continue  # not a quantity: nobody can tell what the leaf means
+                continue  # not a quantity: its meaning is unknown
     return amounts
 
 

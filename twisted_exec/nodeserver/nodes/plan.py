@@ -3,7 +3,7 @@ Plan the next actions for one Node of the root; :mod:`.worker` carries them out.
 
 A pure function of the desired and the observed Node.  It runs again at each heartbeat and after
 each change, so it keeps no memory.  A foreign Node is never touched: an annotation of the Node says
-who keeps it.  A Node that somebody else (Kosmos, an administrator) has declared to stand for the
+who keeps it.  A Node that Kosmos or an administrator has declared to stand for the
 leaf may be adopted.
 
 Kosmos's own controller sets a Node's port when it creates the Node, and where the Node stands for a
@@ -93,7 +93,7 @@ class Plan:
     The actions for one Node, in order.
 
     :param problem: why the Node cannot be kept, or empty.
-    :param adopts: the Node belonged to somebody else so far.
+    :param adopts: the Node belonged to another program so far.
     """
 
     actions: Sequence[Action] = ()
@@ -266,7 +266,7 @@ def _status_patch(desired: Wanted, status: Object, now: str, beat: bool) -> list
         patch |= _features(desired.fields, status)
         patch |= _conditions(desired.conditions, status, now, beat or bool(patch))
         if patch:
-            # Every patch carries all endpoints, so that one write restores what somebody else has
+            # Every patch carries all endpoints, so that one write restores what another writer has
             # changed meanwhile.
             patch = {**_whole_endpoints(desired.fields), **patch}
     return [PatchStatus(patch)] if patch else []

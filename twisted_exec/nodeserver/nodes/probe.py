@@ -1,5 +1,5 @@
 """
-Probes: whether a console could be opened now, without disturbing anybody.
+Probes: whether a console could be opened now, without opening one.
 
 Root to node server: we request a page of ours through the root's own ``nodes/NAME/proxy``.  The
 root then dials the address that the Node publishes, with the credentials that it uses for exec, and
@@ -47,7 +47,7 @@ _LIMIT_BYTES = 64 << 10
 _NOT_ALLOWED = "address not allowed"
 """A kube-apiserver's message for loopback and link-local addresses, which it refuses to proxy to."""
 
-# No object's name may contain capitals, so nobody can create such a Pod.
+# No object's name may contain capitals, so such a Pod cannot exist.
 _NO_POD = "NODESERVER_PROBE"
 _COMMAND = b"?command=true&stdout=true&stderr=true"
 _UPGRADE = [

@@ -1,5 +1,5 @@
 """
-When probes run, and their last results.
+Schedule of probes, and their last results.
 
 Each leaf is probed every 30 seconds, once for all Nodes that stand for it; so is the path from the
 root to each Node.  Probes of one target never overlap, several targets run concurrently, and a

@@ -72,7 +72,7 @@ SETTLE_SECONDS = 1.0
 @dataclass(frozen=True)
 class PublishedEndpoint:
     """
-    What all our Nodes publish.
+    Addresses and features that all our Nodes publish.
 
     :param own: our addresses.
     :param port: our port.
@@ -97,7 +97,7 @@ class PublishedEndpoint:
 @dataclass(frozen=True)
 class Around:
     """
-    What the workers of all Nodes share.
+    Collaborators of every node worker.
 
     :param writing: limits concurrent writes, ``probing`` concurrent probes.
     :param now: seconds since the epoch.
@@ -227,7 +227,7 @@ class NodeWorker(Running):
         if isinstance(action, Patch):
             return await client.patch(NODES.resource, name, action.patch)
         assert node is not None
-        # A merge patch replaces lists: the version keeps it from dropping a condition that somebody
+        # A merge patch replaces lists: the version keeps it from dropping a condition that another writer
         # just added.
         version = node["metadata"]["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version}, "status": action.status}

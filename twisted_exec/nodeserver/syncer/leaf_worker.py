@@ -42,7 +42,7 @@ Tell = Callable[[Object, str, str], None]
 @dataclass
 class Around:
     """
-    What the workers of all leaves share.
+    Collaborators of every leaf worker.
 
     :param client: of the root.
     :param now: seconds since the epoch.

@@ -80,7 +80,7 @@ def release(
         except Unread as unread:
             if unread.soon:
                 raise
-            continue  # who may not read them has claimed none
+            continue  # without permission to read them there are no claims
         if obj is not None and ((obj.get("spec") or {}).get(field_name) or {}).get("uid") == uid:
             patches.append(_patch(resource, obj, {field_name: None, **_unnamed(resource)}))
     return patches

@@ -380,7 +380,7 @@ class Loop:
             work.failed = True
             return max(work.backoff.pause(), float(error.retry_after_seconds or 0))
         if planned.waits:
-            work.failed = True  # only time or a change by somebody else will help
+            work.failed = True  # only time or a change elsewhere will help
             return work.backoff.pause()
         if planned.actions:
             return work.backoff.pause()  # acted, yet still not in the desired state: wait

@@ -1,7 +1,7 @@
 """
 The disks and network interfaces of a Machine, in the form that a runtime takes.
 
-Pure: objects that a Machine refers to come from copies that were read before.  What is missing is
+Pure: objects that a Machine refers to come from copies that were read before.  Missing objects are
 reported part by part; steps that must come first, such as claiming a Volume, are returned as
 patches.
 
@@ -250,7 +250,7 @@ def _absent(part: Object) -> str:
 
 
 def _check_ours(machine: Object, part: Object, obj: Object, label: str, reason: str) -> None:
-    """Refuse an ephemeral object that belongs to somebody else under the same name."""
+    """Refuse an ephemeral object that belongs to another owner under the same name."""
     if "ephemeral" in part and not is_controlled(obj, machine):
         raise MissingReference(reason, f"{label} was not made for this machine")
 

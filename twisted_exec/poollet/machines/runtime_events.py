@@ -41,7 +41,7 @@ class RuntimeEvents:
     Forwards a runtime's events.
 
     :param machines: returns the pool's Machines as last seen.
-    :param synced: whether ``machines`` is complete; the runtime is asked only then.
+    :param synced: whether ``machines`` is complete; polling waits for that.
     """
 
     runtime: IMachineRuntime

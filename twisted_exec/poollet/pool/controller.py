@@ -3,7 +3,7 @@ Keep the MachinePool object registered, with its addresses, classes and heartbea
 
 Every few seconds the poollet asks the runtime for its classes.  A change goes into the status of
 the MachinePool at once.  Every ten seconds a heartbeat renews the pool's Lease and the condition
-Ready, which is True only if the runtime answered.  A pool that somebody deleted is registered
+Ready, which is True only if the runtime answered.  A deleted pool is registered
 again: its machines still run here.
 """
 
