@@ -20,7 +20,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.kinds import NODE_PODS
 from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
 from twisted_exec.auth.groups import EXPOSED
-from twisted_exec.nodeserver.machine_pods import Mirror
+from twisted_exec.nodeserver.machine_pods import MachinePods
 
 from . import kubectls
 from .deployment import Deployment
@@ -52,7 +52,7 @@ class ConsolesTests(TestCase):
         (leaf,) = read("consoles-as-pods.yaml")["leaves"]
         told = {**leaf, "kubeconfig": {"file": kubeconfig}}
         server = await self.root.serve([told], AuditList())
-        mirror = Mirror(self.root.client(NODE_SERVER), server.hop.leaves, reactor, "tests")
+        mirror = MachinePods(self.root.client(NODE_SERVER), server.hop.leaves, reactor, "tests")
         mirror.startService()
         self.addCleanup(mirror.stopService)
         # One that somebody has made by hand leads nowhere.

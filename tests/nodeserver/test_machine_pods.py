@@ -13,9 +13,9 @@ from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.machine_pods import Mirror, node_for
+from twisted_exec.nodeserver.machine_pods import MachinePods, node_for
 from twisted_exec.nodeserver.nodes.plan import KEPT_BY
-from twisted_exec.nodeserver.ownership import MACHINE, MACHINE_UID, MACHINES, Ours
+from twisted_exec.nodeserver.ownership import MACHINE, MACHINE_UID, MACHINES, OwnershipRule
 from twisted_exec.testing.cluster import unreachable
 
 POD = PODS.resource
@@ -33,8 +33,8 @@ class MirrorCase(SynchronousTestCase):
         self.leaf = SimpleLeaf("lab", self.machines, config, nodes, machines=True)
         self.leaves = SimpleLeaves(self.leaf)
 
-    def start(self, keeper: str = KEEPER) -> Mirror:
-        mirror = Mirror(self.root.client(), self.leaves, self.clock, keeper)
+    def start(self, keeper: str = KEEPER) -> MachinePods:
+        mirror = MachinePods(self.root.client(), self.leaves, self.clock, keeper)
         mirror.startService()
         self.settle()
         return mirror
@@ -58,7 +58,7 @@ class MirrorCase(SynchronousTestCase):
 
 
 class MirrorTests(MirrorCase):
-    """Tests for :class:`Mirror`."""
+    """Tests for :class:`MachinePods`."""
 
     def test_shown(self) -> None:
         """An exposed machine is a Pod of the root, on the Node that stands for its cluster."""
@@ -212,7 +212,7 @@ class RuleTests(MirrorCase):
 
     def test_only_its_own(self) -> None:
         """A Pod leads to the machine that it was made for while that is exposed, and no other does."""
-        rule, machine = Ours(policy=MACHINES), self.machine()
+        rule, machine = OwnershipRule(policy=MACHINES), self.machine()
         self.run_mirror()
         pod = self.shown()
         self.assertTrue(rule.is_for(machine, pod))

@@ -12,14 +12,20 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafPod
 from twisted_exec.nodeserver.kubelet_api.pods import running
 from twisted_exec.nodeserver.leaves.names import Names
-from twisted_exec.nodeserver.ownership import SAME_NAME, STATUSES, Ours, trim_root_pod, trimmed
+from twisted_exec.nodeserver.ownership import (
+    SAME_NAME,
+    STATUSES,
+    OwnershipRule,
+    trim_root_pod,
+    trimmed,
+)
 from twisted_exec.nodeserver.syncer.status import desired_status
 
 KOSMOS = {"kosmos-io/pod": "true"}
 
 
 class OursTests(SynchronousTestCase):
-    """Tests for :class:`Ours`: a leaf's Pod is served only if it is ours."""
+    """Tests for :class:`OwnershipRule`: a leaf's Pod is served only if it is ours."""
 
     def setUp(self) -> None:
         self.leaf = memory_cluster()
@@ -30,47 +36,49 @@ class OursTests(SynchronousTestCase):
 
     def test_owned(self) -> None:
         """A Pod with our label that names the root's Pod by its UID is that one's."""
-        self.assertTrue(Ours().is_for(self.made(), self.root))
+        self.assertTrue(OwnershipRule().is_for(self.made(), self.root))
 
     def test_same_name_alone(self) -> None:
         """A Pod that merely has the same namespace and name is not, unless that is the rule."""
         other = put_pod(self.leaf, "web")
-        self.assertFalse(Ours().is_for(other, self.root))
-        self.assertTrue(Ours(policy=SAME_NAME).is_for(other, self.root))
-        self.assertFalse(Ours(policy=SAME_NAME).is_for(put_pod(self.leaf, "db"), self.root))
+        self.assertFalse(OwnershipRule().is_for(other, self.root))
+        self.assertTrue(OwnershipRule(policy=SAME_NAME).is_for(other, self.root))
+        self.assertFalse(
+            OwnershipRule(policy=SAME_NAME).is_for(put_pod(self.leaf, "db"), self.root)
+        )
 
     def test_another_life(self) -> None:
         """A Pod that was made for one of that name before is not this one's."""
         again = {**self.root, "metadata": {**self.root["metadata"], "uid": "another"}}
-        self.assertFalse(Ours().is_for(self.made(), again))
+        self.assertFalse(OwnershipRule().is_for(self.made(), again))
 
     def test_another_root(self) -> None:
         """Nor is one that another root made here."""
-        self.assertFalse(Ours(root="east").is_for(self.made(), self.root))
+        self.assertFalse(OwnershipRule(root="east").is_for(self.made(), self.root))
 
     def test_marked_elsewhere(self) -> None:
         """Who may write into another namespace of the leaf cannot make a Pod of theirs ours."""
-        self.assertFalse(Ours().is_for(self.made(namespace="theirs"), self.root))
+        self.assertFalse(OwnershipRule().is_for(self.made(namespace="theirs"), self.root))
 
     def test_translated(self) -> None:
         """Names may be others in the leaf; which name ours has does not matter."""
-        ours = Ours(names=Names({"default": "eu"}))
+        ours = OwnershipRule(names=Names({"default": "eu"}))
         self.assertTrue(ours.is_for(self.made("web-x7", "eu"), self.root))
         self.assertFalse(ours.is_for(self.made(), self.root))
 
     def test_kosmos(self) -> None:
         """What Kosmos made is ours by its label and its name, where Kosmos is."""
         made = put_pod(self.leaf, "web", labels=KOSMOS)
-        self.assertTrue(Ours(kosmos=True).is_for(made, self.root))
-        self.assertFalse(Ours().is_for(made, self.root))
-        self.assertFalse(Ours(kosmos=True).is_for(put_pod(self.leaf, "web"), self.root))
+        self.assertTrue(OwnershipRule(kosmos=True).is_for(made, self.root))
+        self.assertFalse(OwnershipRule().is_for(made, self.root))
+        self.assertFalse(OwnershipRule(kosmos=True).is_for(put_pod(self.leaf, "web"), self.root))
         self.assertFalse(
-            Ours(kosmos=True).is_for(put_pod(self.leaf, "db", labels=KOSMOS), self.root)
+            OwnershipRule(kosmos=True).is_for(put_pod(self.leaf, "db", labels=KOSMOS), self.root)
         )
 
     def test_marks(self) -> None:
         """Whoever makes a Pod with the marks makes it ours, and it is followed."""
-        ours = Ours(root="east", kosmos=True)
+        ours = OwnershipRule(root="east", kosmos=True)
         marks = ours.marks(self.root)
         made = put_pod(self.leaf, "web", **marks)
         self.assertTrue(ours.is_for(made, self.root))
@@ -118,8 +126,8 @@ class TrimmedTests(SynchronousTestCase):
                     within = {"labels": "metadata", "annotations": "metadata", "containers": "spec"}
                     (pod[within[part]] if part in within else pod)[part] = value
                     kept = trimmed(pod)
-                    self.assertIn(Ours().owner(kept), ("", root["metadata"]["uid"]))
-                    Ours().is_for(kept, root)
+                    self.assertIn(OwnershipRule().owner(kept), ("", root["metadata"]["uid"]))
+                    OwnershipRule().is_for(kept, root)
                     desired_status(root, kept)
                     shown = LeafPod(None, "default", "web", root, kept)  # type: ignore[arg-type]
                     running(shown)

@@ -110,8 +110,8 @@ class TapTests(SynchronousTestCase):
 
     def test_port(self) -> None:
         """The port that is published is one."""
-        self.assertEqual(self.options("--node-port=443").face(10250).port, 443)
-        self.assertEqual(self.options().face(10250).port, 10250)
+        self.assertEqual(self.options("--node-port=443").published(10250).port, 443)
+        self.assertEqual(self.options().published(10250).port, 10250)
         for wrong in ("0", "65536", "http", "-1", "\N{SUPERSCRIPT TWO}"):
             told = self.refusal(f"--node-port={wrong}")
             self.assertIn(f"--node-port: {wrong!r} is not a port from 1 to 65535", told)

@@ -47,13 +47,13 @@ class Delete:
 
 
 @dataclass(frozen=True, eq=False)
-class Tell:
+class UpdateStatus:
     """Update the status of a Pod whose machine has changed state."""
 
     status: Object
 
 
-Step = Create | Delete | Tell | None
+Step = Create | Delete | UpdateStatus | None
 
 
 def plan(machine: Object | None, node: str, there: Object | None) -> Step:
@@ -70,7 +70,7 @@ def plan(machine: Object | None, node: str, there: Object | None) -> Step:
     if machine is None or not _shows(there, machine, node):
         return Delete()
     status = desired_status(there, machine)
-    return None if is_told(there, status) else Tell(status)
+    return None if is_told(there, status) else UpdateStatus(status)
 
 
 def _shows(there: Object, machine: Object, node: str) -> bool:
@@ -128,7 +128,7 @@ def form(machine: Object, key: Key, node: str, leaf: str, keeper: str) -> Object
     }
 
 
-class Mirror(Service):
+class MachinePods(Service):
     """
     Keeps the Pods of machines in the root.
 
@@ -284,7 +284,7 @@ class Mirror(Service):
         namespace, name = key_of(there)
         uid = there["metadata"]["uid"]
         try:
-            if isinstance(step, Tell):
+            if isinstance(step, UpdateStatus):
                 patch = {"metadata": {"uid": uid}, "status": step.status}
                 await self._client.patch(
                     PODS.resource, name, patch, namespace, subresource="status"

@@ -48,7 +48,7 @@ _KEPT_OF_CONTAINER = ("name", "image", "tty", "stdin", "stdinOnce")
 
 
 @dataclass(frozen=True)
-class Ours:
+class OwnershipRule:
     """
     The ownership rule of one leaf.
 

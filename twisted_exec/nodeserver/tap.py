@@ -24,7 +24,7 @@ from twisted_exec.nodeserver.kubelet_api.stats import stats_routes
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
 from twisted_exec.nodeserver.leaves.metrics import LeafMetrics, ends
 from twisted_exec.nodeserver.leaves.registry import Registry
-from twisted_exec.nodeserver.machine_pods import Mirror
+from twisted_exec.nodeserver.machine_pods import MachinePods
 from twisted_exec.nodeserver.nodes.controller import NodeController
 from twisted_exec.nodeserver.nodes.options import NodeOptions
 from twisted_exec.nodeserver.nodes.plan import NONE
@@ -90,19 +90,21 @@ def _leader(
     server: Callable[[], NodeServer],
 ) -> list[Part]:
     """Return the services that only the leader runs, if any."""
-    endpoint, mirrors = options.face(0), bool(options["sync-pods"])
+    endpoint, mirrors = options.published(0), bool(options["sync-pods"])
     if endpoint.upkeep == NONE and not mirrors:
         return []
 
     def make() -> list[Service]:
         services: list[Service] = []
         if endpoint.upkeep != NONE:
-            face = replace(endpoint, port=endpoint.port or getattr(server().address, "port", 0))
+            published = replace(
+                endpoint, port=endpoint.port or getattr(server().address, "port", 0)
+            )
             root = RootProbe(config.current, reactor, endpoint.keeper)
             services.append(
-                NodeController(client, registry.leaves, face, reactor, time.time, root=root)
+                NodeController(client, registry.leaves, published, reactor, time.time, root=root)
             )
-        services.append(Mirror(client, registry.leaves, reactor, endpoint.keeper))
+        services.append(MachinePods(client, registry.leaves, reactor, endpoint.keeper))
         if mirrors:
             services.append(Syncer(client, registry.leaves, registry.roots, reactor))
         return services

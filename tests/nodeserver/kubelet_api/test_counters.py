@@ -9,8 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.nodeserver.kubelet_api.counters import (
     LEAST,
     LONGEST_SECONDS,
-    Counted,
-    Counts,
+    Counter,
+    Counters,
     Sample,
 )
 
@@ -23,16 +23,16 @@ def sample(at: float, nanocores: int = SECOND // 4, window: float = 15) -> Sampl
     return Sample(NOON + int(at * SECOND), int(window * SECOND), nanocores, 1 << 20)
 
 
-def seconds(counted: Counted) -> float:
+def seconds(counted: Counter) -> float:
     """What was used, in core-seconds."""
     return (counted.core_nanoseconds - LEAST) / SECOND
 
 
 class CountTests(SynchronousTestCase):
-    """Tests for :class:`Counts`."""
+    """Tests for :class:`Counters`."""
 
     def setUp(self) -> None:
-        self.counts = Counts()
+        self.counts = Counters()
 
     def test_begin(self) -> None:
         """The first window counts; the count begins where it does."""
@@ -102,7 +102,7 @@ class CountTests(SynchronousTestCase):
     )
     def test_never_falls(self, told: list[tuple[int, int, int, int]]) -> None:
         """However a leaf tells it, no count falls without a later start."""
-        counts, before = Counts(), None
+        counts, before = Counters(), None
         for at, nanocores, window, since in told:
             after = counts.take("web", sample(at, nanocores, window), NOON + since * SECOND)
             self.assertLessEqual(after.started, after.sample.at)
@@ -113,7 +113,7 @@ class CountTests(SynchronousTestCase):
     @given(st.lists(st.integers(0, 4 * SECOND), min_size=4, max_size=12), st.integers(1, 2))
     def test_replicas(self, rates: list[int], later: int) -> None:
         """A reader that changes between replicas never finds more than was used."""
-        first, second = Counts(), Counts()
+        first, second = Counters(), Counters()
         before = first.take("web", sample(-15, 0))
         for turn, rate in enumerate(rates):
             one = first.take("web", sample(15 * turn, rate))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.nodeserver.kubelet_api.counters import Counted, Sample
+from twisted_exec.nodeserver.kubelet_api.counters import Counter, Sample
 from twisted_exec.nodeserver.kubelet_api.resource_metrics import exposition
 from twisted_exec.nodeserver.kubelet_api.usage import LeafUsage, PodUsage
 
@@ -14,9 +14,9 @@ NOON = 1_795_176_000
 ROOT = {"metadata": {"name": "web", "namespace": "default", "uid": "u"}, "spec": {"nodeName": "n"}}
 
 
-def counted(core_seconds: float, memory_bytes: int) -> Counted:
+def counted(core_seconds: float, memory_bytes: int) -> Counter:
     sample = Sample(NOON * SECOND + 250_000_000, 15 * SECOND, 1, memory_bytes)
-    return Counted((NOON - 60) * SECOND, int(core_seconds * SECOND), sample)
+    return Counter((NOON - 60) * SECOND, int(core_seconds * SECOND), sample)
 
 
 USAGE = LeafUsage(

@@ -14,7 +14,7 @@ from twisted_exec.nodeserver.nodes.addresses import (
     chosen,
     not_chosen,
     parse_types,
-    published,
+    publication_order,
     root_family,
 )
 
@@ -35,12 +35,12 @@ def node(name: str, *addresses: Address, **labels: str) -> Object:
 
 
 class PublishedTests(SynchronousTestCase):
-    """Tests for :func:`published`."""
+    """Tests for :func:`publication_order`."""
 
     def test_order(self) -> None:
         """Ours, the leaf's InternalIPs of the root's family, its others, then all other types."""
         self.assertEqual(
-            published(OURS, LEAF, 6),
+            publication_order(OURS, LEAF, 6),
             [
                 ("InternalDNS", "10.9.9.9"),
                 ("InternalIP", "fd00::1"),
@@ -55,27 +55,29 @@ class PublishedTests(SynchronousTestCase):
         """Equals keep their order, whatever the order is: Kosmos's comparison did not."""
         same = LEAF[:1] + LEAF[2:3]
         for given in itertools.permutations(same):
-            self.assertEqual(published([], given, 4), list(given))
-        once = published(OURS, LEAF, 4)
-        self.assertEqual(published(OURS, once, 4), once)
+            self.assertEqual(publication_order([], given, 4), list(given))
+        once = publication_order(OURS, LEAF, 4)
+        self.assertEqual(publication_order(OURS, once, 4), once)
 
     def test_no_family(self) -> None:
         """A root without real Nodes is no error: the leaf's order stays."""
-        self.assertEqual(published([], LEAF, 0)[:3], LEAF[:3])
+        self.assertEqual(publication_order([], LEAF, 0)[:3], LEAF[:3])
 
     def test_twice(self) -> None:
         """What is there twice is told once: API servers refuse duplicates."""
-        self.assertEqual(published(OURS * 2, [*OURS, *LEAF, *LEAF], 4), published(OURS, LEAF, 4))
+        self.assertEqual(
+            publication_order(OURS * 2, [*OURS, *LEAF, *LEAF], 4), publication_order(OURS, LEAF, 4)
+        )
 
     def test_same_type(self) -> None:
         """Ours is first of its type, whatever the type."""
-        found = published([("InternalIP", "10.9.9.9")], LEAF, 6)
+        found = publication_order([("InternalIP", "10.9.9.9")], LEAF, 6)
         self.assertEqual(chosen(found, ["InternalIP"]), ("InternalIP", "10.9.9.9"))
 
     def test_many(self) -> None:
         """A leaf with a thousand addresses does not make a Node that nobody can store."""
         many = [("InternalIP", f"10.0.{n // 256}.{n % 256}") for n in range(1000)]
-        self.assertLess(len(published(OURS, many, 4)), 64)
+        self.assertLess(len(publication_order(OURS, many, 4)), 64)
 
 
 class FamilyTests(SynchronousTestCase):
@@ -100,7 +102,7 @@ class ChosenTests(SynchronousTestCase):
 
     def test_types_first(self) -> None:
         """The order of types decides before the order of addresses."""
-        found = published(OURS, LEAF, 4)
+        found = publication_order(OURS, LEAF, 4)
         self.assertEqual(chosen(found, ADDRESS_TYPES), ("Hostname", "worker-1"))
         self.assertEqual(chosen(found, ("InternalDNS", "Hostname")), OURS[0])
         self.assertEqual(chosen(found, ("InternalIP",)), LEAF[0])
@@ -108,11 +110,11 @@ class ChosenTests(SynchronousTestCase):
 
     def test_ours(self) -> None:
         """Nothing is said when it is ours."""
-        self.assertEqual(not_chosen(published(OURS, LEAF, 4), OURS, ("InternalDNS",)), "")
+        self.assertEqual(not_chosen(publication_order(OURS, LEAF, 4), OURS, ("InternalDNS",)), "")
 
     def test_default_order(self) -> None:
         """With a kube-apiserver's own order a leaf's Hostname wins, and it is said what helps."""
-        told = not_chosen(published(OURS, LEAF, 4), OURS, ADDRESS_TYPES)
+        told = not_chosen(publication_order(OURS, LEAF, 4), OURS, ADDRESS_TYPES)
         for part in (
             "dials the leaf's Hostname worker-1, not ours (InternalDNS 10.9.9.9)",
             "--kubelet-preferred-address-types=InternalDNS,Hostname,InternalIP,ExternalDNS,ExternalIP",

@@ -35,7 +35,7 @@ from twisted_exec.nodeserver.nodes.worker import (
 )
 
 OURS = [("InternalDNS", "10.9.9.9")]
-FACE = PublishedEndpoint(OURS, 10250, preferred=("InternalDNS", "InternalIP"))
+PUBLISHED = PublishedEndpoint(OURS, 10250, preferred=("InternalDNS", "InternalIP"))
 NAME = "leaf-one"
 YES: ConditionValue = ("True", "Fine", "")
 
@@ -55,7 +55,7 @@ class Ways:
                 ways.looks.append(node)
                 return ways.root
 
-        return Root(lambda: ClientConfig("https://root.example"), None, FACE.keeper)
+        return Root(lambda: ClientConfig("https://root.example"), None, PUBLISHED.keeper)
 
     def leaf_probe(self, leaf: ILeaf, clock: Any) -> LeafProbe:
         ways = self
@@ -72,7 +72,7 @@ class Ways:
 class UpkeepTestCase(SynchronousTestCase):
     """A root, a leaf with one node, and upkeep of one Node."""
 
-    face = FACE
+    published = PUBLISHED
 
     def setUp(self) -> None:
         self.clock, self.ways = Clock(), Ways()
@@ -99,11 +99,11 @@ class UpkeepTestCase(SynchronousTestCase):
             },
         )
 
-    def start(self, face: PublishedEndpoint | None = None) -> NodeController:
+    def start(self, published: PublishedEndpoint | None = None) -> NodeController:
         upkeep = NodeController(
             self.root.client(),
             self.leaves,
-            face or self.face,
+            published or self.published,
             self.clock,
             self.clock.seconds,
             root=self.ways.root_probe(),
@@ -366,7 +366,7 @@ class NodeTests(UpkeepTestCase):
 
     def test_declared(self) -> None:
         """What our routes can do is declared when we are told to."""
-        self.start(replace(FACE, features=["ExtendWebSocketsToKubelet"]))
+        self.start(replace(PUBLISHED, features=["ExtendWebSocketsToKubelet"]))
         declared = self.node()["status"]["declaredFeatures"]
         self.assertEqual(declared, ["ExtendWebSocketsToKubelet"])
 
@@ -415,7 +415,7 @@ class WhoseTests(UpkeepTestCase):
         marked = {"metadata": {"annotations": {LEAF: "one"}}}
         self.successResultOf(client.patch(NODES.resource, NAME, marked))
         self.pass_time(2 * BEAT_SECONDS)
-        self.assertEqual(self.node()["metadata"]["annotations"][KEPT_BY], FACE.keeper)
+        self.assertEqual(self.node()["metadata"]["annotations"][KEPT_BY], PUBLISHED.keeper)
         self.assertEqual(self.condition("Ready")[0], "True")
         self.assertIn(("Normal", "NodeTakenOver", NAME), self.events())
 
@@ -433,7 +433,7 @@ class WhoseTests(UpkeepTestCase):
 
     def test_orphan_before_start(self) -> None:
         """Also one that lost its leaf while nobody looked; not before the registry was read."""
-        self.put_node("old", metadata={"annotations": {KEPT_BY: FACE.keeper}})
+        self.put_node("old", metadata={"annotations": {KEPT_BY: PUBLISHED.keeper}})
         self.put_node("other", metadata={"annotations": {KEPT_BY: "other/exec-nodeserver"}})
         self.leaves.synced = False
         self.start()
@@ -471,7 +471,7 @@ class WhoseTests(UpkeepTestCase):
 class EndpointsTests(UpkeepTestCase):
     """Beside Kosmos."""
 
-    face = replace(FACE, upkeep=ENDPOINTS)
+    published = replace(PUBLISHED, upkeep=ENDPOINTS)
 
     def setUp(self) -> None:
         super().setUp()
@@ -501,7 +501,7 @@ class EndpointsTests(UpkeepTestCase):
     def test_gone(self) -> None:
         """Nodes of others are neither made nor deleted."""
         self.root.remove((NODES.resource, "", NAME))
-        self.put_node("old", metadata={"annotations": {KEPT_BY: FACE.keeper}})
+        self.put_node("old", metadata={"annotations": {KEPT_BY: PUBLISHED.keeper}})
         self.start()
         self.pass_time(2 * GRACE_SECONDS)
         self.assertEqual(self.nodes(), ["old"])

@@ -29,17 +29,21 @@ class NodeOptionsTests(SynchronousTestCase):
     def test_kosmos(self) -> None:
         """Kosmos's variables count where no option does."""
         environ = {"LEAF_NODE_IP": "10.9.9.9", "PREFERRED-ADDRESS-TYPE": "InternalIP"}
-        face = self.read(**environ).face(10250)
-        self.assertEqual((face.own, face.port), ([("InternalIP", "10.9.9.9")], 10250))
-        face = self.read("node-address=10.1.1.1", **environ).face(10250)
-        self.assertEqual(face.own, [("InternalIP", "10.1.1.1")])
+        published = self.read(**environ).published(10250)
+        self.assertEqual((published.own, published.port), ([("InternalIP", "10.9.9.9")], 10250))
+        published = self.read("node-address=10.1.1.1", **environ).published(10250)
+        self.assertEqual(published.own, [("InternalIP", "10.1.1.1")])
 
     def test_defaults(self) -> None:
         """Without more, an InternalDNS and what a kube-apiserver prefers."""
-        face = self.read("node-address=10.9.9.9").face(10250)
-        self.assertEqual(face.own[0][0], "InternalDNS")
-        self.assertEqual((face.preferred, face.address_types), (ADDRESS_TYPES, ADDRESS_TYPES))
-        self.assertEqual((face.upkeep, face.ready_when, face.features), ("full", "leaf", []))
+        published = self.read("node-address=10.9.9.9").published(10250)
+        self.assertEqual(published.own[0][0], "InternalDNS")
+        self.assertEqual(
+            (published.preferred, published.address_types), (ADDRESS_TYPES, ADDRESS_TYPES)
+        )
+        self.assertEqual(
+            (published.upkeep, published.ready_when, published.features), ("full", "leaf", [])
+        )
 
     def test_no_address(self) -> None:
         """An empty address is not published: it is said what is missing."""
@@ -51,14 +55,14 @@ class NodeOptionsTests(SynchronousTestCase):
         """One of each family, and a port that is published instead of ours."""
         options = self.read("node-address=10.9.9.9,fd00::9")
         options["node-port"] = 443
-        face = options.face(10250)
-        self.assertEqual([each[1] for each in face.own], ["10.9.9.9", "fd00::9"])
-        self.assertEqual(face.port, 443)
+        published = options.published(10250)
+        self.assertEqual([each[1] for each in published.own], ["10.9.9.9", "fd00::9"])
+        self.assertEqual(published.port, 443)
 
     def test_websockets(self) -> None:
         """Declared only when asked for."""
         options = self.read("node-address=10.9.9.9", "declare-websockets")
-        self.assertEqual(options.face(1).features, ["ExtendWebSocketsToKubelet"])
+        self.assertEqual(options.published(1).features, ["ExtendWebSocketsToKubelet"])
 
     def test_senseless(self) -> None:
         """What cannot be meant is refused in a line that names the option."""

@@ -17,11 +17,11 @@ from twisted_exec.nodeserver.nodes.plan import (
     LEAF,
     METRICS_PATH,
     Create,
+    DesiredNode,
     Object,
     Patch,
     PatchStatus,
     Plan,
-    Wanted,
     contested,
     orphans,
     plan,
@@ -44,10 +44,10 @@ FIELDS: Object = {
     "allocatable": {"cpu": "3500m"},
     "declaredFeatures": [],
 }
-WANTED = Wanted(NODE, KEEPER, FIELDS, {"Ready": ("True", "LeafReady", "fine")})
+WANTED = DesiredNode(NODE, KEEPER, FIELDS, {"Ready": ("True", "LeafReady", "fine")})
 
 
-def made(wanted: Wanted = WANTED) -> Object:
+def made(wanted: DesiredNode = WANTED) -> Object:
     """The Node as it is after it was made."""
     (create,) = plan(wanted, None, "t0").actions
     assert isinstance(create, Create)

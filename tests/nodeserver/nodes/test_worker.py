@@ -79,16 +79,16 @@ class KeptTests(TestCase):
         """Stand for election, and keep the Node."""
         root, address = self.clusters.root, self.server.address
         assert address is not None
-        face = PublishedEndpoint(
+        published = PublishedEndpoint(
             [("InternalDNS", "127.0.0.1")],
             address.port,
             preferred=preferred,  # type: ignore[attr-defined]
         )
         client = root.client(NODE_SERVER)
-        probe = RootProbe(lambda: root.config(NODE_SERVER), reactor, face.keeper)
+        probe = RootProbe(lambda: root.config(NODE_SERVER), reactor, published.keeper)
 
         def make() -> list[NodeController]:
-            return [NodeController(client, self.leaves, face, reactor, time.time, root=probe)]
+            return [NodeController(client, self.leaves, published, reactor, time.time, root=probe)]
 
         acting = Acting(client, make, reactor, time.time, namespace=NAMESPACE, lease=LEASE)
         acting.start()

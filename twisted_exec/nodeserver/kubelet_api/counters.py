@@ -55,7 +55,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Counted:
+class Counter:
     """
     Usage of one container or node, as a kubelet reports it.
 
@@ -70,16 +70,16 @@ class Counted:
     since: int = 0
 
 
-class Counts:
+class Counters:
     """The counters of a leaf, by any hashable key."""
 
     def __init__(self) -> None:
-        self._counted: dict[Hashable, Counted] = {}
+        self._counted: dict[Hashable, Counter] = {}
 
     def __len__(self) -> int:
         return len(self._counted)
 
-    def take(self, key: Hashable, sample: Sample, since: int = 0) -> Counted:
+    def take(self, key: Hashable, sample: Sample, since: int = 0) -> Counter:
         """
         Return the counter of a container or node, updated with a sample.
 
@@ -101,17 +101,17 @@ class Counts:
             del self._counted[key]
 
 
-def _begun(sample: Sample, since: int, after: int = 0) -> Counted:
+def _begun(sample: Sample, since: int, after: int = 0) -> Counter:
     started = min(max(sample.at - sample.window, since, after), sample.at)
     used = sample.nanocores * (sample.at - started) // NANOSECONDS
-    return Counted(started, LEAST + used, sample, since)
+    return Counter(started, LEAST + used, sample, since)
 
 
-def _gone_on(previous: Counted, sample: Sample) -> Counted:
+def _gone_on(previous: Counter, sample: Sample) -> Counter:
     elapsed = sample.at - previous.sample.at
     if elapsed <= 0:
         return previous
     if elapsed > LONGEST_SECONDS * NANOSECONDS:
         return _begun(sample, previous.since, previous.sample.at)
     used = previous.core_nanoseconds + sample.nanocores * elapsed // NANOSECONDS
-    return Counted(previous.started, used, sample, previous.since)
+    return Counter(previous.started, used, sample, previous.since)

@@ -16,7 +16,7 @@ from typing import Any
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from twisted_exec.nodeserver.kubelet_api.counters import NANOSECONDS, Counted
+from twisted_exec.nodeserver.kubelet_api.counters import NANOSECONDS, Counter
 from twisted_exec.nodeserver.kubelet_api.usage import LeafUsage
 from twisted_exec.observe.metrics import metrics_text
 
@@ -83,7 +83,7 @@ def _names(root: Any) -> list[str]:
 
 
 def _used(
-    what: str, labels: tuple[str, ...], rows: Sequence[tuple[list[str], Counted]]
+    what: str, labels: tuple[str, ...], rows: Sequence[tuple[list[str], Counter]]
 ) -> Iterable[Metric]:
     """CPU time and memory of containers, Pods or Nodes."""
     cpu = CounterMetricFamily(
@@ -102,7 +102,7 @@ def _used(
     )
 
 
-def _time(counted: Counted) -> float:
+def _time(counted: Counter) -> float:
     return counted.sample.at / NANOSECONDS
 
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from twisted_exec.api.times import timestamp
-from twisted_exec.nodeserver.kubelet_api.counters import NANOSECONDS, Counted
+from twisted_exec.nodeserver.kubelet_api.counters import NANOSECONDS, Counter
 from twisted_exec.nodeserver.kubelet_api.gate import subresources_of, verb_of
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.resource_metrics import exposition
@@ -59,7 +59,7 @@ def _pod(pod: PodUsage) -> dict[str, Any]:
     }
 
 
-def _figures(counted: Counted) -> dict[str, Any]:
+def _figures(counted: Counter) -> dict[str, Any]:
     time = _moment(counted.sample.at)
     return {
         "cpu": {

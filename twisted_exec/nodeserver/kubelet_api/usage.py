@@ -28,7 +28,7 @@ from twisted_exec.api.times import nanoseconds
 from twisted_exec.auth.cache import AnswerCache
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode, LeafPod
-from twisted_exec.nodeserver.kubelet_api.counters import NANOSECONDS, Counted, Counts, Sample
+from twisted_exec.nodeserver.kubelet_api.counters import NANOSECONDS, Counter, Counters, Sample
 from twisted_exec.nodeserver.objects import named, texts
 
 KEEP_SECONDS = 5.0
@@ -53,8 +53,8 @@ class PodUsage:
     """
 
     root: Object
-    whole: Counted
-    containers: Mapping[str, Counted]
+    whole: Counter
+    containers: Mapping[str, Counter]
 
     @property
     def node(self) -> str:
@@ -72,7 +72,7 @@ class LeafUsage:
     """
 
     pods: tuple[PodUsage, ...] = ()
-    nodes: Mapping[str, Counted] = field(default_factory=dict)
+    nodes: Mapping[str, Counter] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -84,7 +84,7 @@ class Usage:
     def __init__(self, leaves: ILeaves, clock: IReactorTime) -> None:
         self._leaves, self._clock = leaves, clock
         self._cache: AnswerCache[LeafUsage] = AnswerCache(clock, lambda _: KEEP_SECONDS)
-        self._counts: dict[str, Counts] = {}
+        self._counts: dict[str, Counters] = {}
         self._problems: dict[str, str] = {}
 
     async def of(self, node: str = "") -> LeafUsage:
@@ -131,7 +131,7 @@ class Usage:
         except APIError as error:
             problem = error.message  # the Pods are reported all the same
         self._tell(leaf, problem)
-        counting = _Counting(leaf, self._counts.setdefault(leaf.name, Counts()))
+        counting = _Counting(leaf, self._counts.setdefault(leaf.name, Counters()))
         usage = LeafUsage(tuple(counting.pods(pods)), dict(counting.nodes(nodes)))
         counting.over()
         return usage
@@ -165,7 +165,7 @@ def _asking(read: Any, leaf: ILeaf) -> Any:
 class _Counting:
     """One pass over a leaf's metrics."""
 
-    def __init__(self, leaf: ILeaf, counts: Counts) -> None:
+    def __init__(self, leaf: ILeaf, counts: Counters) -> None:
         self._leaf, self._counts = leaf, counts
         self._counted_keys: set[Hashable] = set()
 
@@ -194,7 +194,7 @@ class _Counting:
             return None
         return PodUsage(pod.root, self._take((uid,), _sum(samples)), containers)
 
-    def nodes(self, metrics: Iterable[Object]) -> Iterable[tuple[str, Counted]]:
+    def nodes(self, metrics: Iterable[Object]) -> Iterable[tuple[str, Counter]]:
         """Return the root's Nodes, each with the total of the leaf's nodes that it stands for."""
         available = list(metrics)
         for node in self._leaf.nodes:
@@ -204,7 +204,7 @@ class _Counting:
             if samples:
                 yield node.name, self._take(("node", node.name), _sum(samples))
 
-    def _take(self, key: Hashable, sample: Sample, since: int = 0) -> Counted:
+    def _take(self, key: Hashable, sample: Sample, since: int = 0) -> Counter:
         self._counted_keys.add(key)
         return self._counts.take(key, sample, since)
 

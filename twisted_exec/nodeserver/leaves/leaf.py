@@ -35,7 +35,7 @@ from twisted_exec.nodeserver.interfaces import ILeaf, IRootPods, LeafNode, LeafP
 from twisted_exec.nodeserver.leaves.credentials import Credentials, credentials
 from twisted_exec.nodeserver.leaves.spec import LeafSpec
 from twisted_exec.nodeserver.objects import Shared
-from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, MACHINES, Ours, trimmed
+from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, MACHINES, OwnershipRule, trimmed
 from twisted_exec.program.tasks import Stopping
 
 ASK_SECONDS = 5.0
@@ -70,8 +70,8 @@ class Leaf:
     :meth:`start` on.
     """
 
-    def __init__(self, spec: LeafSpec, around: LeafContext) -> None:
-        self._around, self.spec = around, spec
+    def __init__(self, spec: LeafSpec, context: LeafContext) -> None:
+        self._context, self.spec = context, spec
         self.name, self._label = spec.name, f'leaf cluster "{spec.name}"'
         self._credentials = self._new_credentials()
         credentials = LateCredentials(
@@ -80,7 +80,7 @@ class Leaf:
             moved=self._moved,
             reread=lambda refused: self._credentials.reread(refused),
         )
-        self.client = around.make_client(credentials)
+        self.client = context.make_client(credentials)
         self._ours = self._rule()
         self._by_uid: dict[str, set[Key]] = {}
         self._followers = Followers(f"leaf cluster {spec.name}")
@@ -144,7 +144,7 @@ class Leaf:
         self._credentials.start(self._try_again)
         if self._credentials.problem:
             # Reading a Secret takes a moment; until then its absence is no problem.
-            self._late = self._around.clock.callLater(PATIENCE_SECONDS, self._start_copies)
+            self._late = self._context.clock.callLater(PATIENCE_SECONDS, self._start_copies)
         else:
             self._start_copies()
 
@@ -199,17 +199,17 @@ class Leaf:
         """See :meth:`ILeaf.pods`."""
         nodes = [node.name for node in self.nodes]
         # An empty list of Nodes would select the Pods of all Nodes.
-        for root in self._around.roots.on(nodes) if nodes else ():
+        for root in self._context.roots.on(nodes) if nodes else ():
             pod = self._pod_in_copy(root)
             if pod is not None:
                 yield LeafPod(self, *key_of(pod), root, pod)
 
     def strays(self) -> Iterable[Object]:
         """See :meth:`ILeaf.strays`; none while either side is incomplete."""
-        if not self._around.roots.synced or not self.synced:
+        if not self._context.roots.synced or not self.synced:
             return
         for uid, keys in list(self._by_uid.items()):
-            if self._around.roots.by_uid(uid) is None:
+            if self._context.roots.by_uid(uid) is None:
                 for namespace, name in sorted(keys):
                     pod = self._at(namespace, name)
                     if pod is not None:
@@ -219,13 +219,13 @@ class Leaf:
         """See :meth:`ILeaf.follow`."""
         return self._followers.add(changed)
 
-    def _rule(self) -> Ours:
+    def _rule(self) -> OwnershipRule:
         spec = self.spec
-        return Ours(self._around.root_name, spec.policy, spec.kosmos, spec.names)
+        return OwnershipRule(self._context.root_name, spec.policy, spec.kosmos, spec.names)
 
     def _new_credentials(self, before: Credentials | None = None) -> Credentials:
-        around = self._around
-        return credentials(self.spec.kubeconfig, around.root, around.clock, before)
+        context = self._context
+        return credentials(self.spec.kubeconfig, context.root, context.clock, before)
 
     def _new_copies(self) -> list[Reflector]:
         shared = Shared()
@@ -233,7 +233,7 @@ class Leaf:
             Reflector(
                 self.client,
                 PODS.resource,
-                self._around.clock,
+                self._context.clock,
                 label_selector=selector,
                 of=self._label,
                 on_change=self._changed,
@@ -245,7 +245,7 @@ class Leaf:
     def _moved(self) -> None:
         """Start over with another server: the copies say nothing about its objects."""
         # Not within the request that noticed it.
-        self._moving = self._around.clock.callLater(0, self._begin_anew)
+        self._moving = self._context.clock.callLater(0, self._begin_anew)
 
     def _begin_anew(self) -> None:
         for copy in self._copies:
@@ -291,7 +291,7 @@ class Leaf:
     async def _asked(self, root: Object, namespace: str, name: str) -> Object:
         asking = self.client.get(PODS.resource, name, namespace)
         try:
-            pod = trimmed(await asking.addTimeout(ASK_SECONDS, self._around.clock))
+            pod = trimmed(await asking.addTimeout(ASK_SECONDS, self._context.clock))
         except TimeoutError:
             raise GatewayTimeout(
                 f'{self._label} did not answer for pod "{namespace}/{name}" within '
@@ -336,7 +336,7 @@ class Leaf:
         key, owner = key_of(pod), self._ours.owner(pod)
         if not owner:
             back = self._ours.names.root(*key)
-            root = self._around.roots.seen(*back) if back is not None else None
+            root = self._context.roots.seen(*back) if back is not None else None
             return str(root["metadata"].get("uid", "")) if root is not None else ""
         now = self._at(*key)
         keys = self._by_uid.setdefault(owner, set())

@@ -46,7 +46,7 @@ class SpaceChoice:
     :param selector: for the labels of Spaces.
     :param viewpoint: one of :data:`~twisted_exec.api.spaces.VIEWPOINTS`.
     :param policy: ownership of Pods where a Space's label does not decide, see
-        :class:`~twisted_exec.nodeserver.ownership.Ours`.
+        :class:`~twisted_exec.nodeserver.ownership.OwnershipRule`.
     """
 
     providers: tuple[str, ...]

@@ -101,7 +101,7 @@ class LeafSpec:
     The desired state of one leaf.
 
     :param origin: the source, for messages; a spec of another origin is another leaf.
-    :param policy: see :class:`~twisted_exec.nodeserver.ownership.Ours`, as is ``kosmos``.
+    :param policy: see :class:`~twisted_exec.nodeserver.ownership.OwnershipRule`, as is ``kosmos``.
     """
 
     name: str

@@ -91,7 +91,9 @@ def family_of(address: str) -> int:
         return 0
 
 
-def published(own: Sequence[Address], leaf: Iterable[Address], family: int) -> list[Address]:
+def publication_order(
+    own: Sequence[Address], leaf: Iterable[Address], family: int
+) -> list[Address]:
     """
     Return the addresses that a Node publishes.
 
@@ -133,7 +135,7 @@ def not_chosen(
     """
     Return why the root would not dial us, with a remedy; empty if it would.
 
-    :param addresses: of :func:`published`.
+    :param addresses: of :func:`publication_order`.
     """
     winner = chosen(addresses, preferred)
     if winner in own:

@@ -29,8 +29,13 @@ from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
 from twisted_exec.nodeserver.nodes.addresses import Address, addresses_of, is_virtual, root_family
 from twisted_exec.nodeserver.nodes.plan import FULL, LEAF, orphans
 from twisted_exec.nodeserver.nodes.probe import LeafProbe, RootProbe
-from twisted_exec.nodeserver.nodes.probe_loop import AT_ONCE, LeafWatch, ProbeOf, Repeated
-from twisted_exec.nodeserver.nodes.worker import BEAT_SECONDS, Around, NodeWorker, PublishedEndpoint
+from twisted_exec.nodeserver.nodes.probe_loop import AT_ONCE, LeafWatch, ProbeLoop, ProbeOf
+from twisted_exec.nodeserver.nodes.worker import (
+    BEAT_SECONDS,
+    NodeContext,
+    NodeWorker,
+    PublishedEndpoint,
+)
 from twisted_exec.program.tasks import Stopping
 
 GRACE_SECONDS = 60.0
@@ -54,19 +59,19 @@ class NodeController(Service):
         self,
         client: IKubeClient,
         leaves: ILeaves,
-        face: PublishedEndpoint,
+        published: PublishedEndpoint,
         clock: Any,
         now: Callable[[], float],
         *,
         root: RootProbe,
         probe_of: ProbeOf = LeafProbe,
     ) -> None:
-        self._client, self._leaves, self._face = client, leaves, face
+        self._client, self._leaves, self._published = client, leaves, published
         self._clock, self._probe_of = clock, probe_of
         self._probing = DeferredSemaphore(AT_ONCE)
         writing = DeferredSemaphore(WRITERS)
         self.recorder = Recorder(
-            client, clock, about=NODES.resource, component=PROGRAM, host=face.keeper, now=now
+            client, clock, about=NODES.resource, component=PROGRAM, host=published.keeper, now=now
         )
         self.nodes = Reflector(
             client, NODES.resource, clock, trim=trim_root_node, on_change=self._node_changed
@@ -76,11 +81,11 @@ class NodeController(Service):
         self._gone: dict[str, float] = {}
         self._stopping = Stopping()
         self._family: int | None = None
-        self._around = Around(
+        self._context = NodeContext(
             client,
             clock,
             now,
-            face,
+            published,
             root,
             writing,
             self._probing,
@@ -89,7 +94,7 @@ class NodeController(Service):
             self._root_family,
             self.record,
         )
-        self._removing = Repeated(self._remove, clock, writing, BEAT_SECONDS)
+        self._removing = ProbeLoop(self._remove, clock, writing, BEAT_SECONDS)
         self._unfollow: Callable[[], None] = lambda: None
 
     def startService(self) -> None:
@@ -141,7 +146,7 @@ class NodeController(Service):
                 self._watch(name, leaf)
         for name, node in nodes.items():
             if name not in self.workers:
-                self.workers[name] = worker = NodeWorker(self._around, node)
+                self.workers[name] = worker = NodeWorker(self._context, node)
                 worker.start()
 
     def _watch(self, name: str, leaf: ILeaf) -> None:
@@ -170,11 +175,11 @@ class NodeController(Service):
 
     async def _remove(self) -> None:
         """Delete our Nodes that no leaf has had for GRACE_SECONDS."""
-        if self._face.upkeep != FULL or not (self.nodes.synced and self._leaves.synced):
+        if self._published.upkeep != FULL or not (self.nodes.synced and self._leaves.synced):
             return
         orphaned = {
             str(node["metadata"]["uid"]): node
-            for node in orphans(self.nodes, self._leaves.nodes(), self._face.keeper)
+            for node in orphans(self.nodes, self._leaves.nodes(), self._published.keeper)
         }
         now = self._clock.seconds()
         self._gone = {uid: self._gone.get(uid, now) for uid in orphaned}

@@ -106,7 +106,7 @@ class NodeOptions(ProgramOptions):
         for name in ("namespace", "lease"):
             if dns_label(self[name]):
                 raise UsageError(f"--{name}: {self[name]!r} is not a valid name")
-        self.face(1)
+        self.published(1)
 
     def keeper(self) -> str:
         """Return the name of the set of replicas: namespace and name of their Lease."""
@@ -137,7 +137,7 @@ class NodeOptions(ProgramOptions):
         except ValueError as problem:
             raise UsageError(f"--{name}: {problem}") from None
 
-    def face(self, port: int) -> PublishedEndpoint:
+    def published(self, port: int) -> PublishedEndpoint:
         """
         Return what all our Nodes publish.
 

@@ -42,7 +42,7 @@ MINE, CLAIMABLE, FOREIGN = "mine", "claimable", "foreign"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredNode:
     """
     The desired state of a Node.
 
@@ -112,7 +112,7 @@ def claim(observed: Object, node: LeafNode, keeper: str) -> str:
     return CLAIMABLE if stands_for in leaf_names else FOREIGN
 
 
-def plan(desired: Wanted, observed: Object | None, now: str, *, beat: bool = False) -> Plan:
+def plan(desired: DesiredNode, observed: Object | None, now: str, *, beat: bool = False) -> Plan:
     """
     Return the actions that bring the Node to its desired state.
 
@@ -154,7 +154,7 @@ def is_our_address(status: Object, fields: Object, own: int) -> bool:
     """
     Return whether a status lists our addresses first, and our port.
 
-    :param fields: the desired status; ``own`` as in :class:`Wanted`.
+    :param fields: the desired status; ``own`` as in :class:`DesiredNode`.
     """
     addresses = fields.get("addresses") or []
     first = (status.get("addresses") or [])[:own]
@@ -201,7 +201,7 @@ def writers(observed: Object, us: str) -> list[str]:
     return sorted({name for name in managers if name and name != us})
 
 
-def _foreign(observed: Object, desired: Wanted) -> str:
+def _foreign(observed: Object, desired: DesiredNode) -> str:
     name, leaf = desired.node.name, desired.node.leaf
     kept_by = (observed["metadata"].get("annotations") or {}).get(KEPT_BY)
     if kept_by:
@@ -215,11 +215,11 @@ def _foreign(observed: Object, desired: Wanted) -> str:
     )
 
 
-def _labels(desired: Wanted) -> dict[str, str]:
+def _labels(desired: DesiredNode) -> dict[str, str]:
     return {**desired.labels, **desired.node.labels, NODE_LABEL: "true"}
 
 
-def _annotations(desired: Wanted) -> dict[str, str]:
+def _annotations(desired: DesiredNode) -> dict[str, str]:
     return {
         # Several Nodes may share an address; the path tells them apart.
         METRICS_PATH: f"/metrics/resource/{desired.node.name}",
@@ -229,7 +229,7 @@ def _annotations(desired: Wanted) -> dict[str, str]:
     }
 
 
-def _made(desired: Wanted, now: str) -> Object:
+def _made(desired: DesiredNode, now: str) -> Object:
     node: Object = {
         "apiVersion": NODES.resource.api_version,
         "kind": NODES.resource.kind,
@@ -245,7 +245,7 @@ def _made(desired: Wanted, now: str) -> Object:
     return node
 
 
-def _metadata_patch(desired: Wanted, observed: Object) -> list[Action]:
+def _metadata_patch(desired: DesiredNode, observed: Object) -> list[Action]:
     """Return patches for our labels and annotations; taints of an existing Node are left to others."""
     patch: Object = {}
     for key, ours in (("labels", _labels(desired)), ("annotations", _annotations(desired))):
@@ -256,7 +256,7 @@ def _metadata_patch(desired: Wanted, observed: Object) -> list[Action]:
     return [Patch({"metadata": patch})] if patch else []
 
 
-def _status_patch(desired: Wanted, status: Object, now: str, beat: bool) -> list[PatchStatus]:
+def _status_patch(desired: DesiredNode, status: Object, now: str, beat: bool) -> list[PatchStatus]:
     patch = _endpoints(desired.fields, status)
     if desired.upkeep != FULL and is_our_address(status, desired.fields, desired.own):
         patch = {}  # addresses after ours belong to the other writer

@@ -31,7 +31,7 @@ AT_ONCE = 8
 """Limit of concurrent probes."""
 
 
-class Repeated(Running):
+class ProbeLoop(Running):
     """
     Repeats a probe.
 
@@ -132,7 +132,7 @@ class LeafWatch:
             on_change=lambda before, after: changed(),
         )
         self.result = LeafProbeResult(probe_of(leaf, clock), clock, changed)
-        self._looking = Repeated(self.result.look, clock, slots)
+        self._looking = ProbeLoop(self.result.look, clock, slots)
 
     def start(self) -> None:
         """Start watching and probing."""

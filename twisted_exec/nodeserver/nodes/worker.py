@@ -33,7 +33,12 @@ from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.nodes import leaf_nodes
 from twisted_exec.nodeserver.nodes.address_conflict import AddressConflict
-from twisted_exec.nodeserver.nodes.addresses import Address, addresses_of, not_chosen, published
+from twisted_exec.nodeserver.nodes.addresses import (
+    Address,
+    addresses_of,
+    not_chosen,
+    publication_order,
+)
 from twisted_exec.nodeserver.nodes.conditions import (
     EXEC_READY,
     LEAF,
@@ -47,16 +52,16 @@ from twisted_exec.nodeserver.nodes.plan import (
     FULL,
     Action,
     Create,
+    DesiredNode,
     Patch,
     PatchStatus,
     Plan,
-    Wanted,
     contested,
     plan,
     writers,
 )
 from twisted_exec.nodeserver.nodes.probe import RootProbe
-from twisted_exec.nodeserver.nodes.probe_loop import LeafWatch, Repeated
+from twisted_exec.nodeserver.nodes.probe_loop import LeafWatch, ProbeLoop
 from twisted_exec.program.tasks import Running
 
 BEAT_SECONDS = 10.0
@@ -95,7 +100,7 @@ class PublishedEndpoint:
 
 
 @dataclass(frozen=True)
-class Around:
+class NodeContext:
     """
     Collaborators of every node worker.
 
@@ -110,7 +115,7 @@ class Around:
     client: IKubeClient
     clock: Any
     now: Callable[[], float]
-    face: PublishedEndpoint
+    published: PublishedEndpoint
     root: RootProbe
     writing: DeferredSemaphore
     probing: DeferredSemaphore
@@ -129,11 +134,11 @@ class NodeWorker(Running):
 
     _log = Logger()
 
-    def __init__(self, around: Around, node: LeafNode) -> None:
+    def __init__(self, context: NodeContext, node: LeafNode) -> None:
         self.node, self.problem = node, "the node was not examined yet"
-        self._around, self._clock, self._face = around, around.clock, around.face
+        self._context, self._clock, self._published = context, context.clock, context.published
         self.way: ConditionValue = UNPROBED
-        self._contest = AddressConflict(len(self._face.own))
+        self._contest = AddressConflict(len(self._published.own))
         self._reported_at = self._clock.seconds() - TELL_SECONDS
         self._uid = self._address_told = self._closed = ""
         self._is_ours = False
@@ -141,10 +146,10 @@ class NodeWorker(Running):
         self._backoff = Backoff(longest_seconds=BEAT_SECONDS)
         self._timer: IDelayedCall | None = None
         self._poked = False
-        namespace = LEASE_NAMESPACE if self._face.upkeep == FULL else ""
-        self.lease = Lease(around.client, namespace, node.name, around.now, holder=node.name)
-        self._renewing = Repeated(self._renew, self._clock, around.writing, BEAT_SECONDS)
-        self._looking = Repeated(self._look_from_root, self._clock, around.probing)
+        namespace = LEASE_NAMESPACE if self._published.upkeep == FULL else ""
+        self.lease = Lease(context.client, namespace, node.name, context.now, holder=node.name)
+        self._renewing = ProbeLoop(self._renew, self._clock, context.writing, BEAT_SECONDS)
+        self._looking = ProbeLoop(self._look_from_root, self._clock, context.probing)
 
     def start(self) -> None:
         """Start keeping the Node."""
@@ -187,19 +192,19 @@ class NodeWorker(Running):
 
     async def _look(self) -> float:
         """Plan and act once; return the seconds until the next look."""
-        observed = self._around.observed(self.node.name)
+        observed = self._context.observed(self.node.name)
         if observed is not None and self._contest.is_reported(observed, self._clock.seconds()):
             self._tell_contest(observed)
         desired = self.wanted()
         beat = self._clock.seconds() - self._reported_at >= TELL_SECONDS
-        planned = plan(desired, observed, timestamp(self._around.now()), beat=beat)
+        planned = plan(desired, observed, timestamp(self._context.now()), beat=beat)
         if planned.problem:
             self._give_up(planned.problem, observed)
             return BEAT_SECONDS
         self._tell_address(observed, desired)
         self._tell_ready(desired)
         try:
-            await self._around.writing.run(
+            await self._context.writing.run(
                 lambda: Deferred.fromCoroutine(self._do(planned, observed))
             )
         except APIError as error:
@@ -217,11 +222,11 @@ class NodeWorker(Running):
         if node is not None:
             self._uid = str(node["metadata"].get("uid", ""))
         if planned.adopts and node is not None:
-            message = f"kept by the node server {self._face.keeper} from now on"
-            self._around.record(node, "Normal", "NodeTakenOver", message)
+            message = f"kept by the node server {self._published.keeper} from now on"
+            self._context.record(node, "Normal", "NodeTakenOver", message)
 
     async def _act(self, action: Action, node: Object | None) -> Object:
-        client, name = self._around.client, self.node.name
+        client, name = self._context.client, self.node.name
         if isinstance(action, Create):
             return await client.create(NODES.resource, action.node)
         if isinstance(action, Patch):
@@ -245,44 +250,46 @@ class NodeWorker(Running):
             message = (
                 "the root does not know declaredFeatures (Kubernetes 1.35 has them): not declared"
             )
-            self._around.record(stored, "Warning", "FeaturesNotKnown", message)
+            self._context.record(stored, "Warning", "FeaturesNotKnown", message)
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> DesiredNode:
         """Return the desired state of the Node, from everything known now."""
-        face, watch = self._face, self._around.leaf(self.node.leaf)
+        published, watch = self._published, self._context.leaf(self.node.leaf)
         nodes = leaf_nodes.stood_for(self.node, watch.nodes)
         addresses = self._addresses(nodes)
         observation = Observation(
             self.way,
             watch.result.ready,
             watch.result.allowed,
-            not_chosen(addresses, face.own, face.preferred),
+            not_chosen(addresses, published.own, published.preferred),
             watch.result.silent_seconds,
         )
         info = leaf_nodes.node_info(self.node, nodes, watch.result.version)
         fields: Object = {
             "nodeInfo": info,
-            "declaredFeatures": list(face.features) if self._features_known else [],
+            "declaredFeatures": list(published.features) if self._features_known else [],
         }
         if self._clock.seconds() >= self._contest.quiet_until:
             fields["addresses"] = [
                 {"type": kind, "address": address} for kind, address in addresses
             ]
-            fields["daemonEndpoints"] = {"kubeletEndpoint": {"Port": face.port}}
+            fields["daemonEndpoints"] = {"kubeletEndpoint": {"Port": published.port}}
         are_known = watch.nodes.synced
         if are_known:
             fields["capacity"] = leaf_nodes.capacity(nodes)
             fields["allocatable"] = leaf_nodes.allocatable(nodes)
-        reported = conditions(observation, nodes if are_known else None, face.ready_when)
+        reported = conditions(observation, nodes if are_known else None, published.ready_when)
         labels = leaf_nodes.labels(self.node, info)
-        own = len(face.own)
-        return Wanted(self.node, face.keeper, fields, reported, face.upkeep, labels, own)
+        own = len(published.own)
+        return DesiredNode(
+            self.node, published.keeper, fields, reported, published.upkeep, labels, own
+        )
 
     def _addresses(self, nodes: Sequence[Object]) -> list[Address]:
         """Return the addresses to publish: of several nodes of the leaf those of the first, as in Kosmos."""
         first = addresses_of(nodes[0]) if nodes else []
-        shared = [each for each in first if each[0] in self._face.address_types]
-        return published(self._face.own, shared, self._around.family())
+        shared = [each for each in first if each[0] in self._published.address_types]
+        return publication_order(self._published.own, shared, self._context.family())
 
     def _kept(self, planned: Plan) -> None:
         self._backoff.reset()
@@ -311,9 +318,9 @@ class NodeWorker(Running):
         self.problem = problem
         self._log.warn("{why}", why=problem)
         if observed is not None and not observed["metadata"].get("deletionTimestamp"):
-            self._around.record(observed, "Warning", "NodeNotOurs", problem)
+            self._context.record(observed, "Warning", "NodeNotOurs", problem)
 
-    def _tell_address(self, observed: Object | None, desired: Wanted) -> None:
+    def _tell_address(self, observed: Object | None, desired: DesiredNode) -> None:
         """Report which address the root would dial instead, unless the probe through the root decides it."""
         status, _, message = desired.conditions[PREFERRED]
         warning = message if status == "False" else ""
@@ -321,10 +328,10 @@ class NodeWorker(Running):
             return
         if warning and warning != self._address_told:
             self._log.warn("node {name}: {why}", name=self.node.name, why=warning)
-            self._around.record(observed, "Warning", "AddressNotPreferred", warning)
+            self._context.record(observed, "Warning", "AddressNotPreferred", warning)
         self._address_told = warning
 
-    def _tell_ready(self, desired: Wanted) -> None:
+    def _tell_ready(self, desired: DesiredNode) -> None:
         """Report why no stream can be opened; an address that is not preferred was reported already."""
         status, reason, message = desired.conditions[EXEC_READY]
         if status == "Unknown" or desired.conditions[PREFERRED][0] == "False":
@@ -339,10 +346,10 @@ class NodeWorker(Running):
 
     def _tell_contest(self, observed: Object) -> None:
         others = ", ".join(writers(observed, PROGRAM)) or "somebody else"
-        what = contested(observed.get("status") or {}, self._face.own, self._face.port)
+        what = contested(observed.get("status") or {}, self._published.own, self._published.port)
         message = f"{others} and this node server write {what}; or set --upkeep=none here"
         self._log.warn("node {name}: {why}", name=self.node.name, why=message)
-        self._around.record(observed, "Warning", "AddressesContested", message)
+        self._context.record(observed, "Warning", "AddressesContested", message)
 
     async def _renew(self) -> None:
         resource = NODES.resource
@@ -350,8 +357,8 @@ class NodeWorker(Running):
         await self.lease.renew({**owner, "name": self.node.name, "uid": self._uid})
 
     async def _look_from_root(self) -> None:
-        own = self._face.own[0] if self._face.own else None
-        self.way = await self._around.root.look(self.node.name, own, self._face.port)
+        own = self._published.own[0] if self._published.own else None
+        self.way = await self._context.root.look(self.node.name, own, self._published.port)
         self.poke()
 
     def _crashed(self, failure: Failure) -> None:

@@ -35,12 +35,12 @@ Key = tuple[str, str]
 WARN_AFTER_FAILURES = 3
 """Consecutive failures before the user gets an Event: shorter troubles pass by themselves."""
 
-Tell = Callable[[Object, str, str], None]
+Report = Callable[[Object, str, str], None]
 """Called with a Pod of the root, a reason and a message."""
 
 
 @dataclass
-class Around:
+class SyncContext:
     """
     Collaborators of every leaf worker.
 
@@ -53,7 +53,7 @@ class Around:
     roots: IRootPods
     originals: RootObjects
     clock: Any
-    tell: Tell = lambda *_: None
+    tell: Report = lambda *_: None
     now: Callable[[], float] = time.time
 
 
@@ -80,19 +80,19 @@ class LeafWorker:
 
     _log = Logger()
 
-    def __init__(self, leaf: ILeaf, around: Around) -> None:
-        self.leaf, self._around, self.unswept = leaf, around, True
+    def __init__(self, leaf: ILeaf, context: SyncContext) -> None:
+        self.leaf, self._context, self.unswept = leaf, context, True
         self._labels = leaf.marks({"metadata": {"uid": "", "name": "", "namespace": ""}})["labels"]
-        self.queue: WorkQueue[Key] = WorkQueue(self._look, around.clock, self._failed)
+        self.queue: WorkQueue[Key] = WorkQueue(self._look, context.clock, self._failed)
         self._copies = Copies(
             leaf.client,
-            around.originals,
-            around.clock,
+            context.originals,
+            context.clock,
             self._labels,
             self.objects_changed,
             f'leaf cluster "{leaf.name}"',
             leaf.name,
-            lambda: {each.name for each in around.leaves.all()},
+            lambda: {each.name for each in context.leaves.all()},
         )
         self._written: dict[str, _Written] = {}
         self._unfollow: Callable[[], None] = lambda: None
@@ -119,7 +119,7 @@ class LeafWorker:
     @property
     def is_known(self) -> bool:
         """Return whether both sides are completely known."""
-        return bool(self.leaf.synced and self._around.roots.synced)
+        return bool(self.leaf.synced and self._context.roots.synced)
 
     def sweep(self) -> Iterator[None]:
         """Plan everything; one step per Pod, so that the reactor gets its turn in between."""
@@ -142,7 +142,7 @@ class LeafWorker:
     def _roots(self) -> Iterable[Object]:
         # An empty list would select all Nodes.
         names = [node.name for node in self.leaf.nodes]
-        return list(self._around.roots.on(names)) if names else ()
+        return list(self._context.roots.on(names)) if names else ()
 
     def _failed(self, key: Key, refused: APIError, failures: int) -> None:
         if failures != WARN_AFTER_FAILURES:
@@ -154,9 +154,9 @@ class LeafWorker:
             what=key[1],
             why=refused.message,
         )
-        root = self._around.roots.by_uid(key[1]) if key[0] == POD else None
+        root = self._context.roots.by_uid(key[1]) if key[0] == POD else None
         if root is not None:
-            self._around.tell(
+            self._context.tell(
                 root, "LeafRefused", f'leaf cluster "{self.leaf.name}": {refused.message}'
             )
 
@@ -173,11 +173,11 @@ class LeafWorker:
     # One Pod.
 
     async def _pod(self, uid: str) -> None:
-        root = self._around.roots.by_uid(uid)
+        root = self._context.roots.by_uid(uid)
         if root is None:
             await self._gone(uid)
             return
-        node = self._around.leaves.nodes().get(root["spec"].get("nodeName", ""))
+        node = self._context.leaves.nodes().get(root["spec"].get("nodeName", ""))
         if node is None or node.leaf != self.leaf.name:
             return
         work = PodWorker(self, root, node)
@@ -185,7 +185,7 @@ class LeafWorker:
             await work.do(step)
 
     def _moment(self) -> str:
-        return timestamp(self._around.now())
+        return timestamp(self._context.now())
 
     async def _gone(self, uid: str) -> None:
         """Delete the leaf's Pod of a Pod that the root no longer has."""
@@ -203,7 +203,7 @@ class LeafWorker:
         annotations = metadata.get("annotations") or {}
         name, namespace = annotations.get(NAME, metadata["name"]), annotations.get(NAMESPACE)
         try:
-            root = await self._around.client.get(
+            root = await self._context.client.get(
                 PODS.resource, name, namespace or metadata["namespace"]
             )
         except NotFound:
@@ -274,7 +274,7 @@ class LeafWorker:
             return
         # The UID makes the patch fail for another Pod of the same name.
         patch = {"metadata": {"uid": uid}, "status": status}
-        answer = await self._around.client.patch(
+        answer = await self._context.client.patch(
             PODS.resource, metadata["name"], patch, metadata["namespace"], subresource="status"
         )
         self._written[uid] = _Written(status, answer.get("status"), version)
@@ -283,7 +283,7 @@ class LeafWorker:
         """Delete a Pod of the root, as its kubelet would."""
         metadata = root["metadata"]
         try:
-            await self._around.client.delete(
+            await self._context.client.delete(
                 PODS.resource,
                 metadata["name"],
                 metadata["namespace"],

@@ -20,7 +20,7 @@ from twisted_exec.nodeserver.syncer import plan as plans
 from twisted_exec.nodeserver.syncer.form import ephemeral_form, leaf_form, renamed_in_leaf
 
 
-class Keeper(Protocol):
+class PodOperations(Protocol):
     """The methods of :class:`~.leaf_worker.LeafWorker` that this work needs."""
 
     leaf: ILeaf
@@ -39,7 +39,7 @@ class PodWorker:
     :param root: the Pod of the root, ``node`` its Node. :ivar marks: see :meth:`ILeaf.marks`.
     """
 
-    def __init__(self, sync: Keeper, root: Object, node: LeafNode) -> None:
+    def __init__(self, sync: PodOperations, root: Object, node: LeafNode) -> None:
         self._sync, self._leaf, self._root, self._node = sync, sync.leaf, root, node
         self.marks = sync.leaf.marks(root)
         self._found: LeafPod | None = None

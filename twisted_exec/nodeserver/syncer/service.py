@@ -25,7 +25,7 @@ from twisted_exec.kube.recorder import Recorder
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.syncer.form import references
-from twisted_exec.nodeserver.syncer.leaf_worker import Around, LeafWorker, Tell
+from twisted_exec.nodeserver.syncer.leaf_worker import LeafWorker, Report, SyncContext
 from twisted_exec.nodeserver.syncer.objects import RootObjects
 from twisted_exec.program.tasks import Stopping
 
@@ -54,7 +54,7 @@ class Syncer(Service):
         clock: Any,
         *,
         host: str = "",
-        tell: Tell | None = None,
+        tell: Report | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._client, self._leaves, self._roots, self._clock = client, leaves, roots, clock
@@ -64,7 +64,7 @@ class Syncer(Service):
                 client, clock, about=PODS.resource, component=PROGRAM, host=host, now=now
             )
         self._originals = RootObjects(client, clock, self._objects_changed)
-        self._around = Around(
+        self._context = SyncContext(
             client, leaves, roots, self._originals, clock, tell or self._record, now
         )
         self._syncs: dict[str, LeafWorker] = {}
@@ -118,7 +118,7 @@ class Syncer(Service):
                 self._end(name)
         for name, leaf in leaves.items():
             if name not in self._syncs:
-                self._syncs[name] = LeafWorker(leaf, self._around)
+                self._syncs[name] = LeafWorker(leaf, self._context)
                 self._syncs[name].start()
         self._swept.clear()  # Nodes may have changed
 
