@@ -1,3 +1,3 @@
 """
-Versioned objects behind one door.
+Stores of versioned objects behind one interface.
 """

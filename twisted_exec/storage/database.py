@@ -1,12 +1,12 @@
 """
 The file of the SQLite store.
 
-Two tables: ``objects`` as they are, ``log`` as they changed.  The
-resourceVersion of a change is its row in ``log``; the log's last rows are kept,
-so watches can go on after a restart.
+Two tables: ``objects`` holds the current objects, ``log`` their changes.  The
+resourceVersion of a change is its row in ``log``.  The latest rows of the log are kept,
+so that watches can continue after a restart.
 
-The file is opened with an exclusive lock that lasts as long as the process: a
-second server on the same file fails at once instead of sharing it.
+The file has an exclusive lock for the life of the process: a second server on the
+same file fails at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import Event, Object, StorageError
 
 SCHEMA_VERSION = 1
-"""Of the tables; in the file as ``user_version``."""
+"""Version of the tables, in the file as ``user_version``."""
 
 _APPLICATION_ID = 0x74784578  # "txEx"
 _SCHEMA = f"""
@@ -43,13 +43,12 @@ COMMIT;
 
 def open_database(path: str) -> sqlite3.Connection:
     """
-    Open and lock a store's file; make it when there is none.
+    Open and lock a store's file; create it if it is missing.
 
-    :raises StorageError: it cannot be opened, is in use, is no store, or is of
-        a newer version.
+    :raises StorageError: it cannot be opened, is in use, is not a store, or has a newer version.
     """
     try:
-        # Objects may hold secrets; SQLite gives its -wal file the same mode.
+        # Objects may hold secrets.  SQLite copies the mode to its -wal file.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
@@ -74,7 +73,8 @@ def _explain(path: str, error: sqlite3.Error) -> str:
 
 def _prepare(database: sqlite3.Connection, path: str) -> None:
     database.execute("PRAGMA locking_mode = EXCLUSIVE")
-    # Reading takes no lock that lasts; an empty exclusive transaction does.
+    # A read takes only a shared lock, which a second process could take too; an exclusive transaction,
+    # even an empty one, takes the lock that locking_mode then keeps.
     database.execute("BEGIN EXCLUSIVE")
     (version,) = database.execute("PRAGMA user_version").fetchone()
     (application,) = database.execute("PRAGMA application_id").fetchone()
@@ -94,12 +94,12 @@ def _prepare(database: sqlite3.Connection, path: str) -> None:
 
 
 def touch(database: sqlite3.Connection) -> None:
-    """Write what is there already: fails as any write would."""
+    """Write an unchanged value, which fails if writes fail."""
     database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def load(database: sqlite3.Connection, restored: History) -> History:
-    """Everything a store's file holds, in a history that is empty so far."""
+    """Load a store's file into an empty history."""
     version = last_version(database)
     (oldest,) = database.execute("SELECT min(version) FROM log").fetchone()
     forgotten = version if oldest is None else oldest - 1
@@ -123,10 +123,10 @@ def _events(
     database: sqlite3.Connection, objects: dict[int, Object]
 ) -> Iterator[tuple[str, Event]]:
     """
-    What happened, in order.
+    Return the changes of the log, in order.
 
-    :param objects: the objects by version.  What one change left is what the next one found,
-        and the last one left what there is: one object each.
+    :param objects: the current objects by version.  Events share them: ``obj`` of one change is
+        ``previous`` of the next, and the last is the current object.
     """
     rows = database.execute(
         "SELECT resource, type, body, previous, version FROM log ORDER BY version"
@@ -142,6 +142,6 @@ def _events(
 
 
 def last_version(database: sqlite3.Connection) -> int:
-    """The resourceVersion of the latest change, 0 for none."""
+    """Return the resourceVersion of the latest change, 0 for none."""
     row = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'log'").fetchone()
     return 0 if row is None else int(row[0])

@@ -1,15 +1,15 @@
 """
-What a store holds in memory: all objects, the latest changes, the watchers.
+The part of a store in memory: all objects, the latest changes, the watchers.
 
-Every store keeps one, whatever it persists to.  Reads therefore never touch a
-disk, and a watch begins by replaying the remembered changes.  The changes are
-bounded: whoever asks for older ones is told to list again.
+Every store has one, whatever it persists to.  So reads never touch a disk, and a watch
+starts by replaying remembered changes.  The changes are bounded: a request for older
+ones fails with ``Expired``, and the client lists again.
 
-Objects are kept with their JSON (:mod:`twisted_exec.api.encoded`), which the disk,
-lists and watches share, and in order, so that a list sorts nothing.
+Objects are stored with their JSON (:mod:`twisted_exec.api.encoded`), which the disk,
+lists and watches share, and in order, so that lists need no sorting.
 
-A list as of an older version is made by undoing the changes since, which is
-what lets a paged list stay consistent while others write.
+A list as of an older version is computed by undoing the changes since then.  This keeps a
+paged list consistent during writes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Expired, 
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IWatch, Listing, Object
 
 REMEMBERED_CHANGES = 10_000
-"""How many changes a store remembers, unless told otherwise."""
+"""Default number of changes that a store remembers."""
 
 REMEMBERED_BYTES = 64 << 20
-"""How large, as JSON, all of them may be."""
+"""Default limit of their size together, as JSON."""
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -40,13 +40,13 @@ _log = Logger()
 
 
 def key_of(obj: Object) -> Key:
-    """Where an object is kept."""
+    """Return the key of an object in its table."""
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
 
 def table_of(resource: Resource) -> str:
-    """The name under which a resource's objects are kept, whatever their API version."""
+    """Return the name of a resource's table, which all its API versions share."""
     return resource.qualified
 
 
@@ -67,7 +67,7 @@ class _Objects:
             del self._keys[bisect_left(self._keys, key)]
 
     def in_order(self, namespace: str) -> list[Object]:
-        """Those of a namespace, or all when it is empty."""
+        """Return the objects of a namespace, or all if it is empty."""
         if not namespace:
             return [self.by_key[key] for key in self._keys]
         first = bisect_left(self._keys, (namespace, ""))
@@ -101,15 +101,15 @@ class _Watch:
         if self._namespace and key_of(event.obj)[0] != self._namespace:
             return
         if self not in self._watches:
-            return  # another one, told before, stopped it
+            return  # an earlier callback for the same event stopped it
         try:
             self._on_event(event)
-        except Exception:  # the watcher's own fault must not cost the others their event
+        except Exception:  # a bug of one watcher must not cost the others their event
             _log.failure("a watcher failed and is dropped")
             self.stop()
 
     def missed(self, differences: Callable[[], Sequence[Event]]) -> None:
-        """Changes were missed; these make up for them, for who wants no more than that."""
+        """Handle a loss of changes: call ``on_lost``, or deliver the differences if there is none."""
         if self not in self._watches:
             return
         if self._on_lost is None:
@@ -130,8 +130,8 @@ class History:
     """
     Objects, changes and watchers.
 
-    :param remembered: how many changes to remember.
-    :param remembered_bytes: of their objects, as JSON.
+    :param remembered: limit of the number of remembered changes.
+    :param remembered_bytes: limit of the size of their objects, as JSON.
     """
 
     def __init__(
@@ -146,23 +146,23 @@ class History:
         self._remembered, self._remembered_bytes = remembered, remembered_bytes
         self._watches: dict[str, dict[_Watch, None]] = {}
         self.version = 0
-        """The latest change."""
+        """Version of the latest change."""
         self.forgotten = 0
-        """Changes up to this one are forgotten."""
+        """Version up to which changes are forgotten."""
         self._undone = 0
 
     def restore(self, objects: Iterable[tuple[str, Object]], version: int, forgotten: int) -> None:
-        """Begin with objects that were stored before."""
+        """Load objects that were stored before."""
         for table, obj in objects:
             self._table(table).put(key_of(obj), obj)
         self.version, self.forgotten = version, forgotten
 
     def start_over(self, objects: Iterable[tuple[str, Object]], version: int) -> None:
         """
-        Changes were missed: from now on these are the objects, and nothing before is remembered.
+        Replace all objects after changes were missed, and forget all changes.
 
-        :param version: may be an earlier one, of a store that was put back; what has been
-            told of later ones is then undone.
+        :param version: may be lower than before if the store was restored from a backup; watchers
+            then get events that undo the later changes.
         """
         before, self._objects = self._objects, {}
         for forgotten in (self._changes, self._sizes):
@@ -176,7 +176,7 @@ class History:
                 watch.missed(differences)
 
     def without(self, deleted: Iterable[tuple[str, Key]]) -> Sequence[tuple[str, Object]]:
-        """All objects but these, by table, as :meth:`restore` takes them."""
+        """Return all objects except ``deleted``, by table, as :meth:`restore` takes them."""
         left = {
             (t, key): obj for t, all_ in self._objects.items() for key, obj in all_.by_key.items()
         }
@@ -185,13 +185,13 @@ class History:
         return [(table, obj) for (table, _), obj in left.items()]
 
     def lose(self) -> None:
-        """Nothing more will be told: all watches are to list again."""
+        """End all watches with ``on_lost``."""
         for watches in list(self._watches.values()):
             for watch in list(watches):
                 watch.missed(tuple)
 
     def remember(self, table: str, event: Event) -> None:
-        """Add one change that happened before, in order; objects are those of :meth:`restore`."""
+        """Add one earlier change, in order; its objects are those passed to :meth:`restore`."""
         self._changes.append((table, event))
         self._sizes.append(len(json_of(event.obj)))
         self._bytes += self._sizes[-1]
@@ -201,9 +201,9 @@ class History:
 
     def apply(self, table: str, event: Event) -> int:
         """
-        A change has been made: show it to readers, tell watchers.
+        Make a change visible to readers and watchers.
 
-        :return: how many watches were told.
+        :return: the number of watches that got it.
         """
         if event.type == DELETED:
             self._table(table).drop(key_of(event.obj))
@@ -226,11 +226,11 @@ class History:
         return obj
 
     def find(self, resource: Resource, obj: Object) -> Object | None:
-        """What is stored where ``obj`` would be."""
+        """Return the stored object with the name of ``obj``."""
         return self.at(table_of(resource), key_of(obj))
 
     def at(self, table: str, key: Key) -> Object | None:
-        """What is stored at a key."""
+        """Return the object with a key."""
         return self._table(table).by_key.get(key)
 
     def list(self, resource: Resource, namespace: str, version: int | None) -> Listing:
@@ -294,13 +294,13 @@ class History:
 
 
 def _differences(old: _Objects, new: _Objects, version: int) -> Sequence[Event]:
-    """The changes that make of one the other."""
+    """Return the changes that turn ``old`` into ``new``."""
     events: list[Event] = []
     for key, before in old.by_key.items():
         after = new.by_key.get(key)
         if after is None or after["metadata"].get("uid") != before["metadata"].get("uid"):
             events.append(Event(DELETED, versioned(before, version), before, version))
-        elif after != before:  # in another history the same version may be another write
+        elif after != before:  # versions say nothing here: the other history numbers its own writes
             events.append(Event(MODIFIED, after, before, version))
     deleted = {key_of(event.obj) for event in events if event.type == DELETED}
     for key, after in new.by_key.items():
@@ -326,12 +326,12 @@ def check_version_reached(version: int, current: int) -> None:
 
 
 def created(obj: Object, version: int) -> Event:
-    """The change that adds ``obj``."""
+    """Return the change that adds ``obj``."""
     return Event(ADDED, versioned(obj, version), None, version)
 
 
 def versioned(obj: Object, version: int) -> Encoded:
-    """The same object with another resourceVersion."""
+    """Return a copy with another resourceVersion."""
     metadata = {**obj["metadata"], "resourceVersion": str(version)}
     return Encoded({**obj, "metadata": metadata})
 
@@ -346,11 +346,11 @@ def check_absent(resource: Resource, obj: Object, stored: object) -> None:
 
 def check_current(resource: Resource, obj: Object, uid: str | None, version: str) -> None:
     """
-    A write must know what it writes over.
+    Check the precondition of a write: the writer has read the stored object.
 
-    :param uid: of the object stored, ``None`` when there is none.
+    :param uid: UID of the stored object, ``None`` if there is none.
     :raises NotFound: there is none.
-    :raises Conflict: it is another one, or has changed.
+    :raises Conflict: it has another UID, or has changed.
     """
     metadata = obj["metadata"]
     if uid is None:

@@ -1,7 +1,5 @@
 """
-The door of the storage room: versioned objects and what happened to them.
-
-Why a store cannot be opened.
+Interfaces of stores: versioned objects and their changes.
 """
 
 from __future__ import annotations
@@ -18,16 +16,15 @@ from twisted_exec.api.resource import Resource
 
 
 class StorageError(Exception):
-    """One line for whoever starts the program: which file, what is wrong, what would help."""
+    """A store cannot be opened.  The message is one line: which file, the problem, a remedy."""
 
 
 Object = dict[str, Any]
 """
-A Kubernetes object as JSON gives it.
+A Kubernetes object, as parsed from JSON.
 
-Objects that come out of a store are shared with everyone who asked, and carry
-their JSON (:class:`~twisted_exec.api.encoded.Encoded`): whoever wants another one
-makes a copy.
+Objects from a store are shared by all its callers and carry their JSON
+(:class:`~twisted_exec.api.encoded.Encoded`): copy an object before changing it.
 """
 
 ADDED = "ADDED"
@@ -41,10 +38,10 @@ class Event:
     One change.
 
     :param type: ``ADDED``, ``MODIFIED`` or ``DELETED``.
-    :param obj: the object after the change; when deleted its last state, with
+    :param obj: the object after the change; for a deletion its last state, with
         the resourceVersion of the deletion.
-    :param previous: the object before the change, ``None`` when it was added.
-    :param version: the store's resourceVersion that this change made.
+    :param previous: the object before the change, ``None`` if it was added.
+    :param version: the store's resourceVersion of this change.
     """
 
     type: str
@@ -55,7 +52,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Listing:
-    """Objects in order of namespace and name, and the version they are of."""
+    """Objects in order of namespace and name, and the version of the list."""
 
     items: Sequence[Object]
     version: int
@@ -72,23 +69,21 @@ class IStorage(IService):
     """
     Objects under optimistic concurrency.
 
-    One resourceVersion counts every change of every object, so an object's
-    version, a list's and a watch's can be compared.  A Deferred of a write
-    fires when the write will survive the death of the process; then, and only
-    then, readers and watchers see it.  Reads see every write acknowledged
-    before, by whichever server on the same store.
+    One resourceVersion counts all changes of all objects, so the versions of objects, lists and
+    watches can be compared.  A write's Deferred fires when the write is durable; readers and
+    watchers see it then, and not before.  Reads see every write that any server on the same
+    store acknowledged before.
 
-    ``startService`` opens nothing that takes time: before :meth:`when_ready` nothing
-    is to be asked for.
+    ``startService`` must not block; call nothing else before :meth:`when_ready` fires.
     """
 
     exclusive = Attribute("Whether this server is the only one that uses these objects: a bool.")
 
     def when_ready() -> Deferred[None]:
         """
-        :return: fires when reads and writes can be served; fails with
-            :class:`~twisted_exec.storage.interfaces.StorageError` when that can never be, and
-            when the service is stopped before.
+        :return: fires when the store can serve reads and writes; fails with
+            :class:`~twisted_exec.storage.interfaces.StorageError` if it never can, or if
+            the service stops before.
         """
 
     def get(
@@ -96,8 +91,8 @@ class IStorage(IService):
     ) -> Deferred[Object]:
         """
         :param namespace: empty for cluster-scoped resources.
-        :param stale: content with what is at hand, which others may have changed: the
-            objects that watches have been told of, neither more nor fewer.
+        :param stale: read the local copy, which other servers may have changed already.  It has
+            exactly the changes that watches have delivered, neither more nor fewer.
         :return: fires with the object; fails with
             :class:`~twisted_exec.api.status.NotFound`.
         """
@@ -111,10 +106,10 @@ class IStorage(IService):
     ) -> Deferred[Listing]:
         """
         :param namespace: empty for all.
-        :param version: as it was then, not as it is now.
+        :param version: list the objects as of this version, ``None`` for the latest.
         :param stale: as for :meth:`get`.
         :return: fires with a :class:`Listing`; fails with
-            :class:`~twisted_exec.api.status.Expired` when nobody remembers ``version``.
+            :class:`~twisted_exec.api.status.Expired` if the store has forgotten ``version``.
         """
 
     def create(resource: Resource, obj: Object) -> Deferred[Object]:
@@ -150,32 +145,30 @@ class IStorage(IService):
         on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
         """
-        Hear of every change after ``since``, in order, first those that have
-        happened already, then live.
+        Deliver every change after ``since``, in order: past changes first, then live.
 
-        A store that others keep may forget changes before they are seen, or be put
-        back to an earlier state.
+        A shared store may lose changes before this server sees them, or be restored to an earlier
+        state.
 
-        :param since: a resourceVersion; ``None``: from now on.
-        :param on_lost: called once, instead of all further events, when changes were
-            missed: list again.  Who gives none is told how what is differs from what
-            was, as changes, one per object.
-        :param on_event: called at once for what has happened, before this method
-            returns.  A callback that raises is not called again.
-        :raises Expired: changes after ``since`` have been forgotten: list again.
+        :param since: a resourceVersion; ``None`` for now.
+        :param on_lost: called once, instead of all further events, if changes were missed:
+            list again.  Without it the watch delivers the differences as changes, one per object.
+        :param on_event: called for past changes before this method returns.  A callback that
+            raises is not called again.
+        :raises Expired: changes after ``since`` are forgotten: list again.
         """
 
     def version() -> int:
-        """The resourceVersion of the latest change that is at hand."""
+        """Return the resourceVersion of the latest change in the local copy."""
 
     def current() -> Deferred[int]:
         """
-        :return: fires with :meth:`version` when every write acknowledged before is at hand.
+        :return: fires with :meth:`version` when the local copy has every write acknowledged before.
         """
 
     def probe() -> Deferred[object]:
         """
-        :return: fires when a write would last now; fails with what keeps it from that.
+        :return: fires if a write would be durable now; fails with the problem otherwise.
         """
 
 

@@ -1,5 +1,5 @@
 """
-A store that forgets everything when the process ends: for tests and trials.
+A store in memory only, for tests and trials.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class MemoryStorage(HistoryStorage):
     """
     Objects in memory only.
 
-    :param remembered: how many changes watches and older lists can go back.
-    :param remembered_bytes: how large these may be together.
+    :param remembered: number of changes kept for watches and older lists.
+    :param remembered_bytes: limit of the size of these changes together.
     """
 
     exclusive = True
@@ -57,7 +57,7 @@ class MemoryStorage(HistoryStorage):
 
     def lose(self, *objects: tuple[Resource, str, str]) -> None:
         """
-        Miss changes, as a store that other processes write to may; for tests of watchers.
+        Lose changes, as a shared store may; for tests of watchers.
 
         :param objects: resource, namespace and name of each deleted object.
         """
@@ -81,7 +81,7 @@ class MemoryStorage(HistoryStorage):
             resource, obj, metadata.get("uid"), metadata.get("resourceVersion", "")
         )
         version = self._history.version + 1
-        # What is deleted leaves as it was stored, not as the caller believed it to be.
+        # The event of a deletion carries the stored object, not the caller's copy.
         after = stored if change == DELETED and stored is not None else obj
         event = Event(change, history.versioned(after, version), stored, version)
         self._history.apply(history.table_of(resource), event)

@@ -1,5 +1,5 @@
 """
-``--storage``: where a program that stores keeps its objects.
+The ``--storage`` option: which store a program uses.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
 
 FORMS = "sqlite:PATH, etcd:https://HOST:PORT[,...]?prefix=...&ca=...&cert=...&key=..., or memory"
-"""What the option takes."""
+"""The forms of the option's value."""
 
 
 def storage_option(text: str) -> Callable[[Any], IStorage]:
     """
     Read ``--storage``.
 
-    :return: makes the store, given the reactor; nothing is opened by that.
-    :raises ValueError: with one line that says what is wrong, and shows no secret.
+    :return: a function that creates the store, given the reactor, without opening it.
+    :raises ValueError: the message is one line and shows no secret.
     """
     kind, _, rest = text.partition(":")
     if kind == "sqlite" and rest:
-        # Absolute: a daemon's working directory is another one.
+        # Absolute, because twistd changes the working directory when it becomes a daemon.
         return partial(SQLiteStorage, os.path.abspath(rest))
     if kind == "etcd":
-        # Here, so that who has no etcd needs none of what it is called with.
+        # Imported here: servers without etcd do not need grpcio.
         from twisted_exec.storage.etcd.store import EtcdStorage
         from twisted_exec.storage.etcd.target import parse_target
 

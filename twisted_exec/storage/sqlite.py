@@ -1,16 +1,16 @@
 """
 The store of one API server: SQLite, one writer thread, group commit.
 
-All objects are in memory too (:mod:`twisted_exec.storage.history`), so reads
-never wait for the disk.  Writes go through a queue to one thread, which takes
-whatever has gathered, checks each against the database, and commits all of it
-at once with ``synchronous=FULL``: thousands of writes share one ``fsync``, and
-the reactor never waits.  Only after the commit do the writers' Deferreds fire
-and the watchers hear: of one change all in one pass, of many while others have
-their turn between.  The JSON that went to the disk comes back with the object,
-for lists and watches to send.
+All objects are also in memory (:mod:`twisted_exec.storage.history`), so reads
+never wait for the disk.  Writes go through a queue to one thread.  It takes all
+queued writes, checks each against the database, and commits them together with
+``synchronous=FULL``: many writes share one ``fsync``, and the reactor never
+blocks.  The writers' Deferreds fire and watchers get their events after the commit.
+Events of one change go to all watches at once; between changes other events of the
+reactor get their turn.  The JSON written to the disk stays with the object, and
+lists and watches send it as it is.
 
-The file itself is the business of :mod:`twisted_exec.storage.database`.
+:mod:`twisted_exec.storage.database` handles the file itself.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from twisted_exec.storage.interfaces import (
 _BATCH_WRITES = 512
 _WAITING_WRITES = 10_000
 _TURN_TELLS = 1000
-"""How many watches are told before others have their turn; but all of one change."""
+"""Number of watch callbacks per turn of the reactor; one change is never split."""
 _PROBE = "PROBE"
 _NOTHING = Resource("", "", "", "")
 
@@ -81,10 +81,10 @@ class SQLiteStorage(HistoryStorage):
     """
     Objects in one SQLite file.
 
-    :param path: of the file; made (mode 0600) when there is none.  SQLite puts
-        ``-wal`` beside it.
-    :param remembered: how many changes watches and older lists can go back.
-    :param remembered_bytes: how large these may be together.
+    :param path: path of the file, which is created (mode 0600) if missing.  SQLite adds a
+        ``-wal`` file beside it.
+    :param remembered: number of changes kept for watches and older lists.
+    :param remembered_bytes: limit of the size of these changes together.
     """
 
     exclusive = True  # the file is locked
@@ -126,7 +126,7 @@ class SQLiteStorage(HistoryStorage):
         super().startService()
 
     def stopService(self) -> Deferred[None]:
-        """Fires when everything that was accepted is on the disk and the file is closed."""
+        """Fires when all accepted writes are on the disk and the file is closed."""
         super().stopService()
         if self._writer is None:
             return defer.succeed(None)
@@ -147,12 +147,12 @@ class SQLiteStorage(HistoryStorage):
         return self._enqueue(_Write(DELETED, resource, obj))
 
     def probe(self) -> Deferred[object]:
-        """See :meth:`IStorage.probe`: commits something that says nothing."""
+        """See :meth:`IStorage.probe`: commits an unchanged value."""
         write = _Write(_PROBE, _NOTHING, {})
         return self._enqueue(write).addCallback(_nothing)
 
     def _forgotten(self) -> int:
-        """In the writer thread: up to which change nobody can go back."""
+        """Return the version up to which changes are forgotten; runs in the writer thread."""
         return self._history.forgotten
 
     def _enqueue(self, write: _Write) -> Deferred[Object]:
@@ -175,7 +175,7 @@ class SQLiteStorage(HistoryStorage):
             self._reactor.callFromThread(self._over)
 
     def _tell(self, writes: Sequence[_Write]) -> None:
-        """In the writer thread: these writes are committed, or failed."""
+        """Report committed or failed writes to the reactor; runs in the writer thread."""
         self._reactor.callFromThread(self._show, writes)
 
     def _show(self, writes: Sequence[_Write]) -> None:
@@ -192,7 +192,7 @@ class SQLiteStorage(HistoryStorage):
                 return
 
     def _over(self) -> None:
-        """The writer thread is at its end, and what it wrote is shown at once."""
+        """Apply all remaining writes at once, after the end of the writer thread."""
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
@@ -202,9 +202,9 @@ class SQLiteStorage(HistoryStorage):
 
     def _show_one(self, write: _Write) -> int:
         """
-        To readers, watchers and whoever wrote it.
+        Make one write visible to readers, watchers and its writer.
 
-        :return: how many watches were told.
+        :return: the number of watches that got it.
         """
         if write.error is not None:
             write.done.errback(write.error)
@@ -228,7 +228,7 @@ def _nothing(_: Object) -> object:
 
 
 class _Writer:
-    """What the writer thread does; everything but ``tell`` belongs to that thread."""
+    """The writer thread; everything except ``tell`` runs in that thread only."""
 
     def __init__(
         self,
@@ -255,7 +255,7 @@ class _Writer:
         self._database.close()
 
     def _gather(self) -> tuple[list[_Write], bool]:
-        """All that waits, at least one; and whether to go on after it."""
+        """Return all queued writes, at least one, and whether to continue after them."""
         writes: list[_Write] = []
         item = self._waiting.get()
         while item is not None:
@@ -279,7 +279,7 @@ class _Writer:
         except sqlite3.Error as error:
             self._tell_log(str(error))
             self._give_up(writes, ServiceUnavailable(f"the store cannot write: {error}"))
-        except Exception:  # without this thread every later write would wait for ever
+        except Exception:  # without this thread all later writes would wait forever
             _log.failure("writing failed")
             self._give_up(writes, InternalError("the store failed, see the log"))
         else:
@@ -295,7 +295,7 @@ class _Writer:
             write.error = refusal
 
     def _tell_log(self, problem: str) -> None:
-        """Once when it begins, and once when it is over."""
+        """Log a problem once when it starts and once when it ends."""
         previous, self._problem = self._problem, problem
         if problem and problem != previous:
             _log.error("the store cannot write: {problem}", problem=problem)
@@ -303,7 +303,7 @@ class _Writer:
             _log.info("the store can write again")
 
     def _attempt(self, write: _Write, version: int) -> int:
-        """Make one change, or note why not.  Returns the latest version."""
+        """Execute one write, or record its error; return the latest version."""
         if write.change == _PROBE:
             touch(self._database)
             return version
@@ -353,7 +353,7 @@ class _Writer:
         return last
 
     def _compact(self) -> None:
-        """What memory has forgotten need not be kept."""
+        """Delete log rows of changes that memory has forgotten."""
         forgotten = self._forgotten()
         if forgotten > self._compacted:
             self._database.execute("DELETE FROM log WHERE version <= ?", (forgotten,))

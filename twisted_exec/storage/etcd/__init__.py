@@ -1,10 +1,10 @@
 """
-The store that several servers share: etcd, by its v3 interface.
+The store that several servers share: etcd, by its v3 API.
 
-``target`` says where it is, ``client`` calls it, ``faults`` is what may come of that, ``keys``
-what its keys and values mean.  ``order`` is the one order in which own writes and those of others
-are shown; ``feed`` brings the latter, and ``following`` sees to it that it does.  ``reads`` and
-``writes`` rest on that, and ``store`` is the door.
+``target`` reads the option, ``client`` calls etcd, ``errors`` are the errors of those calls, ``keys`` encodes
+keys and values.  ``watch`` receives the changes of all servers, ``reflector`` keeps the watch going, and
+``order`` merges it with our own writes.  ``reads`` and ``writes`` build on these; ``store`` implements
+:class:`~twisted_exec.storage.interfaces.IStorage`.
 """
 
 # Before grpc is imported: it sets how grpc behaves.

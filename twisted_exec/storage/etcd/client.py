@@ -1,13 +1,12 @@
 """
 Calls of one etcd cluster: any of its members, TLS, tokens, deadlines.
 
-One member is asked as long as it answers.  When it does not, another one is; a read is
-then asked of that again, and so is a write that has certainly not been done.  A write of which
-nobody knows is not made again: it fails with an :class:`APIError` that says so.
+The client stays with one member until it fails, then tries the next.  It repeats reads there, and
+writes that were certainly not executed.  A write with an unknown outcome is not repeated, as it might
+be executed twice; it fails with an :class:`APIError` that says so.
 
-A member without
-a leader refuses at once what says ``hasleader`` in its metadata
-(``server/etcdserver/api/v3rpc/interceptor.go``).
+Calls carry the metadata ``hasleader``: a member without a leader refuses them at once, instead of
+letting them wait (``server/etcdserver/api/v3rpc/interceptor.go``).
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading, read_file
 
 READ_SECONDS = 3.0
-"""How long a question may take in all, unless told otherwise."""
+"""Default time limit of a read, over all members."""
 WRITE_SECONDS = 10.0
-"""A write; more than etcd itself takes to give up: 5 seconds, and two elections."""
+"""Time limit of a write.  It exceeds etcd's own (5 seconds and two elections), so that etcd reports first."""
 
 _MAX_MESSAGE_BYTES = 64 << 20
 _OPTIONS = (
     *CHANNEL_OPTIONS,
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-    # How long a member may take to be connected to; a channel that is closed meanwhile waits, too.
+    # Time limit of a connection.  A channel that is closed while it connects waits for it, too.
     ("grpc.min_reconnect_backoff_ms", 4_000),
-    # A member that is gone without a word is noticed by who only listens, too.  etcd takes
-    # a ping each 5 seconds (its --grpc-keepalive-min-time).
+    # Pings detect a dead member on connections that only carry a watch.  etcd closes connections that
+    # ping more often than every 5 seconds (--grpc-keepalive-min-time).
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -56,7 +55,7 @@ _WITH_LEADER = (("hasleader", "true"),)
 
 @dataclass(frozen=True)
 class Method:
-    """One of etcd's, by its path, and what it answers."""
+    """One RPC of etcd: its path and the type of its answer."""
 
     path: str
     answer: Any
@@ -71,10 +70,10 @@ AUTHENTICATE = Method("/etcdserverpb.Auth/Authenticate", pb.AuthenticateResponse
 
 class EtcdClient:
     """
-    Calls a cluster.
+    Client of one cluster.
 
-    :param target: which one.
-    :param reactor: where answers arrive.
+    :param target: the cluster.
+    :param reactor: Deferreds fire in its thread.
     """
 
     _log = Logger()
@@ -90,7 +89,7 @@ class EtcdClient:
         self._read_seconds, self._write_seconds = read_seconds, write_seconds
         self._reactor = reactor
         self._links: dict[Endpoint, Link] = {}
-        # Also those that are retired, but still called.
+        # Includes retired channels with calls in flight.
         self._open: WeakSet[Link] = WeakSet()
         self._is_closed = False
         self._first = 0
@@ -102,9 +101,9 @@ class EtcdClient:
 
     def load(self) -> None:
         """
-        Read certificates and passwords for the first time.
+        Read certificates and the password for the first time.
 
-        :raises StorageError: with one line; they cannot be used.
+        :raises StorageError: they cannot be used; the message is one line.
         """
         self._is_closed = False
         try:
@@ -116,7 +115,7 @@ class EtcdClient:
             raise StorageError(f"etcd: {problem}") from None
 
     def close(self) -> None:
-        """Calls under way fail as cancelled, and so do those to come."""
+        """Cancel calls in flight; later calls fail."""
         self._is_closed = True
         self._links = {}
         for link in list(self._open):
@@ -125,10 +124,10 @@ class EtcdClient:
 
     async def read(self, method: Method, request: Message, seconds: float | None = None) -> Any:
         """
-        Ask; another member when one does not answer.
+        Call a method that changes nothing, at further members if one does not answer.
 
-        :param seconds: how long all of them may take together.
-        :raises EtcdError: none did.
+        :param seconds: time limit for all attempts together.
+        :raises EtcdError: no member answered, or one refused.
         """
         return await self._over_members(
             method, request, seconds or self._read_seconds, lambda error: True
@@ -136,9 +135,9 @@ class EtcdClient:
 
     async def write(self, method: Method, request: Message) -> Any:
         """
-        Change something, once.
+        Call a method that writes, at most once.
 
-        :raises EtcdError: it was not done, or nobody knows.
+        :raises EtcdError: it was not executed, or the outcome is unknown; see ``undone``.
         """
         return await self._over_members(
             method, request, self._write_seconds, lambda error: error.undone
@@ -172,11 +171,11 @@ class EtcdClient:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The member to ask."""
+        """The member for the next call."""
         return self.target.endpoints[self._first]
 
     def leave(self, endpoint: Endpoint) -> None:
-        """A member did not answer: ask the next one from now on."""
+        """Switch to the next member, because this one did not answer."""
         if endpoint == self.endpoint and len(self.target.endpoints) > 1:
             self._first = (self._first + 1) % len(self.target.endpoints)
         link = self._links.pop(endpoint, None)
@@ -186,7 +185,7 @@ class EtcdClient:
     def _call(
         self, endpoint: Endpoint, method: Method, request: Message, seconds: float
     ) -> Deferred[Any]:
-        # With others to ask, none may keep us waiting for all of the time.
+        # With several members, one must not use up the whole time limit.
         share = seconds if len(self.target.endpoints) == 1 else max(1.0, seconds / 2)
         link = self.link(endpoint)
         stub, raw = link.unary(method.path), request.SerializeToString()
@@ -198,18 +197,18 @@ class EtcdClient:
         return grpc_calls.call(link, self._reactor, future, partial(_read, method), _outcome)
 
     def metadata(self, method: Method) -> Sequence[tuple[str, str]]:
-        """What goes with a call."""
+        """Return the metadata of a call."""
         if method is AUTHENTICATE or not self._token:
             return _WITH_LEADER
         return (*_WITH_LEADER, ("token", self._token))
 
     def link(self, endpoint: Endpoint) -> Link:
         """
-        The channel to a member; new ones when certificates have changed.
+        Return the channel to a member; a new one if certificates have changed.
 
         :raises EtcdError: the client is closed.
         """
-        if self._is_closed:  # or who asks again would open another one, that nobody closes
+        if self._is_closed:  # otherwise a retry would open a channel that is never closed
             raise EtcdError(grpc.StatusCode.CANCELLED, "the client is closed")
         files = self._files.get() if self._files is not None else None
         if files is not self._shown:
@@ -232,21 +231,21 @@ class EtcdClient:
 
     async def authenticated(self) -> None:
         """
-        Have a token, where one is needed, for what is not called by :meth:`read`.
+        Get a token if etcd requires one, before calls that do not use :meth:`read`.
 
-        :raises EtcdError: there is none to be had.
+        :raises EtcdError: etcd refuses the user, or does not answer.
         """
         if self.target.user:
             await self._log_in()
 
     def forget_token(self) -> None:
-        """It was refused."""
+        """Discard the token after etcd refused it."""
         self._token = ""
 
     async def _log_in(self) -> None:
         """
-        Once for all who wait: etcd makes its hash of a password slow on purpose, and when it does
-        not answer, none of them waits for the others.
+        Log in once for all waiting calls: etcd hashes passwords slowly on purpose, and calls must
+        not wait for one login after another when it does not answer.
         """
         if self._token:
             return
@@ -265,7 +264,7 @@ class EtcdClient:
     async def _authenticate(self) -> None:
         try:
             password = self._password()
-        except TLSConfigError as problem:  # it was read once, and is being exchanged now
+        except TLSConfigError as problem:  # valid before; the file is being replaced now
             raise EtcdError(grpc.StatusCode.UNAUTHENTICATED, str(problem)) from None
         request = pb.AuthenticateRequest(name=self.target.user, password=password)
         for left in reversed(range(len(self.target.endpoints))):
@@ -309,7 +308,7 @@ def _files(target: EtcdTarget, reactor: Any) -> Reloading[tuple[bytes, bytes, by
 def _made(
     method: Method, stub: Any, raw: bytes, seconds: float, metadata: Sequence[tuple[str, str]]
 ) -> Any:
-    """A call that is waited for, in a thread: the answer, or why there is none."""
+    """Wait for a call, in a thread; return the answer or the error."""
     try:
         return method.answer.FromString(stub(raw, timeout=seconds, metadata=metadata))
     except grpc.RpcError as error:
@@ -319,7 +318,7 @@ def _made(
 
 
 def _read(method: Method, future: Any) -> Any:
-    """In one of grpcio's threads."""
+    """Return the answer of a finished call; runs in a thread of grpcio."""
     try:
         if future.cancelled() or future.code() is not grpc.StatusCode.OK:
             return None
@@ -329,7 +328,7 @@ def _read(method: Method, future: Any) -> Any:
 
 
 def _nonsense(problem: Exception) -> EtcdError:
-    """Nothing may keep the caller waiting for ever."""
+    """Turn an unexpected exception into an error, so that the caller never waits forever."""
     if isinstance(problem, DecodeError):
         return EtcdError(grpc.StatusCode.INTERNAL, "this is no answer of etcd's")
     return EtcdError(grpc.StatusCode.INTERNAL, type(problem).__name__)

@@ -1,10 +1,10 @@
 """
-etcd keeps every revision until somebody says that it need not: several servers, once.
+Compaction of etcd's history, by one of several servers.
 
-As kube-apiserver does it (``k8s.io/apiserver/pkg/storage/etcd3/compact.go``): each server tries,
-every five minutes, to be the one whose turn it is, by a transaction that expects a key of
-ours to have been written as often as the server knows.  Who wins has etcd forget what it was told of
-five minutes before, so whoever was away that long can still go on.
+etcd keeps every revision until a client compacts.  As in kube-apiserver
+(``k8s.io/apiserver/pkg/storage/etcd3/compact.go``), each server tries every five minutes to win the turn with a
+transaction on a key's version.  The winner compacts up to the revision of five minutes before, so a
+server that was disconnected for up to five minutes can resume its watch.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 
 class Compaction:
     """
-    Takes turns with other servers.
+    Compacts periodically, in turn with other servers.
 
-    :param seconds: how often, and how far back; 0: never.
+    :param seconds: the period, and the age of what is compacted; 0 to disable.
     """
 
     _log = Logger()
@@ -38,12 +38,12 @@ class Compaction:
         self._loop.clock = clock
 
     def start(self) -> None:
-        """Begin, if that has not been done."""
+        """Start, if not started already."""
         if self._seconds and not self._loop.running:
             self._loop.start(self._seconds, now=False)
 
     def stop(self) -> None:
-        """No more of it."""
+        """Stop."""
         if self._loop.running:
             self._loop.stop()
 
@@ -53,7 +53,7 @@ class Compaction:
         )
 
     async def compact(self) -> None:
-        """One round."""
+        """Try to win one turn, and compact."""
         try:
             await self._compact()
         except EtcdError as error:

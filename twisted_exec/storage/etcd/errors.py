@@ -1,7 +1,7 @@
 """
-Why calls of etcd fail, and what users are told.
+Errors of etcd calls, and the API errors that users get.
 
-Which of etcd's errors tell what is in its ``api/v3rpc/rpctypes/error.go``.
+etcd's own messages are in its ``api/v3rpc/rpctypes/error.go``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _RETRY_SECONDS = 1
 
 class EtcdError(Exception):
     """
-    A call failed.
+    A failed call.
 
-    :param code: gRPC's.
+    :param code: gRPC status code.
     :param message: from etcd or grpcio, on one line.
-    :ivar undone: it has certainly not been done.
+    :ivar undone: the call was certainly not executed.
     """
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
@@ -39,17 +39,17 @@ class EtcdError(Exception):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether another member may do better."""
+        """A member other than this one might answer."""
         return self.code in _UNKNOWN
 
     @property
     def is_full(self) -> bool:
-        """Its quota is used up: nothing is written before an operator has made room."""
+        """The quota is used up: writes fail until an operator makes room."""
         return "database space exceeded" in self.message
 
     @property
     def is_token(self) -> bool:
-        """The token is none any more, or is of before the last change of users."""
+        """The token has expired, or is older than the last change of users."""
         return (
             self.code is grpc.StatusCode.UNAUTHENTICATED
             or "revision of auth store is old" in self.message
@@ -58,17 +58,17 @@ class EtcdError(Exception):
 
     @property
     def is_compacted(self) -> bool:
-        """The revision asked for has been forgotten."""
+        """The requested revision has been compacted."""
         return self.code is grpc.StatusCode.OUT_OF_RANGE and "compacted" in self.message
 
     @property
     def is_too_large(self) -> bool:
-        """A question is larger than etcd takes, or an answer larger than we do."""
+        """The request exceeds etcd's limit, or the answer ours."""
         return self.code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in self.message
 
     @property
     def is_refusal(self) -> bool:
-        """Trying again never helps before somebody has changed something."""
+        """Repeating the call does not help until the configuration changes."""
         return self.code in _REFUSED or any(words in self.message for words in _REFUSALS)
 
 
@@ -85,7 +85,7 @@ _UNKNOWN = frozenset(
         grpc.StatusCode.ABORTED,
     }
 )
-# grpcio's words for a connection that there never was, and etcd's before it begins.
+# Messages of grpcio when the connection was never made, and of etcd before it executes a call.
 _NOT_SENT = (
     "failed to connect to all addresses",
     "DNS resolution failed",
@@ -96,12 +96,12 @@ _NOT_SENT = (
 
 
 def error_of(call: Any) -> EtcdError:
-    """Why a call has failed."""
+    """Return the error of a failed call."""
     return EtcdError(call.code(), one_line(call.details() or ""))
 
 
 def refused(error: EtcdError, target: EtcdTarget) -> str:
-    """Why a store can never be had like this, and what would help."""
+    """Return the message for a configuration that can never work, with a remedy."""
     message = f"etcd at {target}: {error}"
     if error.code is grpc.StatusCode.PERMISSION_DENIED:
         who = ascii(target.user) if target.user else "the common name of cert="
@@ -112,8 +112,8 @@ def refused(error: EtcdError, target: EtcdTarget) -> str:
 
 
 def hint(why: str, target: EtcdTarget) -> str:
-    """What to look at when etcd cannot be reached; empty where the reason says it."""
-    if target.secure and "TSI_" in why:  # grpcio's words for whatever TLS did not like
+    """Return a remedy for an unreachable etcd; empty if the reason already says it."""
+    if target.secure and "TSI_" in why:  # grpcio's prefix for all TLS errors
         return " (look at ca=, and at cert= and key=, which etcd may ask for)"
     if not target.secure and "Socket closed" in why:
         return " (it may want https)"
@@ -121,7 +121,7 @@ def hint(why: str, target: EtcdTarget) -> str:
 
 
 def read_refusal(error: EtcdError) -> APIError:
-    """What users are told when a read fails."""
+    """Return the API error for a failed read."""
     if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return GatewayTimeout(
             "the store did not answer in time", retry_after_seconds=_RETRY_SECONDS
@@ -132,13 +132,13 @@ def read_refusal(error: EtcdError) -> APIError:
 
 
 def write_refusal(error: EtcdError) -> APIError:
-    """What users are told when a write fails."""
+    """Return the API error for a failed write."""
     if not error.undone:
         return GatewayTimeout(
             "the store did not say whether it has written this: look before trying again",
             retry_after_seconds=_RETRY_SECONDS,
         )
-    # etcd's words; and, for what is much larger, grpc's.
+    # etcd's message; grpc has its own for requests that are much larger.
     if "request is too large" in error.message or error.is_too_large:
         return RequestEntityTooLarge(
             "the object is larger than the store takes (etcd's --max-request-bytes)"
@@ -149,7 +149,7 @@ def write_refusal(error: EtcdError) -> APIError:
 
 
 def _words(error: EtcdError) -> str:
-    """Without addresses, which are no user's business."""
+    """Return the message without addresses, which users must not see."""
     if error.is_full:
         return (
             "etcd is full (alarm NOSPACE): compact and defragment it, then disarm the alarm, or "

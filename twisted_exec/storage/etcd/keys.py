@@ -1,14 +1,15 @@
 """
-What keys and values below our prefix mean, without I/O.
+Keys and values below our prefix, sans I/O.
 
-An object is at ``PREFIX/GROUP/PLURAL/NAMESPACE/NAME``, as Kubernetes keeps its own; the core
-group has none, and cluster-scoped objects have no namespace.  (A group has a dot in its name
-and a plural has none, so each key can be read back.)  The value is the object's JSON without
-its resourceVersion, which is the key's ``mod_revision``.
+An object has the key ``PREFIX/GROUP/PLURAL/NAMESPACE/NAME``, as in Kubernetes, without ``GROUP`` for
+the core group and without ``NAMESPACE`` for cluster-scoped objects.  (Names of groups have a dot and
+plurals do not, so keys are unambiguous.)  The value is the object's JSON without its
+resourceVersion, which is the key's ``mod_revision``.
 
-``PREFIX/.twisted-exec`` is the marker.  It says whose the prefix is, and is written in every
-transaction: so its own revision is that of our latest write, whatever others write elsewhere
-in the same etcd, and its value, another one each time, tells one history from another.
+``PREFIX/.twisted-exec`` is the marker.  It claims the prefix for this program, and every transaction writes
+it.  So its revision is that of the latest write below the prefix, whatever other programs write
+elsewhere in the same etcd.  Its value is unique to each write, which distinguishes two histories with the same
+revisions (etcd may have been restored from a backup).
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from twisted_exec.storage.interfaces import Object, StorageError
 
 PROGRAM = "twisted-exec"
 FORMAT = 1
-"""Of keys and values; told by the marker."""
+"""Version of the format of keys and values, stored in the marker."""
 
 _HEAD = re.compile(r'\{"apiVersion":"[^"\\]*","kind":"[^"\\]*","metadata":\{')
 _EMPTY_METADATA = "}"
 
 
 class ForeignKey(StorageError):
-    """A key below our prefix is none of ours."""
+    """A key below our prefix was not written by this program."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an object is kept: its table in a history, and its key there."""
+    """The place of an object in a history: its table and its key there."""
 
     table: str
     key: Key
@@ -48,7 +49,7 @@ class Keys:
     """
     Keys below one prefix.
 
-    :param prefix: begins with a slash and ends with none.
+    :param prefix: starts with a slash and ends without one.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -60,19 +61,19 @@ class Keys:
         self.compacted = self.first + b".compacted"
 
     def is_own(self, key: bytes) -> bool:
-        """Whether a key is kept for the store itself."""
+        """Return whether a key belongs to the store itself, such as the marker."""
         return key in (self.marker, self.compacted)
 
     def key(self, resource: Resource, namespace: str, name: str) -> bytes:
-        """Where an object is."""
+        """Return the key of an object."""
         parts = filter(None, (self.prefix, resource.group, resource.plural, namespace, name))
         return "/".join(parts).encode()
 
     def place(self, key: bytes) -> Place:
         """
-        What a key means.
+        Return the place that a key stands for.
 
-        :raises ForeignKey: nothing that we would have written.
+        :raises ForeignKey: this program would not write such a key.
         """
         try:
             parts = key[len(self.first) :].decode().split("/")
@@ -86,9 +87,9 @@ class Keys:
 
     def read(self, key: bytes, value: bytes, version: int) -> tuple[Place, Encoded]:
         """
-        An object as it is kept.
+        Decode an object.
 
-        :raises ForeignKey: it is none, or is not what its key says.
+        :raises ForeignKey: the value is not an object, or not the one that the key names.
         """
         place = self.place(key)
         try:
@@ -109,28 +110,28 @@ class Keys:
 
 
 def shown(key: bytes) -> str:
-    """A key, fit for one line."""
+    """Return a key as text for a message of one line."""
     return ascii(key.decode(errors="replace")[:200])
 
 
 def value_of(obj: Object) -> str:
-    """What is kept of an object: its JSON without a resourceVersion, with its names first."""
+    """Encode an object as JSON without its resourceVersion, names first."""
     head: Object = {key: obj[key] for key in ("apiVersion", "kind") if key in obj}
     head["metadata"] = without_version(obj)["metadata"]
     return json_text(head | {key: value for key, value in obj.items() if key not in head})
 
 
 def without_version(obj: Object) -> Object:
-    """An object less its resourceVersion."""
+    """Return an object without its resourceVersion."""
     metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
     return {**obj, "metadata": metadata}
 
 
 def with_version(obj: Object, text: str, version: int) -> Encoded:
     """
-    An object with its resourceVersion, and its JSON without encoding it again.
+    Return an object with a resourceVersion, and its JSON without encoding it again.
 
-    :param text: its JSON as :func:`value_of` made it, or anybody else.
+    :param text: its JSON, from :func:`value_of` or from another program.
     """
     metadata = {**obj["metadata"], "resourceVersion": str(version)}
     whole = {**obj, "metadata": metadata}
@@ -143,24 +144,24 @@ def with_version(obj: Object, text: str, version: int) -> Encoded:
 
 
 def place_of(resource: Resource, obj: Object) -> Place:
-    """Where an object is to be found in a history."""
+    """Return the place of an object in a history."""
     return Place(table_of(resource), key_of(obj))
 
 
 def marker_value(write: str) -> bytes:
     """
-    The marker.
+    Return the value of the marker.
 
-    :param write: never the same twice.
+    :param write: identifier of the write, unique.
     """
     return json_text({"program": PROGRAM, "format": FORMAT, "write": write}).encode()
 
 
 def read_marker(key: bytes, value: bytes) -> str:
     """
-    Which write the marker is of.
+    Return the identifier of the write in a marker.
 
-    :raises StorageError: it is not ours, or is of a newer program.
+    :raises StorageError: the marker is another program's, or of a newer version of this one.
     """
     try:
         document: Any = json.loads(value)
@@ -181,7 +182,7 @@ def read_marker(key: bytes, value: bytes) -> str:
 
 
 def is_marker_of(write: str, pair: pb.KeyValue) -> bool:
-    """Whether the marker is that of a write."""
+    """Return whether a pair is the marker of a write."""
     try:
         return read_marker(pair.key, pair.value) == write
     except StorageError:

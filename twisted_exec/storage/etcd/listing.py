@@ -1,5 +1,5 @@
 """
-Whose our prefix is, and everything below it at one revision.
+The claim of our prefix, and the list of all objects below it at one revision.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _PAGE_SECONDS = 10.0
 @dataclass(frozen=True)
 class Marker:
     """
-    What the marker says.
+    The marker, as read.
 
-    :param revision: of etcd, when it was read.
-    :param seen: of our latest write.
-    :param created: when the marker was made.
-    :param write: which write it is of.
+    :param revision: etcd's revision at the time of the read.
+    :param seen: revision of the latest write below the prefix.
+    :param created: revision at which the marker was created.
+    :param write: identifier of that latest write.
     """
 
     revision: int
@@ -36,15 +36,15 @@ class Marker:
 
 async def claim(client: EtcdClient, keys: Keys, value: bytes) -> Marker:
     """
-    Make sure that the prefix is ours; it becomes that when nobody has keys there.
+    Make sure that the prefix is ours; claim it if it has no keys.
 
-    :param value: the marker, when it is to be made.
-    :raises StorageError: it is another program's.
+    :param value: value of a new marker.
+    :raises StorageError: another program uses the prefix.
     :raises EtcdError: etcd does not answer.
     """
     for _ in range(2):
         marker = await _marker(client, keys)
-        # Whoever makes it writes nothing before: so what is there already is not ours.
+        # A server of ours writes the marker before anything else, so keys without a marker are foreign.
         foreign = None if marker is not None else await _any_key(client, keys)
         if foreign is not None:
             marker = await _marker(client, keys)
@@ -72,14 +72,14 @@ async def _marker(client: EtcdClient, keys: Keys) -> Marker | None:
 
 
 async def _any_key(client: EtcdClient, keys: Keys) -> bytes | None:
-    # The store's own two are none: a turn of compaction may outlive all the rest.
+    # The store's own two keys do not count: the one for compaction may outlive all objects.
     request = pb.RangeRequest(key=keys.first, range_end=keys.end, limit=3, keys_only=True)
     answer = await client.read(RANGE, request)
     return next((bytes(pair.key) for pair in answer.kvs if not keys.is_own(pair.key)), None)
 
 
 async def _check_outside(client: EtcdClient, keys: Keys) -> None:
-    """What is below another store's prefix would be that one's."""
+    """Check that our prefix is not below that of another store, which would see our keys."""
     outer = keys.prefix.rpartition("/")[0]
     while outer:
         marker = Keys(outer).marker
@@ -88,7 +88,7 @@ async def _check_outside(client: EtcdClient, keys: Keys) -> None:
         except EtcdError as error:
             if not error.is_refusal:
                 raise
-            return  # whose keys these are is nothing that this user may know
+            return  # our etcd user must not read there, so the check is not possible
         if answer.kvs:
             raise ForeignKey(
                 f"prefix={keys.prefix} is within {outer}, which is a store already: choose "
@@ -104,10 +104,10 @@ async def list_all(
     complain: Callable[[ForeignKey], None] | None,
 ) -> tuple[list[tuple[str, Object]], int]:
     """
-    All objects as they were at a revision, and the latest of their versions.
+    Return all objects at a revision, and the latest of their versions.
 
-    :param complain: told of keys that are no objects of ours, which are left out then.
-    :raises ForeignKey: there is such a key, and nobody is to be told.
+    :param complain: called for each foreign key, which is then left out.
+    :raises ForeignKey: there is a foreign key and no ``complain``.
     :raises EtcdError: etcd does not answer.
     """
     objects: list[tuple[str, Object]] = []

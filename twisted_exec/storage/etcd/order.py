@@ -1,11 +1,10 @@
 """
-The one order in which changes are shown, whoever made them.
+One order for the changes of all servers.
 
-etcd tells every change by the watch, ours among them.  To wait for that would cost each write
-a second message; so a write is shown as soon as etcd has confirmed it, if nobody's came between it
-and what was shown last: its transaction tells which write the marker had before.  Otherwise it
-waits for the watch.  By whichever of the two it comes, it is shown once, and as the very object that
-was written.
+The watch reports every change, including our own.  Waiting for it would add a message to the latency of each
+write.  So a write becomes visible as soon as etcd confirms it, provided that no other write lies between it
+and the last visible one; its transaction returns the marker of the write before.  Otherwise it waits
+for the watch.  Either way it becomes visible once, as the same object that was written.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from twisted_exec.storage.history import History, versioned
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, Object, StorageError
 
 _TURN_TELLS = 1000
-"""How many watches are told before others have their turn; but all of one revision."""
+"""Number of watch callbacks per turn of the reactor; a revision is never split."""
 
 
 @dataclass
 class Write:
     """
-    One write of ours.
+    One of our own writes.
 
-    :param write: what the marker says of it.
+    :param write: its identifier in the marker.
     :param change: ``ADDED``, ``MODIFIED`` or ``DELETED``.
-    :param obj: as it is to be; when deleted, its last state.
-    :param text: its JSON without a resourceVersion; empty when deleted.
-    :param done: fires with the object when it is shown.
+    :param obj: the new object; for a deletion its last state.
+    :param text: its JSON without a resourceVersion; empty for a deletion.
+    :param done: fires with the object when the write is visible.
     """
 
     write: str
@@ -59,7 +58,7 @@ class Write:
 
 @dataclass
 class _Revision:
-    """What one transaction changed."""
+    """The changes of one transaction."""
 
     number: int
     events: Sequence[pb.Event]
@@ -68,12 +67,12 @@ class _Revision:
 
 class Order:
     """
-    Shows changes to a history.
+    Applies changes to a history.
 
-    :param on_doubt: called with a line for the log when something does not fit: what is, is to be
-        listed again.
-    :ivar seen: the revision of the latest write, ours or another server's, that is shown.
-    :ivar marker: which write that is.
+    :param on_doubt: called with a reason for the log when events contradict each other, so that all
+        objects must be listed again.
+    :ivar seen: revision of the latest visible write of any server.
+    :ivar marker: identifier of that write.
     """
 
     _log = Logger()
@@ -93,7 +92,7 @@ class Order:
         self._complained = ""
 
     def begin(self, shown_revision: int, marker: str) -> None:
-        """The history is now as it was then; what waits is told if that is enough."""
+        """Continue from a history at ``shown_revision``; complete the writes up to it."""
         self.forget()
         self.seen, self.marker = shown_revision, marker
         for after, (write, revision) in list(self._early.items()):
@@ -103,25 +102,25 @@ class Order:
         self._wake()
 
     def forget(self) -> None:
-        """What came and was not shown yet comes again."""
+        """Drop events that are not applied yet; the next watch delivers them again."""
         self._revisions.clear()
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
 
     def expect(self, write: Write) -> None:
-        """A write is about to be sent."""
+        """Register a write before it is sent."""
         self._writes[write.write] = write
 
     def dismiss(self, write: Write) -> None:
-        """It was not made, or nobody knows."""
+        """Remove a write that failed or has an unknown outcome."""
         self._writes.pop(write.write, None)
 
     def confirmed(self, write: Write, revision: int, after: int) -> None:
         """
-        It was made.
+        Handle etcd's confirmation of a write.
 
-        :param after: the revision of the write before, whoever made that.
+        :param after: revision of the previous write of any server.
         """
         if write.done.called:
             return
@@ -132,11 +131,11 @@ class Order:
         self._show_early()
 
     def waiting(self) -> Sequence[Write]:
-        """Writes that were sent and are not shown."""
+        """The writes that were sent and are not visible."""
         return list(self._writes.values())
 
     def events(self, events: list[pb.Event], dealt_with: Callable[[], None]) -> None:
-        """The watch tells of whole revisions."""
+        """Handle events of the watch, which come in whole revisions."""
         revisions = [
             _Revision(number, list(each), None)
             for number, each in groupby(events, lambda event: event.kv.mod_revision)
@@ -147,7 +146,7 @@ class Order:
             self._show_some()
 
     def stop(self) -> None:
-        """Nobody waits any more: what is made is told, and what waits to be shown is cancelled."""
+        """Stop: complete the confirmed writes, cancel those that wait to become visible."""
         self.forget()
         early, self._early = self._early, {}
         for write, revision in early.values():
@@ -157,8 +156,8 @@ class Order:
             each.cancel()
 
     def reached(self, revision: int) -> Deferred[None]:
-        """Fires when everything up to a write of ours or another server's is shown."""
-        while self._waiting and self._waiting[0][2].called:  # who waits no longer
+        """Return a Deferred that fires when everything up to a revision is visible."""
+        while self._waiting and self._waiting[0][2].called:  # cancelled
             heapq.heappop(self._waiting)
         waiting: Deferred[None] = Deferred()
         if revision <= self.seen:
@@ -204,7 +203,7 @@ class Order:
         return count
 
     def _show_foreign(self, revision: int, events: Sequence[pb.Event]) -> int:
-        """Somebody changed our keys by other means."""
+        """Apply changes by another program, such as etcdctl, which do not write the marker."""
         if revision <= self.seen:
             self._doubt("somebody else changes etcd's keys that are ours")
             return 0
@@ -234,7 +233,7 @@ class Order:
                 yield place, Event(DELETED, versioned(previous, revision), previous, revision)
 
     def complain(self, problem: ForeignKey) -> None:
-        """A key that is none of ours is left alone, and told of."""
+        """Log a foreign key, which is otherwise ignored."""
         if str(problem) != self._complained:
             self._complained = str(problem)
             self._log.error("the store leaves this out: {problem}", problem=problem)
@@ -255,7 +254,7 @@ class Order:
         return changes
 
     def as_shown(self, write: Write, revision: int) -> Object:
-        """The object of a write that was made."""
+        """Return the object of a confirmed write."""
         if write.change == DELETED:
             return versioned(write.obj, revision)
         return with_version(without_version(write.obj), write.text, revision)

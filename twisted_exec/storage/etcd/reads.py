@@ -1,10 +1,9 @@
 """
-Reads that see what every server has written.
+Reads that see the writes of all servers.
 
-etcd is asked one small thing, the revision of the marker
-(:mod:`twisted_exec.storage.etcd.keys`), and the read waits until that is shown here; all reads that
-come while one such question is under way share the next one.  (etcd's own progress notifications
-would tell the same, but may come before the events they speak of: etcd issue 15220, in Debian's
+A read gets the revision of the marker (:mod:`twisted_exec.storage.etcd.keys`) from etcd and waits until that is
+visible here.  All reads that arrive during one such request share the next one.  (etcd's progress notifications
+seem made for this, but may arrive before the events that they cover: etcd issue 15220, in Debian's
 3.4.23.)
 """
 
@@ -31,7 +30,7 @@ _Reads = Sequence[Deferred[int]]
 
 class Reads:
     """
-    Tells when what is at hand is what there is.
+    Waits until the local copy is current.
 
     :param marker: the key of the marker.
     """
@@ -61,26 +60,26 @@ class Reads:
         return waiting
 
     async def _read(self) -> None:
-        """Answer all reads that wait, a round after the other."""
+        """Answer all waiting reads, round after round."""
         while self._waiting:
             reads, self._waiting = self._waiting, []
             try:
                 await self._reach(reads)
             except EtcdError as error:
                 _fail(reads, read_refusal(error))
-            except Exception:  # nobody may wait for ever
+            except Exception:  # otherwise the reads would wait forever
                 self._log.failure("reading failed")
                 _fail(reads, InternalError("the store failed, see the log"))
         self._reading = False
 
     async def _reach(self, reads: _Reads) -> None:
-        """One question for all of these; the next one may be asked while they wait to be shown."""
+        """Ask etcd once for all of these; the next round may start while they wait for the copy."""
         order = self._following.order
         revision = order.seen
         answer = await self._client.read(RANGE, pb.RangeRequest(key=self._marker))
         marker = answer.kvs[0] if answer.kvs else pb.KeyValue()
         latest = marker.mod_revision
-        # The same revision may be another write's, of servers that wrote after etcd was put back.
+        # After etcd was restored from a backup, the same revision can be another write.
         another = latest == order.seen and not is_marker_of(order.marker, marker)
         if latest < revision or another:
             self._following.doubt("etcd was put back to an earlier state")
@@ -95,7 +94,7 @@ class Reads:
                 each.callback(self._history.version)
 
     def _not_shown(self, reads: _Reads, failure: Failure) -> None:
-        """etcd has written what its watch does not tell: another member's may."""
+        """Switch members: etcd has a write that this member's watch does not deliver."""
         self._following.lags(EtcdError(UNAVAILABLE, "the watch lags behind"))
         _fail(reads, GatewayTimeout("the store is catching up with etcd", retry_after_seconds=1))
 

@@ -1,10 +1,9 @@
 """
-Keeping up with etcd: list, follow from there, and go on after whatever happened.
+A local copy of etcd's objects: list, watch, and recover after interruptions.
 
-The watch goes on where it ended, if the marker's history is still the one that is known here;
-otherwise, as when etcd has been put back to an earlier state or has compacted what was
-missed, everything is listed again and whoever watches is told.  While nobody knows, nothing is
-written.
+An interrupted watch resumes if etcd still has the history that the copy knows (see the marker).
+Otherwise (etcd was restored from a backup, or has compacted the missed changes) all objects are listed again
+and watchers get the differences.  Until this is known, writes wait.
 """
 
 from __future__ import annotations
@@ -32,22 +31,22 @@ from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import StorageError
 
 CATCH_UP_SECONDS = 3.0
-"""How long a read, or a write that is made, may wait until it is shown here."""
+"""Time limit for a read or a confirmed write to become visible here."""
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.1, 5.0
 
 
 class _Doubt(Exception):
-    """Something does not fit: list again."""
+    """Events contradict the copy: list again."""
 
 
 class Following:
     """
     Follows one etcd, from :meth:`start` to :meth:`stop`.
 
-    :param history: empty; shows what there is.
-    :ivar order: in which changes are shown.
-    :ivar created: the revision at which the prefix became ours; 0 before that is known.
-    :ivar trouble: what keeps it from etcd, for operators; empty while it follows.
+    :param history: the copy; empty at first.
+    :ivar order: applies changes to the copy.
+    :ivar created: revision at which the prefix was claimed; 0 while unknown.
+    :ivar trouble: the problem with etcd, for operators; empty while the watch runs.
     """
 
     _log = Logger()
@@ -74,12 +73,12 @@ class Following:
         self._waiting: list[Deferred[None]] = []
 
     def start(self) -> None:
-        """Begin; :meth:`when_ready` tells when nothing is missed any more."""
+        """Start; see :meth:`when_ready`."""
         self._keeping_up = Deferred.fromCoroutine(self._keep_up())
         self._keeping_up.addErrback(self._failed)
 
     def stop(self) -> None:
-        """Whoever waits is refused."""
+        """Stop, and fail all reads and writes that wait."""
         self._is_stopped = True
         if self._keeping_up is not None:
             self._keeping_up.cancel()
@@ -103,7 +102,7 @@ class Following:
 
     async def until_following(self) -> None:
         """
-        Before anything is written it must be known what it is written over.
+        Wait until the copy follows etcd: a write compares with the copy first.
 
         :raises ServiceUnavailable: etcd is out of reach.
         """
@@ -120,16 +119,16 @@ class Following:
             raise _out_of_reach() from None
 
     def next_write(self) -> str:
-        """A name that no write has had, of whichever server."""
+        """Return an identifier for a write, unique among all servers."""
         self._written += 1
         return f"{self._replica}-{self._written}"
 
     def doubt(self, why: str) -> None:
-        """Something does not fit: everything is listed again."""
+        """List everything again, because events contradict the copy."""
         self._end_feed(_Doubt(why))
 
     def lags(self, why: EtcdError) -> None:
-        """What the member should have told long ago it has not: another one may."""
+        """Switch to another member, because this one's watch lags behind."""
         if self._feed is not None:
             self._feed_ended(why)
 
@@ -164,7 +163,7 @@ class Following:
                 retry_seconds = min(retry_seconds * 2, _LONGEST_RETRY_SECONDS)
 
     async def _goes_on(self) -> bool:
-        """Whether etcd still has the history that is known here, and where that ends."""
+        """Return whether etcd still has the history of the copy, so that the watch can resume."""
         revision, marker, key = self.order.seen, self.order.marker, self._keys.marker
         now = await self._client.read(RANGE, pb.RangeRequest(key=key))
         if not now.kvs or now.kvs[0].mod_revision < revision:
@@ -195,11 +194,11 @@ class Following:
             self._history.restore(objects, version, version)
         self.order.begin(marker.seen, marker.write)
         self.created = marker.created
-        # Not from what was written here last: others who use etcd may have had that compacted.
+        # Not from our last write: another program in the same etcd may have compacted that revision.
         self._followed_from = marker.revision + 1
 
     async def _follow(self) -> None:
-        """Show what happens, until that ends; fails with why."""
+        """Apply changes until the watch ends; fails with the reason."""
         await self._client.authenticated()
         ended = self._ended = Deferred()
         feed = self._feed = Feed(
@@ -213,7 +212,7 @@ class Following:
             self.order.forget()
 
     def _begun(self) -> None:
-        """From now on nothing is missed."""
+        """The watch runs: from now on no change is missed."""
         self._is_following = True
         self._compaction.start()
         self._out_of_trouble()
@@ -264,7 +263,8 @@ class Following:
         if self._others_to_ask():
             return
         helps = hint(why, self._target)
-        # Once, but for who starts etcd, and only then learns that it wants a certificate.
+        # Once per outage; again if a later error has a remedy and the first had none: that etcd wants a
+        # certificate shows only after it is up.
         if not self.trouble or (helps and not hint(self.trouble, self._target)):
             self._log.warn(
                 "etcd at {target} does not serve the store: {why}{helps}",
@@ -275,7 +275,7 @@ class Following:
         self.trouble = why or "does not answer"
 
     def _others_to_ask(self) -> bool:
-        """Whether a member has failed and another one has not been asked yet."""
+        """Return whether there are members that have not been tried since the failure."""
         return 0 < self._failures < len(self._target.endpoints)
 
     def _out_of_trouble(self) -> None:

@@ -1,9 +1,9 @@
 """
 The store of several API servers: etcd.
 
-Every server has all objects in memory (:mod:`twisted_exec.storage.history`) and keeps them
-current by one watch (:mod:`.following`), so lists, selectors and watches of clients cost etcd
-nothing.  What must see others' writes asks for little (:mod:`.reads`), and a write is one
+Every server has all objects in memory (:mod:`twisted_exec.storage.history`), kept current by one
+watch (:mod:`.reflector`), so lists, selectors and watches of clients cost etcd nothing.  A read
+that must see other servers' writes asks etcd for one revision (:mod:`.reads`), and a write is one
 transaction (:mod:`.writes`).
 """
 
@@ -41,11 +41,11 @@ class EtcdStorage(HistoryStorage):
     """
     Objects in an etcd cluster.
 
-    :param target: which, and which keys of it.
-    :param remembered: how many changes watches and older lists can go back.
-    :param remembered_bytes: how large these may be together.
-    :param read_seconds: how long etcd may take to answer a question.
-    :param write_seconds: how long it may take to write.
+    :param target: the cluster and our prefix.
+    :param remembered: number of changes kept for watches and older lists.
+    :param remembered_bytes: limit of the size of these changes together.
+    :param read_seconds: time limit of a read.
+    :param write_seconds: time limit of a write.
     """
 
     exclusive = False
@@ -74,17 +74,17 @@ class EtcdStorage(HistoryStorage):
 
     @property
     def trouble(self) -> str:
-        """What keeps it from etcd, for operators; empty while it follows."""
+        """The problem with etcd, for operators; empty while the watch runs."""
         return self._following.trouble
 
     def startService(self) -> None:
-        """Begin to list and to follow; :meth:`when_ready` tells when that is done."""
+        """Start to list and watch; see :meth:`when_ready`."""
         super().startService()
         self._begin_anew()
         self._following.start()
 
     def stopService(self) -> Deferred[None]:
-        """Fires when writes that were accepted are made, or soon; then nothing is connected."""
+        """Fires when accepted writes are complete or timed out, and connections are closed."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 

@@ -1,9 +1,9 @@
 """
-Where an etcd is and how to show oneself there, as ``--storage`` tells it.
+Address and credentials of an etcd cluster, as given in ``--storage``.
 
 ``etcd:https://HOST:PORT[,...]?prefix=...&ca=...&cert=...&key=...&user=...&password-file=...``
 
-Passwords are in files alone: a command line is everybody's to read.
+Passwords can only be given in files, because other users can read a command line.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class Endpoint:
 @dataclass(frozen=True)
 class EtcdTarget:
     """
-    One etcd cluster, and the part of it that is ours.
+    One etcd cluster, and our prefix in it.
 
-    :param endpoints: its members, one or more, in the order in which they are tried.
-    :param secure: by TLS.
-    :param prefix: of all our keys; begins with a slash and ends with none.
-    :param ca: PEM file of the authority that signed the members' certificates.
-    :param certificate: PEM file of ours; empty for none.
+    :param endpoints: its members, at least one, in the order in which they are tried.
+    :param secure: whether to use TLS.
+    :param prefix: prefix of all our keys; starts with a slash and ends without one.
+    :param ca: PEM file of the CA of the members' certificates.
+    :param certificate: PEM file of our client certificate; empty for none.
     :param key: PEM file of its private key.
-    :param user: of etcd's own authentication; empty for none.
-    :param password_file: holds that user's password, and a line's end at most.
-    :param compaction_seconds: how often, and how far back, history is compacted; 0: never, by us.
+    :param user: user of etcd's own authentication; empty for none.
+    :param password_file: file with that user's password, with or without a final newline.
+    :param compaction_seconds: period of compaction, and age of what is compacted; 0 disables it.
     """
 
     endpoints: Sequence[Endpoint]
@@ -71,7 +71,7 @@ def parse_target(text: str) -> EtcdTarget:
     """
     Read what comes after ``etcd:``.
 
-    :raises ValueError: with one line that says what is wrong, and shows no secret.
+    :raises ValueError: the message is one line and shows no secret.
     """
     urls, _, query = text.partition("?")
     parameters = _told(query)
@@ -95,7 +95,7 @@ def parse_target(text: str) -> EtcdTarget:
 
 
 def _path(parameters: dict[str, str], name: str) -> str:
-    # Absolute: a daemon's working directory is another one.
+    # Absolute, because twistd changes the working directory when it becomes a daemon.
     return os.path.abspath(parameters[name]) if name in parameters else ""
 
 
@@ -120,7 +120,7 @@ def _endpoints(urls: str) -> tuple[bool, tuple[Endpoint, ...]]:
     parts = urls.split(",")
     if len(parts) > _MOST_ENDPOINTS:
         raise ValueError(f"these are more than {_MOST_ENDPOINTS} endpoints")
-    # A scheme that is left out is the one before.
+    # A URL without a scheme has that of the one before it.
     scheme = "https"
     endpoints: list[Endpoint] = []
     for part in parts:
@@ -134,7 +134,7 @@ def _endpoints(urls: str) -> tuple[bool, tuple[Endpoint, ...]]:
 
 def _split(text: str) -> SplitResult:
     """
-    One URL; what is wrong with it is told without showing it, for a password may be in it.
+    Parse one URL.  The error does not quote it, because it may hold a password.
     """
     try:
         url = urlsplit(text)

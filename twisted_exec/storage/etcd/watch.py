@@ -1,9 +1,8 @@
 """
-What changes below our prefix, as etcd tells it: one watch, read by a thread.
+The changes below our prefix: one etcd watch, read by a thread.
 
-grpcio gives a stream to a thread that waits for it.  The thread hands each answer to the
-reactor and reads on when few of them wait there, so a server that is busy is not flooded: what it
-has not read, etcd keeps.
+A stream of grpcio needs a thread that blocks on it.  The thread passes each answer to the reactor and pauses
+while too many wait there, so a burst does not fill this server's memory: etcd keeps what is not read.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from twisted_exec.storage.etcd.errors import EtcdError, error_of
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 
 _MOST_WAITING = 32
-"""Answers in the reactor's queue; etcd keeps each below 2 MiB."""
+"""Limit of answers in the reactor's queue; etcd sends at most 2 MiB in each."""
 
 
 class Compacted(Exception):
-    """etcd has forgotten what is asked for."""
+    """etcd has compacted the requested revision."""
 
 
 class Feed:
     """
     One watch, until it ends.
 
-    :param on_begun: called when etcd has taken it; never when it ends before.
+    :param on_begun: called when etcd has accepted the watch.
     :param on_events: called in the reactor's thread with the events of whole revisions, in
-        order, and with a function to be called when they have been dealt with.
-    :param on_end: called once with why it ended, never after :meth:`stop`; what comes is
-        :class:`Compacted` or an :class:`EtcdError`.
+        order, and with a function to call when they have been handled.
+    :param on_end: called once with the reason of the end, :class:`Compacted` or
+        :class:`EtcdError`; never after :meth:`stop`.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Feed:
         self.endpoint = client.endpoint
 
     def start(self, first: bytes, end: bytes, since: int) -> None:
-        """Begin, with what happened at the revision ``since``."""
+        """Start, with the changes of revision ``since``."""
         create = pb.WatchCreateRequest(
             key=first, range_end=end, start_revision=since, fragment=True
         )
@@ -68,7 +67,7 @@ class Feed:
         threading.Thread(target=self._read, name="storage feed", daemon=True).start()
 
     def stop(self) -> None:
-        """Nothing more is told."""
+        """Stop; nothing is called any more."""
         self._stopped = True
         self._requests.put(None)
         if self._call is not None:
@@ -76,12 +75,12 @@ class Feed:
         self._room.release()
 
     def _asking(self) -> Iterator[bytes]:
-        # The stream ends with its requests: so they go on as long as it is wanted.
+        # gRPC ends the stream when its request iterator ends, so this one blocks until stop().
         while (request := self._requests.get()) is not None:
             yield request
 
     def _read(self) -> None:
-        """The thread."""
+        """Main function of the thread."""
         problem: Exception
         try:
             self._read_answers()
@@ -92,7 +91,7 @@ class Feed:
             problem = EtcdError(grpc.StatusCode.INTERNAL, "this is no answer of etcd's")
         except (Compacted, EtcdError) as told:
             problem = told
-        except Exception as unexpected:  # or nobody would notice that nothing comes
+        except Exception as unexpected:  # otherwise the watch would stop without notice
             problem = EtcdError(grpc.StatusCode.INTERNAL, type(unexpected).__name__)
         self._reactor.callFromThread(self._ended, problem)
 

@@ -1,8 +1,8 @@
 """
-Writes: one transaction each.
+Writes, one transaction each.
 
-Under the condition that the object is as its writer has read it, and that the prefix is still
-ours, the object and the marker are put.
+A transaction puts the object and the marker, provided that the object is unchanged since its writer read it and
+the prefix is still ours.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NEVER = -1
 
 
 class Writes:
-    """Makes them, a bounded number at once."""
+    """Sends writes, a limited number at the same time."""
 
     def __init__(
         self,
@@ -61,15 +61,15 @@ class Writes:
         """
         As :meth:`IStorage.probe`: a transaction whose condition never holds.
 
-        It takes a write's way through the members' logs, and is refused when etcd is full.
+        It goes through the members' logs like a write, and fails when etcd's quota is used up.
         """
         return self._busily(self._probe())
 
     async def finish(self) -> None:
-        """Until what has begun is made, or soon."""
+        """Wait for the writes that were sent, with a time limit."""
         if not self._busy:
             return
-        # What is waited for must not be timed out itself.
+        # The time limit must not cancel the writes themselves.
         waiting: Deferred[None] = Deferred()
         all_done = defer.DeferredList(list(self._busy))
         all_done.addCallback(lambda _: waiting.callback(None) if not waiting.called else None)
@@ -77,7 +77,7 @@ class Writes:
         await waiting.addErrback(_if_too_late)
 
     def stop(self) -> None:
-        """Nobody knows what comes of those that etcd has not confirmed."""
+        """Fail the unconfirmed writes; their outcome is unknown."""
         for write in self._order.waiting():
             self._dismiss(write, write_refusal(EtcdError(grpc.StatusCode.CANCELLED, "")))
 
@@ -128,15 +128,15 @@ class Writes:
 
     async def _checked(self, resource: Resource, obj: Object) -> Object:
         """
-        What is stored, when it is what the writer knows.
+        Return the stored object if it is the one that the writer read.
 
         :raises NotFound: there is none.
-        :raises Conflict: it is another one, or has changed.
+        :raises Conflict: it has another UID, or has changed.
         """
         stored = self._history.find(resource, obj)
         version = obj["metadata"].get("resourceVersion")
         if stored is None or stored["metadata"]["resourceVersion"] != version:
-            # Another server may have written what the writer has read there.
+            # The writer may have read a newer object from another server; wait until it is visible here.
             await self._reads.current()
             stored = self._history.find(resource, obj)
         metadata = stored["metadata"] if stored is not None else {}
@@ -176,21 +176,21 @@ class Writes:
         after = answer.responses[1].response_put.prev_kv.mod_revision
         self._order.confirmed(write, answer.header.revision, after)
         if not write.done.called:
-            # It is made; only who watches here has to wait.
+            # The write is durable; only watchers of this server get it later.
             obj = self._order.as_shown(write, answer.header.revision)
             write.done.addTimeout(CATCH_UP_SECONDS, self._reactor, lambda *_: obj)
 
     def _dismiss(self, write: Write, refusal: APIError) -> None:
-        """It failed; but the watch may have told that it was made."""
+        """Fail a write, unless the watch has reported it as executed."""
         self._order.dismiss(write)
         if not write.done.called:
             write.done.errback(refusal)
 
     def _refuse(self, resource: Resource, write: Write, answer: pb.TxnResponse) -> NoReturn:
         """
-        A condition did not hold.
+        Fail a write whose condition did not hold.
 
-        :raises APIError: says which.
+        :raises APIError: names the condition.
         """
         markers, pairs = (each.response_range.kvs for each in answer.responses)
         if not markers or markers[0].create_revision != self._following.created:
