@@ -152,24 +152,24 @@ def spellings(path: str) -> Iterator[str]:
     ):
         yield path + end
     for at in range(len(parts)):
-        before, one, after = parts[:at], parts[at], parts[at + 1 :]
+        before, part, after = parts[:at], parts[at], parts[at + 1 :]
         for meant in (
-            f"/{one}",
-            f"./{one}",
-            f"x/../{one}",
-            f"x/%2e%2e/{one}",
-            f"%2e/{one}",
-            one.upper(),
-            one.capitalize(),
-            f"%{ord(one[0]):02x}{one[1:]}",
-            f"%25{ord(one[0]):02x}{one[1:]}",
-            f"{one}%00",
-            f"{one};x",
+            f"/{part}",
+            f"./{part}",
+            f"x/../{part}",
+            f"x/%2e%2e/{part}",
+            f"%2e/{part}",
+            part.upper(),
+            part.capitalize(),
+            f"%{ord(part[0]):02x}{part[1:]}",
+            f"%25{ord(part[0]):02x}{part[1:]}",
+            f"{part}%00",
+            f"{part};x",
         ):
             yield "/" + "/".join([*before, meant, *after])
         if before:
             for slash in ("%2f", "%2F", "%252f", "\\", "%5c", ";/"):
-                yield "/" + "/".join(before) + slash + "/".join([one, *after])
+                yield "/" + "/".join(before) + slash + "/".join([part, *after])
 
 
 def elsewhere(target: Target) -> Iterator[str]:

@@ -64,7 +64,7 @@ class Foreign(Dispatcher):
         self.tokens.discard(request.path)
         offered = tokens(headers.getRawHeaders(b"sec-websocket-protocol", []))
         if (upgrade == b"SPDY/3.1" and self.spdy) or (
-            upgrade == b"websocket" and {one.decode() for one in offered} & set(self.speaks)
+            upgrade == b"websocket" and {each.decode() for each in offered} & set(self.speaks)
         ):
             self._serve(request)
         elif upgrade == b"websocket" and self.speaks:

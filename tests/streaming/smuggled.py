@@ -53,8 +53,8 @@ FORMS = {
 def spelt(names: tuple[bytes, ...], form: bytes) -> Iterator[bytes]:
     """Header lines of a form, with each name in every case and with underscores."""
     for name in names:
-        for one in (name, name.upper(), name.lower(), name.replace(b"-", b"_")):
-            yield form.replace(b"%s", one)
+        for each in (name, name.upper(), name.lower(), name.replace(b"-", b"_")):
+            yield form.replace(b"%s", each)
         if name.count(b"-") > 1:
             yield form.replace(b"%s", name.replace(b"-", b"_", 1))
 

@@ -37,7 +37,7 @@ def handshake(*lines: bytes, offers: tuple[bytes, ...] = KUBECTLS, query: bytes 
             b"Content-Length: 0",
             b"Connection: Upgrade",
             b"Upgrade: SPDY/3.1",
-            *(b"X-Stream-Protocol-Version: " + one for one in offers),
+            *(b"X-Stream-Protocol-Version: " + each for each in offers),
             *lines,
             b"",
             b"",
@@ -107,5 +107,5 @@ class SPDYPeer:
 
     def output(self) -> bytes:
         """Standard output since the last time; anything else is left aside."""
-        said = [one for one in self.said() if isinstance(one, tuple)]
+        said = [each for each in self.said() if isinstance(each, tuple)]
         return b"".join(data for name, data in said if name == "stdout")

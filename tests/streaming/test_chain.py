@@ -117,7 +117,7 @@ class Machine(Dispatcher):
 def _of_requests() -> list[object]:
     """What there is of requests in memory."""
     gc.collect()
-    return [one for one in gc.get_objects() if isinstance(one, (Request, Channel, Upgraded))]
+    return [each for each in gc.get_objects() if isinstance(each, (Request, Channel, Upgraded))]
 
 
 class ChainTests(PlacesTestCase):
@@ -300,12 +300,12 @@ class ChainTests(PlacesTestCase):
 
     async def test_idle(self) -> None:
         """While a session is up, nothing of the requests that opened it is kept."""
-        before = {id(one) for one in _of_requests()}  # other tests may leave some
+        before = {id(each) for each in _of_requests()}  # other tests may leave some
         await self.start()
         client = await self.open()
         for _ in range(5):
             await turn()
-        kept = [one for one in _of_requests() if id(one) not in before]
+        kept = [each for each in _of_requests() if id(each) not in before]
         self.assertEqual(kept, [])
         client.leave()
         await self.over()

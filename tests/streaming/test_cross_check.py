@@ -61,10 +61,10 @@ class Other:
     def frames(self, opcode: Opcode) -> list[bytes]:
         """The payloads of frames of one kind since the last time; each is a whole message."""
         self.flush()
-        chosen = [one for one in self.found if isinstance(one, Frame) and one.opcode is opcode]
-        self.found = [one for one in self.found if one not in chosen]
-        assert all(one.fin for one in chosen)
-        return [bytes(one.data) for one in chosen]
+        chosen = [each for each in self.found if isinstance(each, Frame) and each.opcode is opcode]
+        self.found = [each for each in self.found if each not in chosen]
+        assert all(each.fin for each in chosen)
+        return [bytes(each.data) for each in chosen]
 
     def send(self, message: bytes, cuts: int = 1, ping: bytes = b"") -> None:
         """One message in ``cuts`` frames, a ping behind the first."""
@@ -93,7 +93,7 @@ class ServerEndTests(ServeTestCase):
     def open(self, *subprotocols: str) -> Other:
         client = ClientProtocol(
             parse_uri("ws://server/exec"),
-            subprotocols=[Subprotocol(one) for one in subprotocols or (V5,)],
+            subprotocols=[Subprotocol(each) for each in subprotocols or (V5,)],
             max_size=None,
         )
         self.connection = self.server.connect()
@@ -146,7 +146,7 @@ class ServerEndTests(ServeTestCase):
             other.send(b"\0" + data, cuts, ping)
         expected = b"".join(data for data, _, _ in said)
         self.assertEqual(self.attachment.received, expected)
-        echoed = b"".join(one[1:] for one in other.frames(Opcode.BINARY))
+        echoed = b"".join(each[1:] for each in other.frames(Opcode.BINARY))
         self.assertEqual(echoed, expected)
         self.assertEqual(other.frames(Opcode.PONG), [ping for _, _, ping in said if ping])
 
@@ -156,8 +156,8 @@ class ServerEndTests(ServeTestCase):
         other.frames(Opcode.BINARY)
         self.attachment.transport.write(b"x" * (1 << 20))
         frames = other.frames(Opcode.BINARY)
-        self.assertEqual({len(one) for one in frames}, {(32 << 10) + 1})
-        self.assertEqual(sum(len(one) - 1 for one in frames), 1 << 20)
+        self.assertEqual({len(each) for each in frames}, {(32 << 10) + 1})
+        self.assertEqual(sum(len(each) - 1 for each in frames), 1 << 20)
 
     def test_pings_while_blocked(self) -> None:
         """A client that reads nothing for a while gets the latest pong, between whole frames."""
@@ -170,7 +170,7 @@ class ServerEndTests(ServeTestCase):
         self.attachment.transport.write(b"y" * 100_000)
         flow.resumeProducing()
         self.assertEqual(other.frames(Opcode.PONG), [b"99"])
-        output = b"".join(one[1:] for one in other.frames(Opcode.BINARY))
+        output = b"".join(each[1:] for each in other.frames(Opcode.BINARY))
         self.assertEqual(output, b"y" * 100_000)
 
     def test_closed_by_the_client(self) -> None:
@@ -239,7 +239,7 @@ class ClientEndTests(SynchronousTestCase):
         self.server.send_close(1000)
         self.other.flush()
         self.assertEqual(self.user.received, b"world")
-        self.assertEqual([one.exit_code for one in self.user.endings], [7])
+        self.assertEqual([each.exit_code for each in self.user.endings], [7])
         self.assertEqual(self.server.close_rcvd.code, 1000)
 
     @given(st.lists(st.tuples(st.binary(min_size=1, max_size=300), st.integers(1, 5)), max_size=8))
@@ -268,7 +268,7 @@ class ClientEndTests(SynchronousTestCase):
             self.server.send_close(code)
             self.other.flush()
             self.backend.lose()
-            self.assertEqual([one.ok for one in self.user.endings], [], code)
+            self.assertEqual([each.ok for each in self.user.endings], [], code)
             self.assertEqual(len(self.user.detached_with), 1)
 
     def test_failure(self) -> None:

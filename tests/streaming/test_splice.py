@@ -86,14 +86,14 @@ class MemoryTests(SynchronousTestCase):
     def test_nothing_is_kept(self) -> None:
         """Once both connections are gone all is freed, without the garbage collector."""
         self.join()
-        kept = [weakref.ref(one) for one in (self.splice, self.splice.user, self.splice.machine)]
+        kept = [weakref.ref(each) for each in (self.splice, self.splice.user, self.splice.machine)]
         self.lose(self.splice.user)
         self.lose(self.splice.machine)
         self.user.producer = self.machine.producer = None
         gc.disable()
         self.addCleanup(gc.enable)
         del self.splice
-        self.assertEqual([one() for one in kept], [None, None, None])
+        self.assertEqual([each() for each in kept], [None, None, None])
 
     def test_both_ways(self) -> None:
         """Bytes pass, and are counted."""
@@ -413,11 +413,11 @@ class AnyOrderTests(SynchronousTestCase):
 
     def turn(self, times: int) -> None:
         for _ in range(times):
-            for one in list(self.network.transports):
-                one.step(20000)
-            for one in self.relayed:
+            for each in list(self.network.transports):
+                each.step(20000)
+            for each in self.relayed:
                 # One buffer, and the reads that were on their way when it filled.
-                self.assertLessEqual(len(one.queued), (64 << 10) + 2 * 20000)
+                self.assertLessEqual(len(each.queued), (64 << 10) + 2 * 20000)
 
     @settings(max_examples=300, deadline=None)
     @given(
@@ -469,7 +469,7 @@ class AnyOrderTests(SynchronousTestCase):
             self.clock.advance(31)
             self.network.pump(20000)
         self.assertEqual(len(self.reasons), 1)
-        self.assertFalse(any(one.connected for one in self.relayed))
+        self.assertFalse(any(each.connected for each in self.relayed))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
 

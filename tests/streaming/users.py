@@ -125,7 +125,7 @@ class SPDYUser(ContractUser):
         self.peer.raw(frames.go_away(0))
 
     def hears(self) -> list[Heard]:
-        return [told for one in self.peer.said() for told in self._told(one)]
+        return [told for each in self.peer.said() for told in self._told(each)]
 
     def _told(self, said: Any) -> list[Heard]:
         if isinstance(said, tuple):

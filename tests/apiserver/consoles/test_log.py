@@ -130,7 +130,7 @@ class ReadTests(LogCase):
         reader.download.abort()
         await self.until(lambda: self.pool.logs[0].gone)
         await self.until(
-            lambda: not [one for one in gc.get_objects() if isinstance(one, TextStream)]
+            lambda: not [each for each in gc.get_objects() if isinstance(each, TextStream)]
         )
 
     async def test_without_power(self) -> None:

@@ -90,8 +90,8 @@ class HesitantStorage(MemoryStorage):
     def go(self) -> None:
         """Make what waits."""
         waiting, self.waiting = self.waiting, []
-        for one in waiting:
-            one()
+        for each in waiting:
+            each()
 
 
 class Carried:
@@ -255,9 +255,9 @@ class LifeTests(ObjectsCase):
 
     def test_store_that_cannot_delete(self) -> None:
         """An object that could not be taken away is taken away later."""
-        one = self.begin()
+        each = self.begin()
         self.storage.broken = True
-        one.over()
+        each.over()
         self.pass_time(30)
         self.storage.broken = False
         self.pass_time(LOOK_SECONDS)
@@ -265,10 +265,10 @@ class LifeTests(ObjectsCase):
 
     def test_renewed(self) -> None:
         """Every twenty seconds, with what has passed; not for each byte."""
-        one = self.begin()
+        each = self.begin()
         before = self.storage.writes
         for count in range(12):
-            one.counts = (count, count * 100)
+            each.counts = (count, count * 100)
             self.pass_time(LOOK_SECONDS)
         self.assertEqual(self.storage.writes - before, 60 / RENEW_SECONDS)
         status = self.stored()[0]["status"]
@@ -380,27 +380,27 @@ class DeletionTests(ObjectsCase):
 
     def test_dry_run(self) -> None:
         """To ask what would happen ends nothing."""
-        one = self.begin()
+        each = self.begin()
         (obj,) = self.stored()
         verbs = SessionVerbs(self.storage, [], self.clock.seconds)
         target = Target(kinds.CONSOLESESSIONS, "default", obj["metadata"]["name"])
         asked = verbs.delete(ADA, target, WriteOptions(dry_run=True), {})
         self.successResultOf(Deferred.fromCoroutine(asked))
-        self.assertEqual((self.stored(), one.endings), ([obj], []))
+        self.assertEqual((self.stored(), each.endings), ([obj], []))
 
     def test_name_on_a_terminal(self) -> None:
         """A user's name is printed on one line."""
-        one = self.begin()
+        each = self.begin()
         (obj,) = self.stored()
         self.delete(obj["metadata"]["name"], User("a\x1b[2J\nb"))
-        self.assertTrue(one.endings[0].message.startswith("a [2J b deleted"))
+        self.assertTrue(each.endings[0].message.startswith("a [2J b deleted"))
 
     def test_namespace(self) -> None:
         """In a namespace that goes none is made, and the session is not kept from ending."""
-        one = self.begin(namespace="nowhere")
+        each = self.begin(namespace="nowhere")
         self.pass_time(30)
         self.assertEqual(self.stored(), [])
-        one.over()
+        each.over()
         self.assertEqual(self.objects._records, {})
 
 

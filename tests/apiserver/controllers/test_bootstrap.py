@@ -40,8 +40,8 @@ class AtOnceTests(TestCase):
                 each for each in bootstrap_objects(DIALECTS) if each["kind"] == kind.resource.kind
             ]
             self.assertEqual(
-                {one["metadata"]["name"]: one.get("rules") for one in found},
-                {one["metadata"]["name"]: one.get("rules") for one in wanted},
+                {each["metadata"]["name"]: each.get("rules") for each in found},
+                {each["metadata"]["name"]: each.get("rules") for each in wanted},
             )
         names = [
             each["metadata"]["name"]

@@ -204,7 +204,7 @@ class ReadTests(APITestCase):
             '{"v":"meta.k8s.io/v1","rv":1,"start":"../../a"}',
             '{"v":"meta.k8s.io/v1","rv":1,"start":7}',
         ]
-        tokens = ["x", "~~~~", *(base64.urlsafe_b64encode(one.encode()).decode() for one in told)]
+        tokens = ["x", "~~~~", *(base64.urlsafe_b64encode(each.encode()).decode() for each in told)]
         for token in tokens:
             message = self.refused(400, "GET", f"{MACHINES}?continue={token}")
             self.assertIn("invalid continue token", message)
@@ -222,7 +222,7 @@ class ReadTests(APITestCase):
     def test_bad_numbers(self) -> None:
         """A malformed number is refused."""
         versions = ["x", "-1", str(2**64), "9" * 100, "%C2%B2"]
-        queries = [f"resourceVersion={one}" for one in versions]
+        queries = [f"resourceVersion={each}" for each in versions]
         nonsense = ("limit=x", "timeoutSeconds=x", "resourceVersion=x&resourceVersionMatch=Exact")
         for query in nonsense:
             self.refused(400, "GET", f"{MACHINES}?{query}")
@@ -326,8 +326,8 @@ class ReadTests(APITestCase):
             made["rows"][0]["cells"],
             ["a", "small", "<none>", "pool-a", "Pending", "65s"],
         )
-        one = self.answer("GET", f"{MACHINES}/a?includeObject=Object", headers=[("Accept", TABLE)])
-        self.assertEqual(one["rows"][0]["object"]["spec"]["power"], "On")
+        each = self.answer("GET", f"{MACHINES}/a?includeObject=Object", headers=[("Accept", TABLE)])
+        self.assertEqual(each["rows"][0]["object"]["spec"]["power"], "On")
 
     def test_partial(self) -> None:
         """Metadata alone."""

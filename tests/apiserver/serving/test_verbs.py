@@ -105,25 +105,25 @@ class MutatingTests(APITestCase):
         """Mutating admission runs before PUT, PATCH, apply and status, but not before a delete."""
         made = self.answer("POST", MACHINES, machine("vm"), code=201)
         self.scribe.mutation = lambda new: new["metadata"].update({"labels": {"by": "scribe"}})
-        one = f"{MACHINES}/vm"
-        put = self.answer("PUT", one, {**made, "spec": {**made["spec"], "power": "Off"}})
+        each = f"{MACHINES}/vm"
+        put = self.answer("PUT", each, {**made, "spec": {**made["spec"], "power": "Off"}})
         self.assertEqual(put["metadata"]["labels"], {"by": "scribe"})
-        patched = self.answer("PATCH", one, {"spec": {"power": "On"}}, content_type=MERGE)
+        patched = self.answer("PATCH", each, {"spec": {"power": "On"}}, content_type=MERGE)
         self.assertEqual(patched["metadata"]["labels"], {"by": "scribe"})
         config = {**machine("vm"), "spec": {"power": "On"}}
         applied = self.answer(
             "PATCH",
-            f"{one}?fieldManager=me&force=true",
+            f"{each}?fieldManager=me&force=true",
             config,
             content_type="application/apply-patch+yaml",
         )
         self.assertEqual(applied["metadata"]["labels"], {"by": "scribe"})
         self.scribe.seen.clear()
-        self.answer("PATCH", f"{one}/status", {"status": {"state": "Running"}}, content_type=MERGE)
+        self.answer("PATCH", f"{each}/status", {"status": {"state": "Running"}}, content_type=MERGE)
         (_, change), _ = self.scribe.seen
         self.assertEqual((change.operation, change.subresource), ("update", "status"))
         self.scribe.seen.clear()
-        self.answer("DELETE", one)
+        self.answer("DELETE", each)
         self.assertEqual(self.stages(), [("admit", "delete")])
 
     def test_no_namespace(self) -> None:

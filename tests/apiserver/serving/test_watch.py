@@ -354,7 +354,7 @@ class CompanyTests(APITestCase):
     def kept(self) -> int:
         """Number of watches in the process: failures that were logged may hold some, for pytest."""
         gc.collect()
-        return sum(isinstance(one, LineStream | Watcher) for one in gc.get_objects())
+        return sum(isinstance(each, LineStream | Watcher) for each in gc.get_objects())
 
     def test_cannot_be_told(self) -> None:
         """A watch that misses a change is cut, since its client would never know; others go on."""

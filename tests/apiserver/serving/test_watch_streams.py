@@ -40,7 +40,7 @@ class SocketTests(APITestCase):
         events: list[Any] = peer.events()
         self.assertTrue(all(isinstance(event, TextMessage) for event in events), events)
         changes = [json.loads(event.data) for event in events]
-        return [(one["type"], one["object"]["metadata"]["name"]) for one in changes]
+        return [(each["type"], each["object"]["metadata"]["name"]) for each in changes]
 
     def test_events(self) -> None:
         """Each event is one message: what there is, what happened, what happens."""

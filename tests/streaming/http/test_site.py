@@ -389,7 +389,7 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(len(echo.asked), 1)
         client.protocol.resumeProducing()
         self.assertEqual(len(echo.asked), 3)
-        self.assertEqual([one.code for one in client.responses()], [200] * 3)
+        self.assertEqual([each.code for each in client.responses()], [200] * 3)
 
     def test_lost_behind_an_unread_answer(self) -> None:
         """A client that leaves without reading leaves nothing behind."""

@@ -208,7 +208,7 @@ class ConnectTests(ClientTestCase):
         failure = self.failureResultOf(self.opening, BadGateway)
         self.assertIn("over SPDY that was not offered", failure.value.message)
         self.assertEqual(len(self.endpoint.all), 3)
-        self.assertTrue(all(one.transport.aborted for one in self.endpoint.all))
+        self.assertTrue(all(each.transport.aborted for each in self.endpoint.all))
 
     def test_last_word(self) -> None:
         """If all attempts are refused, the last refusal is reported."""
@@ -541,8 +541,8 @@ class TextTests(ClientTestCase):
             client.write(b"x" * 30000)
             client.resize(TerminalSize(80, 24))
             texts = self.backend.events()
-            self.assertTrue(all(isinstance(one, TextMessage) for one in texts))
-            self.assertEqual([len(one.data) for one in texts], [32769, 7233, 37])
+            self.assertTrue(all(isinstance(each, TextMessage) for each in texts))
+            self.assertEqual([len(each.data) for each in texts], [32769, 7233, 37])
             for text in ("1", "1aGk=", "9aGk=", "1!", "2aG8="):
                 self.backend.say(TextMessage(text))
             self.assertEqual(self.user.received, b"hiho")
@@ -632,9 +632,9 @@ class SPDYBackend:
 
     def reply(self) -> None:
         """Answer the streams that are opened, until no more are."""
-        while opened := [one for one in self.frames() if isinstance(one, SynStream)]:
-            for one in opened:
-                self.backend.raw(self.writer.syn_reply(one.stream_id))
+        while opened := [each for each in self.frames() if isinstance(each, SynStream)]:
+            for each in opened:
+                self.backend.raw(self.writer.syn_reply(each.stream_id))
 
     def frames(self) -> list[Any]:
         """Frames from the client since the last call."""

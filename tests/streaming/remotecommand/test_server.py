@@ -187,7 +187,7 @@ class InputTests(ServeTestCase):
     def test_any_split(self, inputs: list[bytes], cuts: list[int]) -> None:
         """Frames arrive whole, however the network cuts them."""
         self.setUp()
-        data = b"".join(masked(b"\0" + one) for one in inputs)
+        data = b"".join(masked(b"\0" + each) for each in inputs)
         peer = self.connect()
         start = 0
         for length in cuts:
@@ -251,9 +251,9 @@ class TextTests(ServeTestCase):
             *status, close = peer.events()
             self.assertEqual(close.code, 1000)
             if b"base64" in protocol:
-                found = [base64.b64decode(one.data[1:]) for one in status]
+                found = [base64.b64decode(each.data[1:]) for each in status]
             else:
-                found = [bytes(one.data[1:]) for one in status]
+                found = [bytes(each.data[1:]) for each in status]
             self.assertEqual(found, [] if told is None else [told])
 
     def test_version_1(self) -> None:
@@ -396,7 +396,7 @@ class CaptureTests(ServeTestCase):
 
     def played(self, path: Path, split: int) -> RecordingAttachment:
         items = json.loads(path.read_text())["items"]
-        sent = b"".join(bytes.fromhex(one["hex"]) for one in items if one["dir"] == "C")
+        sent = b"".join(bytes.fromhex(each["hex"]) for each in items if each["dir"] == "C")
         self.setUp()
         client = self.server.connect()
         for start in range(0, len(sent), split):

@@ -408,7 +408,7 @@ class CaptureTests(SPDYTestCase):
 
     def played(self, name: str, split: int) -> RecordingAttachment:
         items = json.loads((CAPTURES / name).read_text())["items"]
-        sent = b"".join(bytes.fromhex(one["hex"]) for one in items if one["dir"] == "C")
+        sent = b"".join(bytes.fromhex(each["hex"]) for each in items if each["dir"] == "C")
         self.setUp()
         client = self.server.connect()
         for start in range(0, len(sent), split):

@@ -136,7 +136,7 @@ class TranslateTestCase(SynchronousTestCase):
         self.records.check_pairs()
         self.assertEqual(self.records.ends()[0][1], error.code)
         self.assertEqual(len(self.sessions), 0)
-        self.assertTrue(all(one.lost for one in self.network.transports))
+        self.assertTrue(all(each.lost for each in self.network.transports))
         return error
 
     @property
@@ -150,7 +150,7 @@ class TranslateTestCase(SynchronousTestCase):
         self.assertEqual(self.records.ends(), [(reason, None)])
         self.assertEqual(len(self.user.detached_with), 1)
         self.assertEqual(len(self.attachment.detached_with), 1)
-        self.assertTrue(all(one.lost for one in self.network.transports))
+        self.assertTrue(all(each.lost for each in self.network.transports))
         self.assertEqual(self.clock.getDelayedCalls(), [])
         return self.records.all[-1]
 
@@ -293,7 +293,7 @@ class WayTests(TranslateTestCase):
         connecting.cancel()
         self.network.pump()
         self.failureResultOf(connecting)
-        self.assertTrue(all(one.lost for one in self.network.transports))
+        self.assertTrue(all(each.lost for each in self.network.transports))
         self.assertEqual(self.records.ends(), [("client closed", 499)])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
@@ -398,7 +398,7 @@ class TalkTests(TranslateTestCase):
         self.foreign.make = Short
         self.open()
         self.assertEqual(self.user.received, b"bye")
-        self.assertEqual([one.exit_code for one in self.user.endings], [3])
+        self.assertEqual([each.exit_code for each in self.user.endings], [3])
         self.over("backend closed")
 
     def test_wishes(self) -> None:
@@ -632,7 +632,7 @@ class PaceTests(TranslateTestCase):
             sent += 16384
             self.network.pump()
         ours = self.proxy_ends()
-        self.assertLess(max(len(one.queued) for one in ours), 2 * BUFFER_BYTES + 40000)
+        self.assertLess(max(len(each.queued) for each in ours), 2 * BUFFER_BYTES + 40000)
         self.assertEqual(self.user.received, b"")
         client.resume_output()
         self.network.pump()
@@ -642,7 +642,7 @@ class PaceTests(TranslateTestCase):
         """The transports that the proxy writes to."""
         theirs = self.foreign.servers[0]._carrier.transport
         client = self.user.stream.carrier.transport
-        return [one for one in self.network.transports if one not in (theirs, client)]
+        return [each for each in self.network.transports if each not in (theirs, client)]
 
     def test_slow_machine(self) -> None:
         """
@@ -662,7 +662,7 @@ class PaceTests(TranslateTestCase):
         client.write(data[131072:])
         self.network.pump()
         limit = (256 << 10) + 2 * BUFFER_BYTES + 40000
-        self.assertLess(max(len(one.queued) for one in self.proxy_ends()), limit)
+        self.assertLess(max(len(each.queued) for each in self.proxy_ends()), limit)
         client.carrier.socket.sendPing()
         client._unanswered_since = 1.0
         self.network.pump()
@@ -732,7 +732,7 @@ class OlderTests(TranslateTestCase):
         self.assertEqual((self.attachment.received, self.attachment.input_ends), (b"hello", 0))
         self.attachment.transport.end(Ending(COMPLETED, exit_code=1))
         self.network.pump()
-        self.assertEqual([one.exit_code for one in self.user.endings], [1])
+        self.assertEqual([each.exit_code for each in self.user.endings], [1])
         self.over("backend closed")
 
     def test_closed_without_a_status(self) -> None:
@@ -792,18 +792,18 @@ class AnyOrderTests(TranslateTestCase):
                 client.end_input()
                 ended = True
             for _ in range(turns):
-                for one in list(self.network.transports):
-                    one.step(20_000)
+                for each in list(self.network.transports):
+                    each.step(20_000)
         self.finish(last, client, machine)
         self.assertTrue(typed.startswith(self.attachment.received))
         self.assertTrue(printed.startswith(self.user.received))
         if last == "machine ends":
             self.assertEqual(self.user.received, printed)
-            self.assertEqual([one.exit_code for one in self.user.endings], [9])
-        self.assertFalse([one for one in self.user.endings if one.ok])
+            self.assertEqual([each.exit_code for each in self.user.endings], [9])
+        self.assertFalse([each for each in self.user.endings if each.ok])
         self.assertEqual(len(self.sessions), 0)
         self.records.check_pairs()
-        self.assertTrue(all(one.lost for one in self.network.transports))
+        self.assertTrue(all(each.lost for each in self.network.transports))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def finish(self, last: str, client: ConsoleClient, machine: Any) -> None:

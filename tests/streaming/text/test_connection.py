@@ -141,6 +141,6 @@ class ReaderTests(ConnectionCase):
         del client.protocol
         self.answer(CHUNKED + chunk(b"one\n"))
         self.assertIsNone(channel())
-        self.assertTrue([one for one in gc.get_objects() if isinstance(one, TextConnection)])
+        self.assertTrue([each for each in gc.get_objects() if isinstance(each, TextConnection)])
         client.lose()
-        self.assertFalse([one for one in gc.get_objects() if isinstance(one, TextStream)])
+        self.assertFalse([each for each in gc.get_objects() if isinstance(each, TextStream)])

@@ -137,10 +137,10 @@ class SharingTests(ConnectionCase):
 
     def test_broken_off(self) -> None:
         """A stream that its sender breaks off is not complete; the others go on."""
-        one, two = self.reader(b"one"), self.reader(b"two")
-        one.behind.abortConnection()
+        each, two = self.reader(b"one"), self.reader(b"two")
+        each.behind.abortConnection()
         two.behind.write(chunk(b"more"))
-        self.assertEqual((one.ended, two.ended, two.got), ([False], [], b"twomore"))
+        self.assertEqual((each.ended, two.ended, two.got), ([False], [], b"twomore"))
 
     def test_lost(self) -> None:
         """With the connection all are lost, and who waits for an answer hears it."""
@@ -225,18 +225,18 @@ class EndTests(ConnectionCase):
 
     def test_goaway(self) -> None:
         """After GOAWAY the server completes its streams; new requests use another connection."""
-        one, two = self.reader(), self.reader()
+        each, two = self.reader(), self.reader()
         first = self.server
         self.goaway(3)
         other = self.reader(b"other")
         self.assertEqual((len(self.backend.made), other.got), (2, b"other"))
-        one.behind.write(chunk(b"still"))
+        each.behind.write(chunk(b"still"))
         two.behind.write(chunk(b"more") + b"0\r\n\r\n")
-        self.assertEqual((one.got, two.got, two.ended), (b"still", b"more", [True]))
+        self.assertEqual((each.got, two.got, two.ended), (b"still", b"more", [True]))
         self.clock.advance(LOOK_SECONDS)
         self.clock.advance(LOOK_SECONDS)
         self.assertFalse(first.lost)
-        one.download.abort()
+        each.download.abort()
         self.assertTrue(first.lost)
         self.assertFalse(self.server.lost)
 

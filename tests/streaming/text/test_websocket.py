@@ -75,9 +75,9 @@ class ProtocolTests(SocketCase):
         self.assertNotIn(b"c2VjcmV0", page.head)
         self.answer(chunk(b"\xff" * 70_000))
         first, second, *rest = page.events()
-        self.assertEqual([type(one) for one in (first, second)], [TextMessage, TextMessage])
+        self.assertEqual([type(each) for each in (first, second)], [TextMessage, TextMessage])
         self.assertEqual((first.data, base64.b64decode(second.data)), ("", b"one\n"))
-        told = [base64.b64decode(one.data) for one in rest]
+        told = [base64.b64decode(each.data) for each in rest]
         self.assertEqual(b"".join(told), b"\xff" * 70_000)
         self.assertLessEqual(max(map(len, told)), 32 << 10)
 
