@@ -66,10 +66,15 @@ class ServerCase(TestCase):
         pairs of verb and subresource.
         """
         spec = review["spec"]
-        asked = spec["resourceAttributes"]
-        verb, subresource = asked["verb"], asked["subresource"]
+        attributes = spec["resourceAttributes"]
+        verb, subresource = attributes["verb"], attributes["subresource"]
         self.asked.append(
-            (spec["user"], verb, f"{asked['resource']}/{subresource}", asked.get("name", ""))
+            (
+                spec["user"],
+                verb,
+                f"{attributes['resource']}/{subresource}",
+                attributes.get("name", ""),
+            )
         )
         allowed = (verb, subresource) in self.allowed.get(spec["user"], ())
         return {"allowed": allowed or "system:masters" in spec["groups"]}
@@ -80,14 +85,14 @@ class ServerCase(TestCase):
         return str(path)
 
     def settings(self, **more: Any) -> Settings:
-        given: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "certificate": self.write("tls.crt", SERVER.certificate_pem),
             "key": self.write("tls.key", SERVER.key_pem),
             "listen": "tcp:0:interface=127.0.0.1",
             "health_listen": "tcp:0:interface=127.0.0.1",
             "client_ca": self.write("root.crt", USERS.certificate_pem),
         }
-        return Settings(**{**given, **more})
+        return Settings(**{**fields, **more})
 
     async def start(self, *make: Make, parts: Sequence[Any] = (), **more: Any) -> NodeServer:
         """A node server that listens."""

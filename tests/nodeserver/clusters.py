@@ -69,13 +69,13 @@ def pki_of(cluster: str) -> PKI:
     """A cluster's PKI, once for all tests: keys cost time."""
     directory = tempfile.mkdtemp(prefix=f"exec-tests-{cluster}-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    made = create_pki(os.path.join(directory, "pki"))
-    made.issue_apiserver([_HOST, "localhost"])
+    pki = create_pki(os.path.join(directory, "pki"))
+    pki.issue_apiserver([_HOST, "localhost"])
     for name in ("admin", KUBELET_CLIENT, NODE_SERVER):
-        made.issue_user(name, _MASTERS)
-    made.issue_user("jane", ["dev"])
-    made.issue_runtime("kubelet", [_HOST])
-    return made
+        pki.issue_user(name, _MASTERS)
+    pki.issue_user("jane", ["dev"])
+    pki.issue_runtime("kubelet", [_HOST])
+    return pki
 
 
 class Cluster:
@@ -134,8 +134,8 @@ class Cluster:
         ca, certificate, key = (
             read_file(each) for each in (self.pki.serving_ca, pair.certificate, pair.key)
         )
-        told = {"ca_pem": ca, "certificate_pem": certificate, "key_pem": key}
-        write_kubeconfig(path, server=self.server.url, user=user, replace=True, **told)
+        files = {"ca_pem": ca, "certificate_pem": certificate, "key_pem": key}
+        write_kubeconfig(path, server=self.server.url, user=user, replace=True, **files)
         return path
 
     def config(self, user: str) -> ClientConfig:
@@ -144,9 +144,9 @@ class Cluster:
 
     def client(self, user: str) -> KubeClient:
         """A client in the name of a user; closed with the cluster."""
-        made = KubeClient(self.config(user), reactor)
-        self._clients.append(made)
-        return made
+        client = KubeClient(self.config(user), reactor)
+        self._clients.append(client)
+        return client
 
     def server_tls(self, name: str = "kubelet") -> ServerTLS:
         """What a kubelet of this cluster shows, or who has a kubelet's face, at 127.0.0.1."""
@@ -184,7 +184,7 @@ class Cluster:
         **spec: Any,
     ) -> Object:
         """A Pod that runs; ``ttys`` are those of its containers that have a terminal."""
-        told = [
+        conditions = [
             {"name": each, "image": "busybox:1", "stdin": True, "tty": each in ttys}
             for each in containers
         ]
@@ -193,7 +193,7 @@ class Cluster:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name, "namespace": namespace, **(metadata or {})},
-            "spec": {"containers": told, **bound, **spec},
+            "spec": {"containers": conditions, **bound, **spec},
         }
         await self.admin.create(NODE_PODS.resource, pod, namespace)
         running = [
@@ -207,10 +207,10 @@ class Cluster:
         self, resource: Any, name: str, namespace: str, status: Object
     ) -> Object:
         patch = {"status": status}
-        found: Object = await self.admin.patch(
+        patched: Object = await self.admin.patch(
             resource, name, patch, namespace, subresource="status"
         )
-        return found
+        return patched
 
     async def serve(
         self,
@@ -231,7 +231,7 @@ class Cluster:
         with open(path, "w") as stream:
             json.dump({"leaves": list(leaves)}, stream)
         pair, client = self.pki.pair("runtime-kubelet"), self.client(NODE_SERVER)
-        told: dict[str, Any] = {
+        manifest: dict[str, Any] = {
             "listen": f"tcp:0:interface={_HOST}",
             "certificate": pair.certificate,
             "key": pair.key,
@@ -240,7 +240,7 @@ class Cluster:
         }
         registry = Registry(RegistrySettings(path, spaces=spaces), client, reactor)
         server = NodeServer(
-            NodeSettings(**{**told, **settings}),
+            NodeSettings(**{**manifest, **settings}),
             client,
             registry.leaves,
             registry.roots,
@@ -289,12 +289,12 @@ class Clusters:
         :param root: other :class:`Settings` of it.
         :param leaf: likewise.
         """
-        made = cls(root or {}, leaf or {})
-        await made.root.start()
-        await made.leaf.start()
-        port = await made.kubelet.listen(f"tcp:0:interface={_HOST}")
-        await made.leaf.add_node(LEAF_NODE, port.getHost().port)
-        return made
+        clusters = cls(root or {}, leaf or {})
+        await clusters.root.start()
+        await clusters.leaf.start()
+        port = await clusters.kubelet.listen(f"tcp:0:interface={_HOST}")
+        await clusters.leaf.add_node(LEAF_NODE, port.getHost().port)
+        return clusters
 
     async def stop(self) -> None:
         """Nothing of them is left."""
@@ -329,14 +329,14 @@ class Clusters:
         if containers is not None:
             self.kubelet.add("default", name, dict(containers))
         running = self.kubelet.pods["default", name]
-        ttys = [each for each, told in running.items() if told.tty]
+        ttys = [each for each, container in running.items() if container.tty]
         root = await self.root.add_pod(name, node, list(running), ttys=ttys)
         leaf = await self.add_leaf_pod(root)
         return root, leaf
 
     async def add_leaf_pod(self, root: Object) -> Object:
         """The Pod of the leaf for one of the root."""
-        told = root["spec"]["containers"]
+        containers = root["spec"]["containers"]
         metadata = {
             "labels": {OURS: "root"},
             "annotations": {OWNER: root["metadata"]["uid"]},
@@ -344,7 +344,7 @@ class Clusters:
         return await self.leaf.add_pod(
             root["metadata"]["name"],
             LEAF_NODE,
-            [each["name"] for each in told],
+            [each["name"] for each in containers],
             metadata=metadata,
-            ttys=[each["name"] for each in told if each.get("tty")],
+            ttys=[each["name"] for each in containers if each.get("tty")],
         )

@@ -51,8 +51,8 @@ class LiveRoots(SimpleRootPods):
         return pod if pod and pod["spec"].get("nodeName") in self.nodes else None
 
     def on(self, nodes: Iterable[str] = ()) -> list[Object]:
-        wanted = set(nodes) or self.nodes
-        return [pod for pod in self._seen.values() if pod["spec"].get("nodeName") in wanted]
+        names = set(nodes) or self.nodes
+        return [pod for pod in self._seen.values() if pod["spec"].get("nodeName") in names]
 
     def _event(self, kind: str, pod: Object) -> None:
         if pod["spec"].get("nodeName") not in self.nodes:

@@ -137,18 +137,18 @@ class SimpleRootPods:
         return self.cluster.client().get(PODS.resource, name, namespace).addCallback(checked)
 
     def seen(self, namespace: str, name: str) -> Object | None:
-        found = self.cluster.objects.get((PODS.resource, namespace, name))
-        return found if found and found["spec"].get("nodeName") in self.nodes else None
+        stored = self.cluster.objects.get((PODS.resource, namespace, name))
+        return stored if stored and stored["spec"].get("nodeName") in self.nodes else None
 
     def by_uid(self, uid: str) -> Object | None:
         return next((pod for pod in self.on() if pod["metadata"]["uid"] == uid), None)
 
     def on(self, nodes: Iterable[str] = ()) -> Sequence[Object]:
-        wanted = set(nodes) or self.nodes
+        names = set(nodes) or self.nodes
         return [
             pod
             for key, pod in self.cluster.objects.items()
-            if key[0] == PODS.resource and pod["spec"].get("nodeName") in wanted
+            if key[0] == PODS.resource and pod["spec"].get("nodeName") in names
         ]
 
     def follow(self, changed: Callable[[Object | None, Object | None], None]) -> Callable[[], None]:
@@ -359,8 +359,8 @@ class Network:
 
     def add(self, server: str = "https://leaf.example:6443") -> MemoryCluster:
         """Another cluster."""
-        self.clusters[server] = made = memory_cluster()
-        return made
+        self.clusters[server] = cluster = memory_cluster()
+        return cluster
 
     def make(self, credentials: LateCredentials) -> KubeClient:
         """See :data:`~twisted_exec.kube.client.MakeKubeClient`."""

@@ -42,7 +42,7 @@ class NodeCertificateTests(SynchronousTestCase):
         self.addCleanup(self.serving.stop)
 
     def requests(self) -> list[Any]:
-        return [one for (resource, *_), one in self.cluster.objects.items() if resource == CSRS]
+        return [csr for (resource, *_), csr in self.cluster.objects.items() if resource == CSRS]
 
     def turn(self, seconds: float) -> None:
         for _ in range(int(seconds / 5)):

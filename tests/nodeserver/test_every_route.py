@@ -37,12 +37,12 @@ class EveryRouteTests(ServerCase):
 
     def routes(self) -> list[tuple[bytes, str]]:
         """Each method and path that is answered at all."""
-        found: list[tuple[bytes, str]] = []
+        routes: list[tuple[bytes, str]] = []
 
         def walk(node: Any, path: str, names: tuple[str, ...]) -> None:
-            for method, (_, told) in node.handlers.items():
+            for method, (_, handler_name) in node.handlers.items():
                 values = {**VALUES, "uid": self.uid}
-                found.append((method, path.format(*(values[name] for name in told))))
+                routes.append((method, path.format(*(values[name] for name in handler_name))))
             for literal, inner in node.literals.items():
                 walk(inner, f"{path}/{literal}", names)
             if node.variable is not None:
@@ -50,7 +50,7 @@ class EveryRouteTests(ServerCase):
 
         resource: Any = self.server.site.resource
         walk(resource._routes._root, "", ())
-        return found
+        return routes
 
     async def test_known(self) -> None:
         """All first words are known here, in both forms where a UID may be given."""
@@ -72,9 +72,9 @@ class EveryRouteTests(ServerCase):
         """Who may nothing gets 403 of each, and is told neither what is there nor what is wrong."""
         await self.begin()
         for method, path in self.routes():
-            for asked in (path, path.replace("/web", "/no"), f"{path}?tailLines=x&sinceSeconds=0"):
-                answer = await self.ask(asked, identity=JANE, method=method, headers=UPGRADE)
-                self.assertEqual(answer.code, 403, f"{method!r} {asked}")
+            for target in (path, path.replace("/web", "/no"), f"{path}?tailLines=x&sinceSeconds=0"):
+                answer = await self.ask(target, identity=JANE, method=method, headers=UPGRADE)
+                self.assertEqual(answer.code, 403, f"{method!r} {target}")
                 self.assertNotIn(b"not found", answer.body)
 
     async def test_asked(self) -> None:
@@ -85,5 +85,5 @@ class EveryRouteTests(ServerCase):
             await self.ask(path, identity=JANE, method=method, headers=UPGRADE)
             word = path.split("/")[1]
             verb = "create" if word in STREAMS or method == b"POST" else "get"
-            wanted = [("jane", verb, f"nodes/{each}", NODE) for each in READ.get(word, ["proxy"])]
-            self.assertEqual(self.asked, wanted, f"{method!r} {path}")
+            expected = [("jane", verb, f"nodes/{each}", NODE) for each in READ.get(word, ["proxy"])]
+            self.assertEqual(self.asked, expected, f"{method!r} {path}")

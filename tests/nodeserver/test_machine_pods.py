@@ -67,8 +67,8 @@ class MirrorTests(MirrorCase):
         pod = self.shown()
         self.assertEqual(pod["spec"]["nodeName"], "consoles")
         self.assertEqual(pod["metadata"]["labels"], {MACHINE: "true"})
-        told = pod["metadata"]["annotations"]
-        self.assertEqual(told[MACHINE_UID], machine["metadata"]["uid"])
+        annotations = pod["metadata"]["annotations"]
+        self.assertEqual(annotations[MACHINE_UID], machine["metadata"]["uid"])
         self.assertEqual(pod["status"]["phase"], "Running")
         (container,) = pod["spec"]["containers"]
         self.assertEqual(
@@ -108,8 +108,8 @@ class MirrorTests(MirrorCase):
         again = self.machine()
         self.settle()
         self.assertNotEqual(self.shown()["metadata"]["uid"], before)
-        told = self.shown()["metadata"]["annotations"]
-        self.assertEqual(told[MACHINE_UID], again["metadata"]["uid"])
+        annotations = self.shown()["metadata"]["annotations"]
+        self.assertEqual(annotations[MACHINE_UID], again["metadata"]["uid"])
 
     def test_deleted_in_the_root(self) -> None:
         """Whoever deletes the Pod deletes no machine: it is shown again."""

@@ -37,9 +37,9 @@ class SharedTests(SynchronousTestCase):
     def test_values(self) -> None:
         """Of a mapping, each value is shared, and each item of a list."""
         shared = Shared()
-        one, two = (shared.values({"containers": [fresh()], "n": [n]}) for n in (1, 2))
-        self.assertIs(one["containers"][0], two["containers"][0])
-        self.assertEqual((one["n"], two["n"]), ([1], [2]))
+        first, two = (shared.values({"containers": [fresh()], "n": [n]}) for n in (1, 2))
+        self.assertIs(first["containers"][0], two["containers"][0])
+        self.assertEqual((first["n"], two["n"]), ([1], [2]))
 
     def test_bounded(self) -> None:
         """However many there are, no more than so many are remembered."""
@@ -49,9 +49,9 @@ class SharedTests(SynchronousTestCase):
             self.assertLessEqual(len(shared._parts), 10)
 
     @given(JSON, JSON)
-    def test_nothing_changes(self, one: Any, two: Any) -> None:
+    def test_nothing_changes(self, first: Any, two: Any) -> None:
         """What is given back is what was given, whatever was given before."""
         shared = Shared()
-        for value in (one, two, one):
+        for value in (first, two, first):
             self.assertEqual(json.dumps(shared.of(value)), json.dumps(value))
             self.assertEqual(json.dumps(slim(value)), json.dumps(value))

@@ -23,10 +23,10 @@ GIVEN = {"tls-cert-file": "/c", "tls-private-key-file": "/k", "client-ca-file": 
 class OptionsTests(SynchronousTestCase):
     """What may be said, and what not."""
 
-    def read(self, environ: dict[str, str] | None = None, **told: Any) -> Options:
+    def read(self, environ: dict[str, str] | None = None, **arguments: Any) -> Options:
         options = Options()
         options.environ = environ or {}
-        named = {name.replace("_", "-"): value for name, value in told.items()}
+        named = {name.replace("_", "-"): value for name, value in arguments.items()}
         words = {**GIVEN, **named}
         options.parseOptions([f"--{name}={value}" for name, value in words.items() if value])
         return options
@@ -38,20 +38,20 @@ class OptionsTests(SynchronousTestCase):
 
     def test_certificate(self) -> None:
         """Without a serving certificate it does not start, and says what would help."""
-        told = self.refused(tls_cert_file="", tls_private_key_file="")
-        self.assertIn("--tls-cert-file is missing: the serving certificate", told)
-        self.assertIn("--cert-dir", told)
-        told = self.refused(tls_private_key_file="")
-        self.assertIn("--tls-private-key-file is missing: certificate and key", told)
-        told = self.refused(cert_dir="/d")
-        self.assertIn("--cert-dir and --tls-cert-file exclude each other", told)
+        message = self.refused(tls_cert_file="", tls_private_key_file="")
+        self.assertIn("--tls-cert-file is missing: the serving certificate", message)
+        self.assertIn("--cert-dir", message)
+        message = self.refused(tls_private_key_file="")
+        self.assertIn("--tls-private-key-file is missing: certificate and key", message)
+        message = self.refused(cert_dir="/d")
+        self.assertIn("--cert-dir and --tls-cert-file exclude each other", message)
 
     def test_environment(self) -> None:
         """Kosmos's variables say where they are, when options do not."""
         none = {"tls_cert_file": "", "tls_private_key_file": ""}
         where = {"APISERVER_CERT_LOCATION": "/e.crt", "APISERVER_KEY_LOCATION": "/e.key"}
-        told = self.read(where, **none).server()
-        self.assertEqual((told.certificate, told.key), ("/e.crt", "/e.key"))
+        server_settings = self.read(where, **none).server()
+        self.assertEqual((server_settings.certificate, server_settings.key), ("/e.crt", "/e.key"))
         self.assertEqual(self.read(where).server().certificate, "/c")
         self.assertEqual(self.read(where, **none, cert_dir="/d").server().certificate, "")
         told_half = self.refused(environ={"APISERVER_CERT_LOCATION": "/e.crt"}, **none)
@@ -61,8 +61,8 @@ class OptionsTests(SynchronousTestCase):
         """Whose certificates are good must be said; whose names, may be."""
         self.assertIn("--client-ca-file is missing", self.refused(client_ca_file=""))
         self.assertEqual(self.read().server().client_names, frozenset())
-        told = self.read(client_allowed_names="kube-apiserver, other,").server()
-        self.assertEqual(told.client_names, {"kube-apiserver", "other"})
+        server_settings = self.read(client_allowed_names="kube-apiserver, other,").server()
+        self.assertEqual(server_settings.client_names, {"kube-apiserver", "other"})
 
     def test_numbers(self) -> None:
         """Numbers are numbers that can be meant."""
@@ -77,13 +77,13 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(self.read(stream_idle_seconds="0").server().stream_idle_seconds, 0)
         self.assertEqual(self.read(stream_idle_seconds="90.5").server().stream_idle_seconds, 90.5)
         for wrong in ("0.5", "-1", "nan", "inf", "700000", "long"):
-            told = self.refused(stream_idle_seconds=wrong)
-            self.assertIn("--stream-idle-seconds: ", told)
-            self.assertIn("is neither 0 nor a number of seconds from 1 to 604800", told)
+            message = self.refused(stream_idle_seconds=wrong)
+            self.assertIn("--stream-idle-seconds: ", message)
+            self.assertIn("is neither 0 nor a number of seconds from 1 to 604800", message)
 
     def test_defaults(self) -> None:
         """It listens where kubelets do, and answers probes on this host only."""
-        told = self.read().server()
-        self.assertEqual(told.listen, "tcp:10250")
-        self.assertEqual(told.health_listen, "tcp:10248:interface=127.0.0.1")
-        self.assertEqual(os.fspath(told.client_ca), "/ca")
+        server_settings = self.read().server()
+        self.assertEqual(server_settings.listen, "tcp:10250")
+        self.assertEqual(server_settings.health_listen, "tcp:10248:interface=127.0.0.1")
+        self.assertEqual(os.fspath(server_settings.client_ca), "/ca")

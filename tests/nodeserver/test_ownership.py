@@ -68,9 +68,9 @@ class OursTests(SynchronousTestCase):
 
     def test_kosmos(self) -> None:
         """What Kosmos made is ours by its label and its name, where Kosmos is."""
-        made = put_pod(self.leaf, "web", labels=KOSMOS)
-        self.assertTrue(OwnershipRule(kosmos=True).is_for(made, self.root))
-        self.assertFalse(OwnershipRule().is_for(made, self.root))
+        pod = put_pod(self.leaf, "web", labels=KOSMOS)
+        self.assertTrue(OwnershipRule(kosmos=True).is_for(pod, self.root))
+        self.assertFalse(OwnershipRule().is_for(pod, self.root))
         self.assertFalse(OwnershipRule(kosmos=True).is_for(put_pod(self.leaf, "web"), self.root))
         self.assertFalse(
             OwnershipRule(kosmos=True).is_for(put_pod(self.leaf, "db", labels=KOSMOS), self.root)
@@ -80,10 +80,10 @@ class OursTests(SynchronousTestCase):
         """Whoever makes a Pod with the marks makes it ours, and it is followed."""
         ours = OwnershipRule(root="east", kosmos=True)
         marks = ours.marks(self.root)
-        made = put_pod(self.leaf, "web", **marks)
-        self.assertTrue(ours.is_for(made, self.root))
-        self.assertEqual(ours.owner(made), self.root["metadata"]["uid"])
-        self.assertTrue(parse_labels(ours.selectors[0]).matches(made["metadata"]["labels"]))
+        pod = put_pod(self.leaf, "web", **marks)
+        self.assertTrue(ours.is_for(pod, self.root))
+        self.assertEqual(ours.owner(pod), self.root["metadata"]["uid"])
+        self.assertTrue(parse_labels(ours.selectors[0]).matches(pod["metadata"]["labels"]))
         self.assertTrue(parse_labels(ours.selectors[1]).matches(KOSMOS))
 
 
@@ -100,17 +100,17 @@ class TrimmedTests(SynchronousTestCase):
             initContainers=[{"name": "init", "tty": True, "env": [{"name": "A", "value": "b"}]}],
         )
         pod["metadata"]["managedFields"] = [{"manager": "x"}]
-        kept = trimmed(pod)
+        trimmed_pod = trimmed(pod)
         self.assertEqual(
-            kept["spec"],
+            trimmed_pod["spec"],
             {
                 "containers": [{"name": "main", "image": "image"}],
                 "initContainers": [{"name": "init", "tty": True}],
                 "nodeName": "worker",
             },
         )
-        self.assertNotIn("managedFields", kept["metadata"])
-        self.assertEqual(kept["status"]["phase"], "Running")
+        self.assertNotIn("managedFields", trimmed_pod["metadata"])
+        self.assertEqual(trimmed_pod["status"]["phase"], "Running")
 
     def test_nonsense(self) -> None:
         """Whatever a leaf says of a Pod arrives in the form that it should have, or not at all."""
@@ -125,17 +125,17 @@ class TrimmedTests(SynchronousTestCase):
                     pod = put_leaf_pod(memory_cluster(), root)
                     within = {"labels": "metadata", "annotations": "metadata", "containers": "spec"}
                     (pod[within[part]] if part in within else pod)[part] = value
-                    kept = trimmed(pod)
-                    self.assertIn(OwnershipRule().owner(kept), ("", root["metadata"]["uid"]))
-                    OwnershipRule().is_for(kept, root)
-                    desired_status(root, kept)
-                    shown = LeafPod(None, "default", "web", root, kept)  # type: ignore[arg-type]
-                    running(shown)
+                    trimmed_pod = trimmed(pod)
+                    self.assertIn(OwnershipRule().owner(trimmed_pod), ("", root["metadata"]["uid"]))
+                    OwnershipRule().is_for(trimmed_pod, root)
+                    desired_status(root, trimmed_pod)
+                    leaf_pod = LeafPod(None, "default", "web", root, trimmed_pod)  # type: ignore[arg-type]
+                    running(leaf_pod)
 
     def test_root(self) -> None:
         """Of the root's Pod everything but who wrote it, and what they wrote before."""
         applied = "kubectl.kubernetes.io/last-applied-configuration"
         pod = put_pod(memory_cluster(), "web", annotations={applied: "{}", "a": "b"}, volumes=[])
-        kept = trim_root_pod(pod)
-        self.assertEqual(kept["metadata"]["annotations"], {"a": "b"})
-        self.assertEqual(kept["spec"]["volumes"], [])
+        trimmed_pod = trim_root_pod(pod)
+        self.assertEqual(trimmed_pod["metadata"]["annotations"], {"a": "b"})
+        self.assertEqual(trimmed_pod["spec"]["volumes"], [])

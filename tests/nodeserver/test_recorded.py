@@ -77,26 +77,26 @@ class RecordedTests(ChainTestCase):
         for path in CAPTURES:
             await self._ask_again(path.stem, json.loads(path.read_text()))
 
-    async def _ask_again(self, name: str, told: dict[str, Any]) -> None:
-        asked, wanted = told["to_node_server"], told["to_leaf"]
-        received = bytes.fromhex(wanted["received"])
-        end = RecordedLeaf(wanted["answer"].encode() + END + received)
+    async def _ask_again(self, name: str, capture: dict[str, Any]) -> None:
+        request, expected = capture["to_node_server"], capture["to_leaf"]
+        received = bytes.fromhex(expected["received"])
+        end = RecordedLeaf(expected["answer"].encode() + END + received)
         self.ends.append(end)
-        method, target, _ = asked["request"].split(" ", 2)
+        method, target, _ = request["request"].split(" ", 2)
         headers = [
             line
-            for line in asked["request"].encode().split(b"\r\n")[1:]
+            for line in request["request"].encode().split(b"\r\n")[1:]
             if not line.lower().startswith(b"host:")
         ]
         client = await self.ask(
-            target, *headers, method=method, user=ROOT, early=bytes.fromhex(asked["sent"])
+            target, *headers, method=method, user=ROOT, early=bytes.fromhex(request["sent"])
         )
         await self.until(lambda: len(client.body) >= len(received) and END in client.received)
-        await self.until(lambda: len(end.body) >= len(bytes.fromhex(asked["sent"])))
-        self.assertEqual(lines(end.head), lines(wanted["request"].encode()), name)
-        self.assertEqual(end.body, bytes.fromhex(wanted["sent"]), name)
-        self.assertEqual(lines(client.head), lines(asked["answer"].encode()), name)
-        self.assertEqual(client.body, bytes.fromhex(asked["received"]), name)
+        await self.until(lambda: len(end.body) >= len(bytes.fromhex(request["sent"])))
+        self.assertEqual(lines(end.head), lines(expected["request"].encode()), name)
+        self.assertEqual(end.body, bytes.fromhex(expected["sent"]), name)
+        self.assertEqual(lines(client.head), lines(request["answer"].encode()), name)
+        self.assertEqual(client.body, bytes.fromhex(request["received"]), name)
         client.transport.abortConnection()
         await self.until(lambda: end.lost)
 
@@ -106,9 +106,9 @@ class CaptureTests(SynchronousTestCase):
 
     def test_forms(self) -> None:
         """Every form of client is there, from roots of two releases."""
-        found = [json.loads(path.read_text()) for path in CAPTURES]
-        self.assertEqual(len({one["root"] for one in found}), 2)
-        requests = [one["to_node_server"]["request"] for one in found]
+        captures = [json.loads(path.read_text()) for path in CAPTURES]
+        self.assertEqual(len({capture["root"] for capture in captures}), 2)
+        requests = [capture["to_node_server"]["request"] for capture in captures]
         for word in (
             "v4.channel.k8s.io",
             "v5.channel.k8s.io",

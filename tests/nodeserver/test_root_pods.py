@@ -89,8 +89,8 @@ class RootPodsTests(SynchronousTestCase):
         put_pod(self.cluster, "other", "worker")
         self.begin("leaf-one")
         before = len(self.cluster.requests)
-        found = self.successResultOf(self.pods.get("default", "web"))
-        self.assertEqual(found["spec"]["nodeName"], "leaf-one")
+        pod = self.successResultOf(self.pods.get("default", "web"))
+        self.assertEqual(pod["spec"]["nodeName"], "leaf-one")
         self.assertEqual(len(self.cluster.requests), before)
         self.failureResultOf(self.pods.get("default", "other"), NotFound)
         self.failureResultOf(self.pods.get("default", "missing"), NotFound)
@@ -100,8 +100,8 @@ class RootPodsTests(SynchronousTestCase):
         self.begin("leaf-one")
         self.cluster.end_watches(unreachable())
         web = put_pod(self.cluster, "web", "leaf-one")
-        found = self.successResultOf(self.pods.get("default", "web"))
-        self.assertEqual(found["metadata"]["uid"], web["metadata"]["uid"])
+        pod = self.successResultOf(self.pods.get("default", "web"))
+        self.assertEqual(pod["metadata"]["uid"], web["metadata"]["uid"])
         self.clock.advance(1)
         again = put_pod(self.cluster, "web", "leaf-one")
         self.cluster.end_watches(unreachable())
@@ -155,10 +155,10 @@ class RootPodsTests(SynchronousTestCase):
         self.assertEqual(self.cluster.watches, 1)
         self.assertEqual(self.names(), ["web"])
         (source,) = self.pods._sources.values()
-        kept = source.get("other", "default")
-        assert kept is not None
-        self.assertEqual(set(kept["metadata"]), {"namespace", "name", "uid"})
-        self.assertEqual(kept["spec"], {"nodeName": "worker"})
+        trimmed_pod = source.get("other", "default")
+        assert trimmed_pod is not None
+        self.assertEqual(set(trimmed_pod["metadata"]), {"namespace", "name", "uid"})
+        self.assertEqual(trimmed_pod["spec"], {"nodeName": "worker"})
 
     def test_another_node(self) -> None:
         """The Pods of a Node that becomes ours are read; those of one that goes are gone."""
@@ -185,11 +185,11 @@ class RootPodsTests(SynchronousTestCase):
         """A Pod that did not change is the same object as before, however often it is read."""
         put_pod(self.cluster, "web", MANY[0])
         self.begin(*MANY)
-        known = self.pods.seen("default", "web")
+        before = self.pods.seen("default", "web")
         self.nodes(*MANY, "new")
-        self.assertIs(self.pods.seen("default", "web"), known)
+        self.assertIs(self.pods.seen("default", "web"), before)
         (source,) = self.pods._sources.values()
-        self.assertIs(source.get("web", "default"), known)
+        self.assertIs(source.get("web", "default"), before)
 
     def test_from_few_to_many_and_back(self) -> None:
         """Going from one way to the other, nothing is lost and nothing told twice."""
@@ -246,8 +246,8 @@ class RootPodsTests(SynchronousTestCase):
         self.cluster.problem = from_code(404, "as a real API server tells it")
         self.failureResultOf(self.pods.get("default", "web"), NotFound)
         self.cluster.problem = from_code(403, "pods is forbidden")
-        told = self.failureResultOf(self.pods.get("default", "web"), BadGateway).value.message
-        self.assertIn("does not let this node server read pods", told)
+        message = self.failureResultOf(self.pods.get("default", "web"), BadGateway).value.message
+        self.assertIn("does not let this node server read pods", message)
         self.cluster.problem = unreachable()
         self.failureResultOf(self.pods.get("default", "web"), BadGateway)
         self.pods._client.get = lambda *_: Deferred()  # type: ignore[method-assign]

@@ -81,8 +81,8 @@ class StartTests(ServerCase):
 
     async def test_no_certificate(self) -> None:
         """A certificate that is not there keeps it from starting, and it says so."""
-        told = await self.fails(certificate=str(self.directory / "none.crt"))
-        self.assertIn("serving certificate: cannot read", told)
+        message = await self.fails(certificate=str(self.directory / "none.crt"))
+        self.assertIn("serving certificate: cannot read", message)
 
     async def test_no_client_ca(self) -> None:
         """So does a CA of clients."""
@@ -95,18 +95,18 @@ class StartTests(ServerCase):
         renewed = SERVING.issue_server(["127.0.0.1"], common_name="renewed")
         self.write("tls.key", renewed.key_pem)
         self.write("tls.crt", renewed.certificate_pem)
-        shown: list[str] = []
+        addresses: list[str] = []
 
         async def look() -> bool:
-            found = await self.endpoint().connect(Factory.forProtocol(Protocol))
-            peer = peer_certificate(found.transport)
-            found.transport.abortConnection()
-            shown.append(peer.common_name if peer else "")
-            return shown[-1] == "renewed"
+            connection = await self.endpoint().connect(Factory.forProtocol(Protocol))
+            peer = peer_certificate(connection.transport)
+            connection.transport.abortConnection()
+            addresses.append(peer.common_name if peer else "")
+            return addresses[-1] == "renewed"
 
         while not await look():
             pass
-        self.assertIn(shown[0], ("node", "renewed"))
+        self.assertIn(addresses[0], ("node", "renewed"))
 
     async def test_parts(self) -> None:
         """What runs beside it begins in order, and ends in reverse order behind the sessions."""
@@ -193,8 +193,8 @@ class EndTests(ServerCase):
         self.assertEqual(streams.endings, [])
         self.leaves.leaves.clear()
         self.leaves.tell()
-        wanted = f'node "{NODE}" does not stand for leaf "one" now'
-        self.assertEqual([each.message for each in streams.endings], [wanted])
+        message = f'node "{NODE}" does not stand for leaf "one" now'
+        self.assertEqual([each.message for each in streams.endings], [message])
 
     async def test_withdrawn(self) -> None:
         """Who may no more is out, once it is asked about again; nobody else is."""

@@ -29,8 +29,8 @@ class SimpleTests(SynchronousTestCase):
         root = self.successResultOf(self.roots.get("default", "web"))
         put_leaf_pod(self.leaf.cluster, root)
         leaf = self.leaves.of_node(root["spec"]["nodeName"])
-        found = self.successResultOf(leaf.pod(root))
-        self.assertEqual((found.namespace, found.name), ("default", "web"))
+        leaf_pod = self.successResultOf(leaf.pod(root))
+        self.assertEqual((leaf_pod.namespace, leaf_pod.name), ("default", "web"))
         self.assertEqual([each.name for each in leaf.pods()], ["web"])
 
     def test_not_ours(self) -> None:

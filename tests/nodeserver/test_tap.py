@@ -75,12 +75,12 @@ class TapTests(SynchronousTestCase):
         assert chosen is not None
         self.assertEqual((chosen.providers, chosen.policy), (("default", "kcp"), "owned"))
         self.assertTrue(chosen.selector.matches({"exec": "yes"}))
-        found = self.options("--spaces=*", "--space-viewpoint=InCluster", "--space-pods=machines")
-        chosen = found.registry().spaces
+        choice = self.options("--spaces=*", "--space-viewpoint=InCluster", "--space-pods=machines")
+        chosen = choice.registry().spaces
         assert chosen is not None
         self.assertEqual((chosen.providers, chosen.viewpoint), ((), "InCluster"))
         self.assertIsNone(self.options().registry().spaces)
-        for wrong, told in (
+        for wrong, message in (
             (("--spaces=a.b",), "--spaces 'a.b': a lowercase RFC 1123 label"),
             (("--spaces=a,",), "--spaces ''"),
             (("--space-selector=a=b",), "--space-selector needs --spaces"),
@@ -88,7 +88,7 @@ class TapTests(SynchronousTestCase):
             (("--space-viewpoint=Both",), "'Both' is none of InCluster, External"),
             (("--space-pods=mine",), "'mine' is none of owned, same-name, machines"),
         ):
-            self.assertIn(told, self.refusal(*wrong))
+            self.assertIn(message, self.refusal(*wrong))
 
     def test_wrong_leaves(self) -> None:
         """A file of leaves that makes no sense is told before anything begins."""
@@ -105,16 +105,16 @@ class TapTests(SynchronousTestCase):
 
     def test_two_syncers(self) -> None:
         """Kosmos makes the Pods of its leaves itself: two who make them are refused."""
-        told = self.refusal("--kosmos", "--sync-pods")
-        self.assertIn("--sync-pods and --kosmos exclude each other", told)
+        message = self.refusal("--kosmos", "--sync-pods")
+        self.assertIn("--sync-pods and --kosmos exclude each other", message)
 
     def test_port(self) -> None:
         """The port that is published is one."""
         self.assertEqual(self.options("--node-port=443").published(10250).port, 443)
         self.assertEqual(self.options().published(10250).port, 10250)
         for wrong in ("0", "65536", "http", "-1", "\N{SUPERSCRIPT TWO}"):
-            told = self.refusal(f"--node-port={wrong}")
-            self.assertIn(f"--node-port: {wrong!r} is not a port from 1 to 65535", told)
+            message = self.refusal(f"--node-port={wrong}")
+            self.assertIn(f"--node-port: {wrong!r} is not a port from 1 to 65535", message)
 
     def test_no_root(self) -> None:
         """A kubeconfig that is none is told."""

@@ -80,9 +80,9 @@ class OldLeafTests(ChainTestCase):
 
     async def test_variable_streams(self) -> None:
         """Only those streams are opened that were asked for: a leaf waits for no others."""
-        for asked in (b"output=1", b"output=1&error=1", b"input=1&output=1&tty=1"):
+        for query in (b"output=1", b"output=1&error=1", b"input=1&output=1&tty=1"):
             self.user = RecordingUser()
-            client = await self.open(b"/exec/default/web/main?command=sh&" + asked)
+            client = await self.open(b"/exec/default/web/main?command=sh&" + query)
             machine = self.foreign.attachments[-1]
             machine.transport.write(b"out")
             machine.transport.end(Ending("Completed"))
@@ -152,9 +152,9 @@ class WebSocketOnlyTests(ChainTestCase):
     async def test_other_refusals(self) -> None:
         """Any other Status is about the request."""
         self.leaf_server.answer = lambda request: respond_status(request, BadRequest("no such"))
-        code, told = await self.refused(EXEC.decode())
+        code, message = await self.refused(EXEC.decode())
         self.assertEqual((code, len(self.leaf_server.asked)), (400, 1))
-        self.assertIn("no such", told)
+        self.assertIn("no such", message)
 
 
 class SPDYOnlyTests(OldLeafTests):

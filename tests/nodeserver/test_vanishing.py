@@ -35,13 +35,13 @@ EACH = 8
 def recorded(name: str, target: str) -> tuple[bytes, bytes, bytes]:
     """Of an exchange: the request as a root would send it, and what each side said behind it."""
     items = json.loads((CAPTURES / f"{name}.json").read_text())["items"]
-    said = {
+    messages = {
         side: [bytes.fromhex(item["hex"]) for item in items if item["dir"] == side] for side in "CS"
     }
-    method, _, rest = said["C"][0].partition(b" ")
+    method, _, rest = messages["C"][0].partition(b" ")
     lines = rest.partition(b"\r\n")[2]
     head = method + b" " + target.encode() + b" HTTP/1.1\r\nAuthorization: Bearer " + ROOT.encode()
-    return head + b"\r\n" + lines, b"".join(said["C"][1:]), b"".join(said["S"][1:])
+    return head + b"\r\n" + lines, b"".join(messages["C"][1:]), b"".join(messages["S"][1:])
 
 
 def places(length: int, chance: random.Random) -> Iterator[int]:
@@ -116,7 +116,7 @@ class VanishingTests(ChainTestCase):
                 end.transport.write(ours[:at])
                 end.transport.loseConnection()
                 await self.nothing_left(client)
-                heard, more = client.body[:at], client.body[at:]
-                self.assertEqual(heard, ours[:at])
+                body, more = client.body[:at], client.body[at:]
+                self.assertEqual(body, ours[:at])
                 self.assertTrue(not more or LOST.encode() in more, more)
         await self.nothing_kept()

@@ -172,15 +172,15 @@ class PoolletCase(TestCase):
     def review(self, review: dict[str, Any]) -> dict[str, Any]:
         """Answer a SubjectAccessReview from ``self.allowed``."""
         spec = review["spec"]
-        asked = spec.get("resourceAttributes")
-        if asked is None:
-            wanted = (spec["user"], spec["nonResourceAttributes"]["path"], "")
+        attributes = spec.get("resourceAttributes")
+        if attributes is None:
+            expected = (spec["user"], spec["nonResourceAttributes"]["path"], "")
         else:
-            verb = "get" if asked["subresource"] == "log" else "create"
-            self.assertEqual(asked["verb"], verb)
-            resource = f"{asked['resource']}/{asked['subresource']}"
-            wanted = (spec["user"], resource, asked["name"])
-        return {"allowed": wanted in self.allowed, "reason": ""}
+            verb = "get" if attributes["subresource"] == "log" else "create"
+            self.assertEqual(attributes["verb"], verb)
+            resource = f"{attributes['resource']}/{attributes['subresource']}"
+            expected = (spec["user"], resource, attributes["name"])
+        return {"allowed": expected in self.allowed, "reason": ""}
 
     def write(self, name: str, content: bytes) -> str:
         path = self.directory / name
@@ -188,7 +188,7 @@ class PoolletCase(TestCase):
         return str(path)
 
     def settings(self, **more: Any) -> Settings:
-        given: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "pool": "pool-a",
             "provider_id": "memory://pool-a",
             "certificate": self.write("tls.crt", SERVER.certificate_pem),
@@ -198,7 +198,7 @@ class PoolletCase(TestCase):
             "requestheader_ca": self.write("forwarding.crt", FORWARDING.certificate_pem),
             "requestheader_names": ["exec-apiserver"],
         }
-        return Settings(**{**given, **more})
+        return Settings(**{**fields, **more})
 
     async def start(self, **more: Any) -> Poollet:
         """A poollet that has registered its pool and made its machine."""

@@ -65,25 +65,25 @@ class MemoryRuntime:
 
     def add(self, state: int = pb.MACHINE_RUNNING, **labels: str) -> pb.Machine:
         """A machine that was there before; labels by the dialect's short names."""
-        made = pb.Machine()
+        machine = pb.Machine()
         for key, value in labels.items():
-            made.metadata.labels[IRONCORE.runtime_prefix + key.replace("_", "-")] = value
-        made.metadata.id = uuid.uuid4().hex
-        made.status.state = state  # type: ignore[assignment]
-        self.machines[made.metadata.id] = made
-        return made
+            machine.metadata.labels[IRONCORE.runtime_prefix + key.replace("_", "-")] = value
+        machine.metadata.id = uuid.uuid4().hex
+        machine.status.state = state  # type: ignore[assignment]
+        self.machines[machine.metadata.id] = machine
+        return machine
 
     def settle(self) -> None:
         """Everything pending becomes what it is to be; everything ending is gone."""
-        for machine_id, one in list(self.machines.items()):
-            if one.status.state == pb.MACHINE_TERMINATING:
+        for machine_id, machine in list(self.machines.items()):
+            if machine.status.state == pb.MACHINE_TERMINATING:
                 del self.machines[machine_id]
-            elif one.status.state == pb.MACHINE_PENDING:
-                self._power(one)
+            elif machine.status.state == pb.MACHINE_PENDING:
+                self._power(machine)
 
-    def _power(self, one: pb.Machine) -> None:
-        running = one.spec.power == pb.POWER_ON
-        one.status.state = pb.MACHINE_RUNNING if running else pb.MACHINE_STOPPED
+    def _power(self, machine: pb.Machine) -> None:
+        running = machine.spec.power == pb.POWER_ON
+        machine.status.state = pb.MACHINE_RUNNING if running else pb.MACHINE_STOPPED
 
     def _do(self, name: str, act: Any) -> Deferred[Any]:
         if name == "list_machines":
@@ -108,11 +108,11 @@ class MemoryRuntime:
         self, labels: Mapping[str, str], type: str, reason: str, message: str, at: int
     ) -> None:
         """Something happened to a machine with these labels; ``at`` in the runtime's own unit."""
-        made = event_pb2.Event(
+        event = event_pb2.Event(
             spec=event_pb2.EventSpec(type=type, reason=reason, message=message, event_time=at)
         )
-        made.spec.involved_object_meta.labels.update(labels)
-        self.events.append(made)
+        event.spec.involved_object_meta.labels.update(labels)
+        self.events.append(event)
 
     def list_events(self, request: Any) -> Deferred[Any]:
         return self._do(
@@ -156,9 +156,9 @@ class MemoryRuntime:
         def chosen() -> Any:
             return pb.ListMachinesResponse(
                 machines=[
-                    one
-                    for one in self.machines.values()
-                    if selector.items() <= dict(one.metadata.labels).items()
+                    entry
+                    for entry in self.machines.values()
+                    if selector.items() <= dict(entry.metadata.labels).items()
                 ]
             )
 
@@ -166,22 +166,22 @@ class MemoryRuntime:
 
     def create_machine(self, request: Any) -> Deferred[Any]:
         def make() -> Any:
-            made = pb.Machine()
-            made.CopyFrom(request.machine)
-            made.metadata.id = uuid.uuid4().hex
+            machine = pb.Machine()
+            machine.CopyFrom(request.machine)
+            machine.metadata.id = uuid.uuid4().hex
             if not self.starts_pending:
-                self._power(made)
-            self._report_parts(made)
-            self.machines[made.metadata.id] = made
-            return pb.CreateMachineResponse(machine=made)
+                self._power(machine)
+            self._report_parts(machine)
+            self.machines[machine.metadata.id] = machine
+            return pb.CreateMachineResponse(machine=machine)
 
         return self._do("create_machine", make)
 
     def delete_machine(self, request: Any) -> Deferred[Any]:
         def end() -> Any:
-            one = self._find(request.machine_id)
+            machine = self._find(request.machine_id)
             if self.ends_slowly:
-                one.status.state = pb.MACHINE_TERMINATING
+                machine.status.state = pb.MACHINE_TERMINATING
             else:
                 del self.machines[request.machine_id]
             return pb.DeleteMachineResponse()
@@ -190,21 +190,21 @@ class MemoryRuntime:
 
     def update_machine_power(self, request: Any) -> Deferred[Any]:
         def change() -> Any:
-            one = self._find(request.machine_id)
-            one.spec.power = request.power
-            self._power(one)
+            machine = self._find(request.machine_id)
+            machine.spec.power = request.power
+            self._power(machine)
             return pb.UpdateMachinePowerResponse()
 
         return self._do("update_machine_power", change)
 
     def update_machine_annotations(self, request: Any) -> Deferred[Any]:
         def change() -> Any:
-            one = self._find(request.machine_id)
-            one.metadata.ClearField("annotations")
-            one.metadata.annotations.update(request.annotations)
+            machine = self._find(request.machine_id)
+            machine.metadata.ClearField("annotations")
+            machine.metadata.annotations.update(request.annotations)
             # A runtime may count this as a change of its own object.
-            one.metadata.generation += 1
-            one.status.observed_generation = one.metadata.generation
+            machine.metadata.generation += 1
+            machine.status.observed_generation = machine.metadata.generation
             return pb.UpdateMachineAnnotationsResponse()
 
         return self._do("update_machine_annotations", change)
@@ -229,31 +229,31 @@ class MemoryRuntime:
 
         return self._do("log", token)
 
-    def _report_parts(self, one: pb.Machine) -> None:
+    def _report_parts(self, machine: pb.Machine) -> None:
         """What a machine has is attached, under a handle of the runtime's own."""
-        for has, told in (
-            (one.spec.volumes, one.status.volumes),
-            (one.spec.network_interfaces, one.status.network_interfaces),
+        for has, reports in (
+            (machine.spec.volumes, machine.status.volumes),
+            (machine.spec.network_interfaces, machine.status.network_interfaces),
         ):
-            del told[:]
+            del reports[:]
             for part in has:
-                told.add(name=part.name, handle=f"handle-{part.name}", state=1)
+                reports.add(name=part.name, handle=f"handle-{part.name}", state=1)
 
     def _part(self, name: str, request: Any, parts: str, new: Any, old: str = "") -> Deferred[Any]:
         """Replace, add or take away one part of a machine."""
 
         def change() -> Any:
-            one = self._find(request.machine_id)
-            has = getattr(one.spec, parts)
-            gone = old or new.name
-            there = [part for part in has if part.name == gone]
+            machine = self._find(request.machine_id)
+            has = getattr(machine.spec, parts)
+            old_name = old or new.name
+            there = [part for part in has if part.name == old_name]
             if bool(there) == name.startswith("attach"):
-                raise (AlreadyExists("parts", gone) if there else NotFound("parts", gone))
+                raise (AlreadyExists("parts", old_name) if there else NotFound("parts", old_name))
             for part in there:
                 has.remove(part)
             if new is not None:
                 has.append(new)
-            self._report_parts(one)
+            self._report_parts(machine)
             return None
 
         return self._do(name, change)

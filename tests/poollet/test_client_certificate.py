@@ -61,35 +61,35 @@ class ClientCertificateTests(SynchronousTestCase):
 
     def client(self, current: Callable[[], ClientConfig]) -> Any:
         """A client of the cluster that notes as whom it asks for certificates."""
-        made = self.cluster.client()
-        create = made.create
+        client = self.cluster.client()
+        create = client.create
 
         def noted(resource: Any, *rest: Any, **more: Any) -> Any:
             self.asked_as.append((current().token and "bootstrap") or "itself")
             return create(resource, *rest, **more)
 
-        made.create = noted  # type: ignore[method-assign]
-        return made
+        client.create = noted  # type: ignore[method-assign]
+        return client
 
     def start(self) -> Deferred[None]:
-        known = self.identity.when_known()
+        ready = self.identity.when_known()
         self.identity.start()
         self.addCleanup(self.identity.stop)
-        return known
+        return ready
 
     def open_request(self) -> Any:
-        (one,) = (
-            one
-            for (resource, *_), one in self.cluster.objects.items()
-            if resource == CSRS and not one.get("status")
+        (csr,) = (
+            csr
+            for (resource, *_), csr in self.cluster.objects.items()
+            if resource == CSRS and not csr.get("status")
         )
-        return one
+        return csr
 
     def sign(self, name: str = POOL, days: float = 100, key: Any = None) -> None:
         """As a signer does."""
-        asked = self.open_request()
+        request = self.open_request()
         certificate = CA.certify(
-            key or request_of(asked).public_key(),
+            key or request_of(request).public_key(),
             name,
             [IRONCORE.pool_identity_group],
             (),
@@ -98,7 +98,7 @@ class ClientCertificateTests(SynchronousTestCase):
         )
         status = {"status": {"certificate": base64.b64encode(certificate).decode()}}
         client = self.cluster.client()
-        asked_name = asked["metadata"]["name"]
+        asked_name = request["metadata"]["name"]
         self.successResultOf(client.patch(CSRS, asked_name, status, subresource="status"))
 
     def turn(self, seconds: float, step: float = 5.0) -> None:
@@ -118,19 +118,19 @@ class ClientCertificateTests(SynchronousTestCase):
 
     def test_first(self) -> None:
         """It asks with what it was given, as its pool, and is itself once that is signed."""
-        known = self.start()
-        asked = self.open_request()
-        self.assertEqual(asked["spec"]["signerName"], "kubernetes.io/kube-apiserver-client")
-        self.assertEqual(asked["spec"]["usages"], ["digital signature", "client auth"])
-        subject = request_of(asked).subject.rfc4514_string()
+        ready = self.start()
+        request = self.open_request()
+        self.assertEqual(request["spec"]["signerName"], "kubernetes.io/kube-apiserver-client")
+        self.assertEqual(request["spec"]["usages"], ["digital signature", "client auth"])
+        subject = request_of(request).subject.rfc4514_string()
         self.assertIn(f"CN={POOL}", subject)
         self.assertIn(f"O={IRONCORE.pool_identity_group}", subject)
         self.turn(60)
-        self.assertNoResult(known)
+        self.assertNoResult(ready)
         self.assertIn("waits for approval", self.identity.problem)
         self.sign()
         self.turn(20)
-        self.successResultOf(known)
+        self.successResultOf(ready)
         self.assertEqual(self.asked_as, ["bootstrap"])
         for path in (self.identity.certificate, self.identity.key):
             self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
@@ -173,11 +173,11 @@ class ClientCertificateTests(SynchronousTestCase):
         self.successResultOf(self.identity.stop())
         self.clock.advance(2 * 86400)
         self.identity = self.make()
-        known = self.start()
-        self.assertNoResult(known)
+        ready = self.start()
+        self.assertNoResult(ready)
         self.sign()
         self.turn(20)
-        self.successResultOf(known)
+        self.successResultOf(ready)
         self.successResultOf(self.identity.stop())
         os.unlink(self.identity.key)
         self.identity = self.make()
@@ -191,19 +191,19 @@ class ClientCertificateTests(SynchronousTestCase):
 
     def test_not_fitting(self) -> None:
         """What was signed for somebody else, or another key, is not installed."""
-        known = self.start()
+        ready = self.start()
         self.sign(name=IRONCORE.pool_identity("pool-b"))
         self.until_told("does not name")
         self.turn(60)
         self.sign(key=CA_KEY)
         self.until_told("another key's")
         self.assertFalse(os.path.exists(self.identity.certificate))
-        self.assertNoResult(known)
+        self.assertNoResult(ready)
 
     def test_refused(self) -> None:
         """A token that is no more is told once, with what would help; it is tried again."""
         self.cluster.problem = Unauthorized()
-        known = self.start()
+        ready = self.start()
         self.turn(60)
         self.assertIn("twisted-exec token create", self.identity.problem)
         self.assertNotIn("abc123", self.identity.problem)
@@ -211,7 +211,7 @@ class ClientCertificateTests(SynchronousTestCase):
         self.turn(60)
         self.sign()
         self.turn(20)
-        self.successResultOf(known)
+        self.successResultOf(ready)
 
     def test_directory(self) -> None:
         """A directory that cannot be made, or a pool that cannot be named, ends the start."""
@@ -225,8 +225,8 @@ class ClientCertificateTests(SynchronousTestCase):
 
     def test_stopped_while_waiting(self) -> None:
         """Who waits may stop waiting."""
-        known = self.start()
-        known.cancel()
-        self.failureResultOf(known, CancelledError)
+        ready = self.start()
+        ready.cancel()
+        self.failureResultOf(ready, CancelledError)
         self.successResultOf(self.identity.stop())
         self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -33,8 +33,8 @@ class FaultTests(PoolletCase):
         """Why a console is not opened: always a Status, with the code of its answer."""
         with self.assertRaises(UpgradeRefused) as caught:
             await self.open(**more)
-        told = status(caught.exception.body)
-        self.assertEqual((told["kind"], told["code"]), ("Status", caught.exception.code))
+        answer = status(caught.exception.body)
+        self.assertEqual((answer["kind"], answer["code"]), ("Status", caught.exception.code))
         return caught.exception
 
     async def test_1_unauthenticated_is_401(self) -> None:
@@ -59,10 +59,10 @@ class FaultTests(PoolletCase):
         self.assertEqual(self.warnings(events), [])
         await self.stop()
         await self.start(client_ca="", requestheader_ca="")
-        (told,) = self.warnings(events)
-        self.assertIn("no API server can forward consoles", told)
-        self.assertIn("--requestheader-client-ca-file", told)
-        self.assertIn("--client-ca-file", told)
+        (message,) = self.warnings(events)
+        self.assertIn("no API server can forward consoles", message)
+        self.assertIn("--requestheader-client-ca-file", message)
+        self.assertIn("--client-ca-file", message)
 
     def warnings(self, events: list[Any]) -> list[str]:
         return [
@@ -98,14 +98,14 @@ class FaultTests(PoolletCase):
 
     async def test_10_settings(self) -> None:
         """All that a poollet is told it has asked for by the time it has stopped."""
-        told = recorded(self.settings())
-        self.poollet = Poollet(told, self.client, self.runtime, self.audit, reactor)
+        events_recorded = recorded(self.settings())
+        self.poollet = Poollet(events_recorded, self.client, self.runtime, self.audit, reactor)
         self.poollet.startService()
         self.addCleanup(self.stop)
         await self.poollet.when_ready()
         await self.stop()
         # Whose place a directory takes, and who signs what is in it, are asked for with one.
-        self.assertEqual(unread(told), {"signer"})
+        self.assertEqual(unread(events_recorded), {"signer"})
         unsigned = recorded(self.settings(certificate_directory=str(self.directory / "pki")))
         Poollet(unsigned, self.client, self.runtime, self.audit, reactor)
         self.assertNotIn("signer", unread(unsigned))
@@ -160,8 +160,8 @@ class FaultTests(PoolletCase):
         await self.start(addresses=())
         pool = self.poollet.pools.get("pool-a")
         assert pool is not None
-        told = {one["type"]: one["address"] for one in pool["status"]["addresses"]}
-        self.assertEqual(told["Hostname"], socket.gethostname())
+        addresses = {address["type"]: address["address"] for address in pool["status"]["addresses"]}
+        self.assertEqual(addresses["Hostname"], socket.gethostname())
 
 
 class StartTests(SynchronousTestCase):

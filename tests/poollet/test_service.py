@@ -151,12 +151,12 @@ class RefusalTests(PoolletCase):
         before = len(self.audit.events)
         with self.assertRaises(UpgradeRefused) as caught:
             await self.open(**more)
-        told = status(caught.exception.body)
-        self.assertEqual((caught.exception.code, told["code"]), (code, code), told)
+        answer = status(caught.exception.body)
+        self.assertEqual((caught.exception.code, answer["code"]), (code, code), answer)
         if "method" not in more:
             start, end = self.audit.events[before:]
             self.assertEqual((start["event"], end["event"], end["code"]), ("start", "end", code))
-        message: str = told["message"]
+        message: str = answer["message"]
         return message
 
     async def test_unauthenticated(self) -> None:
@@ -194,8 +194,8 @@ class RefusalTests(PoolletCase):
         self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
         await self.start()
         evil = [(b"Origin", b"https://evil.example")]
-        told = await self.refused(403, headers=evil, user=b"", identity=JANE)
-        self.assertIn("another site", told)
+        answer = await self.refused(403, headers=evil, user=b"", identity=JANE)
+        self.assertIn("another site", answer)
         await self.view(evil)  # the proxy has judged
 
     async def test_impersonation(self) -> None:
@@ -203,8 +203,8 @@ class RefusalTests(PoolletCase):
         self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
         await self.start()
         acting = [(b"Impersonate-User", b"root")]
-        told = await self.refused(403, headers=acting, user=b"", identity=JANE)
-        self.assertIn("nobody can act as someone else here", told)
+        answer = await self.refused(403, headers=acting, user=b"", identity=JANE)
+        self.assertIn("nobody can act as someone else here", answer)
 
     async def test_allowed_site(self) -> None:
         """One that is named does."""
@@ -256,8 +256,8 @@ class RefusalTests(PoolletCase):
         code, body = await self.get(
             EXEC.format("lab", "vm"), identity=API_SERVER, headers=[(b"X-Remote-User", b"jane")]
         )
-        told = 'machine "vm": Upgrade request required'
-        self.assertEqual((code, status(body)["message"]), (400, told))
+        message = 'machine "vm": Upgrade request required'
+        self.assertEqual((code, status(body)["message"]), (400, message))
         self.assertEqual(self.runtime.execs, [])
 
     async def test_on_its_way_out(self) -> None:
@@ -343,8 +343,8 @@ class RefusalTests(PoolletCase):
     async def test_two_machines(self) -> None:
         """Two of them: nobody guesses."""
         await self.start()
-        (one,) = self.runtime.machines.values()
-        self.runtime.add(machine_uid=one.metadata.labels[self.uid_label()])
+        (machine,) = self.runtime.machines.values()
+        self.runtime.add(machine_uid=machine.metadata.labels[self.uid_label()])
         self.poollet.loop.observed.clear()
         self.assertIn("has 2 machines", await self.refused(409))
 
@@ -399,9 +399,9 @@ class RefusalTests(PoolletCase):
         await self.start()
         clock = Clock()
         object.__setattr__(self.poollet._proxy.locator, "clock", clock)
-        gone: Deferred[Any] = Deferred()
+        departed: Deferred[Any] = Deferred()
         listing: list[Deferred[Any]] = []
-        self.patch(self.runtime, "exec", lambda request, **facts: gone)
+        self.patch(self.runtime, "exec", lambda request, **facts: departed)
         refused = Deferred.fromCoroutine(self.refused(504))
         await until(lambda: clock.getDelayedCalls())
         clock.advance(RUNTIME_SECONDS / 2)
@@ -411,7 +411,7 @@ class RefusalTests(PoolletCase):
             return listing[-1]
 
         self.patch(self.runtime, "list_machines", never)
-        gone.errback(NotFound("machines", "x"))
+        departed.errback(NotFound("machines", "x"))
         await until(lambda: listing)
         clock.advance(RUNTIME_SECONDS / 2)
         self.assertIn("the machine runtime does not answer", await refused)
@@ -577,13 +577,16 @@ class ProgramTests(PoolletCase):
         await self.start()
         pool = await self.client.get(POOLS, "pool-a")
         address: Any = self.poollet.address
-        told = pool["status"]
+        pool_status = pool["status"]
         self.assertEqual(
-            told["daemonEndpoints"], {"machinepoolletEndpoint": {"port": address.port}}
+            pool_status["daemonEndpoints"], {"machinepoolletEndpoint": {"port": address.port}}
         )
-        self.assertEqual(told["addresses"][0], {"type": "InternalIP", "address": "127.0.0.1"})
         self.assertEqual(
-            {one["type"] for one in told["addresses"]}, {"InternalIP", "InternalDNS", "Hostname"}
+            pool_status["addresses"][0], {"type": "InternalIP", "address": "127.0.0.1"}
+        )
+        self.assertEqual(
+            {address["type"] for address in pool_status["addresses"]},
+            {"InternalIP", "InternalDNS", "Hostname"},
         )
 
     async def test_probes(self) -> None:

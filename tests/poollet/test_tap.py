@@ -67,13 +67,13 @@ class TapTests(SynchronousTestCase):
         """What a poollet begins with needs a place for what it gets, and is no kubeconfig besides."""
         rest = self.least[1:]
         first = f"--bootstrap-kubeconfig={self.directory / 'config'}"
-        told = self.refusal(*self.least, first)
-        self.assertIn("--bootstrap-kubeconfig and --kubeconfig exclude each other", told)
-        told = self.refusal(first, *rest)
-        self.assertIn("--bootstrap-kubeconfig needs --cert-dir", told)
+        message = self.refusal(*self.least, first)
+        self.assertIn("--bootstrap-kubeconfig and --kubeconfig exclude each other", message)
+        message = self.refusal(first, *rest)
+        self.assertIn("--bootstrap-kubeconfig needs --cert-dir", message)
         directory = f"--cert-dir={self.directory / 'certificates'}"
-        told = self.refusal("--bootstrap-kubeconfig=/nonexistent", directory, *rest[:2])
-        self.assertIn("/nonexistent", told)
+        message = self.refusal("--bootstrap-kubeconfig=/nonexistent", directory, *rest[:2])
+        self.assertIn("/nonexistent", message)
         options = Options()
         options.parseOptions([first, directory, *rest[:2]])
         makeService(options)
@@ -81,16 +81,18 @@ class TapTests(SynchronousTestCase):
 
     def test_defaults(self) -> None:
         """What need not be given has a sensible value; paths become absolute."""
-        told = settings(self.options())
-        self.assertEqual((told.pool, told.provider_id), ("pool-a", "twisted-exec://pool-a"))
-        self.assertEqual((told.listen, told.drain_seconds), ("tcp:20250", 5.0))
-        self.assertEqual(told.certificate, os.path.abspath("tls.crt"))
-        self.assertEqual((told.client_ca, told.requestheader_ca, told.runtime_ca), ("", "", ""))
-        self.assertEqual(list(told.addresses), [])
+        parsed = settings(self.options())
+        self.assertEqual((parsed.pool, parsed.provider_id), ("pool-a", "twisted-exec://pool-a"))
+        self.assertEqual((parsed.listen, parsed.drain_seconds), ("tcp:20250", 5.0))
+        self.assertEqual(parsed.certificate, os.path.abspath("tls.crt"))
+        self.assertEqual(
+            (parsed.client_ca, parsed.requestheader_ca, parsed.runtime_ca), ("", "", "")
+        )
+        self.assertEqual(list(parsed.addresses), [])
 
     def test_everything(self) -> None:
         """Lists are given with commas or by repeating."""
-        told = settings(
+        parsed = settings(
             self.options(
                 "--provider-id=x://y",
                 "--listen=tcp:0:interface=127.0.0.1",
@@ -107,15 +109,15 @@ class TapTests(SynchronousTestCase):
                 "--drain-seconds=0.5",
             )
         )
-        self.assertEqual(list(told.requestheader_names), ["a", "b"])
+        self.assertEqual(list(parsed.requestheader_names), ["a", "b"])
         self.assertEqual(
-            list(told.addresses),
+            list(parsed.addresses),
             [("InternalIP", "10.0.0.1"), ("Hostname", "h"), ("ExternalDNS", "d")],
         )
-        self.assertEqual(list(told.pool_proxy_suffices), ["one", "two"])
-        self.assertEqual(list(told.trusted_uids), [0, 1234])
-        self.assertEqual((told.runtime_ca, told.drain_seconds), ("/runtime", 0.5))
-        self.assertTrue(told.runtime.startswith("unix:///"), told.runtime)
+        self.assertEqual(list(parsed.pool_proxy_suffices), ["one", "two"])
+        self.assertEqual(list(parsed.trusted_uids), [0, 1234])
+        self.assertEqual((parsed.runtime_ca, parsed.drain_seconds), ("/runtime", 0.5))
+        self.assertTrue(parsed.runtime.startswith("unix:///"), parsed.runtime)
 
     def test_service(self) -> None:
         """Nothing is opened by making the service: the certificates need not even exist."""
@@ -128,12 +130,12 @@ class TapTests(SynchronousTestCase):
         """Each option that is needed is asked for by name."""
         for number in range(1, len(self.least)):
             name = self.least[number].partition("=")[0]
-            given = self.least[:number] + self.least[number + 1 :]
-            self.assertIn(f"{name} is missing", self.refusal(*given))
+            arguments = self.least[:number] + self.least[number + 1 :]
+            self.assertIn(f"{name} is missing", self.refusal(*arguments))
 
     def test_senseless(self) -> None:
         """What cannot be meant is refused with what could."""
-        for argument, told in (
+        for argument, message in (
             ("--addresses=10.0.0.1", "is not TYPE=ADDRESS"),
             ("--iri-revision=v2", "there are ironcore, ironcore-0.2, onmetal, onmetal-0.1,"),
             ("--addresses=IP=10.0.0.1", "Hostname"),
@@ -150,7 +152,7 @@ class TapTests(SynchronousTestCase):
             ("--context=other", 'no context "other"'),
             ("--no-such-option", "no-such-option"),
         ):
-            self.assertIn(told, self.refusal(*self.least, argument), argument)
+            self.assertIn(message, self.refusal(*self.least, argument), argument)
 
     def test_places_and_fields(self) -> None:
         """Where exec URLs may lead, and what runtimes are told, each once or more often."""
@@ -163,8 +165,8 @@ class TapTests(SynchronousTestCase):
                 "--nic-downward-api-label=n=metadata.name",
             )
         )
-        wanted = [Place("a.example", 1), Place("10.0.0.1"), Place("b.example")]
-        self.assertEqual(list(parsed.exec_allowed), wanted)
+        expected = [Place("a.example", 1), Place("10.0.0.1"), Place("b.example")]
+        self.assertEqual(list(parsed.exec_allowed), expected)
         self.assertEqual(parsed.downward.labels, {"team": "metadata.labels['team']"})
         self.assertEqual(parsed.downward.annotations, {"ns": "metadata.namespace"})
         assert parsed.about is not None
@@ -181,9 +183,9 @@ class TapTests(SynchronousTestCase):
         least = self.least[:3]
         options = Options()
         options.parseOptions([*least, "--cert-dir=certs"])
-        told = settings(options)
-        self.assertEqual(told.certificate_directory, os.path.abspath("certs"))
-        self.assertEqual((told.certificate, told.key), ("", ""))
-        self.assertEqual(told.signer, "twisted-exec.dev/poollet-serving")
+        parsed = settings(options)
+        self.assertEqual(parsed.certificate_directory, os.path.abspath("certs"))
+        self.assertEqual((parsed.certificate, parsed.key), ("", ""))
+        self.assertEqual(parsed.signer, "twisted-exec.dev/poollet-serving")
         self.assertIn("exclude each other", self.refusal(*self.least, "--cert-dir=certs"))
         self.assertIn("--tls-cert-file is missing", self.refusal(*least))

@@ -62,10 +62,10 @@ class TranslationTests(PoolletCase):
         attachment.transport.end(Ending(COMPLETED, exit_code=7))
         await until(lambda: self.user.detached_with and not len(self.poollet.sessions))
         self.assertEqual(self.user.received, b"bye")
-        self.assertEqual([one.exit_code for one in self.user.endings], [7])
-        (session,) = {one[3] for one in self.runtime.execs}
+        self.assertEqual([ending.exit_code for ending in self.user.endings], [7])
+        (session,) = {call[3] for call in self.runtime.execs}
         self.assertEqual(len(self.runtime.execs), 2)
-        self.assertEqual([one["event"] for one in self.audit.events], ["start", "end"])
+        self.assertEqual([event["event"] for event in self.audit.events], ["start", "end"])
         last = self.audit.events[-1]
         self.assertEqual((last["session"], last["user"]), (session, "jane"))
         self.assertEqual((last["bytes_to_machine"], last["bytes_to_user"]), (5, 3))
@@ -76,7 +76,7 @@ class TranslationTests(PoolletCase):
         await self.attach()
         await self.client.delete(MACHINES, "vm", "lab")
         await until(lambda: self.user.detached_with)
-        self.assertEqual([one.reason for one in self.user.endings], [MACHINE_DELETED])
+        self.assertEqual([ending.reason for ending in self.user.endings], [MACHINE_DELETED])
 
     async def test_no_longer_there(self) -> None:
         """What the runtime says when it is asked again is what the user reads."""

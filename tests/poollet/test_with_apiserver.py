@@ -122,7 +122,9 @@ class TogetherTests(PoolletCase):
 
         async def told() -> str:
             events = (await self.admin.list(kinds.EVENTS.resource, "default"))["items"]
-            return next((one["message"] for one in events if one["reason"] == "NotApproved"), "")
+            return next(
+                (event["message"] for event in events if event["reason"] == "NotApproved"), ""
+            )
 
         while not await told():
             await deferLater(reactor, 0.05)
@@ -162,9 +164,9 @@ class TogetherTests(PoolletCase):
     async def running(self) -> dict[str, Any]:
         """The machine, once it runs."""
         while True:
-            found = await self.admin.get(MACHINES, "vm", "lab")
-            if (found.get("status") or {}).get("state") == "Running":
-                return found
+            stored = await self.admin.get(MACHINES, "vm", "lab")
+            if (stored.get("status") or {}).get("state") == "Running":
+                return stored
             turn: Deferred[None] = Deferred()
             reactor.callLater(0.01, turn.callback, None)
             await turn
@@ -199,23 +201,23 @@ class TogetherTests(PoolletCase):
             {IRONCORE.uid_label: uid}, "Warning", "Panicked", "the guest panicked", time.time_ns()
         )
         while True:
-            found = await self.admin.list(
+            listed = await self.admin.list(
                 kinds.EVENTS.resource, "lab", field_selector=f"involvedObject.uid={uid}"
             )
-            told = {event["reason"]: event for event in found["items"]}
-            if {"Created", "Panicked"} <= set(told):
+            by_reason = {event["reason"]: event for event in listed["items"]}
+            if {"Created", "Panicked"} <= set(by_reason):
                 break
             turn: Deferred[None] = Deferred()
             reactor.callLater(0.05, turn.callback, None)
             await turn
-        self.assertEqual(told["Panicked"]["message"], "the guest panicked")
-        self.assertEqual(told["Panicked"]["source"]["host"], "pool-a")
+        self.assertEqual(by_reason["Panicked"]["message"], "the guest panicked")
+        self.assertEqual(by_reason["Panicked"]["source"]["host"], "pool-a")
 
     async def test_lifecycle(self) -> None:
         """The poollet's role lets it register, run and delete; nothing is denied."""
-        found = await self.running()
-        self.assertEqual(found["metadata"]["finalizers"], [IRONCORE.finalizer])
-        self.assertEqual(found["status"]["observedGeneration"], found["metadata"]["generation"])
+        stored = await self.running()
+        self.assertEqual(stored["metadata"]["finalizers"], [IRONCORE.finalizer])
+        self.assertEqual(stored["status"]["observedGeneration"], stored["metadata"]["generation"])
         pool = await self.admin.get(POOLS, "pool-a")
         self.assertEqual(pool["status"]["availableMachineClasses"], [{"name": "pty"}])
         self.assertEqual(pool["status"]["state"], "Ready")
@@ -226,16 +228,16 @@ class TogetherTests(PoolletCase):
 
     async def test_console(self) -> None:
         """A console through both; deleting the machine ends it on every hop, on record."""
-        found = await self.running()
+        stored = await self.running()
         viewer = await self.console(ADMIN)
         viewer.transport.write(b" you")
         await until(lambda: viewer.data == b"hello you")
-        (asked,) = self.runtime.execs
-        self.assertEqual(asked[1:3], ("admin", found["metadata"]["uid"]))
+        (call,) = self.runtime.execs
+        self.assertEqual(call[1:3], ("admin", stored["metadata"]["uid"]))
         await self.admin.delete(MACHINES, "vm", "lab")
         await until(lambda: viewer.lost is not None)
         await until(lambda: len(self.audit.events) == 4)
-        self.assertEqual({event["session"] for event in self.audit.events}, {asked[3]})
+        self.assertEqual({event["session"] for event in self.audit.events}, {call[3]})
         ends = [event for event in self.audit.events if event["event"] == "end"]
         self.assertEqual({end["hop"] for end in ends}, {"apiserver", "poollet"})
         self.assertEqual({end["reason"] for end in ends}, {"MachineDeleted"})

@@ -100,10 +100,10 @@ class CountTests(SynchronousTestCase):
             max_size=20,
         )
     )
-    def test_never_falls(self, told: list[tuple[int, int, int, int]]) -> None:
+    def test_never_falls(self, samples: list[tuple[int, int, int, int]]) -> None:
         """However a leaf tells it, no count falls without a later start."""
         counts, before = Counters(), None
-        for at, nanocores, window, since in told:
+        for at, nanocores, window, since in samples:
             after = counts.take("web", sample(at, nanocores, window), NOON + since * SECOND)
             self.assertLessEqual(after.started, after.sample.at)
             if before is not None and after.core_nanoseconds < before.core_nanoseconds:
@@ -116,10 +116,10 @@ class CountTests(SynchronousTestCase):
         first, second = Counters(), Counters()
         before = first.take("web", sample(-15, 0))
         for turn, rate in enumerate(rates):
-            one = first.take("web", sample(15 * turn, rate))
+            counter = first.take("web", sample(15 * turn, rate))
             if turn >= later:
                 other = second.take("web", sample(15 * turn, rate))
                 if turn > later:
                     used = other.core_nanoseconds - before.core_nanoseconds
                     self.assertLessEqual(used, rate * 15 + SECOND)
-            before = one
+            before = counter

@@ -43,8 +43,8 @@ class EndingsTests(SynchronousTestCase):
         self.sessions.open(Subject(node, pool=node)).carry(end, lambda: None)
 
     def stand(self, leaf: str, *nodes: str) -> SimpleLeaf:
-        told = [LeafNode(node, leaf) for node in nodes]
-        return SimpleLeaf(leaf, memory_cluster(), ClientConfig("https://x.example"), told)
+        leaf_nodes = [LeafNode(node, leaf) for node in nodes]
+        return SimpleLeaf(leaf, memory_cluster(), ClientConfig("https://x.example"), leaf_nodes)
 
     def test_other_leaf(self) -> None:
         """A Node that stands for another leaf now ends its sessions, and no other Node's."""
@@ -55,9 +55,9 @@ class EndingsTests(SynchronousTestCase):
         two.nodes = self.stand("two", "leaf-one", "leaf-two").nodes
         self.leaves.leaves = [two]
         self.leaves.tell()
-        (found,) = self.ended.values()
-        self.assertEqual((list(self.ended), found.reason), (["leaf-one"], POOL_DELETED))
-        self.assertEqual(found.message, 'node "leaf-one" does not stand for leaf "one" now')
+        (ending,) = self.ended.values()
+        self.assertEqual((list(self.ended), ending.reason), (["leaf-one"], POOL_DELETED))
+        self.assertEqual(ending.message, 'node "leaf-one" does not stand for leaf "one" now')
 
     def test_same_leaf(self) -> None:
         """A leaf whose credentials or labels are others is the same leaf."""
@@ -72,11 +72,11 @@ class EndingsTests(SynchronousTestCase):
         leaf.gone = 'space "default/one" is gone: it was deleted'
         self.leaves.leaves = [self.stand("one", "leaf-one")]
         self.leaves.tell()
-        told = (
+        cases = (
             'node "leaf-one" does not stand for leaf "one" now: space "default/one" is gone: it was '
             "deleted"
         )
-        self.assertEqual(self.ended["leaf-one"], Ending(POOL_DELETED, told))
+        self.assertEqual(self.ended["leaf-one"], Ending(POOL_DELETED, cases))
 
     def test_stopped(self) -> None:
         """Nothing is followed any more."""

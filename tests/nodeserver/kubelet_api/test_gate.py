@@ -153,8 +153,8 @@ class MayTests(ServerCase):
         await self.start(told)
         answer = await self.ask(EXEC, identity=JANE)
         status = json.loads(answer.body)
-        wanted = "Forbidden (user=jane, verb=create, resource=nodes, subresource(s)=[proxy])"
-        self.assertEqual((status["code"], status["message"]), (403, wanted))
+        message = "Forbidden (user=jane, verb=create, resource=nodes, subresource(s)=[proxy])"
+        self.assertEqual((status["code"], status["message"]), (403, message))
 
     async def test_subresources(self) -> None:
         """Each path is about its own part of a Node; for some the whole suffices as well."""
@@ -164,14 +164,14 @@ class MayTests(ServerCase):
         answer = await self.ask("/healthz", identity=JANE)
         self.assertEqual(answer.code, 403)
         self.assertIn(b"subresource(s)=[healthz proxy]", answer.body)
-        for path, wanted in (
+        for path, expected in (
             (b"/stats/summary", ("stats",)),
             (b"/pods", ("pods", "proxy")),
             (b"/runningpods/", ("pods", "proxy")),
             (b"/exec/a/b/c", ("proxy",)),
             (b"/\xff", ("proxy",)),
         ):
-            self.assertEqual(subresources_of(path), wanted)
+            self.assertEqual(subresources_of(path), expected)
 
     async def test_root_is_down(self) -> None:
         """Who cannot be asked about is let in nowhere, and is told nothing of what the root thinks of us."""
@@ -186,9 +186,9 @@ class MayTests(ServerCase):
             for _ in range(2):
                 answer = await self.ask(EXEC, identity=JANE)
                 status = json.loads(answer.body)
-                wanted = "(user=jane, verb=create, resource=nodes, subresource(s)=[proxy])"
+                message = "(user=jane, verb=create, resource=nodes, subresource(s)=[proxy])"
                 self.assertEqual(
-                    (answer.code, status["message"]), (500, f"Authorization error {wanted}")
+                    (answer.code, status["message"]), (500, f"Authorization error {message}")
                 )
         logged = [formatEvent(event) for event in events if event["log_level"] == LogLevel.warn]
         (line,) = logged  # and not once for each who asks

@@ -15,8 +15,8 @@ class AskedNodeTests(ServerCase):
 
     def add(self, *nodes: str) -> None:
         config = ClientConfig("https://leaf.example:6443")
-        told = [LeafNode(name, "two") for name in nodes]
-        self.leaves.leaves.append(SimpleLeaf("two", memory_cluster(), config, told))
+        leaf_nodes = [LeafNode(name, "two") for name in nodes]
+        self.leaves.leaves.append(SimpleLeaf("two", memory_cluster(), config, leaf_nodes))
 
     async def about(self, host: bytes) -> Any:
         """The name of the Node that is asked about."""
@@ -34,7 +34,7 @@ class AskedNodeTests(ServerCase):
         """Of several the one whose name ``Host`` begins with, the longest that fits; else all of them."""
         await self.start()
         self.add("leaf-two", "leaf-two.eu")
-        for host, wanted in (
+        for host, expected in (
             (b"leaf-two", "leaf-two"),
             (b"LEAF-TWO.nodes.example.com:10250", "leaf-two"),
             (b"leaf-two.eu.nodes.example.com", "leaf-two.eu"),
@@ -43,7 +43,7 @@ class AskedNodeTests(ServerCase):
             (b"[::1]:10250", ""),
             (b"nodes.example.com", ""),
         ):
-            self.assertEqual(await self.about(host), wanted, host)
+            self.assertEqual(await self.about(host), expected, host)
 
     async def test_none(self) -> None:
         """Where there is no leaf it takes a permission on all Nodes as well."""

@@ -40,7 +40,7 @@ class OptionsTests(SynchronousTestCase):
 
     def test_every_option(self) -> None:
         """Each is told on in one form; what is not told is not told on."""
-        for asked, told in (
+        for request, forwarded in (
             ("", ""),
             ("follow=true", "follow=true"),
             ("follow=false&timestamps=0&previous=false", ""),
@@ -51,7 +51,7 @@ class OptionsTests(SynchronousTestCase):
             ("stream=Stdout", "stream=Stdout"),
             ("stream=Stderr", "stream=Stderr"),
         ):
-            self.assertEqual(query_of(asked), told, asked)
+            self.assertEqual(query_of(request), forwarded, request)
 
     def test_b2_since(self) -> None:
         """B2: both ways to say since when are read, and told on to the nanosecond."""
@@ -98,7 +98,7 @@ class OptionsTests(SynchronousTestCase):
 
     def test_makes_no_sense(self) -> None:
         """What can be read and makes no sense is invalid, and says what."""
-        for query, told in (
+        for query, message in (
             ("tailLines=-1", "tailLines"),
             ("tail=-1", "tailLines"),
             ("limitBytes=0", "limitBytes"),
@@ -110,7 +110,7 @@ class OptionsTests(SynchronousTestCase):
             ("stream=Stdin", "stream"),
             ("stream=", "stream"),
         ):
-            self.assertIn(told, self.refused(query, Invalid), query)
+            self.assertIn(message, self.refused(query, Invalid), query)
 
 
 class LogCase(LeafServerCase):
@@ -151,14 +151,14 @@ class PassedTests(LogCase):
     async def test_request(self) -> None:
         """The leaf is asked for its Pod's log, as whom it knows us, and not by the root's words."""
         await self.read(f"{LOG}?tail=5&timestamps=true&insecureSkipTLSVerifyBackend=true")
-        (asked,) = self.leaf_server.asked
+        (request,) = self.leaf_server.asked
         self.assertEqual(
-            asked.uri,
+            request.uri,
             b"/api/v1/namespaces/default/pods/web/log?container=main&timestamps=true&tailLines=5",
         )
-        self.assertEqual(asked.method, b"GET")
-        self.assertEqual(asked.getHeader("authorization"), "Bearer of-the-leaf")
-        self.assertEqual(asked.getHeader("audit-id"), self.audit.events[0]["session"])
+        self.assertEqual(request.method, b"GET")
+        self.assertEqual(request.getHeader("authorization"), "Bearer of-the-leaf")
+        self.assertEqual(request.getHeader("audit-id"), self.audit.events[0]["session"])
 
     async def test_uid(self) -> None:
         """The path may name the Pod's UID; another one is another Pod."""
@@ -180,11 +180,11 @@ class PassedTests(LogCase):
         """Each piece passes at once, whatever bytes it is; the end of the log is its end."""
         noise = bytes(range(256))
         reader = await self.follow()
-        (asked,) = self.leaf_server.asked
-        asked.write(noise)
+        (request,) = self.leaf_server.asked
+        request.write(noise)
         await until(lambda: reader.text == b"one\n" + noise)
         self.assertIsNone(reader.complete)
-        asked.finish()
+        request.finish()
         await until(lambda: reader.complete is not None)
         self.assertTrue(reader.complete)
         end = self.end()
@@ -438,11 +438,11 @@ class FollowTests(LogCase):
     async def test_pod_deleted(self) -> None:
         """The Pod's end is the log's: what it says last is still told."""
         reader = await self.follow()
-        (asked,) = self.leaf_server.asked
+        (request,) = self.leaf_server.asked
         ending = Ending(MACHINE_DELETED, 'pod "web" was deleted')
         self.server.sessions.end(lambda subject: subject.machine == "web", ending)
-        asked.write(b"bye\n")
-        asked.finish()
+        request.write(b"bye\n")
+        request.finish()
         await until(lambda: reader.complete is not None)
         self.assertEqual((reader.text, reader.complete), (b"one\nbye\n", True))
 
@@ -457,18 +457,18 @@ class FollowTests(LogCase):
 
     async def leave_all(self, count: int) -> None:
         """Followers that leave, every third of them before there is anything to read."""
-        wanted = len(self.leaf_server.left) + count
+        target = len(self.leaf_server.left) + count
         for number in range(count):
             if number % 3 == 2:
                 await self.leave_early()
             else:
                 self.leaf_server.answer = lambda request: text(request, b"one\n")
                 (await self.follow()).download.abort()
-        await until(lambda: len(self.leaf_server.left) == wanted and not len(self.server.sessions))
+        await until(lambda: len(self.leaf_server.left) == target and not len(self.server.sessions))
 
     async def leave_early(self) -> None:
         self.leaf_server.answer = lambda request: server.NOT_DONE_YET
-        asked = len(self.leaf_server.asked)
+        request_count = len(self.leaf_server.asked)
         reading = Deferred.fromCoroutine(self.read(FOLLOW)).addErrback(lambda _: None)
-        await until(lambda: len(self.leaf_server.asked) > asked)
+        await until(lambda: len(self.leaf_server.asked) > request_count)
         reading.cancel()

@@ -26,9 +26,9 @@ class PodsCase(ServerCase):
         answer = await self.ask(path, **more)
         self.assertEqual(answer.code, 200)
         self.assertIn((b"Content-Type", b"application/json"), answer.headers)
-        told = json.loads(answer.body)
-        items = told.pop("items")
-        self.assertEqual(told, {"kind": "PodList", "apiVersion": "v1", "metadata": {}})
+        body = json.loads(answer.body)
+        items = body.pop("items")
+        self.assertEqual(body, {"kind": "PodList", "apiVersion": "v1", "metadata": {}})
         assert isinstance(items, list)
         return items
 

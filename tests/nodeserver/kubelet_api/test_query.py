@@ -29,7 +29,7 @@ class WantedTests(SynchronousTestCase):
 
     def test_of(self) -> None:
         """A UID stands before the container, and last where there is none."""
-        for told, wanted in (
+        for segments, expected in (
             ("exec ns p c", Wanted("exec", "ns", "p", "c")),
             ("exec ns p uid c", Wanted("exec", "ns", "p", "c", "uid")),
             ("containerLogs ns p c", Wanted("containerLogs", "ns", "p", "c")),
@@ -37,17 +37,17 @@ class WantedTests(SynchronousTestCase):
             ("portForward ns p", Wanted("portForward", "ns", "p")),
             ("portForward ns p uid", Wanted("portForward", "ns", "p", uid="uid")),
         ):
-            self.assertEqual(Wanted.of(told.split()), wanted, told)
+            self.assertEqual(Wanted.of(segments.split()), expected, segments)
 
     def test_last_slash(self) -> None:
         """A slash at the end is no segment: it makes neither a UID of a container nor none of one."""
-        for told, wanted in (
+        for segments, expected in (
             ("exec ns p c", Wanted("exec", "ns", "p", "c")),
             ("containerLogs ns p uid c", Wanted("containerLogs", "ns", "p", "c", "uid")),
             ("portForward ns p", Wanted("portForward", "ns", "p")),
             ("portForward ns p uid", Wanted("portForward", "ns", "p", uid="uid")),
         ):
-            self.assertEqual(Wanted.of([*told.split(), ""]), wanted, told)
+            self.assertEqual(Wanted.of([*segments.split(), ""]), expected, segments)
 
 
 class ExecTests(SynchronousTestCase):
@@ -55,7 +55,7 @@ class ExecTests(SynchronousTestCase):
 
     def test_recorded(self) -> None:
         """What kube-apiserver asks a kubelet for, in an API server's words."""
-        for asked, wanted in (
+        for query, expected in (
             (
                 b"command=sh&command=-c&command=exit+7&error=1&output=1",
                 b"command=sh&command=-c&command=exit+7&container=c&stdout=true&stderr=true",
@@ -66,35 +66,35 @@ class ExecTests(SynchronousTestCase):
             ),
             (b"output=1&command=ls", b"command=ls&container=c&stdout=true"),
         ):
-            self.assertEqual(exec_query(asked, "c"), wanted)
+            self.assertEqual(exec_query(query, "c"), expected)
 
     @given(ARGUMENTS)
     def test_any_command(self, command: list[bytes]) -> None:
         """Every argument arrives as it was, empty ones and any bytes too, in the same order."""
-        asked = "&".join(f"command={quote_plus(each)}" for each in command).encode()
+        query = "&".join(f"command={quote_plus(each)}" for each in command).encode()
         got = parse_qsl(
-            exec_query(asked + b"&output=1", "c").decode("ascii"),
+            exec_query(query + b"&output=1", "c").decode("ascii"),
             keep_blank_values=True,
             encoding="latin-1",
         )
-        told = [value.encode("latin-1") for name, value in got if name == "command"]
-        self.assertEqual(told, command)
+        arguments = [value.encode("latin-1") for name, value in got if name == "command"]
+        self.assertEqual(arguments, command)
 
     @given(ARGUMENTS)
     def test_other_spelling(self, command: list[bytes]) -> None:
         """How the root encodes them is of no account."""
-        asked = "&".join(f"command={quote_from_bytes(each)}" for each in command).encode()
+        query = "&".join(f"command={quote_from_bytes(each)}" for each in command).encode()
         plus = "&".join(f"command={quote_plus(each)}" for each in command).encode()
         self.assertEqual(
-            exec_query(asked + b"&output=1", "c"), exec_query(b"output=1&" + plus, "c")
+            exec_query(query + b"&output=1", "c"), exec_query(b"output=1&" + plus, "c")
         )
 
     def test_only_one_is_true(self) -> None:
         """Of an API server's words, or of anything but a literal 1, a kubelet knows nothing."""
-        for asked in (b"input=true", b"input=0", b"input=", b"input", b"stdin=1", b"input=1x"):
+        for query in (b"input=true", b"input=0", b"input=", b"input", b"stdin=1", b"input=1x"):
             with self.assertRaises(BadRequest):
-                attach_query(asked, "c")
-            self.assertEqual(attach_query(asked + b"&output=1", "c"), b"container=c&stdout=true")
+                attach_query(query, "c")
+            self.assertEqual(attach_query(query + b"&output=1", "c"), b"container=c&stdout=true")
 
     def test_first_counts(self) -> None:
         """A stream that is told twice is what was told first."""
@@ -120,22 +120,22 @@ class ExecTests(SynchronousTestCase):
 
     def test_no_command(self) -> None:
         """Nothing would be run."""
-        for asked in (b"output=1", b"", b"output=1&Command=ls"):
+        for query in (b"output=1", b"", b"output=1&Command=ls"):
             with self.assertRaises(BadRequest) as caught:
-                exec_query(asked, "c")
+                exec_query(query, "c")
             self.assertIn("you must specify a command", str(caught.exception))
 
     def test_nothing_else_passes(self) -> None:
         """A container is what the path says, and what is not known is nobody's way around us."""
-        asked = b"output=1&container=other&command=ls&dryRun=All&x&=y"
-        self.assertEqual(exec_query(asked, "c"), b"command=ls&container=c&stdout=true")
-        self.assertEqual(attach_query(asked, "c"), b"container=c&stdout=true")
+        query = b"output=1&container=other&command=ls&dryRun=All&x&=y"
+        self.assertEqual(exec_query(query, "c"), b"command=ls&container=c&stdout=true")
+        self.assertEqual(attach_query(query, "c"), b"container=c&stdout=true")
 
     def test_undecodable(self) -> None:
         """A command that lost an argument would be another command."""
-        for asked in (b"command=%zz", b"command=a%", b"command=a;b", b"%g1=x"):
+        for query in (b"command=%zz", b"command=a%", b"command=a;b", b"%g1=x"):
             with self.assertRaises(BadRequest):
-                exec_query(asked + b"&command=ls&output=1", "c")
+                exec_query(query + b"&command=ls&output=1", "c")
 
     def test_too_long(self) -> None:
         """What is longer than any request may be is refused before it is taken apart."""
@@ -161,9 +161,9 @@ class ForwardTests(SynchronousTestCase):
 
     def test_wrong(self) -> None:
         """What a kubelet refuses is refused."""
-        for asked in (b"", b"port=", b"port=80,", b"port=0", b"port=65536", b"port=x", b"port=-1"):
+        for query in (b"", b"port=", b"port=80,", b"port=0", b"port=65536", b"port=x", b"port=-1"):
             with self.assertRaises(BadRequest):
-                forward_query(asked, needs_ports=True)
+                forward_query(query, needs_ports=True)
         with self.assertRaises(BadRequest):
             forward_query(b"port=80" + b",80" * MAX_PORTS, needs_ports=True)
 
@@ -173,7 +173,7 @@ class RunTests(SynchronousTestCase):
 
     def test_split(self) -> None:
         """A command is split at single spaces and at nothing else, as a kubelet does it."""
-        for cmd, wanted in (
+        for cmd, expected in (
             (b"cmd=ls", b"command=ls"),
             (b"cmd=ls+-l", b"command=ls&command=-l"),
             (b"cmd=a++b", b"command=a&command=&command=b"),
@@ -181,14 +181,14 @@ class RunTests(SynchronousTestCase):
             (b"cmd=one&cmd=two", b"command=one"),
         ):
             self.assertEqual(
-                run_query(cmd, "c"), wanted + b"&container=c&stdout=true&stderr=true", cmd
+                run_query(cmd, "c"), expected + b"&container=c&stdout=true&stderr=true", cmd
             )
 
     def test_no_command(self) -> None:
         """Nothing would be run."""
-        for asked in (b"", b"cmd=", b"command=ls"):
+        for query in (b"", b"cmd=", b"command=ls"):
             with self.assertRaises(BadRequest):
-                run_query(asked, "c")
+                run_query(query, "c")
 
 
 class ParseTests(SynchronousTestCase):

@@ -65,12 +65,12 @@ class ExpositionTests(SynchronousTestCase):
 
     def test_no_node(self) -> None:
         """Where several Nodes are meant, none is told of: one figure cannot be for all."""
-        told = exposition("", USAGE).decode()
-        self.assertNotIn("node_", told)
-        self.assertIn("pod_cpu_usage_seconds_total{", told)
+        text = exposition("", USAGE).decode()
+        self.assertNotIn("node_", text)
+        self.assertIn("pod_cpu_usage_seconds_total{", text)
 
     def test_problem(self) -> None:
         """Without figures only the error is told."""
-        told = exposition("n", LeafUsage(problem="no such API")).decode().splitlines()
-        self.assertEqual(told[-1], "resource_scrape_error 1.0")
-        self.assertEqual(len(told), 3)
+        lines = exposition("n", LeafUsage(problem="no such API")).decode().splitlines()
+        self.assertEqual(lines[-1], "resource_scrape_error 1.0")
+        self.assertEqual(len(lines), 3)

@@ -54,8 +54,8 @@ class NodeRoutesTests(ServerCase):
             ("/portForward/default/web/", "portforward"),
             ("/portForward/default/web/uid-1", "portforward"),
         ):
-            wanted = ["default", "web", "pods", "pod", what, "kube-apiserver-kubelet-client"]
-            self.assertEqual(json.loads((await self.ask(path)).body), wanted, path)
+            expected = ["default", "web", "pods", "pod", what, "kube-apiserver-kubelet-client"]
+            self.assertEqual(json.loads((await self.ask(path)).body), expected, path)
 
     async def test_refusals(self) -> None:
         """A stream is refused with a Status, all else in plain text; pauses are told."""

@@ -92,16 +92,16 @@ class AnswerTests(RunTestCase):
     async def test_exit_code(self) -> None:
         """A kubelet's answer to a command that fails."""
         self.prints(errors=b"oops", ending=Ending(COMPLETED, "", 7))
-        code, told = await self.run_it()
+        code, body = await self.run_it()
         self.assertEqual(code, 500)
-        self.assertIn("command 'echo hi' exited with 7: oops", told)
+        self.assertIn("command 'echo hi' exited with 7: oops", body)
 
     async def test_not_run(self) -> None:
         """What the leaf says of a command that cannot be run."""
         self.prints(ending=Ending(INTERNAL, "no such file"))
-        code, told = await self.run_it()
+        code, body = await self.run_it()
         self.assertEqual(code, 500)
-        self.assertIn("no such file", told)
+        self.assertIn("no such file", body)
 
     async def test_with_uid(self) -> None:
         """The path may name the Pod's UID, which must be its."""
@@ -113,9 +113,9 @@ class AnswerTests(RunTestCase):
         """Who prints without end is stopped, and told what to use instead."""
         self.patch(run, "MAX_OUTPUT_BYTES", 1 << 20)
         self.prints(b"x" * (2 << 20), ending=None)
-        code, told = await self.run_it()
+        code, body = await self.run_it()
         self.assertEqual(code, 500)
-        self.assertIn("printed more than 1 MiB; use exec", told)
+        self.assertIn("printed more than 1 MiB; use exec", body)
         await self.until(lambda: self.foreign.attachments[0].detached_with)
 
 
@@ -169,7 +169,7 @@ class RefusedTests(RunTestCase):
         """A server that stops says so."""
         self.prints(ending=None)
         client = await self.ask(RUN, *LENGTH)
-        await self.until(lambda: [one for one in self.sessions._live if one._end])
+        await self.until(lambda: [session for session in self.sessions._live if session._end])
         self.sessions.end(lambda _: True, Ending(SHUTTING_DOWN, "going down"))
         await self.answered(client)
         self.assertEqual(client.code, 500)

@@ -48,14 +48,14 @@ class SharedPassedTests(SharedCase, test_logs.PassedTests):
     async def test_request(self) -> None:
         """The leaf is asked for its Pod's log, as whom it knows us, and not by the root's words."""
         await self.read(f"{test_logs.LOG}?tail=5&timestamps=true&insecureSkipTLSVerifyBackend=true")
-        (asked,) = self.leaf_server.asked
+        (request,) = self.leaf_server.asked
         self.assertEqual(
-            asked.uri,
+            request.uri,
             b"/api/v1/namespaces/default/pods/web/log"
             b"?container=main&follow=true&timestamps=true&tailLines=5",
         )
-        self.assertEqual(asked.getHeader("authorization"), "Bearer of-the-leaf")
-        self.assertEqual(asked.getHeader("audit-id"), self.audit.events[0]["session"])
+        self.assertEqual(request.getHeader("authorization"), "Bearer of-the-leaf")
+        self.assertEqual(request.getHeader("audit-id"), self.audit.events[0]["session"])
         self.assertEqual(len(self.front.streams), 1)
 
     async def test_not_followed(self) -> None:
@@ -78,8 +78,8 @@ class SharedFollowTests(SharedCase, test_logs.FollowTests):
         """All share one."""
         readers = [await self.follow() for _ in range(5)]
         self.assertEqual(len(self.front.streams), 5)
-        for number, asked in enumerate(self.leaf_server.asked):
-            asked.write(b"%d\n" % number)
+        for number, request in enumerate(self.leaf_server.asked):
+            request.write(b"%d\n" % number)
         for number, reader in enumerate(readers):
             await until(lambda r=reader, n=number: r.text == b"one\n%d\n" % n)
 

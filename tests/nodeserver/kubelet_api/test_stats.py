@@ -54,9 +54,9 @@ class SummaryTests(StatsCase):
             "memory": {"time": "2026-11-20T12:00:00Z", "workingSetBytes": 64 << 20},
         }
         started = "2026-11-20T11:59:50Z"
-        told = await self.summary()
+        body = await self.summary()
         self.assertEqual(
-            told["pods"],
+            body["pods"],
             [
                 {
                     "podRef": {"name": "web", "namespace": "default", "uid": "uid-of-web"},
@@ -66,10 +66,10 @@ class SummaryTests(StatsCase):
                 }
             ],
         )
-        self.assertEqual(told["node"]["nodeName"], "leaf-one")
-        self.assertEqual(told["node"]["startTime"], started)
-        self.assertEqual(told["node"]["cpu"]["usageNanoCores"], 2_000_000_000)
-        self.assertEqual(told["node"]["memory"]["workingSetBytes"], 4 << 30)
+        self.assertEqual(body["node"]["nodeName"], "leaf-one")
+        self.assertEqual(body["node"]["startTime"], started)
+        self.assertEqual(body["node"]["cpu"]["usageNanoCores"], 2_000_000_000)
+        self.assertEqual(body["node"]["memory"]["workingSetBytes"], 4 << 30)
 
     async def test_only(self) -> None:
         """Only processors and memory is all there is; POST is as good as GET."""
@@ -90,13 +90,13 @@ class MetricsTests(StatsCase):
 
     async def test_whole(self) -> None:
         """The figures, with the leaf's times."""
-        told = await self.metrics()
+        text = await self.metrics()
         labels = '{container="main",namespace="default",pod="web"}'
         self.assertEqual(
-            told[f"container_cpu_usage_seconds_total{labels}"], "2.500001 1795176000000"
+            text[f"container_cpu_usage_seconds_total{labels}"], "2.500001 1795176000000"
         )
-        self.assertEqual(told["node_cpu_usage_seconds_total"], "20.000001 1795176000000")
-        self.assertEqual(told["resource_scrape_error"], "0.0")
+        self.assertEqual(text["node_cpu_usage_seconds_total"], "20.000001 1795176000000")
+        self.assertEqual(text["resource_scrape_error"], "0.0")
 
     async def test_no_such_api(self) -> None:
         """Without figures there is one that says so."""
@@ -109,9 +109,9 @@ class MetricsTests(StatsCase):
         is meant; else all Pods are told of, and no Node.
         """
         self.leaves.leaves[0].nodes = [LeafNode("leaf-one", "one"), LeafNode("leaf-two", "one")]
-        told = await self.metrics()
-        self.assertNotIn("node_cpu_usage_seconds_total", told)
-        self.assertEqual(len(told), 6)
+        text = await self.metrics()
+        self.assertNotIn("node_cpu_usage_seconds_total", text)
+        self.assertEqual(len(text), 6)
         for more in (
             {"path": f"{METRICS}/leaf-one"},
             {"host": b"leaf-one.nodes.example.com:10250"},

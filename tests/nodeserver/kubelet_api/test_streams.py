@@ -101,17 +101,17 @@ class PassedTests(StreamTestCase):
                     await self.ask(f"/{target}", *SPDY_HEAD, method=method)
                 )
                 self.assertEqual(client.code, 101)
-                asked = self.leaf_server.asked.pop()
-                wanted = f"/api/v1/namespaces/default/pods/web/{path}"
-                self.assertEqual(asked[:2], (method.encode(), wanted.encode()))
+                request = self.leaf_server.asked.pop()
+                expected = f"/api/v1/namespaces/default/pods/web/{path}"
+                self.assertEqual(request[:2], (method.encode(), expected.encode()))
 
     async def test_last_slash(self) -> None:
         """With a slash at the end a path is about the same container, which must be one of the Pod's."""
         uid = self.root_pod["metadata"]["uid"]
         query = "?command=ls&output=1"
         for path in (f"default/web/{uid}", f"default/web/{uid}/none"):
-            code, told = await self.refused(f"/exec/{path}/{query}")
-            self.assertEqual((code, "container not found" in told), (404, True))
+            code, message = await self.refused(f"/exec/{path}/{query}")
+            self.assertEqual((code, "container not found" in message), (404, True))
         self.assertEqual(self.leaf_server.asked, [])
         for path in ("default/web/main", f"default/web/{uid}/main"):
             client = await self.answered(await self.ask(f"/exec/{path}/{query}", *SPDY_HEAD))
@@ -153,15 +153,15 @@ class PassedTests(StreamTestCase):
             offered = request.requestHeaders.getRawHeaders(b"x-stream-protocol-version", [])
             self.assertEqual(offered[0], b"v5.channel.k8s.io")
             self.leaf_server.ends.append(Raw())
-            told = [(b"X-Stream-Protocol-Version", b"v4.channel.k8s.io")]
-            take_over(request, self.leaf_server.ends[-1], switching_protocols(b"SPDY/3.1", told))
+            headers = [(b"X-Stream-Protocol-Version", b"v4.channel.k8s.io")]
+            take_over(request, self.leaf_server.ends[-1], switching_protocols(b"SPDY/3.1", headers))
 
         self.leaf_server.answer = speaks_four
         five = b"X-Stream-Protocol-Version: v5.channel.k8s.io"
         client = await self.answered(await self.ask(EXEC, five, *SPDY_HEAD))
         self.assertEqual(client.code, 101)
-        told = [line for line in client.head.split(b"\r\n") if line.startswith(b"X-Stream")]
-        self.assertEqual(told, [b"X-Stream-Protocol-Version: v4.channel.k8s.io"])
+        headers = [line for line in client.head.split(b"\r\n") if line.startswith(b"X-Stream")]
+        self.assertEqual(headers, [b"X-Stream-Protocol-Version: v4.channel.k8s.io"])
 
     async def test_only_what_is_asked(self) -> None:
         """B7: a WebSocket that asks for output alone makes the leaf open no other stream."""
@@ -191,9 +191,9 @@ class PassedTests(StreamTestCase):
         """Whatever opens a stream is a ``create``, a GET too."""
         for method in ("GET", "POST"):
             await self.answered(await self.ask(EXEC, *SPDY_HEAD, method=method))
-        for asked in self.everyone.asked:
+        for request in self.everyone.asked:
             self.assertEqual(
-                (asked.verb, asked.resource, asked.subresource, asked.name),
+                (request.verb, request.resource, request.subresource, request.name),
                 ("create", "nodes", "proxy", "leaf-one"),
             )
 
@@ -235,17 +235,17 @@ class RefusedTests(StreamTestCase):
 
     async def meanwhile(self, happening: Callable[[], object]) -> None:
         """It happens while the leaf is asked for its Pod; then there is no session."""
-        looked_up, asked = self.leaf.pod, Deferred[None]()
+        looked_up, request = self.leaf.pod, Deferred[None]()
 
         async def late(root: Object) -> LeafPod:
-            asked.callback(None)
+            request.callback(None)
             await deferLater(reactor, 0)
             happening()
             return await looked_up(root)
 
         self.patch(self.leaf, "pod", lambda root: Deferred.fromCoroutine(late(root)))
         code, _ = await self.refused(EXEC)
-        self.assertEqual((code, asked.called), (404, True))
+        self.assertEqual((code, request.called), (404, True))
         self.assertEqual(self.leaf_server.asked, [])
 
     async def test_pod_goes_meanwhile(self) -> None:
@@ -258,12 +258,12 @@ class RefusedTests(StreamTestCase):
 
     async def test_who_may_not(self) -> None:
         """They learn nothing, not even whether there is such a Pod."""
-        told = set()
+        reasons = set()
         for pod in ("web", "nope"):
             code, body = await self.refused(f"/exec/default/{pod}/main?command=ls", user="eve")
             self.assertEqual(code, 403)
-            told.add(body.replace(pod, "POD"))
-        self.assertEqual(len(told), 1)
+            reasons.add(body.replace(pod, "POD"))
+        self.assertEqual(len(reasons), 1)
 
     async def test_unknown_user(self) -> None:
         """Without credentials there is nothing but a 401."""
@@ -397,12 +397,12 @@ class EndTests(StreamTestCase):
 
     async def test_client_leaves_before_the_answer(self) -> None:
         """A leaf that has not answered yet loses the request as well."""
-        gone: list[Deferred[Any]] = []
-        self.leaf_server.answer = lambda request: gone.append(request.notifyFinish())
+        pending: list[Deferred[Any]] = []
+        self.leaf_server.answer = lambda request: pending.append(request.notifyFinish())
         client = await self.ask(EXEC, *SPDY_HEAD)
-        await self.until(lambda: gone)
+        await self.until(lambda: pending)
         left: list[object] = []
-        gone[0].addBoth(left.append)
+        pending[0].addBoth(left.append)
         client.transport.abortConnection()
         await self.until(lambda: left)
         await self.until(lambda: not len(self.sessions))

@@ -176,8 +176,8 @@ class TellTests(UsageCase):
             put_usage(self.leaf, "web", {})
             self.leaf.objects[POD_METRICS, "default", "web"]["containers"] = broken
             self.leaf.put((NODE_METRICS, "", "w1"), {"metadata": {"name": "w1", "labels": broken}})
-            told = self.again()
-            self.assertEqual((told.pods, told.nodes, told.problem), ((), {}, ""), broken)
+            usage = self.again()
+            self.assertEqual((usage.pods, usage.nodes, usage.problem), ((), {}, ""), broken)
 
     def test_durations(self) -> None:
         """As Go writes them."""
@@ -215,20 +215,20 @@ class AskTests(UsageCase):
             if resource.group != "metrics.k8s.io"
         }
         for _ in range(3):
-            told = self.again()
-            self.assertEqual((told.pods, told.nodes), ((), {}))
-            self.assertIn('leaf "one": ', told.problem)
+            usage = self.again()
+            self.assertEqual((usage.pods, usage.nodes), ((), {}))
+            self.assertIn('leaf "one": ', usage.problem)
         self.assertEqual(len(self.lines()), 1)
         serve_figures(self.leaf)
         put_usage(self.leaf, "web", {"main": ("1", "1Mi")})
-        told = self.again()
-        self.assertEqual((len(told.pods), told.problem), (1, ""))
-        said = [
+        usage = self.again()
+        self.assertEqual((len(usage.pods), usage.problem), (1, ""))
+        formats = [
             str(event["log_format"])
             for event in self.logged
             if "usage of leaf" in event["log_format"]
         ]
-        self.assertEqual(len(said), 2)
+        self.assertEqual(len(formats), 2)
 
     def test_down(self) -> None:
         """A leaf that is down takes no other leaf's figures away."""
@@ -259,8 +259,8 @@ class AskTests(UsageCase):
             return ask(resource, *rest, **more)
 
         self.one.client.list = refusing  # type: ignore[method-assign]
-        told = self.told()
-        self.assertEqual((len(told.pods), told.nodes, told.problem), (1, {}, ""))
+        usage = self.told()
+        self.assertEqual((len(usage.pods), usage.nodes, usage.problem), (1, {}, ""))
         self.assertEqual(self.lines(), ["nodes.metrics.k8s.io is forbidden"])
 
     def test_slow(self) -> None:
@@ -269,8 +269,8 @@ class AskTests(UsageCase):
         asking = Deferred.fromCoroutine(self.usage.of())
         self.assertNoResult(asking)
         self.clock.advance(8)
-        told = self.successResultOf(asking)
-        self.assertIn("in time", told.problem)
+        usage = self.successResultOf(asking)
+        self.assertIn("in time", usage.problem)
 
     def test_leaf_gone(self) -> None:
         """Of a leaf that is removed nothing is kept."""

@@ -35,19 +35,19 @@ class CredentialsTestCase(SynchronousTestCase):
         globalLogPublisher.addObserver(observe)
         self.addCleanup(globalLogPublisher.removeObserver, observe)
 
-    def begin(self, told: Kubeconfig) -> Credentials:
-        found = credentials(told, self.root.client(), self.clock)
-        found.start(lambda: self.told.append(None))
-        self.addCleanup(found.stop)
-        return found
+    def begin(self, source: Kubeconfig) -> Credentials:
+        opened = credentials(source, self.root.client(), self.clock)
+        opened.start(lambda: self.told.append(None))
+        self.addCleanup(opened.stop)
+        return opened
 
-    def refusal(self, found: Credentials) -> str:
+    def refusal(self, opened: Credentials) -> str:
         """Why there are none; it is the problem, too."""
         with self.assertRaises(ServiceUnavailable) as caught:
-            found.current()
-        self.assertEqual(caught.exception.message, found.problem)
-        self.assertNotIn("\n", found.problem)
-        return found.problem
+            opened.current()
+        self.assertEqual(caught.exception.message, opened.problem)
+        self.assertNotIn("\n", opened.problem)
+        return opened.problem
 
 
 class FileCredentialsTests(CredentialsTestCase):
@@ -65,11 +65,11 @@ class FileCredentialsTests(CredentialsTestCase):
     def test_rotated(self) -> None:
         """Another content counts for the next request."""
         self.write(kubeconfig(token="old"))
-        found = self.begin(KubeconfigFile(str(self.path)))
-        self.assertEqual(found.current().token, "old")
+        opened = self.begin(KubeconfigFile(str(self.path)))
+        self.assertEqual(opened.current().token, "old")
         self.write(kubeconfig(token="new"))
-        self.assertEqual(found.current().token, "new")
-        self.assertEqual(found.problem, "")
+        self.assertEqual(opened.current().token, "new")
+        self.assertEqual(opened.problem, "")
 
     def test_any_form(self) -> None:
         """A file may name programs and files: who wrote it is on this machine."""
@@ -79,25 +79,25 @@ class FileCredentialsTests(CredentialsTestCase):
             "interactiveMode": "Never",
         }
         self.write(kubeconfig(exec=plugin))
-        found = self.begin(KubeconfigFile(str(self.path)))
-        assert found.current().plugin is not None
-        self.assertEqual(found.current().plugin.command, "/bin/true")
+        opened = self.begin(KubeconfigFile(str(self.path)))
+        assert opened.current().plugin is not None
+        self.assertEqual(opened.current().plugin.command, "/bin/true")
 
     def test_missing(self) -> None:
         """A file that is not there yet is a problem until it is, and is looked for now and then."""
-        found = self.begin(KubeconfigFile(str(self.path)))
-        self.assertIn(f"{self.path}: No such file", self.refusal(found))
+        opened = self.begin(KubeconfigFile(str(self.path)))
+        self.assertIn(f"{self.path}: No such file", self.refusal(opened))
         self.write(kubeconfig())
-        self.refusal(found)
+        self.refusal(opened)
         self.clock.advance(2)
-        self.assertEqual(found.current().token, "secret")
-        self.assertEqual(found.problem, "")
+        self.assertEqual(opened.current().token, "secret")
+        self.assertEqual(opened.problem, "")
 
     def test_other_context(self) -> None:
         """A context that is not there is told by name."""
         self.write(kubeconfig())
-        told = self.refusal(self.begin(KubeconfigFile(str(self.path), "prod")))
-        self.assertIn('no context "prod"', told)
+        message = self.refusal(self.begin(KubeconfigFile(str(self.path), "prod")))
+        self.assertIn('no context "prod"', message)
 
 
 class DataCredentialsTests(CredentialsTestCase):
@@ -105,18 +105,18 @@ class DataCredentialsTests(CredentialsTestCase):
 
     def test_read(self) -> None:
         """Data is read once."""
-        found = self.begin(KubeconfigData(kubeconfig().encode(), "cluster one"))
-        self.assertIs(found.current(), found.current())
+        opened = self.begin(KubeconfigData(kubeconfig().encode(), "cluster one"))
+        self.assertIs(opened.current(), opened.current())
 
     def test_problems(self) -> None:
         """What cannot be used is told with where it is from."""
-        for content, told in (
+        for content, message in (
             (kubeconfig()[:40], "cluster one: not YAML"),
             (kubeconfig(tokenFile="/etc/passwd"), "tokenFile is not taken from here; use token"),
             ("x" * (5 << 20), "larger than 256 KiB"),
         ):
-            found = self.begin(KubeconfigData(content.encode(), "cluster one"))
-            self.assertIn(told, self.refusal(found))
+            opened = self.begin(KubeconfigData(content.encode(), "cluster one"))
+            self.assertIn(message, self.refusal(opened))
         missing = KubeconfigData(b"", "cluster one", "cluster one has no kubeconfig")
         self.assertEqual(self.refusal(self.begin(missing)), "cluster one has no kubeconfig")
 
@@ -141,37 +141,37 @@ class SecretCredentialsTests(CredentialsTestCase):
     def test_rotated(self) -> None:
         """Another content counts for the next request, and who failed is told to try again."""
         put_secret(self.root, kubeconfig(token="old"))
-        found = self.begin(self.told_of)
+        opened = self.begin(self.told_of)
         put_secret(self.root, kubeconfig(token="new"))
-        self.assertEqual(found.current().token, "new")
+        self.assertEqual(opened.current().token, "new")
         self.assertEqual(len(self.told), 3)  # the Secret was made anew: it went, and came
 
     def test_bad_rotation(self) -> None:
         """What cannot be used leaves the last in force; the log says so once, without any of it."""
         put_secret(self.root, kubeconfig(token="old"))
-        found = self.begin(self.told_of)
+        opened = self.begin(self.told_of)
         (key,) = self.root.objects
         for _ in range(2):
             secret = {**self.root.objects[key], "data": {"kubeconfig": "aGFsZjogew=="}}
             self.root.put(key, secret)
-        self.assertEqual(found.current().token, "old")
-        self.assertEqual(found.problem, "")
-        kept = [each for each in self.logged if "keeping the credentials from before" in each]
-        self.assertEqual(len(kept), 1)
-        self.assertIn("secret leaves/one: not YAML", kept[0])
+        self.assertEqual(opened.current().token, "old")
+        self.assertEqual(opened.problem, "")
+        warnings = [each for each in self.logged if "keeping the credentials from before" in each]
+        self.assertEqual(len(warnings), 1)
+        self.assertIn("secret leaves/one: not YAML", warnings[0])
 
     def test_taken_away(self) -> None:
         """A Secret that is deleted takes the credentials along, and the remedy is told."""
         put_secret(self.root, kubeconfig())
-        found = self.begin(self.told_of)
+        opened = self.begin(self.told_of)
         self.root.remove((SECRETS.resource, "leaves", "one"))
         self.assertEqual(
-            self.refusal(found),
+            self.refusal(opened),
             "secret leaves/one does not exist; create it, with the leaf's kubeconfig under the key "
             '"kubeconfig"',
         )
         put_secret(self.root, kubeconfig())
-        self.assertEqual(found.current().token, "secret")
+        self.assertEqual(opened.current().token, "secret")
 
     def test_other_key(self) -> None:
         """A key that is not there is told by name."""
@@ -186,18 +186,18 @@ class SecretCredentialsTests(CredentialsTestCase):
     def test_not_let(self) -> None:
         """A root that does not show the Secret is told why, until it does."""
         self.root.problem = Forbidden("secrets is forbidden")
-        found = self.begin(self.told_of)
+        opened = self.begin(self.told_of)
         self.assertEqual(
-            self.refusal(found), "secret leaves/one cannot be read: secrets is forbidden"
+            self.refusal(opened), "secret leaves/one cannot be read: secrets is forbidden"
         )
         self.root.problem = None
         put_secret(self.root, kubeconfig())
         self.clock.advance(1)
-        self.assertEqual(found.current().token, "secret")
+        self.assertEqual(opened.current().token, "secret")
 
     def test_nothing_outside(self) -> None:
         """Who may write the Secret runs no program here."""
         put_secret(self.root, kubeconfig(exec={"command": "/bin/sh"}))
-        told = self.refusal(self.begin(self.told_of))
-        self.assertIn("exec is not taken from here; use a token or a certificate", told)
-        self.assertNotIn("/bin/sh", told)
+        message = self.refusal(self.begin(self.told_of))
+        self.assertIn("exec is not taken from here; use a token or a certificate", message)
+        self.assertNotIn("/bin/sh", message)

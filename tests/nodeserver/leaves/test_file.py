@@ -53,9 +53,13 @@ class ParseTests(SynchronousTestCase):
 
     def test_secret(self) -> None:
         """A kubeconfig may be in a Secret of the root."""
-        told = {"secret": {"namespace": "leaves", "name": "one", "key": "value"}, "context": "x"}
+        reference = {
+            "secret": {"namespace": "leaves", "name": "one", "key": "value"},
+            "context": "x",
+        }
         self.assertEqual(
-            self.one(kubeconfig=told).kubeconfig, KubeconfigSecret("leaves", "one", "value", "x")
+            self.one(kubeconfig=reference).kubeconfig,
+            KubeconfigSecret("leaves", "one", "value", "x"),
         )
 
     def test_nodes(self) -> None:
@@ -111,7 +115,7 @@ class ParseTests(SynchronousTestCase):
 
     def test_mistakes(self) -> None:
         """What cannot be meant is told with its place and what would help."""
-        for more, told in (
+        for more, message in (
             ({"kubeconfig": {}}, "give either file: PATH or secret: {namespace: ..., name: ...}"),
             (
                 {"kubeconfig": {"file": "a", "secret": {"namespace": "a", "name": "b"}}},
@@ -143,7 +147,7 @@ class ParseTests(SynchronousTestCase):
             ({"pods": "all"}, "pods must be one of owned, same-name, machines, not 'all'"),
             ({"kosmos": "yes"}, "kosmos must be true or false, not 'yes'"),
         ):
-            self.assertIn(told, self.refusal(ONE | more), more)
+            self.assertIn(message, self.refusal(ONE | more), more)
 
     @settings(max_examples=150, deadline=None, database=None)
     @given(path=st.sampled_from(_paths(WHOLE)), new=JSON)
@@ -188,7 +192,7 @@ class LoadTests(FileTestCase):
     def test_unusable(self) -> None:
         """What cannot be read, or is no YAML, is told in one line that names the file."""
         self.assertEqual(self.refusal(), f"cannot read {self.path}: No such file or directory")
-        for content, told in (
+        for content, message in (
             ("leaves: [", "is not YAML: line "),
             ("[]", "must be a mapping"),
             ("", "must be a mapping"),
@@ -196,7 +200,7 @@ class LoadTests(FileTestCase):
             ("#" * (5 << 20), "is larger than 4 MiB"),
         ):
             self.write(content)
-            self.assertIn(told, self.refusal())
+            self.assertIn(message, self.refusal())
 
     def test_many(self) -> None:
         """A thousand leaves are read."""
@@ -244,8 +248,8 @@ class LeafFileTests(FileTestCase):
         for content in ("leaves: [", "leaves: ["):
             self.write(content)
             self.assertEqual((self.names(), self.told), (["one"], 0))
-        kept = [each for each in logged if "keeping the leaf clusters from before" in each]
-        self.assertEqual(len(kept), 1, kept)
+        warnings = [each for each in logged if "keeping the leaf clusters from before" in each]
+        self.assertEqual(len(warnings), 1, warnings)
         self.assertIn("is not YAML", self.source.problem)
         self.leaves("two")
         self.assertEqual((self.names(), self.told), (["two"], 1))

@@ -71,7 +71,7 @@ class LeavesTests(SynchronousTestCase):
             self.network.make,
         )
         self.leaves = Leaves(
-            [self.source, self.second], lambda told: Leaf(told, around), self.clock
+            [self.source, self.second], lambda spec: Leaf(spec, around), self.clock
         )
         self.told = 0
         self.leaves.follow(self.note)
@@ -117,10 +117,10 @@ class LeavesTests(SynchronousTestCase):
     def test_unchanged(self) -> None:
         """What is told again as it was changes nothing and tells nobody."""
         self.begin(spec("one"))
-        leaf, told = self.leaves.get("one"), self.told
+        leaf, messages = self.leaves.get("one"), self.told
         self.tell(spec("one"))
         self.assertIs(self.leaves.get("one"), leaf)
-        self.assertEqual(self.told, told)
+        self.assertEqual(self.told, messages)
 
     def test_credentials(self) -> None:
         """Other credentials leave the leaf what it is: sessions go on."""
@@ -134,55 +134,55 @@ class LeavesTests(SynchronousTestCase):
         """A leaf that nobody tells any more is let go, with its Nodes and its watches."""
         self.begin(spec("one"), spec("two"))
         self.assertEqual(self.cluster.watches, 2)
-        told = self.told
+        messages = self.told
         self.tell(spec("two"))
         self.assertEqual(self.cluster.watches, 1)
         self.assertRaises(NotFound, self.leaves.get, "one")
         self.assertEqual(set(self.leaves.nodes()), {"leaf-two"})
-        self.assertEqual(self.told, told + 1)
+        self.assertEqual(self.told, messages + 1)
 
     def test_orphans(self) -> None:
         """B10: once all sources were read, a Node that is not told stands for nothing any more."""
         self.second.synced = False
         self.begin(spec("one"))
         self.assertFalse(self.leaves.synced)
-        told = self.told
+        messages = self.told
         self.second.synced = True
         self.second.tell()
         self.clock.advance(0)
         self.assertTrue(self.leaves.synced)
-        self.assertEqual(self.told, told + 1)
+        self.assertEqual(self.told, messages + 1)
         self.assertNotIn("kosmos-gone", self.leaves.nodes())
 
     def test_seen_whole(self) -> None:
         """B8: whoever looks sees a state of before or of after, never one in between."""
         self.begin(spec("one", "a"), spec("two", "b"))
-        seen: list[list[str]] = []
+        changes: list[list[str]] = []
 
         def look() -> None:
             for node in self.leaves.nodes().values():
                 self.assertEqual(self.leaves.of_node(node.name).name, node.leaf)
-            seen.append(sorted(self.leaves.nodes()))
+            changes.append(sorted(self.leaves.nodes()))
 
         self.leaves.follow(look)
         before = self.leaves.nodes()
         self.tell(spec("one", "b"), spec("two", "a"))
         self.assertEqual(sorted(before), ["a", "b"])
-        self.assertTrue(seen)
+        self.assertTrue(changes)
         self.tell(spec("two", "a", "b"))
         self.assertEqual(self.leaves.of_node("b").name, "two")
-        self.assertEqual(seen[-1], ["a", "b"])
+        self.assertEqual(changes[-1], ["a", "b"])
 
     def test_crowd(self) -> None:
         """A source that tells of a thousand leaves one by one is looked at once."""
         self.begin()
-        told = self.told
+        messages = self.told
         specs = [spec(f"n{number}") for number in range(1000)]
         for number in range(1000):
             self.source.tell(*specs[: number + 1])
         self.clock.advance(0)
         self.assertEqual(len(self.leaves.all()), 1000)
-        self.assertEqual(self.told, told + 1)
+        self.assertEqual(self.told, messages + 1)
 
     def test_same_name(self) -> None:
         """A second leaf of one name is not taken; that is told once, with both places."""

@@ -106,13 +106,13 @@ class SpecTests(SynchronousTestCase):
         assert isinstance(spec.kubeconfig, KubeconfigData)
         self.assertEqual(spec.kubeconfig.content.decode(), kubeconfig())
         self.assertNotIn("secret", repr(spec))
-        for told, why in (
+        for value, why in (
             (None, "cluster east has no kubeconfig; put one into spec.kubeconfig (base64)"),
             ("%%%", "cluster east: spec.kubeconfig is not base64"),
             (7, "cluster east: spec.kubeconfig is larger than 256 KiB, or no text"),
             ("A" * (5 << 20), "cluster east: spec.kubeconfig is larger than 256 KiB, or no text"),
         ):
-            cluster: Object = {"metadata": {"name": "east"}, "spec": {"kubeconfig": told}}
+            cluster: Object = {"metadata": {"name": "east"}, "spec": {"kubeconfig": value}}
             found, _ = spec_of(cluster)
             assert isinstance(found.kubeconfig, KubeconfigData)
             self.assertEqual(found.kubeconfig.problem, why)
@@ -202,8 +202,8 @@ class ClustersTests(SynchronousTestCase):
         self.begin()
         put_cluster(self.root, "east", kubeconfig(token="e"))
         put_cluster(self.root, "part", labels={"kosmos.io/actual-cluster-name": "east"})
-        found = {spec.name: spec.kubeconfig for spec in self.clusters.specs()}
-        self.assertEqual(found["part"], found["east"])
+        kubeconfigs = {spec.name: spec.kubeconfig for spec in self.clusters.specs()}
+        self.assertEqual(kubeconfigs["part"], kubeconfigs["east"])
         self.root.remove((CLUSTERS.resource, "", "east"))
         (spec,) = self.clusters.specs()
         assert isinstance(spec.kubeconfig, KubeconfigData)
@@ -222,8 +222,8 @@ class ClustersTests(SynchronousTestCase):
         self.begin()
         for token in ("a", "b", "c"):
             put_cluster(self.root, "east", kubeconfig(token=token), models=models)
-        told = [each for each in logged if "'A B' cannot be the name" in each]
-        self.assertEqual(len(told), 1)
+        warnings = [each for each in logged if "'A B' cannot be the name" in each]
+        self.assertEqual(len(warnings), 1)
 
     def test_not_served(self) -> None:
         """A root that knows no Clusters is a problem that says so; nothing is cleaned up for it."""

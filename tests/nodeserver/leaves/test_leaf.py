@@ -92,19 +92,19 @@ class LeafTests(LeafTestCase):
         self.assertTrue(leaf.synced)
         put_leaf_pod(self.cluster, root)
         before = len(self.cluster.requests)
-        found = self.found(leaf, root)
-        self.assertEqual((found.namespace, found.name), ("default", "web"))
-        assert found.pod is not None
-        self.assertEqual(found.pod["status"]["phase"], "Running")
+        leaf_pod = self.found(leaf, root)
+        self.assertEqual((leaf_pod.namespace, leaf_pod.name), ("default", "web"))
+        assert leaf_pod.pod is not None
+        self.assertEqual(leaf_pod.pod["status"]["phase"], "Running")
         self.assertEqual(len(self.cluster.requests), before)
 
     def test_too_new(self) -> None:
         """A Pod that the copy has not got yet is asked for."""
         root = self.pod()
         put_leaf_pod(self.cluster, root)
-        found = self.found(self.make(started=False), root)
-        assert found.pod is not None
-        self.assertNotIn("volumes", found.pod["spec"])
+        leaf_pod = self.found(self.make(started=False), root)
+        assert leaf_pod.pod is not None
+        self.assertNotIn("volumes", leaf_pod.pod["spec"])
 
     def test_other_name(self) -> None:
         """Whatever ours is called in the leaf, it is found; of two, the one with the root's name."""
@@ -149,10 +149,10 @@ class LeafTests(LeafTestCase):
     def test_no_such_pod(self) -> None:
         """A Pod that was not made in the leaf yet is not found there."""
         leaf = self.make()
-        told = self.refused(leaf, self.pod(), NotFound)
-        self.assertIn('leaf cluster "one" has no such pod', told)
+        message = self.refused(leaf, self.pod(), NotFound)
+        self.assertIn('leaf cluster "one" has no such pod', message)
         self.cluster.problem = from_code(404, "as a real API server tells it")
-        self.assertEqual(self.refused(leaf, self.pod(), NotFound), told)
+        self.assertEqual(self.refused(leaf, self.pod(), NotFound), message)
 
     def test_all(self) -> None:
         """Those that are ours are listed with the root's; those of nobody any more apart."""
@@ -186,11 +186,11 @@ class LeafTests(LeafTestCase):
         leaf = self.make(kosmos=True)
         told: list[str] = []
         end = leaf.follow(told.append)
-        one, two = self.pod("one"), self.pod("two")
-        put_leaf_pod(self.cluster, one)
+        first, two = self.pod("one"), self.pod("two")
+        put_leaf_pod(self.cluster, first)
         put_pod(self.cluster, "two", labels=KOSMOS)
         put_pod(self.cluster, "theirs", labels=KOSMOS)
-        uids = [each["metadata"]["uid"] for each in (one, two)]
+        uids = [each["metadata"]["uid"] for each in (first, two)]
         self.assertEqual(told, uids)
         self.cluster.remove((PODS.resource, "default", "one"))
         self.assertEqual(told, [*uids, uids[0]])
@@ -201,10 +201,10 @@ class LeafTests(LeafTestCase):
     def test_both_marks(self) -> None:
         """A Pod with our mark and Kosmos's is known once, until it has neither."""
         root = self.pod()
-        made = put_leaf_pod(self.cluster, root)
+        leaf_pod = put_leaf_pod(self.cluster, root)
         leaf = self.make(kosmos=True)
         key = (PODS.resource, "default", "web")
-        labels = dict(made["metadata"]["labels"])
+        labels = dict(leaf_pod["metadata"]["labels"])
         for now in (labels | KOSMOS, labels, KOSMOS, {}):
             stored = self.cluster.objects[key]
             metadata = {**stored["metadata"], "labels": now}
@@ -229,8 +229,8 @@ class ReachedTests(LeafTestCase):
         self.cluster.problem = unreachable()
         self.cluster.end_watches(unreachable())
         self.assertIn("connection refused", leaf.problem)
-        told = self.refused(leaf, root, BadGateway)
-        self.assertTrue(told.startswith('leaf cluster "one": cannot reach'), told)
+        message = self.refused(leaf, root, BadGateway)
+        self.assertTrue(message.startswith('leaf cluster "one": cannot reach'), message)
         self.cluster.problem = None
         self.assertEqual(self.found(leaf, root).name, "web")
         self.clock.advance(1)
@@ -244,18 +244,18 @@ class ReachedTests(LeafTestCase):
         asking = leaf.pod(self.pod())
         self.assertNoResult(asking)
         self.clock.advance(ASK_SECONDS)
-        told = self.failureResultOf(asking, GatewayTimeout).value.message
-        self.assertIn('leaf cluster "one" did not answer for pod "default/web"', told)
+        message = self.failureResultOf(asking, GatewayTimeout).value.message
+        self.assertIn('leaf cluster "one" did not answer for pod "default/web"', message)
 
     def test_credentials_expired(self) -> None:
         """A leaf that does not know us is our problem: whose credentials, and what to do."""
         self.cluster.problem = from_code(401, "Unauthorized")
         leaf = self.make()
-        told = (
+        cases = (
             'leaf cluster "one" rejects our credentials (cluster one (context "it")): '
             "Unauthorized; replace the credentials there"
         )
-        self.assertEqual(leaf.problem, told)
+        self.assertEqual(leaf.problem, cases)
         self.assertEqual(
             self.refused(leaf, self.pod(), BadGateway),
             'leaf cluster "one" refuses this node server; the node server\'s log says why',
@@ -265,8 +265,8 @@ class ReachedTests(LeafTestCase):
         """Nor is it the user's fault what we may not do there."""
         self.cluster.problem = from_code(403, "pods is forbidden")
         leaf = self.make()
-        told = '"one" denies us the request (cluster one (context "it")): pods is'
-        self.assertIn(told, leaf.problem)
+        message = '"one" denies us the request (cluster one (context "it")): pods is'
+        self.assertIn(message, leaf.problem)
         self.assertNotIn("cluster one (", self.refused(leaf, self.pod(), BadGateway))
 
     def test_no_credentials(self) -> None:
@@ -286,9 +286,9 @@ class ReachedTests(LeafTestCase):
         """Its client does all that a client does."""
         client = self.make(started=False).client
         pod = {"metadata": {"name": "a"}, "spec": {}}
-        made = self.successResultOf(client.create(PODS.resource, pod, "default"))
-        made["spec"] = {"nodeName": "n"}
-        self.successResultOf(client.update(PODS.resource, made, "default"))
+        created = self.successResultOf(client.create(PODS.resource, pod, "default"))
+        created["spec"] = {"nodeName": "n"}
+        self.successResultOf(client.update(PODS.resource, created, "default"))
         self.successResultOf(
             client.patch(PODS.resource, "a", {"metadata": {"labels": {"l": "m"}}}, "default")
         )
@@ -324,8 +324,10 @@ class RotatedTests(LeafTestCase):
         undecoded = KubeconfigData(b"", "cluster one", "cluster one: no base64")
         leaf.become(replace(self.spec, kubeconfig=undecoded))
         self.assertEqual(leaf.config().token, "secret")
-        gone = KubeconfigData(b"", "cluster one", "cluster one has no kubeconfig", is_given=False)
-        leaf.become(replace(self.spec, kubeconfig=gone))
+        missing = KubeconfigData(
+            b"", "cluster one", "cluster one has no kubeconfig", is_given=False
+        )
+        leaf.become(replace(self.spec, kubeconfig=missing))
         self.assertEqual(leaf.problem, "cluster one has no kubeconfig")
         leaf.become(replace(self.spec, kubeconfig=undecoded))
         self.assertEqual(leaf.problem, "cluster one: no base64")
@@ -370,8 +372,8 @@ class RotatedTests(LeafTestCase):
             self.assertEqual([formatEvent(each) for each in logs], [])
             listing.callback({"metadata": {"resourceVersion": "1"}, "items": []})
             self.clock.advance(PATIENCE_SECONDS)
-        (told,) = [formatEvent(each) for each in logs]
-        self.assertIn('of leaf cluster "one": secret leaves/one does not exist', told)
+        (message,) = [formatEvent(each) for each in logs]
+        self.assertIn('of leaf cluster "one": secret leaves/one does not exist', message)
 
     def test_moved(self) -> None:
         """Credentials for another server: nothing of the old one's Pods is told any more."""

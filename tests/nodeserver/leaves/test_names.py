@@ -48,21 +48,23 @@ class NamesTests(SynchronousTestCase):
 
     @given(
         st.dictionaries(NAME, NAME, max_size=3).filter(
-            lambda told: len(set(told.values())) == len(told)
+            lambda mapping: len(set(mapping.values())) == len(mapping)
         ),
         st.sampled_from(["", "a", "a-"]),
         NAME,
         NAME,
     )
-    def test_there_and_back(self, told: dict[str, str], prefix: str, one: str, two: str) -> None:
+    def test_there_and_back(
+        self, mapping: dict[str, str], prefix: str, first: str, two: str
+    ) -> None:
         """Whatever is said, no two namespaces lead to one, and each is found again."""
-        names = Names(told, prefix)
+        names = Names(mapping, prefix)
         try:
-            leaf = names.namespace(one)
+            leaf = names.namespace(first)
         except NotFound:
             return
-        self.assertEqual(names.root(leaf, "x"), (one, "x"))
-        if one != two:
+        self.assertEqual(names.root(leaf, "x"), (first, "x"))
+        if first != two:
             try:
                 self.assertNotEqual(names.namespace(two), leaf)
             except NotFound:

@@ -58,10 +58,10 @@ class RegistryTests(SynchronousTestCase):
         put_pod(self.two, "db", labels={"kosmos-io/pod": "true"})
         for name, leaf in (("web", "one"), ("db", "two")):
             root = self.successResultOf(self.registry.roots.get("default", name))
-            found = self.successResultOf(
+            leaf_pod = self.successResultOf(
                 self.registry.leaves.of_node(root["spec"]["nodeName"]).pod(root)
             )
-            self.assertEqual((found.leaf.name, found.name), (leaf, name))
+            self.assertEqual((leaf_pod.leaf.name, leaf_pod.name), (leaf, name))
         self.assertEqual(self.registry.problems, [])
 
     def test_cluster_deleted(self) -> None:

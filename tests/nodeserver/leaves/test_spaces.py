@@ -75,11 +75,13 @@ class SpaceLeavesTests(SynchronousTestCase):
 
     def test_none(self) -> None:
         """That there are none of those that were chosen is said once, with whose."""
-        with capturedLogs() as told:
+        with capturedLogs() as events:
             self.start("kpc")
-        said = [formatEvent(each) for each in told if each["log_namespace"].endswith("SpaceLeaves")]
+        messages = [
+            formatEvent(each) for each in events if each["log_namespace"].endswith("SpaceLeaves")
+        ]
         expected = "no Space of provider kpc is a leaf cluster yet; each that appears becomes one"
-        self.assertEqual(said, [expected])
+        self.assertEqual(messages, [expected])
 
     def test_vanishes(self) -> None:
         """One that is deleted is a leaf no more, and says why."""
@@ -150,8 +152,8 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.hub.both(kubeconfig(TWO), "two", provider="kcp")
         registry = self.start("kcp")
         self.assertEqual(self.leaves(registry), ["two"])
-        asked = {request[2] for request in self.hub.cluster.requests if request[1] != "pods"}
-        self.assertEqual(asked, {"spaceprovider-kcp"})
+        requested = {request[2] for request in self.hub.cluster.requests if request[1] != "pods"}
+        self.assertEqual(requested, {"spaceprovider-kcp"})
 
     def test_imported(self) -> None:
         """Of all, imported ones are leaves as well."""
@@ -199,8 +201,8 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.hub.both(kubeconfig(ONE), labels={spaces.PODS_LABEL: MACHINES})
         self.hub.both(kubeconfig(TWO), "two")
         registry = self.start()
-        found = [self.leaf(registry, name).machines for name in ("one", "two")]
-        self.assertEqual(found, [True, False])
+        machines = [self.leaf(registry, name).machines for name in ("one", "two")]
+        self.assertEqual(machines, [True, False])
 
     def test_bad_labels(self) -> None:
         """What cannot be meant is a problem of that Space, and of no other."""

@@ -38,8 +38,8 @@ class ContestTests(SynchronousTestCase):
 
     def test_accident(self) -> None:
         """Once or twice may be by accident; after that it is told of."""
-        told = [self.overwritten(0.0) for _ in range(ADDRESS_CONFLICT)]
-        self.assertEqual(told, [False] * (ADDRESS_CONFLICT - 1) + [True])
+        reported = [self.overwritten(0.0) for _ in range(ADDRESS_CONFLICT)]
+        self.assertEqual(reported, [False] * (ADDRESS_CONFLICT - 1) + [True])
 
     def test_nothing_written(self) -> None:
         """What stood there before we wrote anything is nobody's answer to us."""

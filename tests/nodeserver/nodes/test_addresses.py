@@ -30,8 +30,8 @@ LEAF = [
 
 def node(name: str, *addresses: Address, **labels: str) -> Object:
     """A Node with these addresses."""
-    told = [{"type": kind, "address": address} for kind, address in addresses]
-    return {"metadata": {"name": name, "labels": labels}, "status": {"addresses": told}}
+    status = [{"type": kind, "address": address} for kind, address in addresses]
+    return {"metadata": {"name": name, "labels": labels}, "status": {"addresses": status}}
 
 
 class PublishedTests(SynchronousTestCase):
@@ -54,8 +54,8 @@ class PublishedTests(SynchronousTestCase):
     def test_strict(self) -> None:
         """Equals keep their order, whatever the order is: Kosmos's comparison did not."""
         same = LEAF[:1] + LEAF[2:3]
-        for given in itertools.permutations(same):
-            self.assertEqual(publication_order([], given, 4), list(given))
+        for order in itertools.permutations(same):
+            self.assertEqual(publication_order([], order, 4), list(order))
         once = publication_order(OURS, LEAF, 4)
         self.assertEqual(publication_order(OURS, once, 4), once)
 
@@ -71,8 +71,8 @@ class PublishedTests(SynchronousTestCase):
 
     def test_same_type(self) -> None:
         """Ours is first of its type, whatever the type."""
-        found = publication_order([("InternalIP", "10.9.9.9")], LEAF, 6)
-        self.assertEqual(chosen(found, ["InternalIP"]), ("InternalIP", "10.9.9.9"))
+        addresses = publication_order([("InternalIP", "10.9.9.9")], LEAF, 6)
+        self.assertEqual(chosen(addresses, ["InternalIP"]), ("InternalIP", "10.9.9.9"))
 
     def test_many(self) -> None:
         """A leaf with a thousand addresses does not make a Node that nobody can store."""
@@ -102,11 +102,11 @@ class ChosenTests(SynchronousTestCase):
 
     def test_types_first(self) -> None:
         """The order of types decides before the order of addresses."""
-        found = publication_order(OURS, LEAF, 4)
-        self.assertEqual(chosen(found, ADDRESS_TYPES), ("Hostname", "worker-1"))
-        self.assertEqual(chosen(found, ("InternalDNS", "Hostname")), OURS[0])
-        self.assertEqual(chosen(found, ("InternalIP",)), LEAF[0])
-        self.assertIsNone(chosen(found, ("ExternalDNS",)))
+        addresses = publication_order(OURS, LEAF, 4)
+        self.assertEqual(chosen(addresses, ADDRESS_TYPES), ("Hostname", "worker-1"))
+        self.assertEqual(chosen(addresses, ("InternalDNS", "Hostname")), OURS[0])
+        self.assertEqual(chosen(addresses, ("InternalIP",)), LEAF[0])
+        self.assertIsNone(chosen(addresses, ("ExternalDNS",)))
 
     def test_ours(self) -> None:
         """Nothing is said when it is ours."""
@@ -114,19 +114,19 @@ class ChosenTests(SynchronousTestCase):
 
     def test_default_order(self) -> None:
         """With a kube-apiserver's own order a leaf's Hostname wins, and it is said what helps."""
-        told = not_chosen(publication_order(OURS, LEAF, 4), OURS, ADDRESS_TYPES)
+        message = not_chosen(publication_order(OURS, LEAF, 4), OURS, ADDRESS_TYPES)
         for part in (
             "dials the leaf's Hostname worker-1, not ours (InternalDNS 10.9.9.9)",
             "--kubelet-preferred-address-types=InternalDNS,Hostname,InternalIP,ExternalDNS,ExternalIP",
             "--preferred-address-type=Hostname",
             "--leaf-address-types",
         ):
-            self.assertIn(part, told)
+            self.assertIn(part, message)
 
     def test_none(self) -> None:
         """A root that knows none of the types is told of, too."""
-        told = not_chosen(OURS, OURS, ("ExternalIP",))
-        self.assertIn("would dial none of this node's addresses", told)
+        message = not_chosen(OURS, OURS, ("ExternalIP",))
+        self.assertIn("would dial none of this node's addresses", message)
 
     def test_no_address(self) -> None:
         """Without an address of ours every root dials another."""
@@ -146,6 +146,6 @@ class ReadTests(SynchronousTestCase):
 
     def test_addresses(self) -> None:
         """Empty ones, and those that are there already, are none."""
-        told = node("a", ("InternalIP", ""), ("InternalIP", "10.0.0.1"), ("InternalIP", "10.0.0.1"))
-        self.assertEqual(addresses_of(told), [("InternalIP", "10.0.0.1")])
+        obj = node("a", ("InternalIP", ""), ("InternalIP", "10.0.0.1"), ("InternalIP", "10.0.0.1"))
+        self.assertEqual(addresses_of(obj), [("InternalIP", "10.0.0.1")])
         self.assertEqual(addresses_of({"metadata": {"name": "x"}}), [])

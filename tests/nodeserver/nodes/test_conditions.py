@@ -36,8 +36,8 @@ def leaf_node(ready: str) -> Object:
 class ExecReadyTests(SynchronousTestCase):
     """Whether a stream could be opened."""
 
-    def told(self, seen: Observation) -> ConditionValue:
-        return conditions(seen, [], LEAF)[EXEC_READY]
+    def told(self, observation: Observation) -> ConditionValue:
+        return conditions(observation, [], LEAF)[EXEC_READY]
 
     def test_all(self) -> None:
         """It is so when every part of the way is known to be open."""
@@ -56,8 +56,8 @@ class ExecReadyTests(SynchronousTestCase):
     def test_not_known(self) -> None:
         """What nobody could find out is never True."""
         self.assertEqual(self.told(Observation())[:2], ("Unknown", NOT_PROBED))
-        asked = replace(WELL, root=("Unknown", "NotPermitted", "no"))
-        self.assertEqual(self.told(asked)[:2], ("Unknown", "NotPermitted"))
+        unknown = replace(WELL, root=("Unknown", "NotPermitted", "no"))
+        self.assertEqual(self.told(unknown)[:2], ("Unknown", "NotPermitted"))
 
     def test_address(self) -> None:
         """An address that the root would not choose closes it, unless the root came all the same."""
@@ -71,16 +71,16 @@ class ExecReadyTests(SynchronousTestCase):
 class ReadyTests(SynchronousTestCase):
     """When the Node is ready."""
 
-    def ready(self, seen: Observation, policy: str = LEAF, *nodes: Object) -> ConditionValue:
-        return conditions(seen, nodes, policy)[READY]
+    def ready(self, observation: Observation, policy: str = LEAF, *nodes: Object) -> ConditionValue:
+        return conditions(observation, nodes, policy)[READY]
 
     def test_leaf(self) -> None:
         """By default as long as the leaf answers; a moment's silence changes nothing."""
         self.assertEqual(self.ready(WELL)[0], "True")
         silent = replace(WELL, leaf=DOWN, silent_seconds=LEAF_GRACE_SECONDS - 1)
         self.assertEqual(self.ready(silent)[:2], ("Unknown", NOT_PROBED))
-        gone = replace(silent, silent_seconds=LEAF_GRACE_SECONDS)
-        self.assertEqual(self.ready(gone), DOWN)
+        expired = replace(silent, silent_seconds=LEAF_GRACE_SECONDS)
+        self.assertEqual(self.ready(expired), DOWN)
 
     def test_no_node_ready(self) -> None:
         """A leaf whose nodes all are not ready runs no Pods; one that shows none may."""

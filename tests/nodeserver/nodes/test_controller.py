@@ -143,20 +143,22 @@ class UpkeepTestCase(SynchronousTestCase):
         )
 
     def condition(self, type: str) -> tuple[str, str]:
-        for one in self.node()["status"]["conditions"]:
-            if one["type"] == type:
-                return one["status"], one["reason"]
+        for condition in self.node()["status"]["conditions"]:
+            if condition["type"] == type:
+                return condition["status"], condition["reason"]
         return "", ""
 
     def events(self) -> list[tuple[str, str, str]]:
         """Type and reason of what was told, and about which Node."""
-        found = [each for key, each in self.root.objects.items() if key[0] == EVENTS.resource]
-        return [(one["type"], one["reason"], one["involvedObject"]["name"]) for one in found]
+        events = [each for key, each in self.root.objects.items() if key[0] == EVENTS.resource]
+        return [
+            (event["type"], event["reason"], event["involvedObject"]["name"]) for event in events
+        ]
 
     def told(self, reason: str) -> list[str]:
         """The messages of Events with this reason."""
-        found = [each for key, each in self.root.objects.items() if key[0] == EVENTS.resource]
-        return [one["message"] for one in found if one["reason"] == reason]
+        events = [each for key, each in self.root.objects.items() if key[0] == EVENTS.resource]
+        return [event["message"] for event in events if event["reason"] == reason]
 
     def writes(self) -> int:
         return len([each for each in self.root.requests if each[0] in ("patch", "create")])
@@ -210,9 +212,9 @@ class NodeTests(UpkeepTestCase):
             self.pass_time(3 * PROBE_SECONDS)
             self.ways.root = YES
             self.pass_time(3 * PROBE_SECONDS)
-        told = [formatEvent(each) for each in logs]
+        messages = [formatEvent(each) for each in logs]
         self.assertEqual(
-            [each for each in told if "stream" in each],
+            [each for each in messages if "stream" in each],
             [
                 f"node {NAME}: no stream can be opened: certificate refused: it has expired",
                 f"node {NAME}: streams can be opened again",
@@ -237,7 +239,9 @@ class NodeTests(UpkeepTestCase):
         before = self.writes()
         self.pass_time(TELL_SECONDS)
         self.assertLessEqual(self.writes() - before, TELL_SECONDS / BEAT_SECONDS + 2)
-        beats = {one["lastHeartbeatTime"] for one in self.node()["status"]["conditions"]}
+        beats = {
+            condition["lastHeartbeatTime"] for condition in self.node()["status"]["conditions"]
+        }
         self.assertEqual(len(beats), 1)
 
     def test_lease(self) -> None:
@@ -285,14 +289,14 @@ class NodeTests(UpkeepTestCase):
         """A leaf's nodes that only tell that they live cost nothing in the root."""
         upkeep = self.start()
         looks: list[float] = []
-        kept = upkeep.workers[NAME]
-        wanted = kept.wanted
+        worker = upkeep.workers[NAME]
+        desired = worker.wanted
 
         def counted() -> Any:
             looks.append(self.clock.seconds())
-            return wanted()
+            return desired()
 
-        with patched(kept, "wanted", counted):
+        with patched(worker, "wanted", counted):
             for beat in range(20):
                 alive = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"t{beat}"}
                 self.put_leaf_node(
@@ -321,11 +325,11 @@ class NodeTests(UpkeepTestCase):
     def test_conflict(self) -> None:
         """Who was faster is not overwritten: the Node is looked at again."""
         upkeep = self.start()
-        kept, stale = upkeep.workers[NAME], self.node()
+        worker, stale = upkeep.workers[NAME], self.node()
         theirs: Object = {"type": "Theirs", "status": "True", "reason": "Mine"}
         self.change(conditions=[*stale["status"]["conditions"], theirs])
-        late = plan(kept.wanted(), stale, "2026-01-01T00:00:00Z", beat=True)
-        self.failureResultOf(Deferred.fromCoroutine(kept._do(late, stale)), Conflict)
+        late = plan(worker.wanted(), stale, "2026-01-01T00:00:00Z", beat=True)
+        self.failureResultOf(Deferred.fromCoroutine(worker._do(late, stale)), Conflict)
         self.pass_time(TELL_SECONDS)
         self.assertEqual(self.condition("Theirs"), ("True", "Mine"))
 
@@ -373,8 +377,8 @@ class NodeTests(UpkeepTestCase):
     def test_bug(self) -> None:
         """What fails although nobody thought so is told, and the next look is as good as the first."""
         upkeep = self.start()
-        kept = upkeep.workers[NAME]
-        with patched(kept, "_addresses", lambda nodes: 1 / 0):
+        worker = upkeep.workers[NAME]
+        with patched(worker, "_addresses", lambda nodes: 1 / 0):
             self.pass_time(BEAT_SECONDS)
             self.put_leaf_node("w2")
             self.pass_time(BEAT_SECONDS)
@@ -615,8 +619,8 @@ class ConditionTests(UpkeepTestCase):
         self.assertEqual(self.events(), [("Warning", "AddressNotPreferred", NAME)])
         self.assertEqual(self.condition("AddressPreferred"), ("False", "AnotherAddressFirst"))
         self.assertEqual(self.condition("ExecReady"), ("False", "AnotherAddressFirst"))
-        told = [each["why"] for each in logs if "why" in each]
-        self.assertEqual(len([why for why in told if "dials the leaf's Hostname w1" in why]), 1)
+        reasons = [each["why"] for each in logs if "why" in each]
+        self.assertEqual(len([why for why in reasons if "dials the leaf's Hostname w1" in why]), 1)
         (event,) = [each for key, each in self.root.objects.items() if key[0] == EVENTS.resource]
         self.assertEqual(event["metadata"]["namespace"], "default")
         self.assertEqual(event["involvedObject"]["uid"], NAME)
@@ -642,4 +646,4 @@ def patched(of: Any, name: str, other: Any) -> Iterator[None]:
 def one_of(node: Object, type: str) -> str:
     """A condition's status."""
     conditions = node["status"]["conditions"]
-    return next((one["status"] for one in conditions if one["type"] == type), "")
+    return next((condition["status"] for condition in conditions if condition["type"] == type), "")

@@ -29,15 +29,15 @@ class StandForTests(SynchronousTestCase):
     def test_modes(self) -> None:
         """All, one or some by name, or some by label; in the order of their names."""
         nodes = [node("b1"), node("a2"), node("a1")]
-        for wanted, found in (
+        for leaf_node, names in (
             (LeafNode("n", "one"), ["a1", "a2", "b1"]),
             (LeafNode("a2", "one", "node", ("a2",)), ["a2"]),
             (LeafNode("n", "one", "party", ("b1", "a1")), ["a1", "b1"]),
             (LeafNode("n", "one", "party", selector={"zone": "a"}), ["a1", "a2"]),
             (LeafNode("n", "one", "node", ("gone",)), []),
         ):
-            told = [each["metadata"]["name"] for each in leaf_nodes.stood_for(wanted, nodes)]
-            self.assertEqual(told, found)
+            matched = [each["metadata"]["name"] for each in leaf_nodes.stood_for(leaf_node, nodes)]
+            self.assertEqual(matched, names)
 
 
 class AmountTests(SynchronousTestCase):
@@ -72,16 +72,16 @@ class InfoTests(SynchronousTestCase):
             node("a", nodeInfo={"architecture": "amd64", "osImage": "A", "kubeletVersion": "v1.2"}),
             node("b", nodeInfo={"architecture": "amd64", "osImage": "B"}),
         ]
-        told = leaf_nodes.node_info(LeafNode("n", "one"), nodes, "v1.33.1")
-        self.assertEqual(told["kubeletVersion"], "v1.33.1")
-        self.assertEqual((told["architecture"], told["osImage"]), ("amd64", ""))
+        info = leaf_nodes.node_info(LeafNode("n", "one"), nodes, "v1.33.1")
+        self.assertEqual(info["kubeletVersion"], "v1.33.1")
+        self.assertEqual((info["architecture"], info["osImage"]), ("amd64", ""))
         self.assertNotIn("kubeletVersion", leaf_nodes.node_info(LeafNode("n", "one"), nodes, ""))
 
     def test_one_node(self) -> None:
         """A Node that is a leaf's node has its own."""
         nodes = [node("a", nodeInfo={"kubeletVersion": "v1.32.0", "bootID": "x"})]
-        told = leaf_nodes.node_info(LeafNode("a", "one", "node", ("a",)), nodes, "v1.33.1")
-        self.assertEqual((told["kubeletVersion"], told["bootID"]), ("v1.32.0", "x"))
+        info = leaf_nodes.node_info(LeafNode("a", "one", "node", ("a",)), nodes, "v1.33.1")
+        self.assertEqual((info["kubeletVersion"], info["bootID"]), ("v1.32.0", "x"))
 
     def test_labels(self) -> None:
         """Pods choose Nodes by what every kubelet says; what is no label is none."""
@@ -108,38 +108,41 @@ class TrimmedTests(SynchronousTestCase):
 
     def test_kept(self) -> None:
         """What is not read is not kept, and what is read is."""
-        kept = node("a", images=[{"names": ["x"]}], capacity={"cpu": 1}, declaredFeatures=["X"])
-        self.assertEqual(leaf_nodes.capacity([kept]), {"cpu": "1"})
-        self.assertTrue(leaf_nodes.is_ready(kept))
-        self.assertEqual(set(kept["metadata"]), {"name", "uid", "labels"})
-        self.assertNotIn("declaredFeatures", kept["status"])
+        base = node("a", images=[{"names": ["x"]}], capacity={"cpu": 1}, declaredFeatures=["X"])
+        self.assertEqual(leaf_nodes.capacity([base]), {"cpu": "1"})
+        self.assertTrue(leaf_nodes.is_ready(base))
+        self.assertEqual(set(base["metadata"]), {"name", "uid", "labels"})
+        self.assertNotIn("declaredFeatures", base["status"])
 
     def test_nonsense(self) -> None:
         """Whatever stands where something else should, nothing fails, and nothing of it is told."""
         wrong: list[Any] = [None, 7, "x", [], [None], [7], {}, {"x": 7}, {"x": None}, [{"type": 1}]]
-        for one in wrong:
+        for value in wrong:
             told: Object = {
-                "metadata": {"name": "n", "labels": one},
-                "spec": one,
+                "metadata": {"name": "n", "labels": value},
+                "spec": value,
                 "status": dict.fromkeys(
-                    ("addresses", "capacity", "allocatable", "conditions", "nodeInfo"), one
+                    ("addresses", "capacity", "allocatable", "conditions", "nodeInfo"), value
                 ),
             }
-            kept = leaf_nodes.trimmed(told)
+            trimmed_node = leaf_nodes.trimmed(told)
             self.assertEqual(
-                leaf_nodes.stood_for(LeafNode("n", "one", selector={"a": "b"}), [kept]), []
+                leaf_nodes.stood_for(LeafNode("n", "one", selector={"a": "b"}), [trimmed_node]), []
             )
-            self.assertIn(leaf_nodes.capacity([kept]), ({}, {"x": "7"}))
-            self.assertEqual(leaf_nodes.allocatable([kept]), {})
-            self.assertEqual(leaf_nodes.pressures([kept]), leaf_nodes.pressures([]))
-            leaf_nodes.node_info(LeafNode("n", "one", "node", ("n",)), [kept], "")
-            self.assertEqual(addresses_of(kept), [])
-            for status in ({"metadata": {"name": "n"}, "status": one}, {"metadata": {"name": "n"}}):
+            self.assertIn(leaf_nodes.capacity([trimmed_node]), ({}, {"x": "7"}))
+            self.assertEqual(leaf_nodes.allocatable([trimmed_node]), {})
+            self.assertEqual(leaf_nodes.pressures([trimmed_node]), leaf_nodes.pressures([]))
+            leaf_nodes.node_info(LeafNode("n", "one", "node", ("n",)), [trimmed_node], "")
+            self.assertEqual(addresses_of(trimmed_node), [])
+            for status in (
+                {"metadata": {"name": "n"}, "status": value},
+                {"metadata": {"name": "n"}},
+            ):
                 self.assertFalse(leaf_nodes.is_ready(leaf_nodes.trimmed(status)))
 
     def test_hostile(self) -> None:
         """What a root would refuse, or what people should not see, is left out or made harmless."""
-        kept = node(
+        trimmed_node = node(
             "a",
             capacity={"cpu": "-1", "bad key!": "1", "pods": "9"},
             addresses=[
@@ -150,8 +153,8 @@ class TrimmedTests(SynchronousTestCase):
             ],
             nodeInfo={"osImage": "a\nb" + "x" * 9999, "other": "x"},
         )
-        self.assertEqual(leaf_nodes.capacity([kept]), {"pods": "9"})
-        self.assertEqual(addresses_of(kept), [("Hostname", "ok")])
-        info = kept["status"]["nodeInfo"]
+        self.assertEqual(leaf_nodes.capacity([trimmed_node]), {"pods": "9"})
+        self.assertEqual(addresses_of(trimmed_node), [("Hostname", "ok")])
+        info = trimmed_node["status"]["nodeInfo"]
         self.assertEqual(set(info), {"osImage"})
         self.assertTrue(info["osImage"].isprintable() and len(info["osImage"]) < 300)

@@ -16,8 +16,8 @@ class NodeOptionsTests(SynchronousTestCase):
         options = NodeOptions()
         options.environ = environ
         for argument in arguments:
-            key, _, given = argument.partition("=")
-            options[key] = given or True
+            key, _, value = argument.partition("=")
+            options[key] = value or True
         options.postOptions()
         return options
 
@@ -66,7 +66,7 @@ class NodeOptionsTests(SynchronousTestCase):
 
     def test_senseless(self) -> None:
         """What cannot be meant is refused in a line that names the option."""
-        for argument, told in (
+        for argument, message in (
             ("node-address=a b", "is no host name or IP address"),
             ("node-address=0.0.0.0", "is no address that could be dialled"),
             (
@@ -81,6 +81,6 @@ class NodeOptionsTests(SynchronousTestCase):
             ("namespace=a/b", "--namespace"),
             ("lease=A", "--lease"),
         ):
-            self.assertIn(told, self.refused("node-address=10.9.9.9", argument))
-        told = self.refused("node-address=here.example", "preferred-address-type=InternalIP")
-        self.assertIn("is no IP address", told)
+            self.assertIn(message, self.refused("node-address=10.9.9.9", argument))
+        message = self.refused("node-address=here.example", "preferred-address-type=InternalIP")
+        self.assertIn("is no IP address", message)

@@ -47,9 +47,9 @@ FIELDS: Object = {
 WANTED = DesiredNode(NODE, KEEPER, FIELDS, {"Ready": ("True", "LeafReady", "fine")})
 
 
-def made(wanted: DesiredNode = WANTED) -> Object:
+def made(desired: DesiredNode = WANTED) -> Object:
     """The Node as it is after it was made."""
-    (create,) = plan(wanted, None, "t0").actions
+    (create,) = plan(desired, None, "t0").actions
     assert isinstance(create, Create)
     node = copy.deepcopy(create.node)
     node["metadata"] |= {"uid": "u-1", "resourceVersion": "7"}
@@ -58,8 +58,8 @@ def made(wanted: DesiredNode = WANTED) -> Object:
 
 def status(planned: Plan) -> Any:
     """What is written into the status; ``None`` for nothing."""
-    found = [each for each in planned.actions if isinstance(each, PatchStatus)]
-    return found[0].status if found else None
+    patches = [each for each in planned.actions if isinstance(each, PatchStatus)]
+    return patches[0].status if patches else None
 
 
 class CreateTests(SynchronousTestCase):
@@ -103,24 +103,24 @@ class StatusTests(SynchronousTestCase):
         """A changed port arrives at a Node that was there before: Kosmos's never did."""
         node = made()
         node["status"]["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 33250}}
-        told = status(plan(WANTED, node, "t1"))
-        self.assertEqual(told["daemonEndpoints"], {"kubeletEndpoint": {"Port": 10250}})
+        patch = status(plan(WANTED, node, "t1"))
+        self.assertEqual(patch["daemonEndpoints"], {"kubeletEndpoint": {"Port": 10250}})
 
     def test_always_port_and_addresses(self) -> None:
         """Whatever is written, port and addresses are."""
-        told = status(plan(WANTED, made(), "t1", beat=True))
-        self.assertEqual(told["daemonEndpoints"], FIELDS["daemonEndpoints"])
-        self.assertEqual(told["addresses"], FIELDS["addresses"])
-        self.assertEqual(told["conditions"][0]["lastHeartbeatTime"], "t1")
+        patch = status(plan(WANTED, made(), "t1", beat=True))
+        self.assertEqual(patch["daemonEndpoints"], FIELDS["daemonEndpoints"])
+        self.assertEqual(patch["addresses"], FIELDS["addresses"])
+        self.assertEqual(patch["conditions"][0]["lastHeartbeatTime"], "t1")
 
     def test_amounts(self) -> None:
         """Amounts are compared by value; what the leaf has no more goes."""
         node = made()
         node["status"]["allocatable"] = {"cpu": "3.5", "example.com/gpu": "1"}
         node["status"]["capacity"] = {"cpu": "4000m", "memory": "8388608Ki"}
-        told = status(plan(WANTED, node, "t1"))
-        self.assertEqual(told["allocatable"], {"example.com/gpu": None})
-        self.assertNotIn("capacity", told)
+        patch = status(plan(WANTED, node, "t1"))
+        self.assertEqual(patch["allocatable"], {"example.com/gpu": None})
+        self.assertNotIn("capacity", patch)
 
     def test_features(self) -> None:
         """What a leaf's node declared is taken back; what we declare is set."""
@@ -136,7 +136,7 @@ class StatusTests(SynchronousTestCase):
         node["status"]["conditions"].append({"type": "Theirs", "status": "True"})
         self.assertEqual(plan(WANTED, node, "t1").actions, [])
         changed = replace(WANTED, conditions={"Ready": ("False", "LeafUnreachable", "")})
-        types = [one["type"] for one in status(plan(changed, node, "t1"))["conditions"]]
+        types = [condition["type"] for condition in status(plan(changed, node, "t1"))["conditions"]]
         self.assertEqual(types, ["Ready", "Theirs"])
 
     def test_restart(self) -> None:
@@ -209,14 +209,14 @@ class WhoseTests(SynchronousTestCase):
         own = [("InternalDNS", "10.9.9.9"), ("InternalDNS", "fd00::9")]
         first = {"type": "InternalDNS", "address": "10.9.9.9"}
         port = {"kubeletEndpoint": {"Port": 10250}}
-        for theirs, wanted in (
+        for theirs, expected in (
             ({}, "LEAF_NODE_IP=10.9.9.9 and PREFERRED-ADDRESS-TYPE=InternalDNS"),
             ({"addresses": [{"type": "InternalDNS", "address": ""}]}, "LEAF_NODE_IP=10.9.9.9"),
             ({"addresses": [{**first, "type": "Hostname"}]}, "TYPE=InternalDNS"),
             ({"addresses": [first]}, "port 0 and 10250 in turns"),
             ({"addresses": [first], "daemonEndpoints": port}, "name that one alone"),
         ):
-            self.assertIn(wanted, contested(theirs, own, 10250))
+            self.assertIn(expected, contested(theirs, own, 10250))
 
     def test_writers(self) -> None:
         """Who wrote the addresses is found in the Node itself."""

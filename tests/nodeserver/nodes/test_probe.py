@@ -33,8 +33,8 @@ KEEPER = "kube-system/exec-nodeserver"
 
 def status(code: int, message: str, **details: str) -> bytes:
     """A Status as an API server answers it."""
-    told = {"kind": "Status", "apiVersion": "v1", "code": code, "message": message}
-    return json.dumps({**told, "reason": "X", "details": details}).encode()
+    body = {"kind": "Status", "apiVersion": "v1", "code": code, "message": message}
+    return json.dumps({**body, "reason": "X", "details": details}).encode()
 
 
 NO_POD = status(404, 'pods "x" not found', kind="pods", name="NODESERVER_PROBE")
@@ -162,22 +162,22 @@ class RootProbeTests(ProbeTestCase):
     async def test_reached(self) -> None:
         """The root fetched our own page, from a node server of ours."""
         self.server.answers[self.path] = (200, page(KEEPER).encode())
-        told = await Deferred.fromCoroutine(self.look())
-        self.assertEqual(told[0], "True")
+        verdict = await Deferred.fromCoroutine(self.look())
+        self.assertEqual(verdict[0], "True")
         self.assertEqual([each[1] for each in self.server.asked], [self.path])
 
     async def test_fallen_back(self) -> None:
         """Where the root may not be asked our own look decides only that nobody is there."""
         self.server.answers[self.path] = (403, status(403, 'cannot get resource "nodes/proxy"'))
-        told = await Deferred.fromCoroutine(self.look())
-        self.assertEqual(told[:2], ("False", "AddressUnreachable"))
-        self.assertIn("nodes/proxy", told[2])
+        verdict = await Deferred.fromCoroutine(self.look())
+        self.assertEqual(verdict[:2], ("False", "AddressUnreachable"))
+        self.assertIn("nodes/proxy", verdict[2])
 
     async def test_root_away(self) -> None:
         """A root that does not answer is no reason to say anything of us."""
         self.config = replace(self.config, server="http://127.0.0.1:1")
-        told = await Deferred.fromCoroutine(self.look())
-        self.assertEqual(told[:2], ("Unknown", "RootNotAsked"))
+        verdict = await Deferred.fromCoroutine(self.look())
+        self.assertEqual(verdict[:2], ("Unknown", "RootNotAsked"))
 
 
 class VerdictTests(SynchronousTestCase):
@@ -230,9 +230,9 @@ class VerdictTests(SynchronousTestCase):
 
     def test_words(self) -> None:
         """Whatever the other side says is one line of bounded length."""
-        told = exec_verdict(500, b"<html>\x1b[2J\n" + b"x" * 60_000)[2]
-        self.assertTrue(told.isprintable())
-        self.assertLess(len(told), 400)
+        message = exec_verdict(500, b"<html>\x1b[2J\n" + b"x" * 60_000)[2]
+        self.assertTrue(message.isprintable())
+        self.assertLess(len(message), 400)
 
 
 class MachinesTests(ExposedTestCase):

@@ -106,7 +106,9 @@ class KeptTests(TestCase):
     def reason(self, node: Any, type: str) -> str:
         conditions = node.get("status", {}).get("conditions", [])
         return " ".join(
-            f"{one['status']} {one['reason']}" for one in conditions if one["type"] == type
+            f"{condition['status']} {condition['reason']}"
+            for condition in conditions
+            if condition["type"] == type
         )
 
     async def test_kept(self) -> None:
@@ -162,11 +164,11 @@ class KeptTests(TestCase):
         )
         await self.act()
         await self.until(lambda node: self.reason(node, "AddressPreferred").startswith("False"))
-        told: list[Any] = []
-        while not told:
+        reported: list[Any] = []
+        while not reported:
             listed = (await self.clusters.root.admin.list(EVENTS.resource, "default"))["items"]
-            told = [one for one in listed if one["reason"] == "AddressNotPreferred"]
+            reported = [event for event in listed if event["reason"] == "AddressNotPreferred"]
             await deferLater(reactor, 0.05)
-        (event,) = told
+        (event,) = reported
         self.assertEqual((event["type"], event["involvedObject"]["name"]), ("Warning", KEPT))
         self.assertIn(f"dials the leaf's Hostname {NOBODY}", event["message"])

@@ -295,11 +295,11 @@ class PodTests(SyncerCase):
         self.settle()
         leaf = self.in_leaf()
         self.assertEqual(leaf["spec"]["ephemeralContainers"][0]["name"], "debugger")
-        told = [{"name": "debugger", "state": {"running": {}}}]
-        leaf["status"]["ephemeralContainerStatuses"] = told
+        statuses = [{"name": "debugger", "state": {"running": {}}}]
+        leaf["status"]["ephemeralContainerStatuses"] = statuses
         self.there.put((POD, "default", "web"), leaf)
         self.settle()
-        self.assertEqual(self.in_root()["status"]["ephemeralContainerStatuses"], told)
+        self.assertEqual(self.in_root()["status"]["ephemeralContainerStatuses"], statuses)
 
     def test_a_node_that_is_ours_no_more(self) -> None:
         """A Node that is taken from the registry takes no Pod from the leaf."""
@@ -331,8 +331,8 @@ def _needs_namespaces(leaf: Any) -> None:
     def checked(resource: Any, obj: Object, namespace: str) -> Object:
         if namespace:
             leaf.cluster.find(NAMESPACES.resource, "", namespace)
-        made: Object = create(resource, obj, namespace)
-        return made
+        created: Object = create(resource, obj, namespace)
+        return created
 
     leaf.client._create = checked
 
@@ -364,8 +364,8 @@ class ObjectTests(SyncerCase):
         self.assertEqual(self.of_leaf(CONFIG_MAPS, "settings")["data"], {"a": "1"})
         self.assertEqual(self.of_leaf(SECRETS.resource, "registry")["type"], "example.com/login")
         self.assertIsNone(self.of_leaf(SECRETS.resource, "other"))
-        made = [each[1] for each in self.writes(self.there) if each[0] == "create"]
-        self.assertEqual(made, ["configmaps", "secrets", "pods"])
+        created = [each[1] for each in self.writes(self.there) if each[0] == "create"]
+        self.assertEqual(created, ["configmaps", "secrets", "pods"])
 
     def test_updated(self) -> None:
         """A change of the original reaches the copy, also of one that came late."""
@@ -435,10 +435,10 @@ class ObjectTests(SyncerCase):
         """Leaves that are one cluster take nothing away from each other."""
         nodes = [LeafNode(f"leaf-{name}", name) for name in ("one", "two")]
         cluster, roots = graceful_cluster(), LiveRoots(graceful_cluster(), ["leaf-one", "leaf-two"])
-        one, two = (
+        first, two = (
             LiveLeaf(node.leaf, cluster, self.leaf.told, [node], roots=roots) for node in nodes
         )
-        self.use(roots, SimpleLeaves(one, two), one)
+        self.use(roots, SimpleLeaves(first, two), first)
         self.put(CONFIG_MAPS, "settings", data={"a": "1"})
         self.put(CONFIG_MAPS, "others", data={"b": "1"})
         self.a_user()
@@ -542,8 +542,8 @@ class KilledWhileMakingTests(KilledTests):
         self.assertGreater(self.story(self.root.client, lambda _: None), 4)
 
     def check(self, lives: int) -> None:
-        made = sorted(key[2] for key in self.there.objects if key[0] == POD)
-        self.assertEqual(made, ["plain", "web", "web-01234567"], lives)
+        names = sorted(key[2] for key in self.there.objects if key[0] == POD)
+        self.assertEqual(names, ["plain", "web", "web-01234567"], lives)
         self.assertIn((CONFIG_MAPS, "default", "settings"), self.there.objects)
         for name in ("web", "plain"):
             self.assertEqual(self.in_root(name)["status"]["phase"], "Running", lives)
@@ -622,8 +622,8 @@ class ManyTests(SyncerCase):
         self.addCleanup(syncer.stopService)
         self.there.problem = unreachable()
         self.settle(600)
-        asked = len([each for each in self.there.requests if each[1] == "pods"])
-        self.assertLess(asked, 40)
+        request_count = len([each for each in self.there.requests if each[1] == "pods"])
+        self.assertLess(request_count, 40)
         self.there.problem = None
         self.settle(100)
         self.assertEqual(self.in_root()["status"]["phase"], "Running")

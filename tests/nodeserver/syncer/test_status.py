@@ -36,8 +36,8 @@ class StatusTests(SynchronousTestCase):
         """Conditions that others have written into the root's Pod stay; a kubelet's go with it."""
         ready, mine = {"type": "Ready", "status": "False"}, {"type": "lb/ready", "status": "True"}
         root = a_root({"conditions": [ready, mine]})
-        told = {"type": "Initialized", "status": "True", "observedGeneration": 3}
-        status = desired_status(root, {"status": {"conditions": [told]}})
+        condition = {"type": "Initialized", "status": "True", "observedGeneration": 3}
+        status = desired_status(root, {"status": {"conditions": [condition]}})
         self.assertEqual(status["conditions"], [{"type": "Initialized", "status": "True"}, mine])
 
     def test_gates(self) -> None:

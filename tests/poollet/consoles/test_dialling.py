@@ -78,8 +78,8 @@ class DiallerTests(SynchronousTestCase):
     def test_not_allowed(self) -> None:
         """To no other host, whatever its CA; nor to another port, where one is named."""
         for host in ("other.example", "10.0.0.1", "[fd00::1]", "runtime.example.evil", "0.0.0.0"):
-            told = self.refusal(f"https://{host}:8443/exec/canary")
-            self.assertIn("which is not allowed (--exec-url-allowed)", told)
+            message = self.refusal(f"https://{host}:8443/exec/canary")
+            self.assertIn("which is not allowed (--exec-url-allowed)", message)
         self.assertIn("127.0.0.1:8443", repr(self.target("https://127.0.0.1:8443/x").endpoint))
         places = [Place("10.0.0.1", 8443), Place("fd00::1")]
         dialler = Dialler(MemoryReactorClock(), runtime_ca=self.ca, allowed=places)
@@ -131,11 +131,11 @@ class DiallerTests(SynchronousTestCase):
         if os.geteuid() == 0:
             other = iri
             os.chown(iri, 65534, -1)
-        told = self.refusal(url, self.beside(f"unix://{other}"))
-        self.assertIn(f"belongs to user {os.geteuid()}, not to the runtime's", told)
+        message = self.refusal(url, self.beside(f"unix://{other}"))
+        self.assertIn(f"belongs to user {os.geteuid()}, not to the runtime's", message)
         self.beside(f"unix://{other}", trusted_uids=[os.geteuid()]).target(url)
-        gone = self.beside(f"unix://{self.directory}/gone")
-        self.assertIn("does not exist", self.refusal(url, gone))
+        missing = self.beside(f"unix://{self.directory}/gone")
+        self.assertIn("does not exist", self.refusal(url, missing))
 
     def test_runtime_elsewhere(self) -> None:
         """A runtime on another host leads to nothing on this one."""
@@ -189,7 +189,7 @@ class PlaceTests(SynchronousTestCase):
 
     def test_read(self) -> None:
         """A host, with or without a port; addresses in any spelling."""
-        for text, wanted in (
+        for text, expected in (
             ("Runtime.Example.", Place("runtime.example")),
             ("runtime:8443", Place("runtime", 8443)),
             ("10.0.0.1:1", Place("10.0.0.1", 1)),
@@ -197,7 +197,7 @@ class PlaceTests(SynchronousTestCase):
             ("[fd00::1]", Place("fd00::1")),
             ("[fd00::1]:8443", Place("fd00::1", 8443)),
         ):
-            self.assertEqual(place(text), wanted)
+            self.assertEqual(place(text), expected)
 
     def test_refused(self) -> None:
         """What is neither is told."""

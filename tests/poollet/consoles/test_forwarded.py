@@ -101,8 +101,8 @@ class ForwardedTests(PoolletCase):
         though its certificate is good everywhere else (CVE-2025-64434).
         """
         await self.start()
-        told = await self.refused_by(POOLLET, b"jane")
-        self.assertEqual(told, 403)
+        answer = await self.refused_by(POOLLET, b"jane")
+        self.assertEqual(answer, 403)
 
     async def test_name_of_the_api_server(self) -> None:
         """

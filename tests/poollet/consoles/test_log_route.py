@@ -62,12 +62,12 @@ class LogCase(PoolletCase):
         before = len(self.audit.events)
         with self.assertRaises(UpgradeRefused) as caught:
             await self.read(query, **more)
-        told = status(caught.exception.body)
-        self.assertEqual((caught.exception.code, told["code"]), (code, code), told)
+        answer = status(caught.exception.body)
+        self.assertEqual((caught.exception.code, answer["code"]), (code, code), answer)
         start, end = self.audit.events[before:]
         self.assertEqual((start["event"], end["event"], end["code"]), ("start", "end", code))
         self.assertEqual(end["subresource"], "log")
-        message: str = told["message"]
+        message: str = answer["message"]
         return message
 
     def forget(self) -> None:
@@ -98,8 +98,8 @@ class ReadTests(LogCase):
             headers=session,
         )
         await until(lambda: reader.got)
-        ((_, user, uid, told),) = self.runtime.logs
-        self.assertEqual((user, told), ("jane", "s-7"))
+        ((_, user, uid, arguments),) = self.runtime.logs
+        self.assertEqual((user, arguments), ("jane", "s-7"))
         head = self.lines.heads[0].split(b"\r\n")
         self.assertEqual(
             head[0],
@@ -150,8 +150,8 @@ class ReadTests(LogCase):
     async def test_direct(self) -> None:
         """Who comes without a proxy needs the pool as well."""
         await self.start()
-        told = await self.refused(403, user=b"", identity=JANE)
-        self.assertIn("machinepools/proxy", told)
+        answer = await self.refused(403, user=b"", identity=JANE)
+        self.assertIn("machinepools/proxy", answer)
         self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
         self.forget()
         reader = await self.read(user=b"", identity=JANE)
@@ -195,13 +195,13 @@ class RefuseTests(LogCase):
 
     async def test_foreign(self) -> None:
         """A runtime without logs is told apart from one that is broken: 501."""
-        told = 'machine "vm": the machine\'s runtime keeps no log'
+        message = 'machine "vm": the machine\'s runtime keeps no log'
         self.runtime.refusals["log"] = NotImplementedByBackend("Method not found!")
         await self.start()
-        self.assertEqual(await self.refused(501), told)
+        self.assertEqual(await self.refused(501), message)
         del self.runtime.refusals["log"]
         self.runtime.log_url = ""
-        self.assertEqual(await self.refused(501), told)
+        self.assertEqual(await self.refused(501), message)
 
     async def test_foreign_here(self) -> None:
         """Also one in this process."""

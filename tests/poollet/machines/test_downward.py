@@ -39,10 +39,10 @@ class DownwardTests(SynchronousTestCase):
 
     def test_told(self) -> None:
         """The runtime gets them as labels and annotations, under the dialect's prefix."""
-        told = Downward({"team": "metadata.labels['team']"}, {"of": "metadata.namespace"})
+        fields = Downward({"team": "metadata.labels['team']"}, {"of": "metadata.namespace"})
         obj = machine()
         obj["metadata"].update(uid="u", namespace="lab", labels={"team": "red"})
-        made = runtime_machine(obj, MachineConfig(CONFIG.dialect, "pool-a", "memory", told))
+        created = runtime_machine(obj, MachineConfig(CONFIG.dialect, "pool-a", "memory", fields))
         prefix = "downward-api.machinepoollet.ironcore.dev/"
-        self.assertEqual(made.metadata.labels[f"{prefix}team"], "red")
-        self.assertEqual(made.metadata.annotations[f"{prefix}of"], "lab")
+        self.assertEqual(created.metadata.labels[f"{prefix}team"], "red")
+        self.assertEqual(created.metadata.annotations[f"{prefix}of"], "lab")

@@ -48,7 +48,9 @@ class LiesTests(SynchronousTestCase):
             machines=lambda: self.reflector,
             synced=lambda: self.reflector.synced,
             now=self.clock.seconds,
-            report=lambda about, *told: self.reports.append((about["metadata"]["name"], *told)),
+            report=lambda about, *arguments: self.reports.append(
+                (about["metadata"]["name"], *arguments)
+            ),
         )
         self.reflector.start()
         self.loop.start(CONFIG)
@@ -62,8 +64,8 @@ class LiesTests(SynchronousTestCase):
         return self.cluster.objects[MACHINES, "lab", name]["status"]
 
     def ready(self, name: str = "vm") -> tuple[str, str]:
-        (one,) = (one for one in self.status(name)["conditions"] if one["type"] == "Ready")
-        return one["status"], one["reason"]
+        (condition,) = (one for one in self.status(name)["conditions"] if one["type"] == "Ready")
+        return condition["status"], condition["reason"]
 
     def turn(self, seconds: float, step: float = 0.25) -> None:
         for _ in range(int(seconds / step)):
@@ -79,9 +81,9 @@ class LiesTests(SynchronousTestCase):
         self.turn(AWAY_SECONDS + RELIST_SECONDS)
         for name in ("a", "b"):
             self.assertEqual(self.ready(name), ("Unknown", "RuntimeUnreachable"))
-        asked = len(self.cluster.requests)
+        request_count = len(self.cluster.requests)
         self.turn(60)
-        self.assertEqual(len(self.cluster.requests), asked)
+        self.assertEqual(len(self.cluster.requests), request_count)
         self.runtime.dead = False
         self.turn(RELIST_SECONDS)
         for name in ("a", "b"):
@@ -123,13 +125,15 @@ class LiesTests(SynchronousTestCase):
     def test_37_twice(self) -> None:
         """One machine that is listed twice is one; two of them are told, and none is touched."""
         self.runtime.lies["list_machines"] = twice
-        made = self.create()
+        machine = self.create()
         self.turn(2 * RELIST_SECONDS)
         self.assertEqual(self.ready(), ("True", "Running"))
-        self.truth.add(machine_uid=made["metadata"]["uid"])
+        self.truth.add(machine_uid=machine["metadata"]["uid"])
         self.turn(2 * RELIST_SECONDS)
         self.assertEqual(self.ready(), ("False", "SeveralRuntimeMachines"))
-        self.assertEqual([one[2] for one in self.reports], ["Created", "SeveralRuntimeMachines"])
+        self.assertEqual(
+            [entry[2] for entry in self.reports], ["Created", "SeveralRuntimeMachines"]
+        )
         self.assertEqual(len(self.truth.machines), 2)
 
     def test_37_no_busy_loop(self) -> None:
@@ -152,8 +156,10 @@ class LiesTests(SynchronousTestCase):
         """A Machine that is Off is made off: it is never on for a moment."""
         self.create(power="Off")
         self.assertEqual(self.truth.calls, ["create_machine"])
-        (one,) = self.truth.machines.values()
-        self.assertEqual((one.spec.power, one.status.state), (pb.POWER_OFF, pb.MACHINE_STOPPED))
+        (machine,) = self.truth.machines.values()
+        self.assertEqual(
+            (machine.spec.power, machine.status.state), (pb.POWER_OFF, pb.MACHINE_STOPPED)
+        )
 
     def test_states_out_of_order(self) -> None:
         """Whatever order states come in, the last one stands; an unknown one is told."""
@@ -220,35 +226,43 @@ class LiesTests(SynchronousTestCase):
     def test_conditions(self) -> None:
         """What a runtime tells of a machine is copied, a bounded much, and goes again."""
         self.create()
-        (one,) = self.truth.machines.values()
+        (machine,) = self.truth.machines.values()
         for number in range(100):
-            one.status.machine_conditions.add(type=f"T{number}", status="True", message="x" * 5000)
-        one.status.machine_conditions.add(type="not a type", status="True")
-        one.status.machine_conditions[0].reason = "\x1b]0;x\x07Off"
-        one.status.machine_conditions[0].message = "one\n\x1b[31mtwo\x9b"
+            machine.status.machine_conditions.add(
+                type=f"T{number}", status="True", message="x" * 5000
+            )
+        machine.status.machine_conditions.add(type="not a type", status="True")
+        machine.status.machine_conditions[0].reason = "\x1b]0;x\x07Off"
+        machine.status.machine_conditions[0].message = "one\n\x1b[31mtwo\x9b"
         self.turn(RELIST_SECONDS)
-        told = self.status()["conditions"]
-        self.assertEqual(len(told), 17)
-        self.assertEqual(max(len(one["message"]) for one in told), 1024)
-        (words,) = ((one["reason"], one["message"]) for one in told if one["type"] == "T0")
+        conditions = self.status()["conditions"]
+        self.assertEqual(len(conditions), 17)
+        self.assertEqual(max(len(condition["message"]) for condition in conditions), 1024)
+        (words,) = (
+            (condition["reason"], condition["message"])
+            for condition in conditions
+            if condition["type"] == "T0"
+        )
         self.assertEqual(words, ("]0;x Off", "one [31mtwo"))  # nothing for a terminal to do
-        del one.status.machine_conditions[:]
+        del machine.status.machine_conditions[:]
         self.turn(RELIST_SECONDS)
-        self.assertEqual([one["type"] for one in self.status()["conditions"]], ["Ready"])
+        self.assertEqual(
+            [condition["type"] for condition in self.status()["conditions"]], ["Ready"]
+        )
 
     def test_forgetful_api_server(self) -> None:
         """A status that the API server does not keep as it was written is not written for ever."""
         patch = self.client.patch
 
-        def kept(resource: Any, name: str, told: Any, *rest: Any, **more: Any) -> Deferred[Any]:
-            told = copy.deepcopy(told)
-            for one in told.get("status", {}).get("conditions", ()):
-                one.pop("observedGeneration", None)
-            return patch(resource, name, told, *rest, **more)
+        def kept(resource: Any, name: str, body: Any, *rest: Any, **more: Any) -> Deferred[Any]:
+            body = copy.deepcopy(body)
+            for condition in body.get("status", {}).get("conditions", ()):
+                condition.pop("observedGeneration", None)
+            return patch(resource, name, body, *rest, **more)
 
         self.patch(self.client, "patch", kept)
         self.create()
-        asked = len(self.cluster.requests)
+        request_count = len(self.cluster.requests)
         self.turn(10 * RELIST_SECONDS)
-        self.assertEqual(len(self.cluster.requests), asked)
+        self.assertEqual(len(self.cluster.requests), request_count)
         self.assertEqual(self.ready(), ("True", "Running"))

@@ -45,7 +45,9 @@ class LoopTests(SynchronousTestCase):
             machines=lambda: reflector,
             synced=lambda: reflector.synced,
             now=self.clock.seconds,
-            report=lambda about, *told: self.reports.append((about["metadata"]["name"], *told)),
+            report=lambda about, *arguments: self.reports.append(
+                (about["metadata"]["name"], *arguments)
+            ),
             class_of=self.class_of,
         )
         return reflector, loop
@@ -87,23 +89,23 @@ class LoopTests(SynchronousTestCase):
     def test_create(self) -> None:
         """A new Machine is running without waiting for a listing."""
         self.start()
-        made = self.create()
-        (one,) = self.runtime.machines.values()
-        self.assertEqual(getattr(one.spec, "class"), "pty")
+        created = self.create()
+        (machine,) = self.runtime.machines.values()
+        self.assertEqual(getattr(machine.spec, "class"), "pty")
         status = self.get()["status"]
         self.assertEqual(status["state"], "Running")
-        self.assertEqual(status["machineID"], f"memory://{one.metadata.id}")
-        self.assertEqual(self.loop.machine_of(made["metadata"]["uid"]), [one])
+        self.assertEqual(status["machineID"], f"memory://{machine.metadata.id}")
+        self.assertEqual(self.loop.machine_of(created["metadata"]["uid"]), [machine])
 
     def test_quiet(self) -> None:
         """Machines that are as wanted cost one listing per period and nothing else."""
         self.start()
         self.create("a")
         self.create("b")
-        before, asked = self.runtime.listings, len(self.cluster.requests)
+        before, request_count = self.runtime.listings, len(self.cluster.requests)
         self.turn(10 * RELIST_SECONDS)
         self.assertEqual(self.runtime.listings - before, 10)
-        self.assertEqual(len(self.cluster.requests), asked)
+        self.assertEqual(len(self.cluster.requests), request_count)
 
     def test_classes_late(self) -> None:
         """What waited for classes to be known is looked at when they are, not with the next listing."""
@@ -159,8 +161,8 @@ class LoopTests(SynchronousTestCase):
         """What happens in the runtime shows in the API after the next listing."""
         self.start()
         self.create()
-        (one,) = self.runtime.machines.values()
-        one.status.state = pb.MACHINE_TERMINATED
+        (machine,) = self.runtime.machines.values()
+        machine.status.state = pb.MACHINE_TERMINATED
         self.clock.advance(RELIST_SECONDS)
         self.assertEqual(self.get()["status"]["state"], "Terminated")
 
@@ -416,9 +418,9 @@ class LoopTests(SynchronousTestCase):
         self.start()
         self.create(volumes=[{"name": "v", "localDisk": {"sizeLimit": "many"}}])
         self.turn(30)
-        ((name, type, reason, told),) = self.reports
+        ((name, type, reason, message),) = self.reports
         self.assertEqual((name, type, reason), ("vm", "Warning", "Unsupported"))
-        self.assertIn('volume "v": quantities must match', told)
+        self.assertIn('volume "v": quantities must match', message)
 
     def test_reports_away(self) -> None:
         """That the runtime cannot be asked is told once."""
@@ -426,5 +428,5 @@ class LoopTests(SynchronousTestCase):
         self.runtime.problem = ServiceUnavailable("the machine runtime is away")
         self.create()
         self.turn(30)
-        told = ("vm", "Warning", "RuntimeUnreachable", "the machine runtime is away")
-        self.assertEqual(self.reports, [told])
+        expected = ("vm", "Warning", "RuntimeUnreachable", "the machine runtime is away")
+        self.assertEqual(self.reports, [expected])

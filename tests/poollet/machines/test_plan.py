@@ -38,10 +38,10 @@ def stored(**spec: Any) -> dict[str, Any]:
 
 def made(obj: dict[str, Any], state: int = pb.MACHINE_RUNNING) -> pb.Machine:
     """The runtime's machine, just as it was asked for."""
-    one = runtime_machine(obj, CONFIG)
-    one.metadata.id = "id-1"
-    one.status.state = state  # type: ignore[assignment]
-    return one
+    runtime_copy = runtime_machine(obj, CONFIG)
+    runtime_copy.metadata.id = "id-1"
+    runtime_copy.status.state = state  # type: ignore[assignment]
+    return runtime_copy
 
 
 class PlanTestCase(SynchronousTestCase):
@@ -53,11 +53,13 @@ class PlanTestCase(SynchronousTestCase):
     def status(self, obj: dict[str, Any], *observed: pb.Machine, trouble: str = "") -> Any:
         """The status that the plan writes."""
         actions = self.plan(obj, *observed, trouble=trouble).actions
-        (told,) = (one.status for one in actions if isinstance(one, PatchStatus))
-        return told
+        (patch,) = (action.status for action in actions if isinstance(action, PatchStatus))
+        return patch
 
     def ready(self, status: Any) -> tuple[str, str, str]:
-        (condition,) = (one for one in status["conditions"] if one["type"] == "Ready")
+        (condition,) = (
+            condition for condition in status["conditions"] if condition["type"] == "Ready"
+        )
         return condition["status"], condition["reason"], condition["message"]
 
 
@@ -84,7 +86,7 @@ class CreateTests(PlanTestCase):
     def test_create(self) -> None:
         """The runtime is asked for what the Machine says, with labels that name it."""
         obj = stored(guestConfig={"hostname": "h"})
-        (create,) = (one for one in self.plan(obj).actions if isinstance(one, Create))
+        (create,) = (action for action in self.plan(obj).actions if isinstance(action, Create))
         prefix = "machinepoollet.ironcore.dev/"
         self.assertEqual(
             dict(create.machine.metadata.labels),
@@ -110,7 +112,9 @@ class CreateTests(PlanTestCase):
     def test_create_powered_off(self) -> None:
         """A Machine whose power is Off is never on, not even at first."""
         (create,) = (
-            one for one in self.plan(stored(power="Off")).actions if isinstance(one, Create)
+            action
+            for action in self.plan(stored(power="Off")).actions
+            if isinstance(action, Create)
         )
         self.assertEqual(create.machine.spec.power, pb.POWER_OFF)
 
@@ -171,7 +175,7 @@ class KeepTests(PlanTestCase):
     def test_states(self) -> None:
         """Every state of the runtime has one of the Machine; stopped is Shutdown."""
         obj = stored()
-        for state, told in (
+        for state, expected in (
             (pb.MACHINE_PENDING, "Pending"),
             (pb.MACHINE_SUSPENDED, "Shutdown"),
             (pb.MACHINE_STOPPED, "Shutdown"),
@@ -179,33 +183,35 @@ class KeepTests(PlanTestCase):
             (pb.MACHINE_TERMINATING, "Terminating"),
         ):
             status = self.status(obj, made(obj, state))
-            self.assertEqual(status["state"], told)
-            self.assertEqual(self.ready(status), ("False", told, ""))
+            self.assertEqual(status["state"], expected)
+            self.assertEqual(self.ready(status), ("False", expected, ""))
 
     def test_off(self) -> None:
         """One that is off because it was to be says so."""
-        obj, one = stored(power="Off"), made(stored(), pb.MACHINE_STOPPED)
-        one.spec.power = pb.POWER_OFF
+        obj, runtime_copy = stored(power="Off"), made(stored(), pb.MACHINE_STOPPED)
+        runtime_copy.spec.power = pb.POWER_OFF
         self.assertEqual(
-            self.ready(self.status(obj, one)),
+            self.ready(self.status(obj, runtime_copy)),
             ("False", "Shutdown", "powered off, as spec.power says"),
         )
 
     def test_why_not_ready(self) -> None:
         """What the runtime tells of a machine that is not ready is told on; not more than a screen of it."""
         obj = stored()
-        one = made(obj, pb.MACHINE_PENDING)
-        one.status.machine_conditions.add(
+        runtime_copy = made(obj, pb.MACHINE_PENDING)
+        runtime_copy.status.machine_conditions.add(
             type="Ready", status="False", reason="StartFailed", message="no room " + "x" * 9999
         )
-        one.status.machine_conditions.add(type="Other", status="False", message="of no matter")
-        status, reason, message = self.ready(self.status(obj, one))
+        runtime_copy.status.machine_conditions.add(
+            type="Other", status="False", message="of no matter"
+        )
+        status, reason, message = self.ready(self.status(obj, runtime_copy))
         self.assertEqual((status, reason, message[:8]), ("False", "StartFailed", "no room "))
         self.assertEqual(len(message), 1024)
-        one.status.state = pb.MACHINE_RUNNING  # it runs, and is not ready for all that
-        self.assertEqual(self.ready(self.status(obj, one))[:2], ("False", "StartFailed"))
-        one.status.machine_conditions[0].status = "True"
-        self.assertEqual(self.ready(self.status(obj, one)), ("True", "Running", ""))
+        runtime_copy.status.state = pb.MACHINE_RUNNING  # it runs, and is not ready for all that
+        self.assertEqual(self.ready(self.status(obj, runtime_copy))[:2], ("False", "StartFailed"))
+        runtime_copy.status.machine_conditions[0].status = "True"
+        self.assertEqual(self.ready(self.status(obj, runtime_copy)), ("True", "Running", ""))
 
     def test_going_off(self) -> None:
         """A machine that is to be off and still runs is looked at again soon."""
@@ -218,11 +224,11 @@ class KeepTests(PlanTestCase):
         obj = stored()
         obj["status"] = {"state": "Running"}
         problem = "the machine runtime cannot be reached"
-        (told,) = not_known(obj, problem, IRONCORE, now=NOW).actions
-        assert isinstance(told, PatchStatus)
-        self.assertEqual(list(told.status), ["conditions"])
+        (patch,) = not_known(obj, problem, IRONCORE, now=NOW).actions
+        assert isinstance(patch, PatchStatus)
+        self.assertEqual(list(patch.status), ["conditions"])
         self.assertEqual(
-            self.ready(told.status),
+            self.ready(patch.status),
             ("Unknown", "RuntimeUnreachable", "the machine runtime cannot be reached"),
         )
 
@@ -242,11 +248,13 @@ class KeepTests(PlanTestCase):
     def test_generation(self) -> None:
         """A new generation is noted once; annotations of others are kept."""
         obj = stored()
-        one = made(obj)
-        one.metadata.annotations["other"] = "x"
-        one.metadata.generation = 5
+        runtime_copy = made(obj)
+        runtime_copy.metadata.annotations["other"] = "x"
+        runtime_copy.metadata.generation = 5
         obj["metadata"]["generation"] = 4
-        (noted,) = (a for a in self.plan(obj, one).actions if isinstance(a, SetAnnotations))
+        (noted,) = (
+            a for a in self.plan(obj, runtime_copy).actions if isinstance(a, SetAnnotations)
+        )
         self.assertEqual(
             noted.annotations,
             {
@@ -256,16 +264,18 @@ class KeepTests(PlanTestCase):
                 IRONCORE.runtime_generation_annotation: "5",
             },
         )
-        one.metadata.annotations.update(noted.annotations)
-        one.metadata.generation = 6  # noting it was a change that the runtime counted
-        self.assertFalse([a for a in self.plan(obj, one).actions if isinstance(a, SetAnnotations)])
+        runtime_copy.metadata.annotations.update(noted.annotations)
+        runtime_copy.metadata.generation = 6  # noting it was a change that the runtime counted
+        self.assertFalse(
+            [a for a in self.plan(obj, runtime_copy).actions if isinstance(a, SetAnnotations)]
+        )
 
     def test_generation_is_observed_later(self) -> None:
         """A generation that the runtime has not seen yet is not reported; the state is."""
         obj = stored()
-        one = made(obj)
-        one.metadata.annotations[IRONCORE.runtime_generation_annotation] = "9"
-        status = self.status(obj, one)
+        runtime_copy = made(obj)
+        runtime_copy.metadata.annotations[IRONCORE.runtime_generation_annotation] = "9"
+        status = self.status(obj, runtime_copy)
         self.assertNotIn("observedGeneration", status)
         self.assertEqual(status["state"], "Running")
 
@@ -278,26 +288,26 @@ class KeepTests(PlanTestCase):
         observed.metadata.id = "id-1"
         observed.metadata.annotations[ONMETAL.generation_annotation] = "3"
         planned = plan(obj, [observed], config, now=NOW)
-        (told,) = (each.status for each in planned.actions if isinstance(each, PatchStatus))
-        self.assertEqual(told["observedGeneration"], 3)
-        self.assertEqual(told["machinePoolObservedGeneration"], 3)
+        (patch,) = (each.status for each in planned.actions if isinstance(each, PatchStatus))
+        self.assertEqual(patch["observedGeneration"], 3)
+        self.assertEqual(patch["machinePoolObservedGeneration"], 3)
 
     def test_foreign_annotations(self) -> None:
         """Annotations that are no numbers are no crash."""
         obj = stored()
-        one = made(obj)
-        one.metadata.annotations[IRONCORE.runtime_generation_annotation] = "x"
-        self.assertEqual(self.status(obj, one)["state"], "Running")
+        runtime_copy = made(obj)
+        runtime_copy.metadata.annotations[IRONCORE.runtime_generation_annotation] = "x"
+        self.assertEqual(self.status(obj, runtime_copy)["state"], "Running")
 
     def test_two(self) -> None:
         """Two machines for one Machine: neither is touched, and somebody is told."""
         obj = stored(power="Off")
         planned = self.plan(obj, made(obj), made(obj))
         self.assertIn("the runtime has 2 machines for it: id-1, id-1", planned.problem)
-        (told,) = planned.actions
-        assert isinstance(told, PatchStatus)
-        self.assertEqual(set(told.status), {"conditions"})
-        self.assertEqual(self.ready(told.status)[1], "SeveralRuntimeMachines")
+        (action,) = planned.actions
+        assert isinstance(action, PatchStatus)
+        self.assertEqual(set(action.status), {"conditions"})
+        self.assertEqual(self.ready(action.status)[1], "SeveralRuntimeMachines")
 
 
 class DeleteTests(PlanTestCase):

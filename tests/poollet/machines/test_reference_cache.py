@@ -56,19 +56,19 @@ class ReferringCase(SynchronousTestCase):
             machines=lambda: self.reflector,
             synced=lambda: self.reflector.synced,
             now=self.clock.seconds,
-            report=lambda about, *told: self.reports.append(told),
+            report=lambda about, *arguments: self.reports.append(arguments),
         )
         self.reflector.start()
         self.loop.start(CONFIG)
         self.addCleanup(self.loop.stop)
 
     def make(self, resource: Any, name: str, **parts: Any) -> Any:
-        made = self.successResultOf(
+        created = self.successResultOf(
             self.client.create(resource, {"metadata": {"name": name}, **parts}, "lab")
         )
         if "status" in parts:
             self.patch_it(resource, name, "status", status=parts["status"])
-        return made
+        return created
 
     def patch_it(self, resource: Any, name: str, subresource: str = "", **patch: Any) -> None:
         self.successResultOf(
@@ -86,8 +86,8 @@ class ReferringCase(SynchronousTestCase):
 
     def condition(self, type: str) -> tuple[str, str, str]:
         """Status, reason and message."""
-        (one,) = (each for each in self.status()["conditions"] if each["type"] == type)
-        return one["status"], one["reason"], one["message"]
+        (condition,) = (each for each in self.status()["conditions"] if each["type"] == type)
+        return condition["status"], condition["reason"], condition["message"]
 
     def turn(self, seconds: float, step: float = 0.25) -> None:
         for _ in range(int(seconds / step)):
@@ -95,16 +95,21 @@ class ReferringCase(SynchronousTestCase):
 
     @property
     def one(self) -> pb.Machine:
-        (one,) = self.runtime.machines.values()
-        return one
+        (machine,) = self.runtime.machines.values()
+        return machine
 
 
 class VolumeTests(ReferringCase):
     """Volumes of storage.ironcore.dev."""
 
     def volume(self, name: str = "data", size: str = "1Gi", **access: Any) -> Any:
-        told = {"driver": "ceph", "handle": "h-1", "volumeAttributes": {"pool": "x"}, **access}
-        status = {"state": "Available", "access": told}
+        access_fields = {
+            "driver": "ceph",
+            "handle": "h-1",
+            "volumeAttributes": {"pool": "x"},
+            **access,
+        }
+        status = {"state": "Available", "access": access_fields}
         return self.make(VOLUMES, name, spec={"resources": {"storage": size}}, status=status)
 
     def refer(self, name: str = "data") -> list[dict[str, Any]]:
@@ -113,7 +118,7 @@ class VolumeTests(ReferringCase):
     def test_given(self) -> None:
         """A Volume is claimed for the Machine, then given to the runtime with its credentials."""
         self.make(SECRETS, "keys", data=encoded(user=b"u", key=b"\x00\xff"))
-        made = self.volume(secretRef={"name": "keys"})
+        created = self.volume(secretRef={"name": "keys"})
         uid = self.create(volumes=self.refer())["metadata"]["uid"]
         self.assertEqual(self.get(VOLUMES, "data")["spec"]["claimRef"], {"name": "vm", "uid": uid})
         (volume,) = self.one.spec.volumes
@@ -125,15 +130,15 @@ class VolumeTests(ReferringCase):
         self.assertEqual(connection.attributes["pool"], "x")
         labels = json.loads(connection.attributes["rawVolumeLabels"])
         prefix = "machinepoollet.ironcore.dev/volume"
-        wanted = {
-            f"{prefix}-uid": made["metadata"]["uid"],
+        expected = {
+            f"{prefix}-uid": created["metadata"]["uid"],
             f"{prefix}-namespace": "lab",
             f"{prefix}-name": "data",
         }
-        self.assertEqual(labels, wanted)
-        (told,) = self.status()["volumes"]
+        self.assertEqual(labels, expected)
+        (volume_status,) = self.status()["volumes"]
         self.assertEqual(
-            {key: told[key] for key in ("name", "handle", "state", "volumeRef")},
+            {key: volume_status[key] for key in ("name", "handle", "state", "volumeRef")},
             {
                 "name": "disk",
                 "handle": "handle-disk",
@@ -196,15 +201,17 @@ class VolumeTests(ReferringCase):
         self.volume()
         self.create()
         self.patch_it(MACHINES, "vm", spec={"volumes": self.refer()})
-        self.assertEqual([one.name for one in self.one.spec.volumes], ["disk"])
+        self.assertEqual([volume.name for volume in self.one.spec.volumes], ["disk"])
         self.assertEqual(self.condition("VolumesReady")[0], "True")
         self.patch_it(MACHINES, "vm", spec={"volumes": []})
         self.assertEqual(list(self.one.spec.volumes), [])
         self.assertEqual(self.status()["volumes"], [])
         self.assertNotIn("claimRef", self.get(VOLUMES, "data")["spec"])
-        self.assertNotIn("VolumesReady", [one["type"] for one in self.status()["conditions"]])
-        wanted = ["create_machine", "attach_volume", "detach_volume"]
-        self.assertEqual([one for one in self.runtime.calls if "annot" not in one], wanted)
+        self.assertNotIn(
+            "VolumesReady", [condition["type"] for condition in self.status()["conditions"]]
+        )
+        expected = ["create_machine", "attach_volume", "detach_volume"]
+        self.assertEqual([call for call in self.runtime.calls if "annot" not in call], expected)
 
     def test_off_before_disks(self) -> None:
         """A guest that does not let go of a disk does not keep the machine from being powered off."""
@@ -238,7 +245,7 @@ class VolumeTests(ReferringCase):
         self.turn(RELIST_SECONDS)
         self.successResultOf(self.client.delete(VOLUMES, "data", "lab"))
         self.turn(2 * RELIST_SECONDS)
-        self.assertEqual([one.name for one in self.one.spec.volumes], ["disk"])
+        self.assertEqual([volume.name for volume in self.one.spec.volumes], ["disk"])
         self.assertEqual(self.condition("VolumesReady")[:2], ("False", "VolumeNotReady"))
         self.assertEqual(self.condition("Ready")[0], "True")
         self.assertNotIn("detach_volume", self.runtime.calls)
@@ -265,8 +272,8 @@ class VolumeTests(ReferringCase):
         self.create(volumes=[{"name": "root", "localDisk": {"image": "img"}}])
         del self.one.status.volumes[:]
         self.turn(RELIST_SECONDS)
-        told = "the machine runtime has not attached root yet"
-        self.assertEqual(self.condition("VolumesReady"), ("False", "VolumeNotReady", told))
+        message = "the machine runtime has not attached root yet"
+        self.assertEqual(self.condition("VolumesReady"), ("False", "VolumeNotReady", message))
 
     def test_ephemeral(self) -> None:
         """An ephemeral Volume is the one that was made for the Machine, and no namesake."""
@@ -289,9 +296,9 @@ class VolumeTests(ReferringCase):
         """Machines with disks that are as wanted cost no request either."""
         self.volume()
         self.create(volumes=self.refer())
-        asked = len(self.cluster.requests)
+        request_count = len(self.cluster.requests)
         self.turn(10 * RELIST_SECONDS)
-        self.assertEqual(len(self.cluster.requests), asked)
+        self.assertEqual(len(self.cluster.requests), request_count)
 
 
 class InterfaceTests(ReferringCase):
@@ -302,42 +309,44 @@ class InterfaceTests(ReferringCase):
         self.make(NETWORKS, "net", spec={"providerID": "net://7"})
 
     def interface(self, name: str = "nic", **spec: Any) -> Any:
-        wanted = {"networkRef": {"name": "net"}, "ips": [{"value": "10.0.0.5"}], **spec}
-        return self.make(INTERFACES, name, spec=wanted)
+        fields = {"networkRef": {"name": "net"}, "ips": [{"value": "10.0.0.5"}], **spec}
+        return self.make(INTERFACES, name, spec=fields)
 
     def refer(self) -> list[dict[str, Any]]:
         return [{"name": "eth0", "networkInterfaceRef": {"name": "nic"}}]
 
     def test_given(self) -> None:
         """Network, addresses and attributes are passed on; the handle is told back."""
-        made = self.interface(attributes={"mtu": "9000"})
+        created = self.interface(attributes={"mtu": "9000"})
         uid = self.create(networkInterfaces=self.refer())["metadata"]["uid"]
-        (given,) = self.one.spec.network_interfaces
+        (interface,) = self.one.spec.network_interfaces
         self.assertEqual(
-            (given.name, given.network_id, list(given.ips)), ("eth0", "net://7", ["10.0.0.5"])
+            (interface.name, interface.network_id, list(interface.ips)),
+            ("eth0", "net://7", ["10.0.0.5"]),
         )
-        self.assertEqual(given.attributes["mtu"], "9000")
-        self.assertIn("rawNetworkLabels", given.attributes)
+        self.assertEqual(interface.attributes["mtu"], "9000")
+        self.assertIn("rawNetworkLabels", interface.attributes)
         spec = self.get(INTERFACES, "nic")["spec"]
         self.assertEqual(spec["machineRef"], {"name": "vm", "uid": uid})
         self.assertEqual(spec["providerID"], "handle-eth0")
         mapping = json.loads(self.one.metadata.annotations[CONFIG.mapping_annotation])
-        self.assertEqual(mapping, {"eth0": {"name": "nic", "uid": made["metadata"]["uid"]}})
-        (told,) = self.status()["networkInterfaces"]
+        self.assertEqual(mapping, {"eth0": {"name": "nic", "uid": created["metadata"]["uid"]}})
+        (interface_status,) = self.status()["networkInterfaces"]
         self.assertEqual(
-            (told["state"], told["networkInterfaceRef"]), ("Attached", {"name": "nic"})
+            (interface_status["state"], interface_status["networkInterfaceRef"]),
+            ("Attached", {"name": "nic"}),
         )
         self.assertEqual(self.condition("NetworkInterfacesReady")[0], "True")
 
     def test_prefix(self) -> None:
         """An address that is allocated for the interface comes from its own Prefix."""
-        made = self.interface(ips=[{"ephemeral": {"prefixTemplate": {"spec": {}}}}])
+        created = self.interface(ips=[{"ephemeral": {"prefixTemplate": {"spec": {}}}}])
         self.create(networkInterfaces=self.refer())
         self.turn(5)
         self.assertIn("prefix lab/nic-0 does not exist", self.condition("Ready")[2])
         self.make(DOMAIN.prefixes, "nic-0", spec={"prefix": "10.1.0.9/32"})
         self.assertIn("does not belong to the network interface", self.condition("Ready")[2])
-        owner = {"kind": "NetworkInterface", "uid": made["metadata"]["uid"], "controller": True}
+        owner = {"kind": "NetworkInterface", "uid": created["metadata"]["uid"], "controller": True}
         self.patch_it(DOMAIN.prefixes, "nic-0", metadata={"ownerReferences": [owner]})
         self.assertIn("is not allocated yet", self.condition("Ready")[2])
         self.patch_it(DOMAIN.prefixes, "nic-0", "status", status={"phase": "Allocated"})

@@ -19,8 +19,8 @@ MACHINE = {"metadata": {"name": "vm", "namespace": "lab", "uid": "u-1"}}
 class _Record(list[tuple[Any, ...]]):
     """Keeps what is recorded: type, reason, message and time."""
 
-    def record(self, about: Any, *told: str, at: float) -> None:
-        self.append((about["metadata"]["name"], *told, at))
+    def record(self, about: Any, *arguments: str, at: float) -> None:
+        self.append((about["metadata"]["name"], *arguments, at))
 
 
 class RuntimeEventsTests(SynchronousTestCase):
@@ -47,7 +47,7 @@ class RuntimeEventsTests(SynchronousTestCase):
     def reasons(self) -> list[str]:
         """What is new since the last time, after another look."""
         self.clock.advance(LOOK_SECONDS)
-        new = [told[2] for told in self.record]
+        new = [event[2] for event in self.record]
         self.record.clear()
         return new
 
@@ -86,7 +86,7 @@ class RuntimeEventsTests(SynchronousTestCase):
         self.happen("A", EPOCH, type="Fatal")
         self.happen("", EPOCH)
         self.clock.advance(LOOK_SECONDS)
-        self.assertEqual([told[1:3] for told in self.record], [("Normal", "A")])
+        self.assertEqual([event[1:3] for event in self.record], [("Normal", "A")])
 
     def test_many(self) -> None:
         """Of very many only the newest are passed on."""
@@ -115,6 +115,6 @@ class RuntimeEventsTests(SynchronousTestCase):
         """A runtime that keeps no events is asked once."""
         self.runtime.refusals["list_events"] = NotImplementedByBackend("not supported")
         self.clock.pump([LOOK_SECONDS] * 5)
-        asked = self.runtime.calls.count("list_events")
+        call_count = self.runtime.calls.count("list_events")
         self.clock.pump([LOOK_SECONDS] * 5)
-        self.assertEqual(self.runtime.calls.count("list_events"), asked)
+        self.assertEqual(self.runtime.calls.count("list_events"), call_count)

@@ -19,19 +19,19 @@ def machine_class(name: str, **capabilities: str) -> Object:
 
 def offers(**classes: dict[str, int]) -> pb.StatusResponse:
     """What a runtime offers: capabilities by class."""
-    told = pb.StatusResponse()
+    answer = pb.StatusResponse()
     for name, resources in classes.items():
-        one = told.machine_class_status.add(quantity=1).machine_class
-        one.name = name
-        one.capabilities.resources.update(resources)
-    return told
+        machine_class = answer.machine_class_status.add(quantity=1).machine_class
+        machine_class.name = name
+        machine_class.capabilities.resources.update(resources)
+    return answer
 
 
 class ChoiceTests(SynchronousTestCase):
     """Tests for :func:`choice`."""
 
-    def chosen(self, told: pb.StatusResponse) -> tuple[str, str]:
-        return choice("vm", [machine_class("vm", cpu="1", memory="128Mi")], told)
+    def chosen(self, answer: pb.StatusResponse) -> tuple[str, str]:
+        return choice("vm", [machine_class("vm", cpu="1", memory="128Mi")], answer)
 
     def test_same_name(self) -> None:
         """The class of that name, when it has the same capabilities."""

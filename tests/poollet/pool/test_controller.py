@@ -118,16 +118,16 @@ class PoolTests(SynchronousTestCase):
 
     def test_exists_already(self) -> None:
         """A pool that an administrator made is completed, and kept otherwise."""
-        made = {"metadata": {"name": "pool-a", "labels": {"a": "b"}}, "spec": {"taints": []}}
-        self.successResultOf(self.client.create(POOLS, made))
+        existing = {"metadata": {"name": "pool-a", "labels": {"a": "b"}}, "spec": {"taints": []}}
+        self.successResultOf(self.client.create(POOLS, existing))
         self.start()
         self.assertEqual(self.stored()["spec"], {"taints": [], "providerID": "memory://pool-a"})
         self.assertEqual(self.stored()["metadata"]["labels"], {"a": "b"})
 
     def test_another_poollets_pool(self) -> None:
         """A pool of another provider is not taken over."""
-        made = {"metadata": {"name": "pool-a"}, "spec": {"providerID": "other://x"}}
-        self.successResultOf(self.client.create(POOLS, made))
+        existing = {"metadata": {"name": "pool-a"}, "spec": {"providerID": "other://x"}}
+        self.successResultOf(self.client.create(POOLS, existing))
         self.start()
         self.assertIn("has providerID other://x", self.pool.problem)
         self.assertNotIn("status", self.stored())
@@ -286,7 +286,7 @@ class AddressTests(SynchronousTestCase):
     def test_bound_to_all(self) -> None:
         """Who listens on all is reached at the host's own address, if it has one."""
         for bound in ("0.0.0.0", "::", ""):
-            told = dict(default_addresses(bound))
-            self.assertEqual(told["InternalDNS"], socket.gethostname())
-            if "InternalIP" in told:
-                self.assertFalse(ipaddress.ip_address(told["InternalIP"]).is_loopback)
+            addresses = dict(default_addresses(bound))
+            self.assertEqual(addresses["InternalDNS"], socket.gethostname())
+            if "InternalIP" in addresses:
+                self.assertFalse(ipaddress.ip_address(addresses["InternalIP"]).is_loopback)
