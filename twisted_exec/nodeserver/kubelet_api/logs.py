@@ -1,19 +1,19 @@
 """
-``/containerLogs``: what a container of a Pod printed, as a kubelet tells it.
+``/containerLogs``: the log of a container, as a kubelet returns it.
 
-The leaf's API server is asked for ``pods/log`` of the Pod there, with the same options in its own
-words, and what it answers passes as it comes (:mod:`twisted_exec.streaming.text.relay`).  The options are read
-and written anew: what was not told is not told on, 0 is 0 and not nothing, and whatever a kubelet does not
-know (or must not: who is verified is no business of whoever asks) stays here.
+The request goes to ``pods/log`` of the leaf's API server, with the same options in its form, and
+the answer is relayed as it arrives (:mod:`twisted_exec.streaming.text.relay`).  The options are
+parsed and rebuilt: an absent option stays absent, 0 stays 0, and unknown ones are dropped, as are
+those that a client must not set (such as skipping TLS verification).
 
-Nobody is told an error as JSON: a root's API server puts the body of a refusal, as it is, into a
-message of its own.
+Errors are plain text, never JSON: a root's API server copies the body of a refusal into a message
+of its own.
 
-Those that are followed share connections to the leaf, where it speaks HTTP/2: a thousand that
-have nothing to say hold little more than what their readers' connections do.
+Followed logs share HTTP/2 connections to the leaf: a thousand silent logs cost little more than
+their readers' connections.
 
-A kubelet answers a follow only when there is something to tell, and so does a leaf: the head of a
-silent container's log is waited for as long as it takes.
+A kubelet answers a follow request only when there is output, and so does a leaf: the response
+header of a silent log has no timeout.
 
 Sources: ``getContainerLogs`` of ``pkg/kubelet/server/server.go``, ``ValidatePodLogOptions`` of
 ``pkg/apis/core/validation`` and ``GenericHttpResponseChecker`` of ``k8s.io/apiserver``.
@@ -44,17 +44,18 @@ ALL_STREAMS = "All"
 STREAMS = (ALL_STREAMS, "Stdout", "Stderr")
 
 ANSWER_SECONDS = 30.0
-"""Of a log that is not followed: a leaf's API server asks its kubelet, which looks for files."""
+"""Timeout for a log that is not followed: a leaf's API server asks its kubelet, which opens files."""
 
 
 def options_of(args: Args, pod: str) -> LogOptions:
     """
-    What is asked for, in a kubelet's words.
+    Return the log options of a request to a kubelet.
 
-    :param args: as ``request.args``; ``tail`` is an older name of ``tailLines``, and ``tail=all`` is none.
+    :param args: as ``request.args``; ``tail`` is an older name of ``tailLines``, and ``tail=all``
+        sets none.
     :param pod: its name, for messages.
-    :raises BadRequest: a value cannot be read.
-    :raises Invalid: the values make no sense.
+    :raises BadRequest: a value cannot be parsed.
+    :raises Invalid: the values contradict each other.
     """
     renamed = dict(args)
     tail = renamed.get(b"tail", [b""])[0]
@@ -64,10 +65,10 @@ def options_of(args: Args, pod: str) -> LogOptions:
         renamed[b"tailLines"] = [tail]
     options = decode(renamed)
     check(options, pod, STREAMS)
-    if options.since_seconds is not None and b"sinceTime" in renamed:  # also one that is empty
+    if options.since_seconds is not None and b"sinceTime" in renamed:  # even an empty one
         problem = "at most one of `sinceTime` or `sinceSeconds` may be specified"
         raise Invalid("PodLogOptions", pod, [forbidden("[]", problem)], group="")
-    # Both is what a leaf gives by itself; one that knows no streams would refuse the word.
+    # A leaf returns both streams by default; an older one refuses the parameter.
     return replace(options, stream=None) if options.stream == ALL_STREAMS else options
 
 
@@ -77,7 +78,7 @@ class LogLocator:
     """
     Finds the log of a Pod's container in its leaf.
 
-    :param shares: over a connection that others use as well.
+    :param shares: use a connection that others share.
     """
 
     hop: Hop
@@ -96,7 +97,7 @@ class LogLocator:
 
 
 def log_routes(hop: Hop) -> list[Route]:
-    """``/containerLogs``, with and without the Pod's UID."""
+    """Return the routes of ``/containerLogs``, with and without the Pod's UID."""
     about: dict[str, Any] = {"sessions": hop.sessions, "clock": hop.clock, "tells_loss": True}
     reading = Relay(LogLocator(hop), **about, answer_seconds=ANSWER_SECONDS)
     following = Relay(

@@ -1,10 +1,10 @@
 """
-``/pods`` and ``/runningpods``: which Pods there are, as a kubelet tells it.
+``/pods`` and ``/runningpods``: the Pods of a Node, as a kubelet lists them.
 
-``/pods`` are those that the root wants on the Node, whole, with whatever their specs hold: who reads them
-reads values of environment variables, too, and needs the right to a Node's ``pods`` or ``proxy``.
-``/runningpods`` are those of which something runs in the leaf, with no more than a container runtime
-knows: names and images.  Both tell the root's names.
+``/pods`` returns the Pods that the root has bound to the Node, complete with their specs: readers
+see the values of environment variables and need permission for a Node's ``pods`` or ``proxy``.
+``/runningpods`` returns those with running containers in the leaf, with only what a container
+runtime knows: names and images.  Both use the root's names.
 
 Source: ``getPods``, ``getRunningPods`` and ``encodePods`` of ``pkg/kubelet/server/server.go``, and
 ``ToAPIPod`` of ``pkg/kubelet/container/runtime.go`` of Kubernetes.
@@ -24,18 +24,18 @@ from twisted_exec.nodeserver.kubelet_api.routes import Route
 from twisted_exec.nodeserver.ownership import STATUSES
 from twisted_exec.streaming.http.site import Request, respond_json
 
-_OF_THE_ITEM = ("apiVersion", "kind")  # a list's items have none
+_OF_THE_ITEM = ("apiVersion", "kind")  # absent in the items of a list
 
 
 def listed(pods: Iterable[Object]) -> dict[str, Any]:
-    """A ``PodList``, by namespace and name."""
+    """Return a ``PodList``, sorted by namespace and name."""
     items = [{key: value for key, value in pod.items() if key not in _OF_THE_ITEM} for pod in pods]
     items.sort(key=lambda pod: (pod["metadata"]["namespace"], pod["metadata"]["name"]))
     return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
 
 
 def running(pod: LeafPod) -> Object | None:
-    """What runs of a Pod, as a runtime knows it; ``None`` where nothing does."""
+    """Return the running part of a Pod, as a runtime knows it; ``None`` if nothing runs."""
     theirs = pod.pod or {}
     status, spec = theirs.get("status") or {}, theirs.get("spec") or {}
     names = {
@@ -87,7 +87,7 @@ class PodLists:
 
 
 def pod_routes(hop: Hop) -> list[Route]:
-    """``/pods`` and ``/runningpods``."""
+    """Return the routes of ``/pods`` and ``/runningpods``."""
     pages = PodLists(hop)
     return [
         Route(("GET",), "/pods", pages.pods),

@@ -1,13 +1,15 @@
 """
-``/run``: a command without a terminal and without input, and what it printed.
+``/run``: run a command without terminal and input, and return its output.
 
-The oldest way to run something in a container: one request, one answer.  A kubelet runs the command to its
-end and answers its output, errors behind it; a command that fails is a 500 that tells how.  Here the leaf's
-API server is asked to exec it, so the leaf decides as for any other, and the command ends for us when
-whoever asked leaves.  What is kept of its output is bounded, for it must be whole before it is answered.
+The oldest way to run something in a container: one request, one answer.  A kubelet runs the command
+to its end and answers with its output, stderr last; a failed command is a 500 with the details.
+Here the leaf's API server execs the command, so the leaf authorizes it as any other, and the
+command ends for us when the client leaves. The output is limited, because it must be complete
+before the answer begins.
 
-Sources: ``getRun`` of ``pkg/kubelet/server/server.go``, ``RunInContainer`` of ``pkg/kubelet/kuberuntime`` and
-``ExecSync`` of ``k8s.io/cri-client`` (the words of a command that fails).
+Sources: ``getRun`` of ``pkg/kubelet/server/server.go``, ``RunInContainer`` of
+``pkg/kubelet/kuberuntime`` and ``ExecSync`` of ``k8s.io/cri-client`` (the message of a failed
+command).
 """
 
 from __future__ import annotations
@@ -49,18 +51,18 @@ from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.remotecommand.messages import STATUS_LIMIT_BYTES, decode_ending
 
 MAX_OUTPUT_BYTES = 4 << 20
-"""Of output and errors together; a kubelet's runtime gives up at 16 MiB."""
+"""Limit of stdout and stderr together; a kubelet's runtime gives up at 16 MiB."""
 
 CONNECT_SECONDS = 5.0
 LINGER_SECONDS = 1.0
-"""How long the leaf may take to close, behind the last byte."""
+"""How long the leaf may take to close the connection after the last byte."""
 
 _WAYS = (V5, OVER_SPDY, V4)
 _STREAMS = frozenset({Channel.ERROR, Channel.STDOUT, Channel.STDERR})
 
 
 def run_routes(hop: Hop) -> list[Route]:
-    """``/run``, with and without the Pod's UID."""
+    """Return the routes of ``/run``, with and without the Pod's UID."""
 
     async def answer(request: Request, names: Mapping[str, str]) -> None:
         try:
@@ -107,7 +109,7 @@ async def _locate(hop: Hop, request: Request) -> Location:
 
 
 def _told(location: Location, command: Command, ending: Ending) -> str:
-    """A kubelet's words."""
+    """Return a kubelet's message for a failed command."""
     if ending.exit_code is None:
         return ending.message or ending.reason
     words = parse_qs(location.path.partition(b"?")[2], keep_blank_values=True)[b"command"]
@@ -120,8 +122,8 @@ class Command:
     """
     A command that runs in a leaf.
 
-    :ivar over: fires with how it ended; fails with an :class:`APIError` when that is not known.
-        Cancelling it leaves the command alone.
+    :ivar over: fires with its ending; fails with an :class:`APIError` if that is unknown.
+    Cancelling it abandons the command.
     """
 
     _carrier: ClientCarrier
@@ -134,7 +136,7 @@ class Command:
 
     @property
     def output(self) -> bytes:
-        """What it printed, errors behind all else."""
+        """The output, stderr last."""
         return bytes(self._output + self._errors)
 
     @property
@@ -147,9 +149,9 @@ class Command:
 
     async def start(self, location: Location) -> None:
         """
-        Ask for it.
+        Request the command.
 
-        :raises APIError: the leaf refuses, or is not there.
+        :raises APIError: the leaf refuses, or is unreachable.
         """
         refused: APIError = BadGateway("the leaf speaks no protocol that is known here")
         for way in _WAYS:
@@ -197,21 +199,21 @@ class Command:
         upgraded.hand_over(holder)
 
     def end(self, ending: Ending) -> None:
-        """The session is to end: the answer says why."""
+        """End the session; the answer gives the reason."""
         self._fail(InternalError(ending.message or ending.reason))
 
     def cut(self) -> None:
-        """Leave it."""
+        """Abandon the command."""
         if self._upgraded:
             self._carrier.abort()
 
     # CarrierUser
 
     def connected(self) -> None:
-        """It is the channels that count."""
+        """Nothing to do: the channels matter."""
 
     def opened(self) -> None:
-        """It runs."""
+        """Nothing to do: the command runs."""
 
     def received(self, channel: Channel, data: bytes) -> None:
         if channel is Channel.ERROR:
@@ -226,10 +228,10 @@ class Command:
                 (self._output if channel is Channel.STDOUT else self._errors).extend(data)
 
     def ended(self, channel: Channel) -> None:
-        """Its status, and the connection's end, tell the same."""
+        """Nothing to do: the status and the end of the connection tell the same."""
 
     def pong_received(self) -> None:
-        """Nobody asked."""
+        """Nothing to do: no pings are sent."""
 
     def failing(self, reason: str) -> None:
         self._fail(BadGateway(f"the leaf broke the protocol: {reason}"))

@@ -1,13 +1,14 @@
 """
-``/stats/summary`` and ``/metrics/resource``: what Pods and Nodes use, as a kubelet tells it.
+``/stats/summary`` and ``/metrics/resource``: resource usage of Pods and Nodes, as a kubelet reports
+it.
 
-Both say the same (:mod:`.usage`), once as JSON and once as Prometheus reads it.  What a leaf does not
-tell (file systems, networks, swap) is left out, as a kubelet does that cannot tell it.  Where
-figures of containers cannot be had at all, ``resource_scrape_error`` is 1 and the answer is an answer
-still: whoever scrapes has other Nodes to go on with.
+Both report the same usage (:mod:`.usage`), as JSON and for Prometheus.  Values that a leaf does not
+report (file systems, networks, swap) are left out, as a kubelet may.  If container metrics are
+unavailable, ``resource_scrape_error`` is 1 and the request still succeeds: the scraper has other
+Nodes.
 
-Several Nodes may have one address.  Asked without a name, all their Pods are told of, and no Node;
-``/metrics/resource/NODE`` is one by itself, for metrics-server's annotation
+Several Nodes may share an address.  A request that names no Node gets all their Pods, and no Node;
+``/metrics/resource/NODE`` selects one, for metrics-server's annotation
 ``metrics.k8s.io/resource-metrics-path``.
 
 Sources: ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/kubelet/server/stats/handler.go`` and
@@ -32,9 +33,9 @@ from twisted_exec.streaming.http.site import Request, respond, respond_json
 
 def summary(node: str, usage: LeafUsage) -> dict[str, Any]:
     """
-    The ``Summary``.
+    Return the ``Summary``.
 
-    :param node: which one's; empty for all of ours.
+    :param node: its Node; empty for all of ours.
     """
     counted = usage.nodes.get(node)
     about: dict[str, Any] = {
@@ -104,7 +105,7 @@ class UsagePages:
 
 
 def stats_routes(hop: Hop) -> list[Route]:
-    """``/stats/summary`` (a kubelet takes POST there, too) and ``/metrics/resource``."""
+    """Return the routes of ``/stats/summary`` (also POST, as in a kubelet) and ``/metrics/resource``."""
     pages = UsagePages(hop)
     return [
         Route(("GET", "POST"), "/stats/summary", pages.summary),

@@ -1,10 +1,10 @@
 """
-Where exec, attach and port-forward go: to the same subresource of the Pod in its leaf.
+Route exec, attach and port-forward to the same subresource of the Pod in its leaf.
 
-A leaf's API server takes in the very upgrades that a kubelet does.  So the handshake is handed
-through and the bytes are spliced: which protocol is spoken, the end of input, terminal sizes, exit codes and
-pings are between the root's client and the leaf.  Only where a leaf does not speak what a client does
-(:mod:`twisted_exec.streaming.remotecommand.translate`) is anything read.
+A leaf's API server accepts the same upgrades as a kubelet.  So the handshake is forwarded and the
+bytes are spliced: protocol, end of input, terminal sizes, exit codes and pings pass unseen between
+the root's client and the leaf.  Only if the leaf lacks the client's protocol are the bytes decoded
+(:mod:`twisted_exec.streaming.remotecommand.translate`).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.upgrade import WEBSOCKET
 
 ANSWER_SECONDS = 30.0
-"""A leaf's API server asks its kubelet, and that its runtime, before it answers."""
+"""Timeout: a leaf's API server asks its kubelet, and that its runtime, before it answers."""
 
 LEAVE_SECONDS = 1.0
-"""How long a leaf may take to close its side, once the root's client is gone."""
+"""How long a leaf may take to close its side after the root's client has left."""
 
 
 @implementer(IStreamLocator)
@@ -75,12 +75,12 @@ def _query(request: Request, target: Wanted) -> bytes:
 
 
 def _streams(query: bytes) -> Collection[Channel]:
-    """Those that the leaf waits for, by what it is asked."""
+    """Return the channels that the leaf opens for this query."""
     return requested_channels(StreamOptions.of(parse_qs(query)))
 
 
 def stream_routes(hop: Hop) -> list[Route]:
-    """The routes of a kubelet that open a stream, but for ``run``."""
+    """Return the kubelet's routes that open a stream, except ``/run``."""
     proxy = Proxy(
         PodLocator(hop),
         hop=HOP,
