@@ -74,7 +74,7 @@ class MemoryConsole:
         self.line.dataReceived(data)
 
     def heard(self) -> bytes:
-        """What was typed since the last time."""
+        """Return the input since the last call."""
         data = self.transport.value()
         self.transport.clear()
         return data
@@ -100,7 +100,7 @@ class BreakableConsole(MemoryConsole):
 @implementer(IAttachmentTransport)
 class MemoryStream:
     """
-    A viewer's stream that takes ``room`` bytes at a time.
+    A viewer's stream that accepts a limited number of bytes.
 
     :param room: bytes until it pauses its producer; ``None`` never pauses.
     """
@@ -163,7 +163,7 @@ class MemoryStream:
         self.viewer.detached("connection lost")
 
     def since(self) -> bytes:
-        """What arrived since the last time."""
+        """Return the output since the last call."""
         data = bytes(self.got)
         self.got.clear()
         return data

@@ -55,7 +55,7 @@ class ActTests(SynchronousTestCase):
         self.assertEqual(self.floor.writer, "ann")
 
     def test_second(self) -> None:
-        """Another user is an observer and is told who the writer is and how to take over."""
+        """Another user is an observer; a notice names the writer and how to take over."""
         ann, bob = self.join("ann"), self.join("bob")
         self.assertEqual((ann.writes, bob.writes, bob.promotions), (True, False, 0))
         text = "the writer of this console is ann; you are an observer (~f or --force takes over)"
@@ -84,7 +84,7 @@ class ActTests(SynchronousTestCase):
         self.assertEqual((eve.writes, eve.news()), (False, ""))
 
     def test_force(self) -> None:
-        """Joining with force takes over; the former writers are told by whom."""
+        """Joining with force takes over; a notice tells the former writers the user's name."""
         ann, other = self.join("ann"), self.join("ann")
         bob = self.join("bob", force=True)
         self.assertEqual((ann.writes, other.writes, bob.writes), (False, False, True))
@@ -102,21 +102,21 @@ class ActTests(SynchronousTestCase):
         self.assertIn("bob has taken over", ann.news())
 
     def test_take_over_from_oneself(self) -> None:
-        """After a take-over one session of a user is the writer; the user's others are told."""
+        """After a take-over one session of a user is the writer; the user's others get a notice."""
         first, second = self.join("ann"), self.join("ann")
         self.floor.request_role(second, Role.WRITER)
         self.assertEqual((first.writes, second.writes), (False, True))
         self.assertIn("ann, in another session, has taken over", first.news())
 
     def test_take_over_nothing(self) -> None:
-        """A writer that takes over is told that it is the writer."""
+        """A writer that takes over gets a notice that it is the writer."""
         ann = self.join("ann")
         self.floor.request_role(ann, Role.WRITER)
         self.assertEqual((ann.writes, ann.promotions), (True, 1))
         self.assertIn("[twisted-exec: you are the writer of this console]", ann.news())
 
     def test_release(self) -> None:
-        """A release frees the floor: observers that may write are told, and none becomes the writer."""
+        """A release frees the floor: waiting observers get a notice, and none becomes the writer."""
         ann, bob, eve = self.join("ann"), self.join("bob"), self.join("eve", may_write=False)
         bob.news()
         self.floor.request_role(ann, Role.OBSERVER)
@@ -147,7 +147,10 @@ class ActTests(SynchronousTestCase):
         self.assertEqual(ann.news(), "")
 
     def test_leave(self) -> None:
-        """When the writer leaves, observers are told and stay observers; the next session is the writer."""
+        """
+        When the writer leaves, observers get a notice and stay observers; the next session is the
+        writer.
+        """
         ann, bob = self.join("ann"), self.join("bob")
         bob.news()
         self.floor.leave(ann)
@@ -236,8 +239,8 @@ class EveryStateTests(SynchronousTestCase):
 
     def test_all(self) -> None:
         """
-        All writers belong to one user; only a take-over changes the role of another session, which
-        is told; a read-only session is never a writer and gets no notices.
+        All writers belong to one user; only a take-over changes another session's role, with a
+        notice; a read-only session is never a writer and gets no notices.
         """
         start: State = ("away",) * len(_USERS)
         paths: dict[State, list[Act]] = {start: []}

@@ -61,7 +61,7 @@ class JournalTests(SynchronousTestCase):
         self.assertLess(weight, 450_000)
 
     def test_watchers(self) -> None:
-        """Who watches is told of each change and of the end, until they do not want to know."""
+        """Watchers are called after each change and at the end, until they unsubscribe."""
         journal, told = Journal(), []
 
         def changed() -> None:
@@ -78,7 +78,7 @@ class JournalTests(SynchronousTestCase):
 
 
 class LineTests(SynchronousTestCase):
-    """Where lines begin."""
+    """Starts of lines."""
 
     @given(
         st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b"bc\n", b"x" * 40_000]), max_size=30),
@@ -86,7 +86,7 @@ class LineTests(SynchronousTestCase):
         st.integers(0, 10**6),
     )
     def test_last_lines(self, chunks: list[bytes], count: int, at: int) -> None:
-        """As ``tail`` counts: what is behind the last newline is a line, if anything is."""
+        """Lines are counted as by ``tail``: text after the last newline is a line."""
         journal = Journal()
         for chunk in chunks:
             journal.append(chunk)
@@ -121,7 +121,7 @@ SECOND = 1000 * MILLISECOND
 
 
 class TimeTests(SynchronousTestCase):
-    """When what was printed."""
+    """Times of output."""
 
     def setUp(self) -> None:
         self.now = 0
@@ -135,7 +135,7 @@ class TimeTests(SynchronousTestCase):
         return self.journal.printed_since(moment)
 
     def test_lines(self) -> None:
-        """Each line has the time of its first byte; what comes at once shares it."""
+        """Each line has the time of its first byte; simultaneous lines share a mark."""
         self.at(1 * SECOND, b"one\r\ntwo\r\n")
         self.at(2 * SECOND, b"th")
         self.at(5 * SECOND, b"ree\r\nfour\r\n")
@@ -156,7 +156,7 @@ class TimeTests(SynchronousTestCase):
         self.assertEqual(self.since(31 * SECOND), 18)
 
     def test_within_a_mark(self) -> None:
-        """What came a little later than its mark is not overlooked."""
+        """Output slightly later than its mark is found."""
         self.at(10 * SECOND, b"working")
         self.at(10 * SECOND + 500 * MILLISECOND, b".")
         self.assertEqual(self.since(10 * SECOND + 300 * MILLISECOND), 0)

@@ -40,7 +40,7 @@ class LogCase(SynchronousTestCase):
 
 
 def rest(reader: LogReader) -> bytes:
-    """What there is now."""
+    """Read everything that is available."""
     text = b""
     while more := reader.read():
         text += more
@@ -61,7 +61,7 @@ class WholeTests(LogCase):
         self.assertEqual(self.log(timestamps=True, tail_lines=3), b"")
 
     def test_snapshot(self) -> None:
-        """What is printed after it was asked for is not in it."""
+        """A log without follow excludes output after the request."""
         self.at(1, b"one\n")
         reader = self.reader()
         self.at(2, b"two\n")
@@ -143,7 +143,7 @@ class FollowTests(LogCase):
         self.assertEqual(rest(reader), b"o\n1970-01-01T00:00:02.000000000Z three\n")
 
     def test_from_now(self) -> None:
-        """Nothing of the past: what comes next is the beginning of a line of its own."""
+        """A log from now on starts with a new line, without past output."""
         self.at(1, b"login: ")
         reader = self.reader(follow=True, timestamps=True, tail_lines=0)
         self.assertEqual(rest(reader), b"")

@@ -65,7 +65,7 @@ class LogStreamTests(SynchronousTestCase):
         self.assertEqual(self.records.ends(), [(COMPLETED, None)])
 
     def test_each_byte(self) -> None:
-        """What is printed byte by byte is told byte by byte."""
+        """Each byte of output is passed on at once."""
         client = self.follow()
         for byte in (b"a", b"b"):
             self.journal.append(byte)
@@ -102,7 +102,7 @@ class LogStreamTests(SynchronousTestCase):
         self.assertEqual(self.journal._watchers, {})
 
     def test_withdrawn(self) -> None:
-        """An ending from this side is told, and is no end."""
+        """An ending from this side is reported in the text, and is not a complete log."""
         client = self.follow()
         self.sessions.end(lambda _: True, Ending(REVOKED, "why"))
         self.assertIn(b"[twisted-exec: AuthorizationWithdrawn: why]", client.received())

@@ -52,10 +52,10 @@ class SessionCase(SynchronousTestCase):
 
 
 class TrafficTests(SessionCase):
-    """What goes to and fro."""
+    """Input and output."""
 
     def test_output(self) -> None:
-        """Everybody sees what the machine prints."""
+        """All viewers see the output."""
         ann, bob = self.attach(), self.attach()
         self.console.says(b"=> ")
         self.assertEqual((ann.since(), bob.since()), (b"=> ", b"=> "))
@@ -68,7 +68,7 @@ class TrafficTests(SessionCase):
         self.assertEqual(self.console.heard(), b"version\r")
 
     def test_32_scrollback(self) -> None:
-        """Who comes later reads what was printed before, then what is printed now."""
+        """A later viewer reads the earlier output first."""
         self.console.says(b"U-Boot 2023.01\r\n")
         self.console.says(b"=> ")
         late = self.attach()
@@ -83,7 +83,7 @@ class TrafficTests(SessionCase):
         self.assertEqual(self.attach().since(), whole[-256 * KIB :])
 
     def test_line_outlives_viewers(self) -> None:
-        """The line stays open, and its output is kept, while nobody looks."""
+        """The line stays open and its output is stored without viewers."""
         self.attach().drop()
         self.console.says(b"while you were away")
         self.assertFalse(self.console.closed)
@@ -105,7 +105,10 @@ class TrafficTests(SessionCase):
         self.assertEqual(self.console.sizes, [TerminalSize(80, 24), TerminalSize(132, 50)])
 
     def test_line_takes_no_more(self) -> None:
-        """While the line takes nothing everybody's input waits, also that of newcomers."""
+        """
+        While the line accepts no input, all viewers' input is paused, including that of new
+        viewers.
+        """
         ann = self.attach()
         producer = self.console.transport.producer
         producer.pauseProducing()
@@ -124,7 +127,10 @@ class RoleTests(SessionCase):
         self.console.says(b"=> ")
 
     def test_second_user(self) -> None:
-        """A second user sees all output, is told who the writer is, and once that input is discarded."""
+        """
+        A second user sees all output, gets a notice with the writer's name, and one that input is
+        discarded.
+        """
         bob = self.attach(user="bob")
         scrollback, _, told = bob.since().partition(b"\r\n")
         self.assertEqual(scrollback, b"=> ")
@@ -137,7 +143,10 @@ class RoleTests(SessionCase):
         self.assertEqual(self.ann.since(), b"=> ")
 
     def test_29_take_over(self) -> None:
-        """After a take-over the new writer's input and window size count, and the old writer is told."""
+        """
+        After a take-over the new writer's input and window size count, and the old writer gets a
+        notice.
+        """
         bob = self.attach(user="bob")
         bob.viewer.window_changed(TerminalSize(132, 50))
         self.ann.viewer.window_changed(TerminalSize(80, 24))
@@ -180,7 +189,7 @@ class RoleTests(SessionCase):
         self.assertTrue(self.attach(user="bob").viewer.role is Role.WRITER)
 
     def test_told_again(self) -> None:
-        """After the writer has changed, an observer who types is told again."""
+        """After the writer has changed, an observer who types gets another notice."""
         bob = self.attach(user="bob")
         bob.viewer.data_received(b"x")
         bob.since()
@@ -246,7 +255,7 @@ class BreakTests(SynchronousTestCase):
         return MemoryStream(self.session.viewer())
 
     def test_sent(self) -> None:
-        """It reaches the line; nobody's input does until it is over."""
+        """BREAK reaches the line; all input waits until it is over."""
         self.successResultOf(self.session.open())
         ann, bob = self.attach(), self.attach()
         ann.viewer.wished(Break(300))
@@ -260,7 +269,7 @@ class BreakTests(SynchronousTestCase):
         self.assertEqual(ann.since(), b"")
 
     def test_one_at_a_time(self) -> None:
-        """What is asked for while one lasts is the same; the next is another."""
+        """A second request during a BREAK is ignored; after it, it is another BREAK."""
         self.successResultOf(self.session.open())
         ann = self.attach()
         for _ in range(100):
@@ -297,7 +306,7 @@ class BreakTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_has_none(self) -> None:
-        """Whoever asks a line for it that has none is told, and nobody else."""
+        """If the line has no BREAK, only the user who requested it gets a notice."""
         session = Session(MemoryConsole(), self.clock)
         self.successResultOf(session.open())
         ann, bob = MemoryStream(session.viewer()), MemoryStream(session.viewer(), room=0)
@@ -313,14 +322,14 @@ class UnpacedTests(SessionCase):
     """A machine's serial line is never paused."""
 
     def test_never_paused(self) -> None:
-        """Not even for somebody who reads nothing."""
+        """The line is not paused, even for a viewer that reads nothing."""
         self.attach(room=0)
         for _ in range(100):
             self.console.says(bytes(64 * KIB))
             self.assertFalse(self.console.transport.paused)
 
     def test_gap(self) -> None:
-        """A viewer too far behind is told how much it missed, and goes on from now."""
+        """A viewer too far behind gets the number of missed bytes, and continues with current output."""
         slow = self.attach(room=1)
         self.console.says(b"a")
         for _ in range(17):
@@ -330,7 +339,7 @@ class UnpacedTests(SessionCase):
         self.assertEqual(slow.since(), b"a" + gap_mark(17 * 64 * KIB) + b"now")
 
     def test_gap_mark(self) -> None:
-        """The mark stands on a line of its own."""
+        """The notice of a gap has a line of its own."""
         self.assertEqual(gap_mark(7), b"\r\n[twisted-exec: 7 bytes skipped]\r\n")
 
     def test_gaps_add_up(self) -> None:
@@ -361,7 +370,7 @@ class UnpacedTests(SessionCase):
             self.assertEqual(len(quick.since()), 64 * KIB)
 
     def test_memory(self) -> None:
-        """What is kept is bounded, whoever reads how slowly, and small when nobody does."""
+        """Stored output is bounded, however slow the viewers are, and small without viewers."""
         streams = [self.attach(room=0) for _ in range(3)]
         for _ in range(200):
             self.console.says(bytes(60 * KIB))
@@ -444,7 +453,7 @@ class PacedTests(SessionCase):
         self.assertFalse(self.console.transport.paused)
 
     def test_fastest_leaves(self) -> None:
-        """Whoever remains is the fastest then, and loses nothing more."""
+        """When the fastest viewer leaves, the next one paces the line and loses nothing more."""
         slow, quick = self.attach(room=0), self.attach()
         self.flood(50)
         quick.drop()
@@ -464,7 +473,7 @@ class OpeningTests(SynchronousTestCase):
         self.connecting = self.console.opening
 
     def test_input_waits(self) -> None:
-        """What is typed too early is kept by the stream, not lost."""
+        """Input before the line is open waits in the stream."""
         early = MemoryStream(self.session.viewer())
         self.assertTrue(early.input_paused)
         opened = self.session.open()
@@ -479,7 +488,7 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(self.console.sizes, [TerminalSize(80, 24)])
 
     def test_fails(self) -> None:
-        """Who waits is told why; the caller gets the failure."""
+        """Waiting viewers get the reason; the caller gets the failure."""
         early = MemoryStream(self.session.viewer())
         opened = self.session.open()
         self.connecting.errback(ConnectionRefusedError())
@@ -489,7 +498,7 @@ class OpeningTests(SynchronousTestCase):
         self.assertIn("the console cannot be opened", early.ending.message)
 
     def test_fails_with_an_answer(self) -> None:
-        """An error made for users is told as it is."""
+        """The message of an API error is shown unchanged."""
         early = MemoryStream(self.session.viewer())
         opened = self.session.open()
         self.connecting.errback(ServiceUnavailable("no QEMU here"))
@@ -513,7 +522,7 @@ class OpeningTests(SynchronousTestCase):
 
 
 class EndingTests(SessionCase):
-    """How it ends."""
+    """Endings of a session."""
 
     def test_process_done(self) -> None:
         """A process that ended well is a session that ended well."""
@@ -524,14 +533,14 @@ class EndingTests(SessionCase):
         self.assertTrue(ann.ending.ok)
 
     def test_process_failed(self) -> None:
-        """An exit code is told."""
+        """The ending has the exit code."""
         ann = self.attach()
         self.console.close(ProcessTerminated(exitCode=7))
         assert ann.ending is not None
         self.assertEqual(ann.ending, Ending(COMPLETED, "the process ended with exit code 7", 7))
 
     def test_process_killed(self) -> None:
-        """A signal is told as shells do."""
+        """A signal becomes an exit code as in shells."""
         ann = self.attach()
         self.console.close(ProcessTerminated(signal=9))
         assert ann.ending is not None
@@ -573,7 +582,7 @@ class EndingTests(SessionCase):
         self.assertIsNotNone(slow.ending)
 
     def test_stalled(self) -> None:
-        """Who takes nothing for ten seconds is ended without the rest."""
+        """A client that reads nothing for ten seconds is ended without the rest of the output."""
         slow = self.attach(room=0)
         self.console.says(bytes(100))
         self.console.close(ProcessDone(0))
@@ -587,7 +596,7 @@ class EndingTests(SessionCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_too_late(self) -> None:
-        """Who comes when it is over reads the end of the output and the reason."""
+        """A viewer after the end gets the last output and the reason."""
         self.console.says(b"panic")
         self.console.close(ProcessTerminated(exitCode=1))
         late = self.attach()

@@ -1,5 +1,5 @@
 """
-What every :class:`~twisted_exec.streaming.interfaces.IConsole` promises.
+Tests of every :class:`~twisted_exec.streaming.interfaces.IConsole`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ConsoleContract:
         self.assertIsInstance(console.paced, bool)
 
     async def test_answers(self: Any) -> None:
-        """What is typed reaches the machine, what it prints comes back."""
+        """Input reaches the machine, and its output comes back."""
         _, line = await self.opened()
         line.transport.write(self.provoke)
         await line.until(self.answer)

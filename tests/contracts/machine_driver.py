@@ -67,7 +67,7 @@ class MachineDriverContract:
                 verifyObject(interface, run)
 
     def test_nothing_missing(self: Any) -> None:
-        """A driver that can run machines here says so, however often it is asked."""
+        """A driver that can run machines here reports nothing missing."""
         driver = self.make_driver()
         self.assertEqual((driver.missing(), driver.missing()), ("", ""))
 

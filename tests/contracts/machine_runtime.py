@@ -1,6 +1,6 @@
 """
-What every :class:`~twisted_exec.iri.interfaces.IMachineRuntime` promises to a poollet, and what
-those do that keep logs (:class:`~twisted_exec.iri.interfaces.IMachineLogs`).
+Tests of every :class:`~twisted_exec.iri.interfaces.IMachineRuntime`, and of those with logs
+(:class:`~twisted_exec.iri.interfaces.IMachineLogs`).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class MachineRuntimeContract:
         self.assertGreaterEqual(made.status.observed_generation, made.metadata.generation)
 
     async def test_create_again(self: Any) -> None:
-        """For one UID there is one machine, however often it is asked for."""
+        """Repeated requests with one UID create one machine."""
         runtime, made = await self.create()
         again = machine("renamed", self.class_name, uid="uid-x")
         answer = await runtime.create_machine(pb.CreateMachineRequest(machine=again))
@@ -124,7 +124,7 @@ class MachineRuntimeContract:
         self.assertEqual(await self.listed(runtime, label_selector=both), [])
 
     async def test_unknown(self: Any) -> None:
-        """An id that nobody has: not found, but an empty list for a list."""
+        """An unknown id is not found; lists are empty."""
         runtime = await self.make_runtime()
         for call in (
             runtime.delete_machine(pb.DeleteMachineRequest(machine_id="nobody")),
@@ -177,7 +177,9 @@ class MachineRuntimeContract:
         self.assertEqual(found.metadata.annotations, {"only": "this"})
 
     async def test_delete(self: Any) -> None:
-        """When the answer comes the machine is gone; asking twice at once is fine, later not."""
+        """
+        After the answer the machine does not exist; concurrent requests succeed, later ones do not.
+        """
         runtime, made = await self.create()
         await self.state_of(runtime, made.metadata.id, pb.MACHINE_RUNNING)
         request = pb.DeleteMachineRequest(machine_id=made.metadata.id)
@@ -202,7 +204,7 @@ class MachineRuntimeContract:
         self.assertIsInstance(error, NotFound)
 
     async def test_events(self: Any) -> None:
-        """What happened to a machine can be asked for."""
+        """Events of a machine can be listed."""
         runtime, made = await self.create()
         await self.state_of(runtime, made.metadata.id, pb.MACHINE_RUNNING)
         events = (await runtime.list_events(pb.ListEventsRequest())).events

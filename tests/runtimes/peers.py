@@ -50,7 +50,7 @@ class Peer(Protocol):
 
 
 def echo(peer: Peer, data: bytes) -> None:
-    """What is typed is printed, as by a machine that echoes."""
+    """Print the input, like a machine that echoes."""
     peer.says(data)
 
 
@@ -97,7 +97,7 @@ class Far:
         return port
 
     async def deafen(self) -> None:
-        """Listen no longer; whoever is connected stays."""
+        """Stop listening; connections stay."""
         port, self._port = self._port, None
         if port is not None:
             await port.stopListening()
@@ -140,10 +140,10 @@ class LineCase(RuntimeCase):
 
 class Ser2net:
     """
-    A real ser2net, with one line.
+    A real ser2net with one line.
 
-    Its device is a network port of RFC 2217 in this process, which agrees to everything
-    and echoes; :meth:`device` is what it was told.
+    Its device is a network port of RFC 2217 in this process, which accepts everything and echoes;
+    :meth:`device` is all that it received.
     """
 
     def __init__(self, directory: str) -> None:
@@ -228,7 +228,7 @@ class Conserver:
         self._program: Program | None = None
 
     def log(self) -> str:
-        """What it wrote of the console, attachments and BREAK included."""
+        """The log of the console, with attachments and BREAK."""
         with open(os.path.join(self._directory, "mail-1.log"), errors="replace") as file:
             return file.read()
 
@@ -329,7 +329,7 @@ class Sshd:
             file.write(f"[127.0.0.1]:{self.port} {key}")
 
     def log(self) -> str:
-        """What the servers said so far."""
+        """The log of the servers."""
         try:
             with open(self.path("log")) as file:
                 return file.read()
@@ -434,7 +434,7 @@ class IPMISim:
 
     @property
     def power(self) -> str:
-        """What the chassis was told of its power, in order: ``0`` is off, ``1`` on; and ``soft``."""
+        """The power commands to the chassis, in order: ``0`` for off, ``1`` for on, ``s`` for soft."""
         try:
             with open(self.path("told")) as file:
                 return file.read()

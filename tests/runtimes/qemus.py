@@ -1,5 +1,5 @@
 """
-What tests of QEMU machines share: a tiny firmware, a class of machines with it, a machine.
+Support for tests of QEMU machines: a tiny firmware, a class with it, a machine.
 """
 
 from __future__ import annotations
@@ -131,5 +131,5 @@ class QemuCase(RuntimeCase):
         return self.program(f'#!/bin/sh\nexec "{sys.executable}" "{double}" {state} "$@"\n')
 
     def reasons(self) -> list[str]:
-        """Those of the events so far."""
+        """The reasons of all Events."""
         return [reason for _, reason, _ in self.events]

@@ -1,5 +1,6 @@
 """
-What tests of runtimes share: a place, facts of a machine, a whole runtime, a client of its consoles.
+Support for tests of runtimes: a directory, facts of a machine, a whole runtime, a client of its
+consoles.
 """
 
 from __future__ import annotations

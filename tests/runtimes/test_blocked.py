@@ -1,5 +1,5 @@
 """
-A machine that takes no input: what is kept, what is answered meanwhile, and what is lost (nothing).
+A machine that accepts no input: buffers, answers meanwhile, and no loss.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class ParseTests(SynchronousTestCase):
         ]
 
     def refusal(self, *entries: Any, **changes: Any) -> str:
-        """What is said of the shell class with changes, or of other entries."""
+        """Return the message for the shell class with changes, or for other entries."""
         chosen = entries or ({**SHELL, **changes},)
         with self.assertRaises(ConfigError) as caught:
             parse({"classes": list(chosen)}, "f.yaml")
@@ -101,7 +101,7 @@ class ParseTests(SynchronousTestCase):
         )
 
     def test_refusals(self) -> None:
-        """What cannot be meant is refused, with its place."""
+        """Wrong values are refused, with their place."""
         for changes, said in (
             ({"name": "No Name"}, "not a valid name of a class"),
             ({"driver": "xen"}, "there is no driver 'xen'; there are: "),

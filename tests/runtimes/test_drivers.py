@@ -31,7 +31,7 @@ class DriversTests(SynchronousTestCase):
     """Tests for :func:`drivers`."""
 
     def test_ours(self) -> None:
-        """Those that are brought along are found by their names, and are what they should be."""
+        """The project's drivers are found by name and provide the interface."""
         found = drivers()
         self.assertLessEqual({"pty", "qemu"}, set(found))
         for name, maker in found.items():
@@ -40,7 +40,7 @@ class DriversTests(SynchronousTestCase):
             verifyObject(IPlugin, maker)
 
     def test_one_more(self) -> None:
-        """A plugin of somebody else's makes a driver that a class can name."""
+        """A plugin of another package provides a driver."""
         directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, directory)
         name = f"driver_{os.getpid()}"

@@ -76,7 +76,7 @@ class FaultTests(RuntimeCase):
         return user
 
     async def ask(self, url: str, head: str) -> int:
-        """What the server answers a request that is no upgrade, by its code."""
+        """Return the status code of a plain request."""
         raw = await connectProtocol(
             unix_client_endpoint(reactor, unquote(urlsplit(url).netloc)), Raw()
         )
@@ -86,7 +86,7 @@ class FaultTests(RuntimeCase):
         return int(raw.got.split()[1])
 
     async def test_10_settings(self) -> None:
-        """All that a runtime is told it has asked for by the time it has stopped."""
+        """All settings take effect: each is read until the stop."""
         host = await self.begin()
         await host.stopService()
         self.assertEqual(unread(self.settings), set())
@@ -152,7 +152,7 @@ class FaultTests(RuntimeCase):
         self.assertNotIn(token, repr(events))
 
     async def test_17_token_for_anybody(self) -> None:
-        """A token is good for the user and the machine it was made for, and for nobody else."""
+        """A token is valid only for its user and machine."""
         await self.begin()
         url = await self.url(**TOLD)
         for headers in (
@@ -174,7 +174,7 @@ class FaultTests(RuntimeCase):
             await self.url(machine_uid="uid-y")
 
     async def test_18_url_for_nobodys_id(self) -> None:
-        """There is no URL for an id that nobody has, in any revision of the interface."""
+        """There is no URL for an unknown id, in any revision of the interface."""
         host = await self.begin()
         for revision in REVISIONS.values():
             if revision.service != REVISIONS["ironcore"].service or revision.name == "ironcore":
@@ -195,7 +195,7 @@ class FaultTests(RuntimeCase):
         self.assertEqual(caught.exception.code, 501)
 
     async def test_20_url_without_a_host(self) -> None:
-        """A URL of ours always names where it leads: who listens everywhere must say how it is reached."""
+        """A URL always has a host: a server on all addresses needs a base URL."""
         await self.begin()
         self.assertTrue(urlsplit(await self.url()).netloc)
 

@@ -79,7 +79,7 @@ class HardwareCase(QemuCase):
 
 
 class CreateTests(HardwareCase):
-    """What a machine is made with."""
+    """Parts of new machines."""
 
     async def test_attached(self) -> None:
         """Volumes and interfaces are attached while the machine is on."""
@@ -100,7 +100,7 @@ class CreateTests(HardwareCase):
         self.assertEqual(found.status.volumes[0].state, pb.VOLUME_PENDING)
 
     async def test_ignition_is_not_told(self) -> None:
-        """Who lists machines does not learn the ignition."""
+        """Lists do not contain the ignition data."""
         runtime = await self.start()
         made = await self.create(runtime, ignition_data=b"secret", power=pb.POWER_OFF)
         self.assertEqual(made.spec.ignition_data, b"")
@@ -108,8 +108,8 @@ class CreateTests(HardwareCase):
 
     async def test_missing_image(self) -> None:
         """
-        A machine whose image is missing waits for it, says so once, and starts when it is there;
-        another machine never notices.
+        A machine with a missing image waits for it, reports it once, and starts when it exists;
+        other machines are not affected.
         """
         runtime = await self.start()
         made = await self.create(runtime, volumes=[disk("root", 0, "system.raw")])
@@ -124,7 +124,7 @@ class CreateTests(HardwareCase):
         self.assertEqual(told.count("ImageMissing"), 1)
 
     async def test_refusals(self) -> None:
-        """What no machine of the class can have is refused at once, and nothing is left of it."""
+        """Parts that the class does not support are refused at once, and leave nothing behind."""
         runtime = await self.start(network="none")
         for spec, kind, said in (
             ({"volumes": [disk("a"), disk("a")]}, BadRequest, "more than once"),
@@ -156,7 +156,7 @@ class CreateTests(HardwareCase):
 
 
 class ChangeTests(HardwareCase):
-    """What a machine gets and loses."""
+    """Changes of parts."""
 
     async def test_while_off(self) -> None:
         """A machine that is off has its changes at the next start."""
@@ -206,7 +206,7 @@ class ChangeTests(HardwareCase):
         self.assertIn("can be changed while it is off", said)
 
     async def test_refusals(self) -> None:
-        """What is there already, is not there, or would lose something is refused."""
+        """Duplicates, unknown parts, and changes that lose data are refused."""
         runtime = await self.start()
         made = await self.create(runtime, power=pb.POWER_OFF, volumes=[disk("a", 2 << 20)])
         id = made.metadata.id

@@ -118,13 +118,13 @@ class WholeTests(HostCase):
         self.assertEqual(after, before)
 
     async def test_ready_later(self) -> None:
-        """Who asks late is answered at once."""
+        """``when_ready`` fires at once after the start."""
         host = await self.ready()
         await host.when_ready()
 
 
 class FailureTests(HostCase):
-    """What keeps it from starting."""
+    """Failures of a start."""
 
     async def test_check(self) -> None:
         """A check that fails is the reason."""
@@ -145,7 +145,7 @@ class FailureTests(HostCase):
         self.assertIsInstance(error, TargetError)
 
     async def test_iri_in_use(self) -> None:
-        """A target that somebody listens at is named, and what was begun is undone by stopping."""
+        """A target in use is named, and a stop undoes the partial start."""
         first = await self.ready()
         other = self.host()
         other.runtime._state_directory = os.path.join(self.directory, "other")

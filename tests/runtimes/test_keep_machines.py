@@ -33,7 +33,7 @@ class KeptCase(QemuCase):
         self.addCleanup(lambda: Deferred.fromCoroutine(self.end_all()))
 
     async def end_all(self) -> None:
-        """What a test leaves running on purpose; its runtimes are stopped before."""
+        """End the machines that a test leaves running; its runtimes are stopped before."""
         await ProcessFamily(self.table, lambda mark: mark.startswith(f"{self.mark}/")).end()
         for runtime in self.runtimes:
             shutil.rmtree(runtime.directory, ignore_errors=True)
@@ -125,7 +125,7 @@ class KeptTests(KeptCase):
         self.assertEqual(self.pids(), [])
 
     async def test_ended_meanwhile(self) -> None:
-        """One that ended while nobody looked is started again, with its disks."""
+        """A machine that ended between two runtimes is started again, with its disks."""
         first = await self.start()
         disk = pb.Volume(name="data", local_disk=pb.LocalDisk(size_bytes=1 << 20))
         id = await self.create(first, volumes=[disk])
@@ -155,7 +155,7 @@ class KeptTests(KeptCase):
         self.assertIn("powered itself off", viewer.ending.message)
 
     async def test_hangs(self) -> None:
-        """One that does not answer the next runtime is ended, and started again."""
+        """A machine that does not answer the next runtime is ended and started again."""
         first = await self.start()
         id = await self.create(first)
         await first.stopService()
@@ -186,7 +186,7 @@ class KeptTests(KeptCase):
         self.assertEqual(os.stat(kept).st_mode & 0o777, 0o600)
 
     async def test_deleted_meanwhile(self) -> None:
-        """What is changed of a machine while it is deleted does not bring it back."""
+        """A change during the deletion does not restore a machine."""
         runtime = await self.start()
         id = await self.create(runtime)
         record = runtime._machines.get(id)
@@ -201,7 +201,7 @@ class KeptTests(KeptCase):
 
 
 class NotKeptTests(KeptCase):
-    """What ends with its runtime."""
+    """Machines that end with their runtime."""
 
     async def test_shells(self) -> None:
         """A machine whose driver cannot keep it ends, also where others are kept."""
@@ -213,7 +213,7 @@ class NotKeptTests(KeptCase):
         self.assertEqual(len(second._machines), 0)
 
     async def test_without(self) -> None:
-        """Where machines are not kept they end, and their disks go with them."""
+        """Without the option machines end, and their disks are deleted."""
         runtime = await self.start(keep_machines=False)
         await self.create(runtime, volumes=[pb.Volume(name="data")])
         machines = os.path.join(self.directory, "state", "machines")

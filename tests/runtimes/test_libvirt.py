@@ -58,7 +58,7 @@ class ConfigureTests(SynchronousTestCase):
         return driver
 
     def test_domains(self) -> None:
-        """A domain is called as its machine, or as is said; there are as many machines as domains."""
+        """A domain has the name of its machine by default; the quantity is the number of domains."""
         driver = self.driver(domains={"team/web-1": None, "web-2": {"domain": "old"}})
         verifyObject(IMachineDriver, driver)
         facts = MachineFacts("m", "team/web-1", "", "", ("", ""), lambda _: None, lambda *_: None)
@@ -68,7 +68,7 @@ class ConfigureTests(SynchronousTestCase):
         self.assertEqual(self.quantity, 2)
 
     def test_refusals(self) -> None:
-        """What cannot be meant is refused."""
+        """Wrong values are refused."""
         for keys, said in (
             ({}, "domains is missing"),
             ({"domains": {"a": {"domain": "-c"}}}, "domains[a]: domain '-c' is not a valid name"),
@@ -115,7 +115,7 @@ class ConsoleOfTests(SynchronousTestCase):
             self.assertEqual(console_source(text), found)
 
     def test_none(self) -> None:
-        """Others are told as none, and so is what is no description."""
+        """Other kinds of consoles are none, and damaged XML is reported."""
         tcp = "<domain><devices><serial type='tcp'><source host='h'/></serial></devices></domain>"
         for text, said in (
             (tcp, "<console type='pty'/>"),
@@ -266,8 +266,8 @@ class DomainTests(DomainCase):
 
     async def test_shuts_down(self) -> None:
         """
-        One that is not there is told in words; one that runs already is not started, and one
-        that heeds the power button is not destroyed.
+        A missing domain is reported, a running one is not started, and one that obeys the power
+        button is not destroyed.
         """
         for name, condition, said in (
             ("web-1", "PowerFailed", "failed to get domain 'web-1'"),

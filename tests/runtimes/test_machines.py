@@ -19,7 +19,7 @@ class MachinesTests(SynchronousTestCase):
         self.machines = Machines({"small": 2, "large": 1})
 
     def test_create(self) -> None:
-        """A new machine has an id of its own and what was asked for."""
+        """A new machine has an id of its own and the requested fields."""
         record, is_new = self.machines.create(machine("a", "small"), 5)
         other, _ = self.machines.create(machine("b", "small"), 6)
         self.assertTrue(is_new)
@@ -64,7 +64,7 @@ class MachinesTests(SynchronousTestCase):
         self.assertIn("'huge'; it offers: large, small", caught.exception.message)
 
     def test_full(self) -> None:
-        """More machines of a class than there may be are too many; a deleted one makes room."""
+        """Machines beyond the quantity of a class are refused; a deletion makes room."""
         record, _ = self.machines.create(machine("a", "large"), 0)
         with self.assertRaises(TooManyRequests):
             self.machines.create(machine("b", "large"), 0)
@@ -73,7 +73,7 @@ class MachinesTests(SynchronousTestCase):
         self.machines.create(machine("b", "large"), 0)
 
     def test_remove(self) -> None:
-        """What is removed is not found, and can be removed again."""
+        """A removed machine is not found, and can be removed again."""
         record, _ = self.machines.create(machine("a", "small"), 0)
         self.machines.remove(record.id)
         self.machines.remove(record.id)

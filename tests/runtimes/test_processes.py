@@ -29,7 +29,7 @@ from .support import RuntimeCase, no_descriptors
 
 
 def process_of(pid: int) -> Process:
-    """A process that nobody has looked at."""
+    """A process that was not read from ``/proc``."""
     return Process(pid=pid, start=0, session=0, parent=0, terminal=0)
 
 
@@ -81,13 +81,13 @@ class EndTests(FamilyCase):
         self.assertEqual(self.alive(), [])
 
     async def test_stubborn(self) -> None:
-        """Who ignores polite signals is killed."""
+        """A process that ignores SIGHUP and SIGTERM is killed."""
         found = self.start("trap '' HUP TERM")
         self.assertEqual(await self.family(found).end(), [])
         self.assertEqual(self.alive(), [])
 
     async def test_stopped(self) -> None:
-        """Who is stopped is ended as well."""
+        """A stopped process is ended, too."""
         found = self.start("")
         os.kill(found.pid, signal.SIGSTOP)
         self.assertEqual(await self.family(found).end(), [])
@@ -101,7 +101,7 @@ class EndTests(FamilyCase):
         self.assertEqual(self.shells[0].wait(), -signal.SIGHUP)
 
     async def test_leader_is_gone(self) -> None:
-        """What a leader left in its session is still its family."""
+        """Processes that a leader left in its session belong to the machine."""
         found = self.start("trap '' HUP; sleep 1000 &", marked=False)
         self.shells[0].kill()
         self.shells[0].wait()
@@ -117,7 +117,7 @@ class EndTests(FamilyCase):
         self.assertIsNotNone(read_process(other.pid))
 
     async def test_id_used_again(self) -> None:
-        """A process that merely has the id of a dead leader is somebody else."""
+        """A process that reuses the id of an ended leader does not belong to the machine."""
         other = self.start("", marked=False)
         await self.family(Leader(other.pid, other.start - 1)).end()
         self.assertIsNotNone(read_process(other.pid))
@@ -157,8 +157,8 @@ class ReadTests(FamilyCase):
 
     def test_no_descriptor_left(self) -> None:
         """
-        Who cannot be looked at for want of a descriptor is not taken for dead:
-        the look is repeated, and told to the log once.
+        Without file descriptors a process is not taken for dead: the scan is repeated, and logged
+        once.
         """
         clock = Clock()
         table = ProcessTable(clock, MARK)
@@ -184,7 +184,7 @@ class RecordTests(RuntimeCase):
     """Tests for :class:`RunRecords`."""
 
     def test_round_trip(self) -> None:
-        """What one runtime wrote the next one reads, until it is cleared."""
+        """A later runtime reads the records until they are cleared."""
         path = os.path.join(self.directory, "runs")
         records = RunRecords(path)
         self.assertEqual(records.open(), {})
@@ -199,7 +199,7 @@ class RecordTests(RuntimeCase):
         self.assertEqual(RunRecords(path).open(), {})
 
     def test_unreadable(self) -> None:
-        """A torn record, or one of another boot, names nobody."""
+        """A damaged record, or one of another boot, has no leaders."""
         path = os.path.join(self.directory, "runs")
         records = RunRecords(path)
         records.open()

@@ -86,7 +86,7 @@ class ContractTests(MachineDriverContract, ConsoleContract, PtyCase):
 
 
 class EnvironmentTests(PtyCase):
-    """What a command is given."""
+    """The environment of a command."""
 
     async def test_environment(self) -> None:
         """A sane environment, nothing of the runtime's own, and what the class adds."""
@@ -125,7 +125,7 @@ class EnvironmentTests(PtyCase):
         self.assertEqual(await self.output("pwd", directory="/nonexistent"), b"/\n")
 
     async def test_first_size(self) -> None:
-        """A size that is known before is there from the first moment."""
+        """A size that was set before the start applies from the beginning."""
         run = self.run_of(self.driver("/bin/sh", "-c", "stty size"))
         run.window_changed(TerminalSize(132, 50))
         line = await self.line(run)
@@ -133,7 +133,7 @@ class EnvironmentTests(PtyCase):
         self.assertEqual(line.got, b"50 132\r\n")
 
     async def test_resize(self) -> None:
-        """A new size is told to the process by SIGWINCH."""
+        """A new size sends SIGWINCH."""
         run = self.run_of(
             self.driver("/bin/sh", "-c", "trap 'stty size; exit' WINCH; echo up; read x; read y")
         )
@@ -144,15 +144,15 @@ class EnvironmentTests(PtyCase):
 
 
 class UserTests(PtyCase):
-    """Whose process it is."""
+    """The user of the process."""
 
     def test_asked_for(self) -> None:
-        """The runtime's own user only when that is said."""
+        """The runtime's own user needs ``same_user``."""
         driver = PtyDriver(PtyOptions(["/bin/sh"]), reactor, self.table)  # type: ignore[arg-type]
         self.assertIn("same_user", driver.missing())
 
     def test_user_without_a_name(self) -> None:
-        """Some containers run as a user that nobody has written down."""
+        """In some containers the own user has no entry in the password file."""
         self.patch(os, "geteuid", lambda: 2**30)
         missing = self.driver().missing()
         self.assertEqual(missing, "this host does not know the runtime's own user (uid 1073741824)")
@@ -191,7 +191,7 @@ class UserTests(PtyCase):
 
 
 class EndTests(PtyCase):
-    """How it ends."""
+    """Endings."""
 
     async def test_exit_code(self) -> None:
         """The line's end tells the exit code, after all output."""
@@ -211,14 +211,14 @@ class EndTests(PtyCase):
         self.assertEqual((await line.over()).signal, 9)
 
     async def test_left_behind(self) -> None:
-        """What the command started in the background ends with it, and holds nothing up."""
+        """Background processes end with the command and do not delay its end."""
         script = "trap '' HUP; sleep 1000 & setsid sleep 1000 & sleep 0.1; exit 3"
         line = await self.line(self.run_of(self.driver("/bin/sh", "-c", script)))
         self.assertEqual((await line.over()).exitCode, 3)
         self.assertEqual(self.alive(), [])
 
     async def test_tail_of_paused_line(self) -> None:
-        """Output that nobody has read yet when the command ends is not lost."""
+        """Unread output at the end of the command is not lost."""
         run = self.run_of(self.driver("/bin/sh", "-c", "read x; echo last words; exit 1"))
         line = await self.line(run)
         line.transport.write(b"\r")
@@ -241,7 +241,7 @@ class EndTests(PtyCase):
         await self.run_of(self.driver()).stop()
 
     async def test_stop_after_a_start_that_failed(self) -> None:
-        """Where there is no terminal to be had, that is told, and there is nothing to stop."""
+        """Without a free terminal the start fails with the reason, and a stop does nothing."""
         run = self.run_of(self.driver())
         self.patch(os, "openpty", no_terminal)
         with self.assertRaises(ServiceUnavailable) as caught:
@@ -268,7 +268,7 @@ class EndTests(PtyCase):
         await line.over()
 
     async def test_leaders_are_told(self) -> None:
-        """The process that leads is told at once, for the records."""
+        """``started`` is called with the leader immediately, for the records."""
         await self.line(self.run_of(self.driver()))
         (found,) = self.leaders
         self.assertEqual(os.getsid(found.pid), found.pid)
@@ -310,7 +310,7 @@ class TrafficTests(PtyCase):
 
 
 def _descriptors() -> set[str]:
-    """What this process has open; the listing's own is gone when it is read."""
+    """The open descriptors of this process, without that of the listing."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -357,7 +357,7 @@ class RestartTests(PtyCase):
     """``restart`` of a class."""
 
     def test_policies(self) -> None:
-        """Which ends are the last, of each policy."""
+        """Each policy restarts after the right endings."""
         done, failed = Ending(COMPLETED, "", 0), Ending(COMPLETED, "", 3)
         lost = Ending(LINE_LOST, "")
         for restart, wanted in (

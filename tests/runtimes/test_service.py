@@ -83,10 +83,10 @@ class MachineCase(RuntimeCase):
 
 
 class TroubleTests(MachineCase):
-    """What the host does not give."""
+    """Failures of the host."""
 
     async def test_no_place(self) -> None:
-        """A machine for which there is no room on the disk is refused, and is not half there."""
+        """A machine is refused completely if the disk is full."""
         runtime = await self.make_runtime()
         shutil.rmtree(runtime.directory)
         wanted = pb.CreateMachineRequest(machine=machine("x", "shell"))
@@ -140,7 +140,7 @@ class TroubleTests(MachineCase):
 
 
 class LogTests(MachineCase):
-    """What consoles printed."""
+    """Logs of consoles."""
 
     async def test_goes_on(self) -> None:
         """The log of a machine goes on through its end, and through power off and on."""
@@ -179,7 +179,7 @@ class LogTests(MachineCase):
 
 
 class ConsoleTests(MachineCase):
-    """What a token leads to."""
+    """Consoles by token."""
 
     async def test_subject(self) -> None:
         """The machine's own names, for audit."""
@@ -190,7 +190,7 @@ class ConsoleTests(MachineCase):
         )
 
     async def test_two_viewers(self) -> None:
-        """Both see one shell; who comes later sees what was before."""
+        """Two viewers see one shell; the later one gets the earlier output."""
         runtime, id = await self.start()
         ann, bob = self.attach(runtime, id), self.attach(runtime, id)
         ann.viewer.data_received(b"echo $((6 * 7))x\n")
@@ -237,7 +237,7 @@ class ConsoleTests(MachineCase):
         await deleting
 
     async def test_powered_off(self) -> None:
-        """Power going off tells the viewers; then nobody can attach."""
+        """Power off ends the viewers; then new ones are refused."""
         runtime, id = await self.start()
         ann = self.attach(runtime, id)
         request = pb.UpdateMachinePowerRequest(machine_id=id, power=pb.POWER_OFF)
@@ -260,7 +260,7 @@ class ConsoleTests(MachineCase):
         self.assertEqual(self.alive(), [])
 
     async def test_full(self) -> None:
-        """Too many outstanding tokens: who asks is told when to come again."""
+        """With too many outstanding tokens a caller gets a time to retry."""
         cache = RequestCache(reactor, limit=1)  # type: ignore[arg-type]
         runtime, id = await self.start(cache=cache)
         await runtime.exec(pb.ExecRequest(machine_id=id))
@@ -290,7 +290,7 @@ class ConsoleTests(MachineCase):
         self.assertEqual(answer.machine.spec.ignition_data, b"")
 
     async def test_huge_labels(self) -> None:
-        """What is kept for a machine is bounded."""
+        """Metadata of a machine is bounded."""
         runtime = await self.make_runtime()
         wanted = machine("x", "shell")
         wanted.metadata.annotations["big"] = "x" * (300 << 10)
@@ -300,7 +300,7 @@ class ConsoleTests(MachineCase):
 
 
 class OfferTests(RuntimeCase):
-    """Which classes are offered."""
+    """The offered classes."""
 
     async def test_missing(self) -> None:
         """A class that this host cannot run is not offered, the others are."""
@@ -398,7 +398,7 @@ class KilledTests(RuntimeCase):
         self.assertEqual(len(runtime._machines), 0)
 
     async def test_strangers_live(self) -> None:
-        """A runtime with another state directory ends nobody of this one."""
+        """A runtime with another state directory does not end this one's machines."""
         runtime = await self.make_runtime()
         await runtime.create_machine(pb.CreateMachineRequest(machine=machine("x", "shell")))
         await self.until(self.alive)
@@ -455,7 +455,7 @@ class LoadTests(RuntimeCase):
         await self.until(lambda: len(os.listdir("/proc/self/fd")) <= before + 8)
 
     async def test_killed_shell_under_our_hands(self) -> None:
-        """A shell that somebody kills is started again."""
+        """A shell that was killed is started again."""
         runtime = await self.make_runtime()
         await runtime.create_machine(pb.CreateMachineRequest(machine=machine("x", "shell")))
         await self.until(self.alive)

@@ -22,7 +22,7 @@ class StateDirectoryTests(SynchronousTestCase):
         return os.path.join(self.directory, name)
 
     def test_one(self) -> None:
-        """One at a time; whoever comes later is told where."""
+        """Only one runtime at a time; a second one gets the place in the message."""
         held = lock(self.path("lock"))
         with self.assertRaises(StateInUse) as caught:
             lock(self.path("lock"))
@@ -31,7 +31,7 @@ class StateDirectoryTests(SynchronousTestCase):
         os.close(lock(self.path("lock")))
 
     def test_identity(self) -> None:
-        """It stays the same; what is none of ours is made anew."""
+        """The id is stable; a damaged one is replaced."""
         made = identity(self.path("id"))
         self.assertTrue(ID.fullmatch(made))
         self.assertEqual(identity(self.path("id")), made)

@@ -31,7 +31,7 @@ class MachineStorageTests(SynchronousTestCase):
         return Record(metadata, pb.MachineSpec(power=pb.POWER_OFF), ignition_data=b"secret")
 
     def test_round_trip(self) -> None:
-        """What one runtime keeps the next one reads, the secret too, and nobody else can."""
+        """A later runtime reads the machines, including secrets; other users cannot."""
         self.storage().open()
         self.storage().write(self.record())
         (found,) = self.storage().open()
@@ -51,7 +51,7 @@ class MachineStorageTests(SynchronousTestCase):
         self.assertEqual(sorted(os.listdir(self.path)), [B, "notes"])
 
     def test_not_kept(self) -> None:
-        """Who keeps none writes none, and does not take what others keep."""
+        """Without the option nothing is written, and existing machines are not touched."""
         self.storage(keep=False).open()
         self.storage(keep=False).write(self.record())
         self.assertEqual(os.listdir(self.path), [])
@@ -60,7 +60,7 @@ class MachineStorageTests(SynchronousTestCase):
             self.storage(keep=False).open()
 
     def test_torn(self) -> None:
-        """What cannot be read is left alone, disks and all, and hinders no other machine."""
+        """A damaged file is left alone with its disks, and does not affect other machines."""
         self.storage().open()
         self.storage().write(self.record(A))
         self.storage().write(self.record(B))

@@ -125,7 +125,7 @@ class KeeperTests(SynchronousTestCase):
         self.assertEqual(self.attach().since(), b"hello")
 
     def test_off(self) -> None:
-        """Switched off, viewers are told why, the run is stopped, and there is nothing to attach to."""
+        """Power off ends the viewers with the reason, stops the run, and leaves no session."""
         self.keeper.power_on()
         viewer = self.attach()
         self.successResultOf(self.keeper.power_off(OFF))
@@ -171,7 +171,7 @@ class KeeperTests(SynchronousTestCase):
         self.assertEqual(set(self.states[1:]), {pb.MACHINE_RUNNING})
 
     def test_attach_while_it_rests(self) -> None:
-        """Who comes between two lines reads the old output and waits for the new line."""
+        """A viewer between two runs reads the old output and waits for the new line."""
         self.keeper.power_on()
         self.run_.says(b"old ")
         self.run_.close(ProcessTerminated(exitCode=1))
@@ -301,7 +301,7 @@ class KeeperTests(SynchronousTestCase):
 
 @implementer(IShutdown, IReleasable)
 class GentleRun(MemoryRun):
-    """Can be asked to end itself, and can be left running."""
+    """A run that supports shutdown and release."""
 
     def __init__(self, driver: MemoryDriver) -> None:
         super().__init__(driver)
@@ -318,7 +318,7 @@ class GentleRun(MemoryRun):
 
 @implementer(IAdoptsMachines)
 class GentleDriver(MemoryDriver):
-    """Makes such runs; with one that was there before."""
+    """A driver of such runs, which can adopt one."""
 
     adopted: tuple[Leader, ...] = ()
 
@@ -332,7 +332,7 @@ class GentleDriver(MemoryDriver):
 
 
 class GentleTests(KeeperTests):
-    """A machine that can be asked, and be left; it is kept as any other, besides."""
+    """A machine that supports shutdown and release; otherwise it behaves like any other."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -346,7 +346,7 @@ class GentleTests(KeeperTests):
         return run
 
     def test_asked(self) -> None:
-        """It is asked first; its viewers stay until it is over, and are told why."""
+        """Shutdown comes first; viewers stay until it is over and get the reason."""
         self.keeper.power_on()
         viewer = self.attach()
         off = self.keeper.power_off(OFF, gently=True)
@@ -361,7 +361,7 @@ class GentleTests(KeeperTests):
         self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
 
     def test_ends_itself(self) -> None:
-        """One that ends meanwhile is off, and not started again."""
+        """A machine that ends meanwhile is off, and is not restarted."""
         self.keeper.power_on()
         off = self.keeper.power_off(OFF, gently=True)
         self.run_.close(LineEnded(Ending(POWERED_OFF, "powered itself off")))
@@ -386,7 +386,7 @@ class GentleTests(KeeperTests):
         self.assertEqual(self.run_.stops, 1)
 
     def test_released(self) -> None:
-        """Let go of, it is not stopped, and nothing is said of its state."""
+        """A released machine is not stopped, and its state is not changed."""
         self.keeper.power_on()
         viewer = self.attach()
         self.successResultOf(self.keeper.release(OFF))
@@ -395,7 +395,7 @@ class GentleTests(KeeperTests):
         self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
 
     def test_released_while_starting(self) -> None:
-        """One that is starting is stopped: nobody would know how far it was."""
+        """A machine that is starting is stopped instead of released: its state is unknown."""
         self.driver.later = True
         self.keeper.power_on()
         self.successResultOf(self.keeper.release(OFF))
@@ -404,7 +404,7 @@ class GentleTests(KeeperTests):
         self.assertEqual((run.released, run.stops), (0, 1))
 
     def test_adopted(self) -> None:
-        """One that runs already is adopted, once; its console says that something is missing."""
+        """A running machine is adopted once; its console has a notice of the missing output."""
         leaders = [Leader(1, 2)]
         self.keeper = Keeper(self.driver, self.facts, self.clock, self.changed, adopted=leaders)
         self.keeper.power_on()
@@ -419,7 +419,7 @@ class GentleTests(KeeperTests):
         self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
 
     def test_noticed(self) -> None:
-        """What the driver learns is told while the machine is on."""
+        """Changes that the driver observes are reported while the machine is on."""
         self.keeper.noticed(pb.MACHINE_SUSPENDED, "Paused", "x")
         self.assertEqual(self.states, [])
         self.keeper.power_on()
@@ -444,7 +444,7 @@ class RestartTests(KeeperTests):
         self.keeper = Keeper(self.driver, self.facts, self.clock, self.changed)
 
     def test_stays_off(self) -> None:
-        """What it does not want stays off, with the reason, until it is switched on."""
+        """A machine that the driver does not restart stays off, with the reason, until power on."""
         self.keeper.power_on()
         self.run_.close(ProcessDone(0))
         self.clock.advance(60)
@@ -454,7 +454,7 @@ class RestartTests(KeeperTests):
         self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
 
     def test_why(self) -> None:
-        """Why a start failed is told in the driver's word, and once for all tries."""
+        """The reason of a failed start is the driver's, posted once for all attempts."""
         self.driver.refuses, self.driver.refusal = True, CannotStart("ImageMissing", "no image")
         self.keeper.power_on()
         self.clock.pump([1] * 60)

@@ -50,7 +50,7 @@ class TapTests(SynchronousTestCase):
         return refusal(self, "exec-runtime", make)
 
     def test_defaults(self) -> None:
-        """What need not be given has a sensible value; paths become absolute."""
+        """Optional settings have sensible defaults; paths become absolute."""
         told = settings(self.options())
         self.assertEqual([one.name for one in told.classes], ["shell"])
         self.assertEqual(told.state_directory, os.path.abspath("exec-runtime-state"))
@@ -91,7 +91,7 @@ class TapTests(SynchronousTestCase):
         self.assertEqual(sorted(os.listdir(self.directory)), before)
 
     def test_refusals(self) -> None:
-        """What is missing or cannot be meant is said."""
+        """Missing and wrong options are reported."""
         for more, said in (
             (["--config=", "--iri-listen=unix:///x"], "--config is missing"),
             ([self.least[0]], "--iri-listen is missing"),
@@ -121,7 +121,7 @@ class TapTests(SynchronousTestCase):
             self.assertIn(said, self.refusal(*more))
 
     def test_bad_config(self) -> None:
-        """The place in the file is told."""
+        """The message has the place in the file."""
         with open(self.config, "a") as file:
             file.write("- {name: y, driver: xen}\n")
         self.assertIn("classes[1] (y): capabilities.cpu is missing", self.refusal(*self.least))

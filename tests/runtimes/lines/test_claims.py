@@ -59,7 +59,10 @@ class LinesTests(SynchronousTestCase):
         self.assertIn("port-19 and 30 more", message)
 
     def test_taken(self) -> None:
-        """Two machines on one line: the second is told whose it is, and has it afterwards."""
+        """
+        A second machine on a line is refused with the owner's name, and gets the line after its
+        release.
+        """
         lines = Lines({"web": ""})
         first, second = machine("web", "a"), machine("web", "b")
         lines.claim(first)
@@ -95,7 +98,7 @@ class SettingsTests(SynchronousTestCase):
         self.assertEqual(told, LineSettings(300, 7, "even", 1.5, "xonxoff", True, False))
 
     def test_mistakes(self) -> None:
-        """Each is told."""
+        """Each mistake has a message."""
         for keys, why in (
             ({"baud": 1}, "baud must be between 50 and 4e+06"),
             ({"data_bits": 9}, "data_bits must be between 5 and 8"),

@@ -84,7 +84,7 @@ class DriverTests(CommandCase):
         self.assertIn("no executable 'nosuch-1'", self.driver(lines=lines).missing())
 
     def test_mistakes(self) -> None:
-        """Each is told."""
+        """Each mistake has a message."""
         for keys, why in (
             ({"same_user": False}, "needs either user: NAME, or same_user: true"),
             ({"user": "nobody"}, "needs either user: NAME, or same_user: true"),
@@ -129,7 +129,7 @@ class DriverTests(CommandCase):
         self.assertEqual(self.reasons(), ["LineLost", "LineBack"])
 
     async def test_ended_late(self) -> None:
-        """What the machine printed before is told to nobody but its viewers."""
+        """The machine's earlier output reaches only its viewers."""
         self.patch(command_endpoint, "_EARLY_END_SECONDS", 0.0)
         _, line = await self.opened_line("/bin/sh", "-c", "echo canary; read x; exit 3")
         await line.until(b"canary")
@@ -153,7 +153,7 @@ class DriverTests(CommandCase):
         self.assertEqual(len(line.lost), 1)
 
     async def test_ended_at_once(self) -> None:
-        """One that ends at once has reached nothing: the machine is not on, and its words say why."""
+        """A command that ends immediately has not reached the machine; its output says why."""
         self.patch(command_module, "_SETTLE_SECONDS", 100.0)
         with self.assertRaises(CannotStart) as caught:
             await self.opened_line("/bin/sh", "-c", "echo cannot connect; exit 1")
@@ -164,13 +164,13 @@ class DriverTests(CommandCase):
         self.assertEqual(self.reasons(), [])
 
     async def test_settled(self) -> None:
-        """One that goes on has; nothing is lost of what it printed meanwhile."""
+        """A command that keeps running has reached the machine; its earlier output is not lost."""
         self.patch(command_module, "_SETTLE_SECONDS", 0.05)
         _, line = await self.opened_line()
         await line.until(b"up")
 
     async def test_not_there(self) -> None:
-        """A command that this host does not have is told."""
+        """A missing command is reported."""
         with self.assertRaises(CannotStart) as caught:
             await self.opened_line("nosuch-program")
         self.assertIn("no executable 'nosuch-program'", caught.exception.message)

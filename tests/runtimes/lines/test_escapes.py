@@ -12,7 +12,7 @@ from twisted_exec.runtimes.lines.command_endpoint import Escaper
 
 
 def arrives(typed: bytes) -> tuple[bytes, bytes]:
-    """What ssh(1) makes of keys: what goes to the machine, and the commands.  As its clientloop.c."""
+    """Interpret keys as ssh(1) does (clientloop.c): input for the machine, and commands."""
     machine, commands = bytearray(), bytearray()
     pending, at_start = False, True
     for key in typed:
@@ -42,7 +42,7 @@ class EscaperTests(SynchronousTestCase):
         self.assertEqual(escaper.encode(b"~"), b"~~")
 
     def test_command(self) -> None:
-        """A command stands at the beginning of a line, which is made where there is none."""
+        """A command is at the start of a line, which is inserted if necessary."""
         escaper = Escaper()
         self.assertEqual(escaper.command(b"B"), b"~B")
         self.assertEqual(escaper.command(b"B"), b"~B")

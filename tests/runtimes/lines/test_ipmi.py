@@ -52,10 +52,10 @@ class IPMICase(LineCase):
 
 
 class ConfigTests(IPMICase):
-    """What the file may say."""
+    """The configuration file."""
 
     def test_shared(self) -> None:
-        """What is said of the class counts for each line that says nothing else."""
+        """Keys of the class are defaults for its lines."""
         lines = {
             "a": {"host": "h"},
             "m": {"host": "i", "port": 6230, "power": False, "force": True},
@@ -74,7 +74,7 @@ class ConfigTests(IPMICase):
         self.assertFalse(IShutdown.providedBy(driver.run(self.facts("m"))))
 
     def test_mistakes(self) -> None:
-        """Each is told."""
+        """Each mistake has a message."""
         for keys, why in (
             ({"user": ""}, "lines[m]: user is missing"),
             ({"password_file": "secret"}, "password_file must be the absolute path"),
@@ -95,7 +95,7 @@ class ConfigTests(IPMICase):
 
 
 class ComplaintTests(IPMICase):
-    """What ipmitool says of its end."""
+    """Error messages of ipmitool."""
 
     up = b"[SOL Session operational.  Use ~? for help]\r\n"
 
@@ -162,7 +162,7 @@ class LineTests(MachineDriverContract, ConsoleContract, BreakableContract, Simul
         self.assertIn(BREAK + b"~.", self.bmc.far.peer.got)
 
     async def test_taken(self) -> None:
-        """A session that somebody else has is left to them, and the message says what one can do."""
+        """A session of another client is not ended, and the message says how to."""
         _, first = await self.opened_line()
         refusal = await self.refusal("other")
         self.assertEqual(refusal.condition, "LineFailed")
@@ -189,7 +189,7 @@ class LineTests(MachineDriverContract, ConsoleContract, BreakableContract, Simul
         self.assertEqual(self.reasons(), ["LineLost", "LineBack"])
 
     async def test_wrong_password(self) -> None:
-        """It is told, and not the password."""
+        """A wrong password is reported, without the password."""
         wrong = os.path.join(self.directory, "wrong")
         with open(wrong, "w") as file:
             file.write("another-canary\n")
@@ -198,7 +198,7 @@ class LineTests(MachineDriverContract, ConsoleContract, BreakableContract, Simul
         self.assertNotIn("canary", refusal.message)
 
     async def test_no_password(self) -> None:
-        """A file that is not there is told before anything is tried."""
+        """A missing password file is reported before any attempt."""
         refusal = await self.refusal(password_file="/nonexistent")
         self.assertEqual(refusal.condition, "NoPassword")
 
@@ -221,7 +221,7 @@ class PowerTests(SimulatedCase):
         self.assertEqual(self.reasons(), ["PoweredOn"])
 
     async def test_already_on(self) -> None:
-        """What is on is let be."""
+        """A chassis that is on is not switched."""
         self.bmc.set_power(True)
         await self.opened_line(power=True)
         self.assertEqual((self.bmc.power, self.reasons()), ("", []))
@@ -235,7 +235,7 @@ class PowerTests(SimulatedCase):
         self.assertEqual(self.bmc.power, "1s")
 
     async def test_off_hard(self) -> None:
-        """What does not shut down in time is switched off, with an event."""
+        """A machine that does not shut down in time is switched off, with an Event."""
         with open(self.bmc.path("stubborn"), "w"):
             run, _ = await self.opened_line(power=True, shutdown_seconds=0.1)
         await run.shut_down()
@@ -243,7 +243,7 @@ class PowerTests(SimulatedCase):
         self.assertEqual(self.reasons(), ["PoweredOn", "SwitchedOff"])
 
     async def test_no_bmc(self) -> None:
-        """A BMC that does not answer leaves the machine as it is, and that is told."""
+        """If the BMC does not answer, the machine is not changed, and an Event says so."""
         run, _ = await self.opened_line(power=True)
         self.patch(ipmi, "_ASK_SECONDS", 0.3)
         self.patch(ipmi, "_LEAVE_SECONDS", 0.3)
@@ -271,7 +271,7 @@ class ProgramTests(LineCase):
         return await run_program(reactor, words, path="/bin", marker=marker, seconds=seconds)
 
     async def test_printed(self) -> None:
-        """What it prints, bounded."""
+        """The result is the output, bounded."""
         self.assertEqual(await self.run_shell("echo a; read x; echo $x"), b"a\n\n")
         self.assertEqual(len(await self.run_shell("head -c 100000 /dev/zero")), 64 << 10)
 
@@ -283,7 +283,7 @@ class ProgramTests(LineCase):
             self.assertIn(why, caught.exception.message)
 
     async def test_slow(self) -> None:
-        """It is killed when it takes too long, or when nobody waits any more."""
+        """The program is killed when it takes too long or the caller cancels."""
         with self.assertRaises(ServiceUnavailable) as caught:
             await self.run_shell("echo busy; exec sleep 1000", seconds=0.1)
         self.assertIn("it took more than 0.1 s", caught.exception.message)

@@ -121,7 +121,7 @@ class DriverTests(SerialCase):
         )
 
     def test_mistakes(self) -> None:
-        """Each is told with its place."""
+        """Each mistake has a message with its place."""
         for keys, why in (
             ({"device": "ttyS0"}, "lines[m]: device 'ttyS0' is no path"),
             ({"hangup": 1}, "lines[m]: hangup must be true or false"),

@@ -113,7 +113,7 @@ class PortTests(DeviceCase):
         self.assertEqual(os.listdir(self.directory), [])
 
     async def test_close(self) -> None:
-        """Closing frees the device; what waits to be sent is waited for, but not by the kernel."""
+        """Closing frees the device; the transport waits for pending output, the kernel does not."""
         line = await self.open()
         line.transport.write(b"last words")
         line.transport.loseConnection()
@@ -121,7 +121,7 @@ class PortTests(DeviceCase):
         await self.open()
 
     async def test_abort(self) -> None:
-        """What cannot be sent is given up."""
+        """Aborting discards pending output."""
         line = await self.open()
         line.transport.write(bytes(1 << 20))
         line.transport.abortConnection()
@@ -152,7 +152,7 @@ class PortTests(DeviceCase):
         self.assertEqual(len(told), 4)
 
     async def test_break_of_a_device_that_is_gone(self) -> None:
-        """That it is gone is told elsewhere."""
+        """BREAK on an unplugged device does nothing; doRead reports the loss."""
         line = await self.open()
         self.device.pull_out()
         line.transport.send_break(5000)
@@ -160,7 +160,7 @@ class PortTests(DeviceCase):
 
 
 class SettingsTests(DeviceCase):
-    """How the device is set."""
+    """Settings of the device."""
 
     def attributes(self, line: Line) -> list[Any]:
         assert isinstance(line.transport, SerialPort)
@@ -186,7 +186,7 @@ class SettingsTests(DeviceCase):
         self.assertTrue(self.attributes(line)[2] & termios.CSTOPB)
 
     async def test_cannot(self) -> None:
-        """What the device does not take is told."""
+        """Unsupported settings are reported."""
         for settings, why in (
             (LineSettings(data_bits=7), "does not support these data bits, parity and stop bits"),
             (LineSettings(parity="odd"), "does not support these data bits, parity and stop bits"),
@@ -199,7 +199,7 @@ class SettingsTests(DeviceCase):
         await self.open()  # a refusal leaves nothing behind
 
     async def test_other_rate(self) -> None:
-        """A device that is set to quite another rate than it was told to is refused."""
+        """A device with a very different rate than requested is refused."""
         real = serial_port._TERMIOS2
 
         class Slow:
@@ -222,7 +222,7 @@ class ExclusiveTests(DeviceCase):
     """One program at a time."""
 
     async def test_twice(self) -> None:
-        """A second opening is refused, and disturbs nobody."""
+        """A second opening is refused, and does not disturb the first."""
         line = await self.open()
         self.assertIn("another program uses it", await self.refused())
         line.transport.write(b"x")
@@ -273,14 +273,14 @@ class LockTests(SynchronousTestCase):
         self.assertTrue(DeviceLock(link, self.directory).path.endswith("/LCK..pts_7"))
 
     def test_left_behind(self) -> None:
-        """One whose process is no more is nobody's."""
+        """The lock of an ended process is removed."""
         ended = subprocess.Popen([sys.executable, "-c", ""])
         ended.wait()
         self.holder(b"%10d\n" % ended.pid)
         self.lock.take()
 
     def test_no_file(self) -> None:
-        """In a directory of everybody's somebody may put what never ends to be read."""
+        """A FIFO or endless file in the world-writable directory does not block."""
         os.mkfifo(self.path)
         alarm = signal.signal(signal.SIGALRM, lambda *_: self.fail("it waits for a writer"))
         self.addCleanup(signal.signal, signal.SIGALRM, alarm)
@@ -291,7 +291,7 @@ class LockTests(SynchronousTestCase):
         self.assertEqual(caught.exception.errno, errno.EBUSY)
 
     def test_unreadable(self) -> None:
-        """One that says nothing may just be being written."""
+        """An empty lock file may be just being written."""
         for content in (b"", b"soon", b"9" * 40):
             self.holder(content)
             with self.assertRaises(OSError):
@@ -304,7 +304,7 @@ class LockTests(SynchronousTestCase):
         self.lock.release()
 
     def test_no_directory(self) -> None:
-        """Where none can be made there is none."""
+        """Without a writable directory there is no lock file."""
         lock = DeviceLock("/dev/ttyS9", os.path.join(self.directory, "nowhere"))
         lock.take()
         lock.release()

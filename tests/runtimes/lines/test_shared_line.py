@@ -84,7 +84,7 @@ class OpenTests(HeldCase):
     """Power on and off."""
 
     async def test_not_there(self) -> None:
-        """A line that cannot be opened is told by name, with what is wrong."""
+        """A line that cannot be opened is reported by name, with the reason."""
         run = self.run_of(f"unix:{self.directory}/nobody")
         with self.assertRaises(CannotStart) as caught:
             await self.line(run)
@@ -95,7 +95,7 @@ class OpenTests(HeldCase):
         self.assertEqual(self.released, ["line-1"])
 
     async def test_slow(self) -> None:
-        """One that never opens is given up."""
+        """An attempt that takes too long is cancelled."""
         self.patch(shared_line, "_OPEN_SECONDS", 0.02)
         run = self.run_of(self.far().endpoint)
         self.patch(run, "_claim", lambda: ("line-1", Never()))
@@ -116,7 +116,7 @@ class OpenTests(HeldCase):
         self.assertEqual(self.events, [])
 
     async def test_stop_while_full(self) -> None:
-        """A far end that takes nothing holds nobody up."""
+        """A peer that reads nothing does not delay the stop."""
         self.patch(shared_line, "_CLOSE_SECONDS", 0.05)
         far = self.far(silent)
         line = await self.line(self.run_of(far.endpoint))
@@ -200,7 +200,10 @@ class LostTests(HeldCase):
         self.assertEqual(last, (pb.MACHINE_RUNNING, "", ""))
 
     async def test_away_for_long(self) -> None:
-        """It is tried until it is there; why it is not is the machine's condition, once."""
+        """
+        Attempts continue until the line is back; the reason is a condition of the machine, posted
+        once.
+        """
         far = self.far()
         line = await self.line(self.run_of(far.endpoint))
         await self.until(lambda: far.peers)
@@ -284,7 +287,7 @@ class LostTests(HeldCase):
         await line.until(b"hello")
 
     async def test_reason_is_bounded(self) -> None:
-        """What another program says of the end is one short line of text."""
+        """A peer's reason becomes one short line of text."""
         error = ServiceUnavailable("\x1b[2J" + "x" * 1000 + "\n")
         told = shared_line._describe(Failure(error))
         self.assertEqual(told, "[2J" + "x" * 297)
@@ -331,7 +334,7 @@ class GovernorTests(SynchronousTestCase):
         )
 
     def test_line(self) -> None:
-        """What a line can print is never paused."""
+        """The rate of a serial line is never limited."""
         for _ in range(100):
             self.governor.charge(BYTES_PER_SECOND // 100)
             self.clock.advance(0.01)

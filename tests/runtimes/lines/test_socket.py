@@ -51,7 +51,7 @@ class SocketCase(LineCase):
 
 
 class ConfigTests(SocketCase):
-    """What the file may say."""
+    """The configuration file."""
 
     def test_quantity(self) -> None:
         """There may be as many machines as lines, unless the file says otherwise."""
@@ -86,7 +86,7 @@ class ConfigTests(SocketCase):
 
 
 class LineTests(SocketCase):
-    """Which machine gets what."""
+    """The assignment of lines to machines."""
 
     async def test_tcp(self) -> None:
         """A TCP port is a line, too; that its other end is gone is noticed in silence."""
@@ -126,7 +126,7 @@ class LineTests(SocketCase):
         await other.stop()
 
     def test_break(self) -> None:
-        """Where the protocol has it."""
+        """BREAK is available if the protocol has it."""
         driver = self.driver(
             raw={"endpoint": "unix:/a"},
             plain={"endpoint": "unix:/b", "protocol": "telnet"},

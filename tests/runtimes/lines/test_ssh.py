@@ -50,10 +50,10 @@ class SSHCase(LineCase):
 
 
 class ConfigTests(SSHCase):
-    """What the file may say."""
+    """The configuration file."""
 
     def test_shared(self) -> None:
-        """What is said of the class counts for each line that says nothing else."""
+        """Keys of the class are defaults for its lines."""
         driver = self.driver(
             user="ann",
             identity_file="/id",
@@ -73,7 +73,7 @@ class ConfigTests(SSHCase):
         self.assertEqual(driver.missing(), "")
 
     def test_mistakes(self) -> None:
-        """Each is told; what would be an option of ssh is no host."""
+        """Each mistake has a message; options of ssh are not valid hosts."""
         for keys, why in (
             ({"known_hosts": ""}, "lines[m]: known_hosts is missing"),
             ({"identity_file": "id"}, "identity_file 'id' is not an absolute path"),
@@ -87,7 +87,7 @@ class ConfigTests(SSHCase):
             self.assertIn(why, str(caught.exception))
 
     def test_arguments(self) -> None:
-        """Nobody is asked, keys are checked, nothing is forwarded; the command is one word."""
+        """ssh never prompts, checks host keys and forwards nothing; the command is one argument."""
         words = arguments(SSHLine("h", known_hosts="/known hosts", command="x; y"), "/log")
         for word in ("BatchMode=yes", "StrictHostKeyChecking=yes", "ClearAllForwardings=yes"):
             self.assertIn(word, words)

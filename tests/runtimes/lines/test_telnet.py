@@ -75,7 +75,7 @@ class PlainTests(TelnetCase):
     """Telnet without RFC 2217."""
 
     def test_text(self) -> None:
-        """Bytes go through, whatever they are; the options are asked for first."""
+        """All bytes pass; options are negotiated first."""
         self.assertEqual(self.sent(), ASKED)
         self.hear(b"a\xff\xff", b"b")
         self.assertEqual(self.line.got, b"a\xffb")
@@ -90,14 +90,14 @@ class PlainTests(TelnetCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_size(self) -> None:
-        """Where the other end wants to know it."""
+        """The size is sent if the server requests it."""
         self.telnet.window_changed(TerminalSize(80, 24))
         self.sent()
         self.hear(bytes((IAC, DO, 31)))
         self.assertEqual(self.sent(), bytes((IAC, WILL, 31, IAC, SB, 31, 0, 80, 0, 24, IAC, SE)))
 
     def test_no_telnet(self) -> None:
-        """What is no telnet is hung up on, after what it printed; the reason says so."""
+        """A server that does not speak telnet is disconnected after its output, with the reason."""
         self.hear(b"text\xff\x01more", b"and more")
         self.assertEqual(self.line.got, b"text")
         self.assertTrue(self.socket.aborting)
@@ -118,7 +118,7 @@ class PlainTests(TelnetCase):
         self.assertEqual(self.socket.producerState, "producing")
 
     def test_paused(self) -> None:
-        """Who pauses it and who lets it rest do not undo each other."""
+        """Pauses by the session and by the rate limit are independent."""
         self.telnet.pauseProducing()
         self.hear(bytes((IAC, 241)) * 5000)
         self.clock.advance(10)
@@ -136,7 +136,7 @@ class PlainTests(TelnetCase):
 
 
 class Typist:
-    """Who types into the line."""
+    """A producer that types into the line."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -168,7 +168,7 @@ class SerialTests(TelnetCase):
         self.assertEqual(self.notes, [])
 
     def test_other_settings(self) -> None:
-        """What the other end set instead is an event."""
+        """Different settings of the server become an Event."""
         self.agree()
         self.hear(com_port(101, 0, 0, 0x25, 0x80))
         ((kind, reason, message),) = self.notes
@@ -176,7 +176,7 @@ class SerialTests(TelnetCase):
         self.assertIn("9600, not to 115200", message)
 
     def test_refused(self) -> None:
-        """A server without RFC 2217 is told of, and used as it is."""
+        """A server without RFC 2217 is reported and used without it."""
         self.sent()
         self.hear(bytes((IAC, DONT, 44)))
         self.assertEqual([reason for _, reason, _ in self.notes], ["NoSerialSettings"])
@@ -184,7 +184,7 @@ class SerialTests(TelnetCase):
         self.assertEqual(self.sent(), bytes((IAC, BREAK)))
 
     def test_flood(self) -> None:
-        """A server that agrees, refuses, and sets something else without end is told of once each."""
+        """A server that negotiates endlessly causes one Event of each kind."""
         self.agree()
         self.sent()
         for _ in range(100):
@@ -216,7 +216,7 @@ class SerialTests(TelnetCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_withdrawn_in_a_break(self) -> None:
-        """A server that no longer does RFC 2217 is told nothing of it."""
+        """A server that withdraws RFC 2217 gets no more of its commands."""
         self.agree()
         self.telnet.send_break(300)
         self.hear(bytes((IAC, DONT, 44)))
@@ -244,7 +244,7 @@ class SerialTests(TelnetCase):
         self.assertEqual(len(typist.told), count)
 
     def test_carrier(self) -> None:
-        """It is told when it goes, though not each time that it flickers."""
+        """The loss of the carrier is reported, but not each time when it flickers."""
         self.agree()
         for _ in range(100):
             self.hear(com_port(107, 0x08), com_port(107, 0x88))

@@ -1,5 +1,5 @@
 """
-What tests of the broker share: a target in memory with a poollet that is always prompt, and a broker.
+Support for tests of the broker: a target in memory with a fast poollet, and a broker.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def pool(name: str = POOL, *, allocatable: str = "10", labels: Any = None) -> Ob
 
 
 def machine_class(name: str = CLASS) -> Object:
-    """What is offered."""
+    """Build a machine class of the target."""
     return {
         "apiVersion": CLASSES.api_version,
         "kind": CLASSES.kind,
@@ -81,7 +81,7 @@ class Target:
         self.cluster.put((POOLS, "", POOL), pool())
 
     def start(self) -> None:
-        """To be called when the broker watches: it is told first, as each change comes."""
+        """Start before the broker's watches, to get each change first."""
         self.client.watch(MACHINES, self._changed, resource_version=str(self.cluster.version))
 
     def _changed(self, event: str, obj: Object) -> None:
@@ -131,7 +131,7 @@ class Target:
         self.client.create(kinds.EVENTS.resource, event, metadata["namespace"])
 
     def object(self, name: str) -> Object:
-        """A machine as it is there."""
+        """Read a machine from the target."""
         return self.cluster.objects[(MACHINES, NAMESPACE, name)]
 
 
@@ -187,5 +187,5 @@ class BrokerCase(TestCase):
         self.fail(f"the call answered {answer!r}")
 
     def requests(self, *verbs: str) -> list[tuple[str, str, str, str]]:
-        """What the target was asked."""
+        """The requests to the target."""
         return [each for each in self.target.cluster.requests if each[0] in verbs]

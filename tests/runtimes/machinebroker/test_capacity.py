@@ -12,14 +12,14 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 
 
 class StatusTests(BrokerCase):
-    """What is offered."""
+    """The offered classes."""
 
     async def quantity(self, broker: Any) -> dict[str, int]:
         told = (await broker.status(pb.StatusRequest())).machine_class_status
         return {each.machine_class.name: each.quantity for each in told}
 
     async def test_quantity(self) -> None:
-        """What is left in the target, and what we have there: the poollet subtracts that itself."""
+        """Quantities include the broker's own machines, which the poollet subtracts."""
         broker = await self.make_runtime()
         await self.until(lambda: broker.capacity.names())
         self.assertEqual(await self.quantity(broker), {CLASS: 10})

@@ -1,5 +1,5 @@
 """
-What comes to a broker says nothing to the target of who asks, however it is spelt.
+Headers of a client never tell the target who the user is, however they are spelt.
 """
 
 from __future__ import annotations

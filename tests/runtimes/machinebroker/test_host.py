@@ -148,7 +148,7 @@ class ConsoleTests(HostCase):
     """A console through a broker."""
 
     async def test_bytes(self) -> None:
-        """Bytes pass; the target's poollet is asked for the user by a name with their cluster's."""
+        """Bytes pass; the target sees the user's name with the source cluster's prefix."""
         host = await self.ready()
         token = await self.token(host, await self.machine(host))
         end = await self.use(host, token, query="?readOnly=1")
@@ -189,7 +189,7 @@ class ConsoleTests(HostCase):
         self.assertEqual(len(self.pool.requests), 1)
 
     async def test_18_errors_of_the_target(self) -> None:
-        """Each keeps its code and its words, and the token is good until the machine is there."""
+        """Errors of the target keep their code and message, and the token stays valid."""
         host = await self.ready()
         token = await self.token(host, await self.machine(host))
         for code, reason in ((404, "NotFound"), (409, "Conflict"), (503, "ServiceUnavailable")):
@@ -203,7 +203,7 @@ class ConsoleTests(HostCase):
         await self.use(host, token)
 
     async def test_not_permitted(self) -> None:
-        """What the user may not do there is refused there; the broker's own rights do not help."""
+        """The target refuses users without rights, whatever the broker's own rights are."""
         host = await self.ready()
         token = await self.token(host, await self.machine(host), user="eve")
         for_eve = (*WEBSOCKET, (b"X-Twisted-Exec-User", b"eve"), FOR_JANE[1])
@@ -212,7 +212,10 @@ class ConsoleTests(HostCase):
         self.assertIn('User "a:eve" cannot create resource "machines/exec"', told)
 
     async def test_no_impersonation(self) -> None:
-        """A target that lets the broker act as nobody refuses; with its own identity it opens."""
+        """
+        Without impersonation rights the target refuses; with its own identity the broker opens the
+        console.
+        """
         await self.admin.create(BINDINGS, binding("jane", "edit"), NAMESPACE)
         readers = binding("jane", "view") | {"kind": "ClusterRoleBinding"}
         await self.admin.create(kinds.CLUSTERROLEBINDINGS.resource, readers)
@@ -238,7 +241,7 @@ class ConsoleTests(HostCase):
         self.assertEqual((await self.answer(host, token))[0], 404)
 
     async def test_target_down(self) -> None:
-        """A target that cannot be reached is told as such, without its address."""
+        """An unreachable target is reported without its address."""
         host = await self.ready()
         token = await self.token(host, await self.machine(host))
         await self.server.stopService()
@@ -263,10 +266,10 @@ class ConsoleTests(HostCase):
 
 
 class EndTests(HostCase):
-    """How a session is ended."""
+    """Endings of sessions."""
 
     async def test_by_request(self) -> None:
-        """Who opened it ends it with a reason, which the target is told."""
+        """The client that opened a session ends it with a reason, which reaches the target."""
         host = await self.ready()
         token = await self.token(host, await self.machine(host))
         end = await self.use(host, token)
@@ -296,7 +299,7 @@ class ReplicaTests(HostCase):
     """Two brokers behind one address."""
 
     async def test_either(self) -> None:
-        """What one made the other honours; of both, once."""
+        """Either replica accepts the other's token, once in total."""
         one, two = await self.replicas()
         token = await self.token(one, await self.machine(one))
         await self.until(lambda: list(two.broker.cache))
@@ -319,7 +322,7 @@ class ReplicaTests(HostCase):
         self.assertEqual(len(self.pool.requests), 1)
 
     async def test_refused_upgrade_spends_nothing(self) -> None:
-        """What one could not open the other can."""
+        """A token that one replica could not use works at the other."""
         one, two = await self.replicas()
         token = await self.token(one, await self.machine(one))
         await self.until(lambda: list(two.broker.cache))
@@ -361,7 +364,7 @@ class FaultTests(HostCase):
     """Known faults of ironcore's broker and poollet, which this one has not."""
 
     async def test_10_settings(self) -> None:
-        """Theirs takes times that nobody looks at; all that this one is told it asks for."""
+        """All settings take effect: each is read."""
         host = await self.ready()
         await host.stopService()
         self.assertEqual(unread(self.settings_told), set())
@@ -377,7 +380,7 @@ class FaultTests(HostCase):
         await self.use(host, token)
 
     async def test_16_token_in_the_log(self) -> None:
-        """Theirs stands in the log of requests."""
+        """Tokens do not appear in the log."""
         told: list[str] = []
 
         def keep(event: Any) -> None:

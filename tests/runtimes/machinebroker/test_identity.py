@@ -12,7 +12,7 @@ from twisted_exec.runtimes.machinebroker.target import MAX_USER, Identity, clust
 
 
 class IdentityTests(SynchronousTestCase):
-    """As whom the target is asked."""
+    """Identities in the target."""
 
     def test_prefix(self) -> None:
         """A user is known by where they come from; nested clusters add up."""
@@ -20,7 +20,7 @@ class IdentityTests(SynchronousTestCase):
         self.assertEqual(Identity("b").acting_as("a:jane"), Impersonation(user="b:a:jane"))
 
     def test_refused(self) -> None:
-        """Nobody, Kubernetes' own, and names that no header can carry."""
+        """Unknown users, components of Kubernetes, and names that no header can carry are refused."""
         for user in (
             "",
             "system:admin",
@@ -37,7 +37,7 @@ class IdentityTests(SynchronousTestCase):
             self.assertFalse(Identity("a", own=True).acting_as(user))
 
     def test_cluster_names(self) -> None:
-        """A cluster's name can be told from the user's, and is not Kubernetes' own prefix."""
+        """A cluster's name can be separated from the user's, and is not a prefix of Kubernetes."""
         for good in ("a", "site-a", "site-a.example"):
             self.assertEqual(cluster_name(good), good)
         for bad in ("", "system", "a:b", "A", "-a", "a" * 64, "a b"):

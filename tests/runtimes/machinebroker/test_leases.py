@@ -49,7 +49,7 @@ class LeaseTests(SynchronousTestCase):
         self.assertNotIn(DIGEST, lease["metadata"]["name"])
 
     def test_given_back(self) -> None:
-        """What was not used is free for every replica; twice given back is once."""
+        """A returned claim is free for every replica; returning it twice is harmless."""
         first, second = self.ledger(), self.ledger()
         self.successResultOf(first.take(DIGEST, 1_000_060))
         for _ in range(2):
@@ -70,7 +70,7 @@ class LeaseTests(SynchronousTestCase):
         self.assertTrue(self.successResultOf(ledger.take(DIGEST, 1_000_060)))
 
     def test_unreachable(self) -> None:
-        """Whether it was used cannot be known: then nothing is opened."""
+        """If the ledger does not answer, no console is opened."""
         self.cluster.problem = unreachable()
         error: Any = self.failureResultOf(self.ledger().take(DIGEST, 1_000_060)).value
         self.assertEqual(error.code, 503)
@@ -78,9 +78,9 @@ class LeaseTests(SynchronousTestCase):
 
     def test_cancelled(self) -> None:
         """
-        A client that leaves while its token is claimed takes back nobody's claim.
+        A client that leaves while its token is claimed does not release another replica's claim.
 
-        Another replica may have it, and to whoever asked both it would be good once more.
+        Otherwise a client that asked both replicas could use the token twice.
         """
         self.assertTrue(self.successResultOf(self.ledger().take(DIGEST, 1_000_060)))
         client = self.cluster.client()
@@ -104,7 +104,7 @@ class LeaseTests(SynchronousTestCase):
         self.assertEqual([each["metadata"]["name"] for each in self.leases()], ["strange"])
 
     def test_sweep_fails(self) -> None:
-        """A target that is away is asked again later."""
+        """A sweep that fails is repeated later."""
         ledger = self.ledger()
         self.successResultOf(ledger.take(DIGEST, self.seconds + 60))
         self.cluster.problem = unreachable()

@@ -42,12 +42,12 @@ class CopyTests(SynchronousTestCase):
         return self.successResultOf(self.client.patch(MACHINES, "m", patch, NAMESPACE))
 
     def test_before_the_start(self) -> None:
-        """What is not known is not told."""
+        """Before the first list the cache reports an error instead of an empty list."""
         self.assertRaises(ServiceUnavailable, self.cache.check)
         self.assertRaises(ServiceUnavailable, self.cache.get, "m")
 
     def test_kept(self) -> None:
-        """By id and by UID; what is gone is told once and found no more."""
+        """Machines are found by id and by UID; a deletion is reported once."""
         self.start()
         self.make()
         self.make("other", "uid-y")
@@ -60,7 +60,7 @@ class CopyTests(SynchronousTestCase):
         self.assertEqual([each.id for each in self.cache], ["other"])
 
     def test_caught_up(self) -> None:
-        """What was changed is waited for, and a later state is as good."""
+        """A change is complete when the cache has this or a later version."""
         self.start()
         first = self.make()
         self.assertEqual(self.successResultOf(self.cache.until(first)).id, "m")

@@ -83,7 +83,7 @@ class Cluster:
         await self.client.create(kinds.ROLEBINDINGS.resource, user, NAMESPACE)
 
     def known_as(self, user: str) -> str:
-        """What a user of the first cluster is called here."""
+        """The name of a user of the first cluster in this one."""
         before = [chr(each) for each in range(ord("a"), ord(self.name))]
         return ":".join([*reversed(before), user])
 
@@ -226,8 +226,8 @@ class NestedTests(TestCase):
 
     async def test_ends(self) -> None:
         """
-        Why a session ends is told to the user, whichever cluster ends it: the last takes a right
-        away, the first powers the machine off, and deletes it, from all clusters.
+        The user gets the reason of an ending from any cluster: the last revokes a right, the first
+        powers the machine off and deletes it, from all clusters.
         """
         screen = await self.open()
         name = f"{self.last.known_as('jane')}-edit"

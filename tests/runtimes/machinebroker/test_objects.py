@@ -25,7 +25,7 @@ class ObjectTests(SynchronousTestCase):
     """Machines in targets of every dialect."""
 
     def test_valid(self) -> None:
-        """What is made is what the dialect's API server takes, and says the same when read."""
+        """Objects are valid in each dialect, and reading them gives the same machine."""
         for dialect in DIALECTS:
             wanted = machine("x", CLASS)
             disk = pb.Volume(name="data", device="odb")
@@ -54,7 +54,7 @@ class ObjectTests(SynchronousTestCase):
         self.assertRegex(new_id({}, place), r"\A[0-9a-f]{63}\Z")
 
     def test_too_large(self) -> None:
-        """What no object can keep is a bad request."""
+        """A machine too large for an object is a bad request."""
         wanted = machine("x", CLASS)
         wanted.metadata.annotations["x"] = "x" * (100 << 10)
         self.assertRaises(BadRequest, to_object, wanted, "i", Place(IRONCORE, NAMESPACE))
@@ -68,7 +68,7 @@ class ObjectTests(SynchronousTestCase):
         self.assertEqual(read(made, place).machine.status.observed_generation, 4)
 
     def test_garbled(self) -> None:
-        """Whatever somebody has made of an object, it is read or refused in words."""
+        """A damaged object is read or refused with a message."""
         place = Place(IRONCORE, NAMESPACE)
         for part, value in (
             ("status", {"conditions": [{"status": "True"}]}),
@@ -87,7 +87,7 @@ class ObjectTests(SynchronousTestCase):
                 self.assertRaises(ValueError, read, made, place)
 
     def test_states(self) -> None:
-        """Each state of an object is one of a machine; one that nobody knows is none yet."""
+        """Each state of an object has a state of a machine; unknown states are pending."""
         place = Place(IRONCORE, NAMESPACE)
         made: Any = to_object(machine("x", CLASS), "i", place)
         for state, expected in (

@@ -36,7 +36,10 @@ class PartsTests(BrokerCase):
         return {key[0].kind for key in self.target.cluster.objects if key[1]} - {"Event"}
 
     async def test_volume(self) -> None:
-        """It is a Volume of the machine's own with what was told of it; lists tell no secret."""
+        """
+        A connected volume becomes a Volume of the machine with its access data; lists contain no
+        secret.
+        """
         broker = await self.make_runtime()
         wanted = machine("x", CLASS)
         secret, key = {"userKey": b"s3cret"}, {"encryptionKey": b"k3y"}

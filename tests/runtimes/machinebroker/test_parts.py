@@ -21,10 +21,10 @@ from .support import CLASS, NAMESPACE, connected, interface
 
 
 class DialectTests(SynchronousTestCase):
-    """What a machine says of its parts, in targets of every dialect."""
+    """Parts of machines in targets of every dialect."""
 
     def test_subnets(self) -> None:
-        """Where interfaces name their subnet they are words of the machine."""
+        """In dialects with subnets, interfaces exist only in the machine's spec."""
         place = Place(SPHERIC, NAMESPACE, "a", "p")
         wanted = machine("x", CLASS)
         nic = pb.NetworkInterface(name="n", ips=["10.0.0.1"])
@@ -35,7 +35,7 @@ class DialectTests(SynchronousTestCase):
         self.assertEqual(part["subnetRef"], {"networkName": "net", "name": "sub"})
 
     def test_without_kinds(self) -> None:
-        """What a dialect has no kinds for is refused before anything is made."""
+        """Parts without a kind in the dialect are refused before any object is created."""
         for dialect, part in (
             (SPHERIC, connected()),
             (SPHERIC, interface()),
@@ -50,7 +50,7 @@ class DialectTests(SynchronousTestCase):
             self.assertRaises(NotImplementedByBackend, to_object, wanted, "i", place)
 
     def test_garbled(self) -> None:
-        """What is kept of parts is no message: the machine is none of ours."""
+        """A damaged annotation means that the machine is not a broker's."""
         place = Place(IRONCORE, NAMESPACE)
         wanted = machine("x", CLASS)
         wanted.spec.volumes.append(connected())
@@ -59,6 +59,6 @@ class DialectTests(SynchronousTestCase):
         self.assertRaises(ValueError, read, made, place)
 
     def test_nothing_to_tell(self) -> None:
-        """Disks of the host are told by the machine itself."""
+        """Local disks need no annotation."""
         spec = pb.MachineSpec(volumes=[pb.Volume(name="d", local_disk=pb.LocalDisk())])
         self.assertEqual(parts_annotation(spec), "")

@@ -49,7 +49,7 @@ class MachineTests(BrokerCase):
         self.assertEqual(len(made.metadata.id), 63)
 
     async def test_two_brokers(self) -> None:
-        """Two that are asked at once for one machine make one."""
+        """Concurrent requests to two brokers create one machine."""
         first, second = await self.make_runtime(), await self.make_runtime()
         calls = [self.made(each) for each in (first, second)]
         ids = {(await call).metadata.id for call in calls}
@@ -67,7 +67,7 @@ class MachineTests(BrokerCase):
         self.assertEqual(len((await other.list_machines(pb.ListMachinesRequest())).machines), 1)
 
     async def test_made_by_ironcores(self) -> None:
-        """What ironcore's own broker made is known, whatever it is called."""
+        """Machines of ironcore's own broker are recognized, whatever their names are."""
         obj = {
             "metadata": {
                 "name": "f" * 63,
@@ -98,7 +98,7 @@ class MachineTests(BrokerCase):
         self.assertEqual(len(self.target.cluster.requests), before)
 
     async def test_garbled(self) -> None:
-        """An object that somebody has spoilt is passed over, and others are still told."""
+        """A damaged object is ignored; other machines are still listed."""
         broker = await self.make_runtime()
         made, other = await self.made(broker), await self.made(broker, "y")
         spoilt = {"metadata": {"annotations": {"machinebroker.ironcore.dev/labels": "["}}}
@@ -123,7 +123,7 @@ class MachineTests(BrokerCase):
         self.assertNotIn((SECRETS, NAMESPACE, reference["name"]), self.target.cluster.objects)
 
     async def test_ignition_refused(self) -> None:
-        """Where Secrets cannot be made no machine is left that waits for one."""
+        """If Secrets cannot be created, no incomplete machine is left behind."""
         broker = await self.make_runtime()
         create = self.target.client.create
 
@@ -141,7 +141,7 @@ class MachineTests(BrokerCase):
         await self.until(lambda: not [key for key in objects if key[0] == MACHINES])
 
     async def test_completed_later(self) -> None:
-        """What a broker began and did not finish is finished when it is asked for again."""
+        """An incomplete machine is completed by the next request."""
         broker = await self.make_runtime()
         wanted = machine("x", CLASS)
         wanted.spec.ignition_data = b"{}"
@@ -187,7 +187,7 @@ class MachineTests(BrokerCase):
         self.assertIsInstance(await self.refusal(broker.update_machine_power(power)), Conflict)
 
     async def test_conditions(self) -> None:
-        """What the target says of a machine is told on."""
+        """The target's conditions of a machine are passed on."""
         broker = await self.make_runtime()
         made = await self.made(broker)
         self.target.runs = False
@@ -212,7 +212,7 @@ class TargetAwayTests(BrokerCase):
     """A target that does not answer, or not to us."""
 
     async def test_unreachable(self) -> None:
-        """What is kept here is not told as what is: the caller is to ask again."""
+        """While the target is not reachable, lists fail instead of returning old data."""
         broker = await self.make_runtime()
         await self.made(broker)
         self.target.cluster.problem = unreachable()
@@ -227,7 +227,7 @@ class TargetAwayTests(BrokerCase):
             self.assertIn("the target cluster is not available", error.message)
 
     async def test_unknown_there(self) -> None:
-        """That the target does not know the broker is the operator's matter, not the user's."""
+        """A target that rejects the broker's credentials is a bad gateway for users."""
         broker = await self.make_runtime()
         self.target.cluster.problem = Unauthorized()
         error = await self.refusal(self.made(broker))

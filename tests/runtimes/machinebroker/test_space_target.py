@@ -75,7 +75,7 @@ class SpaceTargetTests(SynchronousTestCase):
         return broker
 
     def trouble(self, broker: MachineBroker) -> str:
-        """What who asks for machines is told; empty when they are told."""
+        """The reason why machines cannot be listed; empty if they can."""
         failed = broker.list_machines(pb.ListMachinesRequest())
         failed.addErrback(lambda failure: failure.value)
         found = self.successResultOf(failed)
@@ -97,7 +97,7 @@ class SpaceTargetTests(SynchronousTestCase):
         verifyObject(ISpaceListener, self.target())
 
     def test_not_there_yet(self) -> None:
-        """A broker may be there before its Space; who asks is told what is missing."""
+        """A broker may start before its Space exists; requests fail with the reason."""
         broker = self.start()
         told = "the target cluster is not available: "
         self.assertIn(f"{told}there is no space", self.trouble(broker))
@@ -108,7 +108,7 @@ class SpaceTargetTests(SynchronousTestCase):
         self.assertEqual(self.told.config().server, ONE)
 
     def test_not_there_is_logged(self) -> None:
-        """Whoever starts the program sees a misspelt name before anybody asks for machines; only then."""
+        """A misspelt name is logged at the start, once."""
         with capturedLogs() as logged:
             self.start()
         (said,) = [each for each in logged if each["log_namespace"].endswith("SpaceTarget")]
@@ -145,7 +145,7 @@ class SpaceTargetTests(SynchronousTestCase):
         self.assertEqual(self.told.config().token, "t2")
 
     def test_vanishes(self) -> None:
-        """Machines of a Space that is gone are not told to be gone: nobody can know."""
+        """Machines of a Space that disappeared are not reported as deleted."""
         self.put(ONE, "m")
         self.hub.both(kubeconfig(ONE))
         broker = self.start()
@@ -159,7 +159,7 @@ class SpaceTargetTests(SynchronousTestCase):
         self.assertEqual(self.servers.clusters[ONE].watches, 0)
 
     def test_returns(self) -> None:
-        """One that comes back is another server: what was known of the other counts no more."""
+        """A Space that returns is another server; caches of the first are discarded."""
         self.put(ONE, "m")
         self.put(TWO, "n")
         self.hub.both(kubeconfig(ONE), physical="a")
@@ -181,7 +181,7 @@ class SpaceTargetTests(SynchronousTestCase):
         self.assertIn("another physical space", self.lost[0])
 
     def test_not_ready(self) -> None:
-        """One that is NotReady for a while is still followed."""
+        """A Space that is NotReady for a while is still followed."""
         self.put(ONE, "m")
         self.hub.both(kubeconfig(ONE))
         broker = self.start()

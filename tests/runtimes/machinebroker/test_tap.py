@@ -38,7 +38,7 @@ class TapTests(SynchronousTestCase):
         return refusal(self, "exec-broker", lambda: makeService(self.options(*arguments)))
 
     def test_defaults(self) -> None:
-        """What need not be given has a sensible value; nobody is anybody else."""
+        """Optional settings have sensible defaults."""
         told = settings(self.options(*LEAST))
         self.assertEqual((told.place.dialect, told.place.pool), (IRONCORE, ""))
         self.assertEqual((told.identity.source, told.identity.own), ("a", False))
@@ -84,12 +84,12 @@ class TapTests(SynchronousTestCase):
         self.assertTrue(IService.providedBy(makeService(options)))
 
     def test_own_identity_suffices(self) -> None:
-        """Who asks for itself needs no name to put before others'."""
+        """A broker with its own identity needs no prefix for users."""
         options = self.options("--namespace=ns", "--own-identity", LEAST[2])
         self.assertEqual(settings(options).identity.source, "")
 
     def test_refused(self) -> None:
-        """What is missing or cannot be meant is told in one line."""
+        """Missing and wrong options are reported in one line."""
         for arguments, word in (
             (LEAST[1:], "--namespace is missing"),
             (LEAST[:2], "--iri-listen is missing"),

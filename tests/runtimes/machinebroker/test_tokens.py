@@ -51,10 +51,10 @@ class TokensCase(SynchronousTestCase):
 
 
 class ClaimTests(TokensCase):
-    """What a token is good for."""
+    """Validity of tokens."""
 
     def test_grant(self) -> None:
-        """It leads to what it was made for, and tells nobody what that is."""
+        """A token contains its grant, and does not reveal it."""
         token = self.tokens.make(GRANT)
         self.assertEqual(self.claim(token, user="jané", machine_uid="uid-1").grant, GRANT)
         self.assertNotIn(b"uid-1", base64.urlsafe_b64decode(token + "=="))
@@ -79,7 +79,7 @@ class ClaimTests(TokensCase):
         self.assertIsInstance(self.refused(other), NotFound)
 
     def test_given_back(self) -> None:
-        """What led nowhere can be used again."""
+        """A returned claim can be used again."""
         token = self.tokens.make(GRANT)
         self.successResultOf(self.claim(token).give_back())
         self.claim(token)
@@ -128,7 +128,7 @@ class ReplicaTests(TokensCase):
         self.assertIsInstance(self.refused(token, first), NotFound)
 
     def test_key_replaced(self) -> None:
-        """With another key from now on, what was made before is unknown."""
+        """With a new key, older tokens are unknown."""
         token = self.tokens.make(GRANT)
         self.key = new_key()
         self.assertIsInstance(self.refused(token), NotFound)
@@ -144,7 +144,7 @@ class LedgerTests(SynchronousTestCase):
     """The claims of one process."""
 
     def test_bounded(self) -> None:
-        """What has expired makes room; what has not is never forgotten."""
+        """Claims of expired tokens make room; others are never forgotten."""
         seconds = [0.0]
         ledger = MemoryLedger(lambda: seconds[0], limit=2)
         for digest in ("a", "b"):
@@ -155,6 +155,6 @@ class LedgerTests(SynchronousTestCase):
         self.assertTrue(self.successResultOf(ledger.take("c", 120)))
 
     def test_give_back(self) -> None:
-        """What nobody took is given back without a word."""
+        """Returning an unknown claim does nothing."""
         ledger = MemoryLedger()
         self.assertIsNone(self.successResultOf(ledger.give_back("x")))

@@ -19,11 +19,11 @@ class HasKvmTests(SynchronousTestCase):
         self.assertFalse(has_kvm("/nonexistent/kvm"))
 
     def test_other_device(self) -> None:
-        """What does not answer as KVM does is none; no descriptor is left open."""
+        """A device that does not answer like KVM is not KVM; no descriptor stays open."""
         before = os.listdir("/proc/self/fd")
         self.assertFalse(has_kvm("/dev/null"))
         self.assertEqual(os.listdir("/proc/self/fd"), before)
 
     def test_this_host(self) -> None:
-        """Where we may not use the device there is none, whatever it could."""
+        """KVM without permission to use it is not available."""
         self.assertLessEqual(has_kvm(), os.access(DEVICE, os.R_OK | os.W_OK))

@@ -84,7 +84,7 @@ class ArgumentsTests(SynchronousTestCase):
         )
 
     def test_identity(self) -> None:
-        """The guest can learn its name and its UID; what is neither is not told."""
+        """The guest gets its hostname and UID, unless they are not valid."""
         uid = "0d6ec2c1-3a70-4d0f-93a5-8f5d5b9a2c11"
         words = self.words(hostname="vm-1", uid=uid)
         self.assertIn("name=opt/dev.twisted-exec/hostname,string=vm-1", words)
@@ -99,7 +99,7 @@ class DiskTests(SynchronousTestCase):
     """Tests for :class:`Disk`."""
 
     def test_formats(self) -> None:
-        """The format of every file is said; none is guessed, none is read from a file."""
+        """The format of every file is explicit, never detected."""
         disk = Disk("root", "/d/root.qcow2", "/images/base.img", "raw")
         found = disk.blockdev()
         self.assertEqual((found["driver"], found["backing"]["driver"]), ("qcow2", "raw"))

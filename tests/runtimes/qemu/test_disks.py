@@ -51,7 +51,7 @@ class CheckTests(SynchronousTestCase):
         check(DiskOptions(images), volume(image="nbd:host:1"))  # a file's name like any other
 
     def test_refusals(self) -> None:
-        """What the class has not is told as that."""
+        """Unsupported volumes are refused with the reason."""
         self.assertIn(
             "the class has no images",
             self.refusal(DiskOptions(), volume(image="x.raw"), NotImplementedByBackend),
@@ -111,7 +111,7 @@ class DisksTests(RuntimeCase):
             self.assertEqual(found["virtual-size"], 2 << 20)
 
     async def test_again(self) -> None:
-        """What is there stays as it is, grows when it is to, and goes when nobody wants it."""
+        """Disks persist, grow on request, and are deleted with their volumes."""
         (disk,) = await self.disks.prepare([volume("a", size=1 << 20)])
         before = os.stat(disk.path).st_ino
         await self.disks.prepare([volume("a", size=2 << 20)])
@@ -129,13 +129,13 @@ class DisksTests(RuntimeCase):
         self.assertEqual(found, ["c", "b", "z"])
 
     async def test_missing(self) -> None:
-        """An image that is missing is told with what to do."""
+        """A missing image is reported with the remedy."""
         error = await self.refusal(volume(image="debian.qcow2"))
         self.assertEqual(error.condition, "ImageMissing")
         self.assertIn(f"'debian.qcow2' is not in {self.images}: copy it there", error.message)
 
     async def test_no_format(self) -> None:
-        """A suffix that tells no format is refused; what is in the file is not looked at."""
+        """A suffix without a format is refused, whatever the file contains."""
         os.rename(self.image("a.qcow2"), os.path.join(self.images, "a.disk"))
         error = await self.refusal(volume(image="a.disk"))
         self.assertEqual(error.condition, "ImageUnusable")
@@ -160,7 +160,7 @@ class DisksTests(RuntimeCase):
             self.assertIn("refers to other files of this host", error.message)
 
     async def test_damaged(self) -> None:
-        """A file that is no qcow2 is told in the tool's words."""
+        """A damaged qcow2 file is reported with the tool's message."""
         with open(os.path.join(self.images, "a.qcow2"), "w") as file:
             file.write("nothing")
         error = await self.refusal(volume(image="a.qcow2"))
@@ -174,7 +174,7 @@ class DisksTests(RuntimeCase):
         self.assertEqual(error.condition, "DiskTooSmall")
 
     async def test_no_room(self) -> None:
-        """A disk that cannot be made is told, and nothing is left of it."""
+        """A failed creation is reported and leaves nothing behind."""
         with open(self.place, "w"):
             pass  # a file where the directory of disks should be
         error = await self.refusal(volume())

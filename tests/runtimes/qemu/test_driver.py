@@ -50,7 +50,7 @@ class ConfigureTests(SynchronousTestCase):
         self.assertEqual((options.accelerator, options.shutdown_seconds), (ICOUNT, 0.0))
 
     def test_system(self) -> None:
-        """With a kernel, or with images, it is fast, has its processors, and is asked to shut down."""
+        """A class with kernel or images uses KVM, has its processors, and is shut down at power off."""
         for keys in ({"kernel": "/k", "append": "console=ttyS0"}, {"images": "/images"}):
             options = self.driver(**keys).options
             self.assertEqual((options.board.firmware, options.board.cpus), ("", 4))
@@ -58,7 +58,7 @@ class ConfigureTests(SynchronousTestCase):
         self.assertEqual(self.driver(images="/images").options.disks.images, "/images")
 
     def test_keys(self) -> None:
-        """Each can be said."""
+        """Each key can be set."""
         options = self.driver(
             accelerator="tcg",
             network="open",
@@ -76,7 +76,7 @@ class ConfigureTests(SynchronousTestCase):
         self.assertEqual((options.disks.size_bytes, options.disks.limit_bytes), (2 << 30, 4 << 30))
 
     def test_refusals(self) -> None:
-        """What cannot be meant is refused."""
+        """Wrong values are refused."""
         for keys, said in (
             ({"append": "x"}, "initrd and append need a kernel"),
             ({"images": "images"}, "images: 'images' is not an absolute path"),
@@ -99,14 +99,14 @@ class ConfigureTests(SynchronousTestCase):
 
 
 class MissingTests(SynchronousTestCase):
-    """What a host must have."""
+    """Requirements on the host."""
 
     def missing(self, **options: Any) -> str:
         clock = Clock()
         return QemuDriver(QemuOptions(**options), clock, ProcessTable(clock, "X")).missing()
 
     def test_missing(self) -> None:
-        """What is missing is named with its Debian package."""
+        """Missing files are listed with their Debian packages."""
         self.assertEqual(
             self.missing(
                 program="qemu-system-none", board=Board(firmware=FIRMWARE, kernel="/nonexistent/k")

@@ -15,7 +15,7 @@ class HealthTests(QemuCase):
     """Machines that stand still, and that go on."""
 
     async def test_hangs(self) -> None:
-        """A QEMU that does not answer is told of, once, and so is that it answers again."""
+        """A QEMU that does not answer is reported once, and so is its recovery."""
         driver = self.driver()
         driver.watch_seconds, driver.answer_seconds = 0.05, 2.0
         await self.line(self.run_of(driver))
@@ -42,7 +42,7 @@ class HealthTests(QemuCase):
         return [(state, reason) for state, reason, _ in self.changes]
 
     async def test_goes_on(self) -> None:
-        """The machine stands still, and goes on when there is room again."""
+        """A full disk suspends the machine until there is space again."""
         driver = self.driver(program=self.double("io-error"))
         driver.watch_seconds = 0.05
         await self.line(self.run_of(driver))

@@ -60,13 +60,13 @@ class KeptTests(ProcessCase):
         self.assertEqual(self.alive(), [found.pid])
 
     async def test_end_is_heard(self) -> None:
-        """Its end is told, once, and what it complained of is in its file."""
+        """The end is reported once, and the log file has the error message."""
         process, _ = self.kept("echo 'qemu: warning: x'; echo 'qemu: no BIOS'; exit 1")
         await self.until(lambda: self.exits)
         self.assertEqual((self.exits, process.complaint()), (1, "qemu: no BIOS"))
 
     async def test_adopted(self) -> None:
-        """The end of one that somebody else started is told, too."""
+        """The end of a process of an earlier runtime is reported, too."""
         first, found = self.kept("exec sleep 60")
         assert found is not None
         first.close()
@@ -78,14 +78,14 @@ class KeptTests(ProcessCase):
         self.assertEqual(self.exits, 1)
 
     def test_gone(self) -> None:
-        """One that is not there, or whose number another has, has ended."""
+        """A process that does not exist, or whose id was reused, has ended."""
         process = DetachedProcess(self.exited, self.log)
         process.adopt(Leader(os.getpid(), 1), reactor)
         process.adopt(Leader(2**22 + 1, 1), reactor)
         self.assertEqual((self.exits, process.complaint()), (2, ""))
 
     def test_much_is_said(self) -> None:
-        """What it prints does not fill the disk."""
+        """Output does not fill the disk."""
         process = DetachedProcess(self.exited, self.log)
         process.trim_log()
         for size, left in ((2 << 20, 0), (100, 100)):
@@ -95,7 +95,7 @@ class KeptTests(ProcessCase):
             self.assertEqual(os.path.getsize(self.log), left)
 
     def test_no_room(self) -> None:
-        """Where its file cannot be made it is not started."""
+        """Without a log file QEMU is not started."""
         self.log = "/nonexistent/log"
         with self.assertRaises(OSError):
             self.kept("exit 0")

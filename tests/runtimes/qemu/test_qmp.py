@@ -61,7 +61,7 @@ class QMPTests(SynchronousTestCase):
         self.assertEqual(self.events, [("SHUTDOWN", {"guest": True})])
 
     def test_lost(self) -> None:
-        """When QEMU goes, whoever waits is told, and so is who asks later."""
+        """When QEMU ends, pending and later commands fail."""
         self.ready()
         waiting = self.qmp.execute("quit")
         self.qmp.connectionLost(Failure(ConnectionDone()))
@@ -75,7 +75,7 @@ class QMPTests(SynchronousTestCase):
 
     @given(st.lists(st.binary(max_size=200), max_size=5))
     def test_nonsense(self, chunks: list[bytes]) -> None:
-        """Whatever comes, nothing is raised; what is not JSON closes the line."""
+        """No input raises an exception; input that is not JSON closes the connection."""
         qmp = QMP(lambda *_: None)
         qmp.makeConnection(StringTransport())
         for chunk in chunks:

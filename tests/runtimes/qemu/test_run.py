@@ -68,7 +68,7 @@ class BootTests(QemuCase):
 
 
 class EndTests(QemuCase):
-    """How a machine ends."""
+    """Endings of a machine."""
 
     async def test_first_output(self) -> None:
         """Nothing that the machine prints comes too early for its line."""
@@ -89,7 +89,7 @@ class EndTests(QemuCase):
         await run.stop()
 
     async def test_stop_stubborn(self) -> None:
-        """One that does not listen to its control line is ended by signals."""
+        """A QEMU that ignores its control socket is ended by signals."""
         run = self.run_of(self.driver())
         await self.line(run)
         os.kill(self.leaders[0].pid, signal.SIGSTOP)
@@ -105,7 +105,7 @@ class EndTests(QemuCase):
         self.assertIn("signal 9", ending.message)
 
     async def test_guest_powers_off(self) -> None:
-        """A guest that switches itself off is told as that."""
+        """A guest that powers itself off has the ending PoweredOff."""
         line = await self.line(self.run_of(self.driver()))
         await line.until(b"ok")
         line.transport.write(b"!")
@@ -129,10 +129,10 @@ print("qemu: no BIOS at all", flush=True)
 
 
 class StartTests(QemuCase):
-    """What keeps a machine from starting."""
+    """Failures of a start."""
 
     async def test_no_memory(self) -> None:
-        """QEMU's own complaint is told."""
+        """The message contains QEMU's error."""
         run = self.run_of(self.driver(Board(memory_mib=1 << 30, firmware=self.rom())))
         with self.assertRaises(ServiceUnavailable) as caught:
             await self.line(run)
@@ -148,7 +148,7 @@ class StartTests(QemuCase):
         self.assertIn(f"could not load PC BIOS '{firmware}'", caught.exception.message)
 
     async def test_late_complaint(self) -> None:
-        """A QEMU that hangs up before it says why is heard to its end."""
+        """QEMU's error message is read even if the control socket closes first."""
         program = os.path.join(self.directory, "qemu")
         with open(program, "w") as file:
             file.write(f"#!{sys.executable}\n{HANGS_UP_FIRST}")
@@ -199,7 +199,7 @@ class StartTests(QemuCase):
 
 
 class GuestTests(QemuCase):
-    """What becomes of what the guest does."""
+    """Events of the guest."""
 
     async def test_break_arrives(self) -> None:
         """BREAK reaches the guest's serial port."""
@@ -221,7 +221,7 @@ class GuestTests(QemuCase):
         self.assertNotIn("ShutdownIgnored", self.reasons())
 
     async def test_shut_down_ignored(self) -> None:
-        """One that does not is told of when its time is over, and goes on until it is stopped."""
+        """A guest that does not shut down in time is reported and stopped."""
         run = self.run_of(self.driver(shutdown_seconds=0.05))
         line = await self.line(run)
         await run.shut_down()
@@ -230,11 +230,11 @@ class GuestTests(QemuCase):
         await line.until(b"x.")
 
     async def test_not_to_be_asked(self) -> None:
-        """Where no time is given, a machine is one that cannot be asked."""
+        """Without a time limit the machine does not support shutdown."""
         self.assertFalse(IShutdown.providedBy(self.run_of(self.driver())))
 
     async def test_panic(self) -> None:
-        """A panic is told, and is no powering off: the machine is to be started again."""
+        """A panic is reported and is not a power off: the machine restarts."""
         line = await self.line(self.run_of(self.driver()))
         await line.until(b"ok")
         line.transport.write(b"#")

@@ -58,7 +58,7 @@ class SerialLineTests(SynchronousTestCase):
         self.assertEqual((self.port.value(), self.protocol.got), (b"a", b"b"))
 
     def test_again(self) -> None:
-        """A new connection goes on with the same protocol; who writes waits meanwhile."""
+        """A new connection continues with the same protocol; input waits in between."""
         typist = Typist()
         self.line.registerProducer(typist, True)
         self.lose()

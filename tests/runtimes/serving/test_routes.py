@@ -62,7 +62,7 @@ class ReadTests(LogCase):
         self.assertEqual((bytes(reader.got), reader.complete), (b"one\r\n\x1b[2Jtwo\xff", True))
 
     async def test_options(self) -> None:
-        """Lines, times and bytes as they are asked for."""
+        """The query selects lines, times and bytes."""
         await self.serve()
         self.journal.append(b"one\n")
         self.now = 100 * SECOND
@@ -78,7 +78,7 @@ class ReadTests(LogCase):
             self.assertEqual(bytes(reader.got), text, query)
 
     async def test_follow(self) -> None:
-        """What comes is there at once; the machine's end is the log's."""
+        """New output arrives at once; the end of the machine ends the log."""
         server = await self.serve()
         self.journal.append(b"one\n")
         reader = await self.log("follow=true")
@@ -133,7 +133,7 @@ class ReadTests(LogCase):
 
 
 class TokenTests(LogCase):
-    """What a token is good for."""
+    """Validity of tokens."""
 
     async def test_once(self) -> None:
         """For one log, once; and for no console."""

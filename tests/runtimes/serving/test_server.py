@@ -160,7 +160,7 @@ class ConsoleTests(StreamCase):
         self.assertEqual((error.code, error.reason), (404, "NotFound"))
 
     async def test_session_id(self) -> None:
-        """The session's id is the one that Exec was told, whatever the request says."""
+        """The session's id is that of the Exec call, whatever the request says."""
         await self.serve()
         user = await self.open(self.token(), Audit_Id="other")
         self.assertEqual(user.stream.session, "s1")
@@ -178,7 +178,7 @@ class ConsoleTests(StreamCase):
         await self.open(token, X_Twisted_Exec_User="Zo%C3%AB", X_Twisted_Exec_Machine_Uid="uid-x")
 
     async def test_machine_gone(self) -> None:
-        """A machine that is gone meanwhile is told as the runtime tells it."""
+        """A machine that was deleted meanwhile is reported with the runtime's message."""
         await self.serve()
         token = self.token()
         self.gone = True
@@ -204,7 +204,7 @@ class ProbeTests(StreamCase):
     """Requests that are no complete handshake."""
 
     async def test_do_not_burn(self) -> None:
-        """No probe and no failed negotiation uses a token up; each is told what is wrong."""
+        """Probes and failed negotiations do not use a token up, and get a message."""
         await self.serve()
         token = self.token()
         for request, code in (
@@ -310,7 +310,7 @@ class AuditTests(StreamCase):
     """One start and one end for each session."""
 
     async def test_session(self) -> None:
-        """Who, what, how long, how much, and why it ended."""
+        """The audit record has user, machine, duration, bytes and reason."""
         await self.serve()
         user = await self.open(self.token())
         self.console.says(b"12345")
@@ -368,7 +368,7 @@ class StopTests(StreamCase):
 
 
 class ListeningTests(StreamCase):
-    """Where it listens."""
+    """Addresses."""
 
     async def test_unix(self) -> None:
         """A private socket, whose path is in the URL."""
@@ -398,7 +398,7 @@ class ListeningTests(StreamCase):
             await self.serve(Listening("tcp:0"))
 
     async def test_all_addresses(self) -> None:
-        """Which of all addresses others reach must be told; whoever did not may stop at once."""
+        """A server on all addresses needs a base URL; it can be stopped after the refusal."""
         issued = authority("serving").issue_server(["localhost"])
         certificate = os.path.join(self.directory, "tls.crt")
         key = os.path.join(self.directory, "tls.key")
