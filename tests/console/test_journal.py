@@ -62,10 +62,10 @@ class JournalTests(SynchronousTestCase):
 
     def test_watchers(self) -> None:
         """Watchers are called after each change and at the end, until they unsubscribe."""
-        journal, told = Journal(), []
+        journal, output = Journal(), []
 
         def changed() -> None:
-            told.append((journal.end, journal.closed))
+            output.append((journal.end, journal.closed))
 
         journal.watch(changed)
         journal.append(b"abc")
@@ -74,7 +74,7 @@ class JournalTests(SynchronousTestCase):
         journal.unwatch(changed)
         journal.unwatch(changed)
         journal.append(b"d")
-        self.assertEqual(told, [(3, False), (3, True)])
+        self.assertEqual(output, [(3, False), (3, True)])
 
 
 class LineTests(SynchronousTestCase):

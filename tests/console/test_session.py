@@ -62,8 +62,8 @@ class TrafficTests(SessionCase):
 
     def test_input(self) -> None:
         """All sessions of the writing user may type."""
-        one, other = self.attach(), self.attach()
-        one.viewer.data_received(b"ver")
+        first, other = self.attach(), self.attach()
+        first.viewer.data_received(b"ver")
         other.viewer.data_received(b"sion\r")
         self.assertEqual(self.console.heard(), b"version\r")
 
@@ -132,9 +132,9 @@ class RoleTests(SessionCase):
         discarded.
         """
         bob = self.attach(user="bob")
-        scrollback, _, told = bob.since().partition(b"\r\n")
+        scrollback, _, output = bob.since().partition(b"\r\n")
         self.assertEqual(scrollback, b"=> ")
-        self.assertIn(b"the writer of this console is ann; you are an observer", told)
+        self.assertIn(b"the writer of this console is ann; you are an observer", output)
         for key in b"reset":
             bob.viewer.data_received(bytes((key,)))
         self.assertEqual(self.console.heard(), b"")
@@ -205,8 +205,8 @@ class RoleTests(SessionCase):
         script = self.attach(user="ci")
         script.viewer.data_received(b"version\r")
         script.viewer.input_ended()
-        told = "the input was not sent: the writer of this console is ann"
-        self.assertEqual(script.ending, Ending(CONSOLE_IN_USE, told))
+        message = "the input was not sent: the writer of this console is ann"
+        self.assertEqual(script.ending, Ending(CONSOLE_IN_USE, message))
 
     def test_script_in_time(self) -> None:
         """A script that took over succeeds."""
@@ -265,7 +265,7 @@ class BreakTests(SynchronousTestCase):
         late = self.attach()
         self.assertTrue(late.input_paused)
         self.clock.advance(0.02)
-        self.assertEqual([one.input_paused for one in (ann, bob, late)], [False] * 3)
+        self.assertEqual([each.input_paused for each in (ann, bob, late)], [False] * 3)
         self.assertEqual(ann.since(), b"")
 
     def test_one_at_a_time(self) -> None:
@@ -374,13 +374,13 @@ class UnpacedTests(SessionCase):
         streams = [self.attach(room=0) for _ in range(3)]
         for _ in range(200):
             self.console.says(bytes(60 * KIB))
-            kept = self.session.journal.end - self.session.journal.start
-            self.assertLess(kept, 1300 * KIB)
+            retained = self.session.journal.end - self.session.journal.start
+            self.assertLess(retained, 1300 * KIB)
         for stream in streams:
             stream.drop()
         self.console.says(b"x")
-        kept = self.session.journal.end - self.session.journal.start
-        self.assertLess(kept, 400 * KIB)
+        retained = self.session.journal.end - self.session.journal.start
+        self.assertLess(retained, 400 * KIB)
 
 
 class PacedTests(SessionCase):

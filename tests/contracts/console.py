@@ -32,9 +32,9 @@ class Line(Protocol):
         self._look()
 
     def _look(self) -> None:
-        for wanted, waiter in list(self._waiting):
-            if wanted in self.got:
-                self._waiting.remove((wanted, waiter))
+        for expected, waiter in list(self._waiting):
+            if expected in self.got:
+                self._waiting.remove((expected, waiter))
                 waiter.callback(None)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -42,10 +42,10 @@ class Line(Protocol):
         for waiter in self._over:
             waiter.callback(reason.value)
 
-    def until(self, wanted: bytes) -> Deferred[None]:
+    def until(self, expected: bytes) -> Deferred[None]:
         """Fires when this was printed."""
         waiter: Deferred[None] = Deferred()
-        self._waiting.append((wanted, waiter))
+        self._waiting.append((expected, waiter))
         self._look()
         return waiter
 

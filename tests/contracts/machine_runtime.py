@@ -19,12 +19,12 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 
 def machine(name: str, class_name: str, power: int = pb.POWER_ON, uid: str = "") -> pb.Machine:
     """A machine as a poollet asks for it."""
-    wanted = pb.Machine(spec=pb.MachineSpec(power=power, **{"class": class_name}))
-    wanted.metadata.labels[IRONCORE.uid_label] = uid or f"uid-{name}"
-    wanted.metadata.labels[IRONCORE.namespace_label] = "default"
-    wanted.metadata.labels[IRONCORE.name_label] = name
-    wanted.metadata.annotations[IRONCORE.generation_annotation] = "3"
-    return wanted
+    template = pb.Machine(spec=pb.MachineSpec(power=power, **{"class": class_name}))
+    template.metadata.labels[IRONCORE.uid_label] = uid or f"uid-{name}"
+    template.metadata.labels[IRONCORE.namespace_label] = "default"
+    template.metadata.labels[IRONCORE.name_label] = name
+    template.metadata.annotations[IRONCORE.generation_annotation] = "3"
+    return template
 
 
 class MachineRuntimeContract:
@@ -40,8 +40,8 @@ class MachineRuntimeContract:
 
     async def create(self: Any, name: str = "x", **options: Any) -> tuple[Any, pb.Machine]:
         runtime = await self.make_runtime()
-        wanted = machine(name, self.class_name, **options)
-        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
+        request = machine(name, self.class_name, **options)
+        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=request))
         return runtime, answer.machine
 
     async def listed(self: Any, runtime: Any, **filter: Any) -> list[pb.Machine]:
@@ -51,9 +51,9 @@ class MachineRuntimeContract:
     async def state_of(self: Any, runtime: Any, machine_id: str, state: int) -> pb.Machine:
         """The machine, once it has this state."""
         while True:
-            (found,) = await self.listed(runtime, id=machine_id)
-            if found.status.state == state:
-                return found
+            (entry,) = await self.listed(runtime, id=machine_id)
+            if entry.status.state == state:
+                return entry
             await self.pause()
 
     async def refusal(self: Any, call: Any) -> APIError:
@@ -76,48 +76,48 @@ class MachineRuntimeContract:
     async def test_status(self: Any) -> None:
         """It tells its classes with their capabilities."""
         answer = await (await self.make_runtime()).status(pb.StatusRequest())
-        by_name = {one.machine_class.name: one for one in answer.machine_class_status}
-        found = by_name[self.class_name]
-        self.assertGreater(found.quantity, 0)
-        self.assertGreater(found.machine_class.capabilities.resources["memory"], 1 << 20)
-        self.assertGreater(found.machine_class.capabilities.resources["cpu"], 0)
+        by_name = {each.machine_class.name: each for each in answer.machine_class_status}
+        result = by_name[self.class_name]
+        self.assertGreater(result.quantity, 0)
+        self.assertGreater(result.machine_class.capabilities.resources["memory"], 1 << 20)
+        self.assertGreater(result.machine_class.capabilities.resources["cpu"], 0)
 
     async def test_create(self: Any) -> None:
         """The answer has an id, the labels and annotations, and a status."""
-        _, made = await self.create()
-        wanted = machine("x", self.class_name)
-        self.assertTrue(made.metadata.id)
-        self.assertGreater(made.metadata.created_at, 1_600_000_000 * 10**9)
-        self.assertEqual(made.metadata.labels, wanted.metadata.labels)
-        self.assertEqual(made.metadata.annotations, wanted.metadata.annotations)
-        self.assertGreaterEqual(made.status.observed_generation, made.metadata.generation)
+        _, created = await self.create()
+        template = machine("x", self.class_name)
+        self.assertTrue(created.metadata.id)
+        self.assertGreater(created.metadata.created_at, 1_600_000_000 * 10**9)
+        self.assertEqual(created.metadata.labels, template.metadata.labels)
+        self.assertEqual(created.metadata.annotations, template.metadata.annotations)
+        self.assertGreaterEqual(created.status.observed_generation, created.metadata.generation)
 
     async def test_create_again(self: Any) -> None:
         """Repeated requests with one UID create one machine."""
-        runtime, made = await self.create()
+        runtime, created = await self.create()
         again = machine("renamed", self.class_name, uid="uid-x")
         answer = await runtime.create_machine(pb.CreateMachineRequest(machine=again))
-        self.assertEqual(answer.machine.metadata.id, made.metadata.id)
+        self.assertEqual(answer.machine.metadata.id, created.metadata.id)
         self.assertEqual(len(await self.listed(runtime)), 1)
 
     async def test_create_unknown_class(self: Any) -> None:
         """A class that is not offered is a bad request that names it."""
         runtime = await self.make_runtime()
-        wanted = machine("x", "no-such-class")
-        error = await self.refusal(runtime.create_machine(pb.CreateMachineRequest(machine=wanted)))
+        request = machine("x", "no-such-class")
+        error = await self.refusal(runtime.create_machine(pb.CreateMachineRequest(machine=request)))
         self.assertEqual(error.code, 400)
         self.assertIn("no-such-class", error.message)
 
     async def test_list(self: Any) -> None:
         """By id, by all of the given labels, or all."""
-        runtime, made = await self.create("x")
+        runtime, created = await self.create("x")
         other = await runtime.create_machine(
             pb.CreateMachineRequest(machine=machine("y", self.class_name))
         )
-        ids = {made.metadata.id, other.machine.metadata.id}
-        self.assertEqual({one.metadata.id for one in await self.listed(runtime)}, ids)
-        (by_id,) = await self.listed(runtime, id=made.metadata.id)
-        self.assertEqual(by_id.metadata.id, made.metadata.id)
+        ids = {created.metadata.id, other.machine.metadata.id}
+        self.assertEqual({each.metadata.id for each in await self.listed(runtime)}, ids)
+        (by_id,) = await self.listed(runtime, id=created.metadata.id)
+        self.assertEqual(by_id.metadata.id, created.metadata.id)
         (by_label,) = await self.listed(runtime, label_selector={IRONCORE.uid_label: "uid-y"})
         self.assertEqual(by_label.metadata.id, other.machine.metadata.id)
         both = {IRONCORE.uid_label: "uid-y", IRONCORE.name_label: "x"}
@@ -140,20 +140,20 @@ class MachineRuntimeContract:
 
     async def test_runs(self: Any) -> None:
         """A machine that is wanted on comes to run."""
-        runtime, made = await self.create()
-        await self.state_of(runtime, made.metadata.id, pb.MACHINE_RUNNING)
+        runtime, created = await self.create()
+        await self.state_of(runtime, created.metadata.id, pb.MACHINE_RUNNING)
 
     async def test_created_off(self: Any) -> None:
         """A machine that is wanted off is not started first."""
-        runtime, made = await self.create(power=pb.POWER_OFF)
-        self.assertEqual(made.status.state, self.stopped)
-        error = await self.refusal(runtime.exec(pb.ExecRequest(machine_id=made.metadata.id)))
+        runtime, created = await self.create(power=pb.POWER_OFF)
+        self.assertEqual(created.status.state, self.stopped)
+        error = await self.refusal(runtime.exec(pb.ExecRequest(machine_id=created.metadata.id)))
         self.assertEqual(error.code, 409)
 
     async def test_power(self: Any) -> None:
         """On, off and on again; each change is a new generation that is observed."""
-        runtime, made = await self.create()
-        id, generation = made.metadata.id, made.metadata.generation
+        runtime, created = await self.create()
+        id, generation = created.metadata.id, created.metadata.generation
         for power, state in (
             (pb.POWER_OFF, self.stopped),
             (pb.POWER_OFF, self.stopped),
@@ -161,28 +161,28 @@ class MachineRuntimeContract:
         ):
             request = pb.UpdateMachinePowerRequest(machine_id=id, power=power)
             await runtime.update_machine_power(request)
-            found = await self.state_of(runtime, id, state)
-        self.assertEqual(found.metadata.generation, generation + 2)
-        self.assertEqual(found.status.observed_generation, generation + 2)
-        self.assertEqual(found.spec.power, pb.POWER_ON)
+            entry = await self.state_of(runtime, id, state)
+        self.assertEqual(entry.metadata.generation, generation + 2)
+        self.assertEqual(entry.status.observed_generation, generation + 2)
+        self.assertEqual(entry.spec.power, pb.POWER_ON)
 
     async def test_annotations(self: Any) -> None:
         """New annotations replace all old ones."""
-        runtime, made = await self.create()
+        runtime, created = await self.create()
         request = pb.UpdateMachineAnnotationsRequest(
-            machine_id=made.metadata.id, annotations={"only": "this"}
+            machine_id=created.metadata.id, annotations={"only": "this"}
         )
         await runtime.update_machine_annotations(request)
-        (found,) = await self.listed(runtime)
-        self.assertEqual(found.metadata.annotations, {"only": "this"})
+        (entry,) = await self.listed(runtime)
+        self.assertEqual(entry.metadata.annotations, {"only": "this"})
 
     async def test_delete(self: Any) -> None:
         """
         After the answer the machine does not exist; concurrent requests succeed, later ones do not.
         """
-        runtime, made = await self.create()
-        await self.state_of(runtime, made.metadata.id, pb.MACHINE_RUNNING)
-        request = pb.DeleteMachineRequest(machine_id=made.metadata.id)
+        runtime, created = await self.create()
+        await self.state_of(runtime, created.metadata.id, pb.MACHINE_RUNNING)
+        request = pb.DeleteMachineRequest(machine_id=created.metadata.id)
         first, second = runtime.delete_machine(request), runtime.delete_machine(request)
         await first
         await second
@@ -191,25 +191,25 @@ class MachineRuntimeContract:
 
     async def test_exec(self: Any) -> None:
         """Each Exec has a URL of its own."""
-        runtime, made = await self.create()
-        request = pb.ExecRequest(machine_id=made.metadata.id)
+        runtime, created = await self.create()
+        request = pb.ExecRequest(machine_id=created.metadata.id)
         urls = {(await runtime.exec(request, user="ann")).url for _ in range(3)}
         self.assertEqual(len(urls), 3)
 
     async def test_exec_other_machine(self: Any) -> None:
         """A machine that has the id but not the UID is not the machine that was meant."""
-        runtime, made = await self.create()
-        request = pb.ExecRequest(machine_id=made.metadata.id)
+        runtime, created = await self.create()
+        request = pb.ExecRequest(machine_id=created.metadata.id)
         error = await self.refusal(runtime.exec(request, machine_uid="uid-another"))
         self.assertIsInstance(error, NotFound)
 
     async def test_events(self: Any) -> None:
         """Events of a machine can be listed."""
-        runtime, made = await self.create()
-        await self.state_of(runtime, made.metadata.id, pb.MACHINE_RUNNING)
+        runtime, created = await self.create()
+        await self.state_of(runtime, created.metadata.id, pb.MACHINE_RUNNING)
         events = (await runtime.list_events(pb.ListEventsRequest())).events
         spec = events[-1].spec
-        self.assertEqual(spec.involved_object_meta.id, made.metadata.id)
+        self.assertEqual(spec.involved_object_meta.id, created.metadata.id)
         self.assertTrue(spec.reason and spec.message and spec.event_time)
         nobody = pb.ListEventsRequest(filter=pb.EventFilter(id="nobody"))
         self.assertEqual(list((await runtime.list_events(nobody)).events), [])
@@ -224,23 +224,23 @@ class MachineLogsContract:
 
     async def test_log(self: Any) -> None:
         """Each Log has a URL of its own, and it is not that of a console."""
-        runtime, made = await self.create()
-        request = console_pb2.LogRequest(machine_id=made.metadata.id)
+        runtime, created = await self.create()
+        request = console_pb2.LogRequest(machine_id=created.metadata.id)
         urls = {(await runtime.log(request, user="ann")).url for _ in range(3)}
-        urls.add((await runtime.exec(pb.ExecRequest(machine_id=made.metadata.id))).url)
+        urls.add((await runtime.exec(pb.ExecRequest(machine_id=created.metadata.id))).url)
         self.assertEqual(len(urls), 4)
 
     async def test_log_of_nobody(self: Any) -> None:
         """There is none of an unknown machine, nor of one that has the id but not the UID."""
-        runtime, made = await self.create()
+        runtime, created = await self.create()
         error = await self.refusal(runtime.log(console_pb2.LogRequest(machine_id="nobody")))
         self.assertIsInstance(error, NotFound)
-        request = console_pb2.LogRequest(machine_id=made.metadata.id)
+        request = console_pb2.LogRequest(machine_id=created.metadata.id)
         error = await self.refusal(runtime.log(request, machine_uid="uid-another"))
         self.assertIsInstance(error, NotFound)
 
     async def test_log_without_power(self: Any) -> None:
         """A machine that is off has a log."""
-        runtime, made = await self.create(power=pb.POWER_OFF)
-        request = console_pb2.LogRequest(machine_id=made.metadata.id)
+        runtime, created = await self.create(power=pb.POWER_OFF)
+        request = console_pb2.LogRequest(machine_id=created.metadata.id)
         self.assertTrue((await runtime.log(request)).url)

@@ -117,13 +117,13 @@ class LineCase(RuntimeCase):
         self.changes: list[tuple[int, str, str]] = []
 
     def facts(self, id: str = "m") -> MachineFacts:
-        known = super().facts(id)
+        existing = super().facts(id)
         return MachineFacts(
             **{
-                **known.__dict__,
+                **existing.__dict__,
                 "namespace": "default",
                 "name": id,
-                "changed": lambda *told: self.changes.append(told),
+                "changed": lambda *arguments: self.changes.append(arguments),
             }
         )
 
@@ -249,9 +249,9 @@ class Conserver:
         self._program = start(["conserver", "-C", config, "-M", "127.0.0.1", "-p", "0", "-v"])
         await self._program.until(rb"group #1 pid \d+ on port")
         assert self._program.transport is not None
-        while not (found := ports_of(self._program.transport.pid)):
+        while not (result := ports_of(self._program.transport.pid)):
             await pause()
-        (self.port,) = found
+        (self.port,) = result
         while not self.far.peers:
             await pause()
 
@@ -267,21 +267,21 @@ def ports_of(pid: int) -> list[int]:
     for name in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):
             links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
-    found = []
+    expected = []
     with open(f"/proc/{pid}/net/tcp") as file:
         for line in file.readlines()[1:]:
             _, local, _, state, *rest = line.split()
             if state == "0A" and f"socket:[{rest[5]}]" in links:
-                found.append(int(local.partition(":")[2], 16))
-    return found
+                expected.append(int(local.partition(":")[2], 16))
+    return expected
 
 
 def changed(path: Path, *changes: tuple[str, str]) -> str:
     """A file that the how-to shows, with places of this test."""
     text = path.read_text()
-    for shown, ours in changes:
-        assert shown in text, shown
-        text = text.replace(shown, ours)
+    for example, ours in changes:
+        assert example in text, example
+        text = text.replace(example, ours)
     return text
 
 
@@ -413,8 +413,8 @@ class IPMISim:
     async def _run(self) -> None:
         words = ["-c", self.path("lan.conf"), "-f", self.path("commands"), "-s", self.path("state")]
         self._program = start(["ipmi_sim", *words, "-n"])
-        known = len(self.far.peers)
-        while len(self.far.peers) == known:
+        existing = len(self.far.peers)
+        while len(self.far.peers) == existing:
             await pause()
 
     async def restart(self) -> None:
@@ -424,10 +424,10 @@ class IPMISim:
         await self._run()
 
     def _write(self, serial: int) -> None:
-        told = {"directory": self.directory, "port": self.port, "serial": serial}
+        document = {"directory": self.directory, "port": self.port, "serial": serial}
         for name, text in (("lan.conf", _LAN), ("commands", _BMC), ("chassis", _CHASSIS)):
             with open(self.path(name), "w") as file:
-                file.write(text.format(**told))
+                file.write(text.format(**document))
         os.chmod(self.path("chassis"), 0o700)
         with open(self.path("password"), "w") as file:
             file.write("secret-canary\n")

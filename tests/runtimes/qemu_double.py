@@ -24,7 +24,7 @@ def listen(name: str) -> socket.socket:
 
 
 def main() -> None:
-    wanted, status, conts = sys.argv[1], "prelaunch", 0
+    expected, status, conts = sys.argv[1], "prelaunch", 0
     serial = listen("serial0")
     threading.Thread(target=lambda: serial.accept()[0].recv(1), daemon=True).start()
     control = listen("control0").accept()[0].makefile("rwb", buffering=0)
@@ -43,8 +43,8 @@ def main() -> None:
             say(**{"return": {}})
         if command == "cont":
             conts += 1
-            status = "running" if wanted == "io-error" and conts > 1 else wanted
-            say(event="STOP" if status == wanted else "RESUME", data={})
+            status = "running" if expected == "io-error" and conts > 1 else expected
+            say(event="STOP" if status == expected else "RESUME", data={})
         if command == "quit":
             return
 

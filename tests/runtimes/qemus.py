@@ -99,7 +99,7 @@ class QemuCase(RuntimeCase):
         return replace(
             super().facts(id),
             storage=os.path.join(self.directory, f"storage-{id}"),
-            changed=lambda *told: self.changes.append(told),
+            changed=lambda *arguments: self.changes.append(arguments),
             **more,
         )
 
@@ -114,8 +114,8 @@ class QemuCase(RuntimeCase):
         return run
 
     async def line(self, run: QemuRun) -> Line:
-        found: Line = await run.connect(Factory.forProtocol(Line))
-        return found
+        line: Line = await run.connect(Factory.forProtocol(Line))
+        return line
 
     def program(self, text: str) -> str:
         """A program of this text instead of QEMU."""

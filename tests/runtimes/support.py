@@ -84,25 +84,25 @@ class RuntimeCase(TestCase):
             directory=self.directory,
             marker=(MARK, f"{self.mark}/{id}"),
             started=self.leaders.append,
-            event=lambda *told: self.events.append(told),
+            event=lambda *arguments: self.events.append(arguments),
         )
 
     def alive(self) -> list[int]:
         """Processes that any machine of this test started."""
-        found = self.table.scan_now()
-        return [pid for pid, (_, mark) in found.items() if mark.startswith(f"{self.mark}/")]
+        expected = self.table.scan_now()
+        return [pid for pid, (_, mark) in expected.items() if mark.startswith(f"{self.mark}/")]
 
     def started_at(self, pid: int) -> int:
-        found = read_process(pid)
-        assert found is not None
-        return found.start
+        process = read_process(pid)
+        assert process is not None
+        return process.start
 
     async def make_runtime(self, *classes: dict[str, Any], **options: Any) -> MachineRuntime:
         """A runtime that is ready, and is stopped after the test."""
         chosen = parse({"classes": list(classes or (SHELL,))})
         cache = options.pop("cache", None) or RequestCache(reactor)  # type: ignore[arg-type]
         runtime = MachineRuntime(
-            [one.build(reactor, self.table) for one in chosen],
+            [each.build(reactor, self.table) for each in chosen],
             self.table,
             reactor,
             state_directory=os.path.join(self.directory, "state"),
@@ -166,7 +166,7 @@ async def open_log(url: str, query: str = "", **headers: str) -> Reader:
     :raises UpgradeRefused: the server says no.
     """
     parts = urlsplit(url)
-    told = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    output = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     path = parts.path + (f"?{query}" if query else "")
-    head = UpgradeRequest(b"GET", path.encode(), b"localhost", told)
+    head = UpgradeRequest(b"GET", path.encode(), b"localhost", output)
     return await read(unix_client_endpoint(reactor, unquote(parts.netloc)), head)

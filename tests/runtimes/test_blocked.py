@@ -100,11 +100,11 @@ class BlockedTests(StreamCase):
 
         client.write(data[200_000:])
         await self.until(lambda: self.transport._queued >= DEFAULT_LIMITS.input_bytes)
-        kept = self.transport._queued
+        retained = self.transport._queued
         await self.more_output()
         await self.more_output()
-        self.assertEqual(self.transport._queued, kept)
-        self.assertLess(kept, DEFAULT_LIMITS.input_bytes + (128 << 10))
+        self.assertEqual(self.transport._queued, retained)
+        self.assertLess(retained, DEFAULT_LIMITS.input_bytes + (128 << 10))
 
         with open(os.path.join(self.directory, "go"), "w"):
             digest = hashlib.sha256(data).hexdigest().encode()

@@ -41,7 +41,8 @@ class ParseTests(SynchronousTestCase):
     def build(self, *entries: dict[str, Any]) -> list[Any]:
         clock = Clock()
         return [
-            one.build(clock, ProcessTable(clock, "X")) for one in parse({"classes": list(entries)})
+            machine_class.build(clock, ProcessTable(clock, "X"))
+            for machine_class in parse({"classes": list(entries)})
         ]
 
     def refusal(self, *entries: Any, **changes: Any) -> str:
@@ -57,7 +58,10 @@ class ParseTests(SynchronousTestCase):
         """The example in the documentation is a valid file."""
         text = config.__doc__ or ""
         example = text.partition("::\n")[2].partition("\nEach driver")[0]
-        self.assertEqual([one.name for one in parse(yaml.safe_load(example))], ["shell", "vm"])
+        self.assertEqual(
+            [machine_class.name for machine_class in parse(yaml.safe_load(example))],
+            ["shell", "vm"],
+        )
 
     def test_pty(self) -> None:
         """A pty class with its options and defaults."""
@@ -102,7 +106,7 @@ class ParseTests(SynchronousTestCase):
 
     def test_refusals(self) -> None:
         """Wrong values are refused, with their place."""
-        for changes, said in (
+        for changes, message in (
             ({"name": "No Name"}, "not a valid name of a class"),
             ({"driver": "xen"}, "there is no driver 'xen'; there are: "),
             ({"command": "sh -i"}, "command must be a list"),
@@ -119,7 +123,7 @@ class ParseTests(SynchronousTestCase):
             ({"capabilities": {"cpu": 1, "memory": "much"}}, "'much' is not a quantity"),
             ({"user": "a\0b"}, "user holds a NUL"),
         ):
-            self.assertIn(said, self.refusal(**changes))
+            self.assertIn(message, self.refusal(**changes))
         self.assertIn("f.yaml: classes[0] must be a mapping", self.refusal("shell"))
         self.assertIn("more than once", self.refusal(SHELL, SHELL))
         self.assertIn("memory: '1Mi' is not between", self.refusal({**VM, "memory": "1Mi"}))

@@ -32,9 +32,9 @@ class DriversTests(SynchronousTestCase):
 
     def test_ours(self) -> None:
         """The project's drivers are found by name and provide the interface."""
-        found = drivers()
-        self.assertLessEqual({"pty", "qemu"}, set(found))
-        for name, maker in found.items():
+        expected = drivers()
+        self.assertLessEqual({"pty", "qemu"}, set(expected))
+        for name, maker in expected.items():
             self.assertEqual(maker.name, name)
             verifyObject(IDriverMaker, maker)
             verifyObject(IPlugin, maker)
@@ -55,9 +55,9 @@ class DriversTests(SynchronousTestCase):
             "same_user": True,
             "capabilities": {"cpu": 1, "memory": "1Mi"},
         }
-        (one,) = parse({"classes": [document]})
+        (machine_class,) = parse({"classes": [document]})
         clock = Clock()
-        verifyObject(IMachineDriver, one.build(clock, ProcessTable(clock, "X")).driver)
+        verifyObject(IMachineDriver, machine_class.build(clock, ProcessTable(clock, "X")).driver)
 
     def test_light(self) -> None:
         """Every twistd reads the plugins; no driver is imported for that."""
@@ -65,7 +65,7 @@ class DriversTests(SynchronousTestCase):
             "import sys; from twisted.plugins import twisted_exec_drivers;"
             "print([name for name in sys.modules if name.startswith('twisted_exec.')])"
         )
-        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         self.assertEqual(
-            said.stdout.strip(), "['twisted_exec.runtimes', 'twisted_exec.runtimes.drivers']"
+            output.stdout.strip(), "['twisted_exec.runtimes', 'twisted_exec.runtimes.drivers']"
         )

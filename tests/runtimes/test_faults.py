@@ -56,8 +56,8 @@ class FaultTests(RuntimeCase):
         await ready
         self.mark = host.runtime._id
         self.client = self.connect(host)
-        wanted = pb.CreateMachineRequest(machine=machine("x", "shell"))
-        self.machine_id = (await self.client.create_machine(wanted)).machine.metadata.id
+        request = pb.CreateMachineRequest(machine=machine("x", "shell"))
+        self.machine_id = (await self.client.create_machine(request)).machine.metadata.id
         await self.until(self.alive)
         return host
 
@@ -66,8 +66,8 @@ class FaultTests(RuntimeCase):
         self.addCleanup(client.stopService)
         return client
 
-    async def url(self, **told: str) -> str:
-        answer = await self.client.exec(pb.ExecRequest(machine_id=self.machine_id), **told)
+    async def url(self, **facts: str) -> str:
+        answer = await self.client.exec(pb.ExecRequest(machine_id=self.machine_id), **facts)
         return str(answer.url)
 
     async def open(self, url: str, **headers: str) -> User:

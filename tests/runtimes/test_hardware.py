@@ -50,9 +50,9 @@ class HardwareCase(QemuCase):
     async def create(
         self, runtime: MachineRuntime, class_name: str = "vm", **spec: Any
     ) -> pb.Machine:
-        wanted = machine("x", class_name)
-        wanted.spec.MergeFrom(pb.MachineSpec(**spec))
-        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
+        request = machine("x", class_name)
+        request.spec.MergeFrom(pb.MachineSpec(**spec))
+        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=request))
         return answer.machine
 
     async def on(self, runtime: MachineRuntime, **spec: Any) -> str:
@@ -62,15 +62,15 @@ class HardwareCase(QemuCase):
         return id
 
     async def listed(self, runtime: MachineRuntime) -> pb.Machine:
-        (found,) = (await runtime.list_machines(pb.ListMachinesRequest())).machines
-        return found
+        (entry,) = (await runtime.list_machines(pb.ListMachinesRequest())).machines
+        return entry
 
     async def power(self, runtime: MachineRuntime, id: str, power: int) -> None:
         await runtime.update_machine_power(
             pb.UpdateMachinePowerRequest(machine_id=id, power=power)  # type: ignore[arg-type]
         )
-        wanted = pb.MACHINE_RUNNING if power == pb.POWER_ON else pb.MACHINE_STOPPED
-        await self.until(lambda: runtime._machines.get(id).state == wanted)
+        expected = pb.MACHINE_RUNNING if power == pb.POWER_ON else pb.MACHINE_STOPPED
+        await self.until(lambda: runtime._machines.get(id).state == expected)
 
     async def refusal(self, kind: type[APIError], call: Any) -> str:
         with self.assertRaises(kind) as caught:
@@ -86,24 +86,24 @@ class CreateTests(HardwareCase):
         runtime = await self.start()
         interfaces = [pb.NetworkInterface(name="nic", network_id="n", ips=["10.0.0.1"])]
         id = await self.on(runtime, volumes=[disk("data")], network_interfaces=interfaces)
-        found = await self.listed(runtime)
+        entry = await self.listed(runtime)
         self.assertEqual(
-            [(one.name, one.handle, one.state) for one in found.status.volumes],
+            [(each.name, each.handle, each.state) for each in entry.status.volumes],
             [("data", f"{id}/data", pb.VOLUME_ATTACHED)],
         )
         self.assertEqual(
-            [one.state for one in found.status.network_interfaces],
+            [each.state for each in entry.status.network_interfaces],
             [pb.NETWORK_INTERFACE_ATTACHED],
         )
         await self.power(runtime, id, pb.POWER_OFF)
-        found = await self.listed(runtime)
-        self.assertEqual(found.status.volumes[0].state, pb.VOLUME_PENDING)
+        entry = await self.listed(runtime)
+        self.assertEqual(entry.status.volumes[0].state, pb.VOLUME_PENDING)
 
     async def test_ignition_is_not_told(self) -> None:
         """Lists do not contain the ignition data."""
         runtime = await self.start()
-        made = await self.create(runtime, ignition_data=b"secret", power=pb.POWER_OFF)
-        self.assertEqual(made.spec.ignition_data, b"")
+        created = await self.create(runtime, ignition_data=b"secret", power=pb.POWER_OFF)
+        self.assertEqual(created.spec.ignition_data, b"")
         self.assertNotIn(b"secret", (await self.listed(runtime)).SerializeToString())
 
     async def test_missing_image(self) -> None:
@@ -112,21 +112,21 @@ class CreateTests(HardwareCase):
         other machines are not affected.
         """
         runtime = await self.start()
-        made = await self.create(runtime, volumes=[disk("root", 0, "system.raw")])
-        record = runtime._machines.get(made.metadata.id)
+        created = await self.create(runtime, volumes=[disk("root", 0, "system.raw")])
+        record = runtime._machines.get(created.metadata.id)
         await self.until(lambda: record.conditions)
         self.assertEqual(record.conditions[0].reason, "ImageMissing")
         self.assertIn("copy it there", record.conditions[0].message)
         with open(os.path.join(self.images, "system.raw"), "wb") as file:
             file.truncate(1 << 20)
         await self.until(lambda: record.state == pb.MACHINE_RUNNING)
-        told = [one.spec.reason for one in runtime._machines.events]
-        self.assertEqual(told.count("ImageMissing"), 1)
+        output = [each.spec.reason for each in runtime._machines.events]
+        self.assertEqual(output.count("ImageMissing"), 1)
 
     async def test_refusals(self) -> None:
         """Parts that the class does not support are refused at once, and leave nothing behind."""
         runtime = await self.start(network="none")
-        for spec, kind, said in (
+        for spec, kind, message in (
             ({"volumes": [disk("a"), disk("a")]}, BadRequest, "more than once"),
             ({"volumes": [disk("No Name")]}, BadRequest, "not a valid name of a volume"),
             ({"volumes": [disk(f"v{n}") for n in range(30)]}, BadRequest, "at most 24"),
@@ -143,16 +143,16 @@ class CreateTests(HardwareCase):
             ),
             ({"ignition_data": b"x" * (3 << 20)}, BadRequest, "ignition data has at most"),
         ):
-            self.assertIn(said, await self.refusal(kind, self.create(runtime, **spec)))
+            self.assertIn(message, await self.refusal(kind, self.create(runtime, **spec)))
         self.assertEqual(len(runtime._machines), 0)
 
     async def test_shells_have_none(self) -> None:
         """A class whose driver knows no hardware says so."""
         runtime = await self.start()
-        said = await self.refusal(
+        output = await self.refusal(
             NotImplementedByBackend, self.create(runtime, "shell", volumes=[disk("a")])
         )
-        self.assertEqual(said, "machines of class 'shell' have no volumes")
+        self.assertEqual(output, "machines of class 'shell' have no volumes")
 
 
 class ChangeTests(HardwareCase):
@@ -161,8 +161,8 @@ class ChangeTests(HardwareCase):
     async def test_while_off(self) -> None:
         """A machine that is off has its changes at the next start."""
         runtime = await self.start()
-        made = await self.create(runtime, power=pb.POWER_OFF, volumes=[disk("old")])
-        id = made.metadata.id
+        created = await self.create(runtime, power=pb.POWER_OFF, volumes=[disk("old")])
+        id = created.metadata.id
         await runtime.attach_volume(pb.AttachVolumeRequest(machine_id=id, volume=disk("new")))
         await runtime.detach_volume(pb.DetachVolumeRequest(machine_id=id, name="old"))
         await runtime.update_volume(
@@ -174,13 +174,13 @@ class ChangeTests(HardwareCase):
             )
         )
         await self.power(runtime, id, pb.POWER_ON)
-        run: Any = runtime._keepers[id].run
-        (found,) = [
-            one for one in await run._ask("query-named-block-nodes") if one["drv"] == "qcow2"
+        run: Any = runtime._supervisors[id].run
+        (expected,) = [
+            each for each in await run._ask("query-named-block-nodes") if each["drv"] == "qcow2"
         ]
-        self.assertEqual(found["image"]["virtual-size"], 2 << 20)
+        self.assertEqual(expected["image"]["virtual-size"], 2 << 20)
         self.assertEqual(
-            [one.name for one in (await self.listed(runtime)).status.network_interfaces], ["nic"]
+            [each.name for each in (await self.listed(runtime)).status.network_interfaces], ["nic"]
         )
 
     async def test_while_on(self) -> None:
@@ -191,9 +191,9 @@ class ChangeTests(HardwareCase):
         await runtime.update_volume(
             pb.UpdateVolumeRequest(machine_id=id, volume=disk("new", 2 << 20))
         )
-        found = await self.listed(runtime)
-        self.assertEqual(found.spec.volumes[0].local_disk.size_bytes, 2 << 20)
-        self.assertEqual(found.status.volumes[0].state, pb.VOLUME_ATTACHED)
+        entry = await self.listed(runtime)
+        self.assertEqual(entry.spec.volumes[0].local_disk.size_bytes, 2 << 20)
+        self.assertEqual(entry.status.volumes[0].state, pb.VOLUME_ATTACHED)
 
     async def test_interfaces_while_on(self) -> None:
         """Interfaces of a machine that is on cannot be changed, which says when they can."""
@@ -202,23 +202,23 @@ class ChangeTests(HardwareCase):
         request = pb.AttachNetworkInterfaceRequest(
             machine_id=id, network_interface=pb.NetworkInterface(name="nic")
         )
-        said = await self.refusal(Conflict, runtime.attach_network_interface(request))
-        self.assertIn("can be changed while it is off", said)
+        output = await self.refusal(Conflict, runtime.attach_network_interface(request))
+        self.assertIn("can be changed while it is off", output)
 
     async def test_refusals(self) -> None:
         """Duplicates, unknown parts, and changes that lose data are refused."""
         runtime = await self.start()
-        made = await self.create(runtime, power=pb.POWER_OFF, volumes=[disk("a", 2 << 20)])
-        id = made.metadata.id
+        created = await self.create(runtime, power=pb.POWER_OFF, volumes=[disk("a", 2 << 20)])
+        id = created.metadata.id
         attach = pb.AttachVolumeRequest(machine_id=id, volume=disk("a"))
         self.assertIn("already", await self.refusal(APIError, runtime.attach_volume(attach)))
         detach = pb.DetachVolumeRequest(machine_id=id, name="b")
         self.assertIn(
             "has no volume 'b'", await self.refusal(NotFound, runtime.detach_volume(detach))
         )
-        for volume, said in (
+        for volume, message in (
             (disk("a", 1 << 20), "cannot become smaller"),
             (disk("a", 2 << 20, "x.raw"), "the image of volume"),
         ):
             update = pb.UpdateVolumeRequest(machine_id=id, volume=volume)
-            self.assertIn(said, await self.refusal(BadRequest, runtime.update_volume(update)))
+            self.assertIn(message, await self.refusal(BadRequest, runtime.update_volume(update)))

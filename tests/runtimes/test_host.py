@@ -64,8 +64,8 @@ class WholeTests(HostCase):
         host = await self.ready()
         client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
         self.addCleanup(client.stopService)
-        wanted = pb.CreateMachineRequest(machine=machine("x", "shell"))
-        id = (await client.create_machine(wanted)).machine.metadata.id
+        request = pb.CreateMachineRequest(machine=machine("x", "shell"))
+        id = (await client.create_machine(request)).machine.metadata.id
         await self.until(self.alive)
         answer = await client.exec(pb.ExecRequest(machine_id=id), user="ann", session="s")
         user = await open_console(answer.url, X_Twisted_Exec_User="ann")
@@ -81,8 +81,8 @@ class WholeTests(HostCase):
         host = await self.ready()
         client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
         self.addCleanup(client.stopService)
-        wanted = pb.CreateMachineRequest(machine=machine("x", "shell"))
-        id = (await client.create_machine(wanted)).machine.metadata.id
+        request = pb.CreateMachineRequest(machine=machine("x", "shell"))
+        id = (await client.create_machine(request)).machine.metadata.id
         user = await open_console((await client.exec(pb.ExecRequest(machine_id=id))).url)
         await host.stopService()
         await self.until(lambda: user.gone)
@@ -106,8 +106,8 @@ class WholeTests(HostCase):
         os.unlink(f"{self.directory}/iri/sock")
         os.rename(f"{self.directory}/state", f"{self.directory}/moved")
         host.runtime._offered.clear()
-        found = dict(await host.streams.health.check())
-        self.assertEqual([name for name, problem in found.items() if problem], list(found))
+        problems = dict(await host.streams.health.check())
+        self.assertEqual([name for name, problem in problems.items() if problem], list(problems))
 
     async def test_nothing_before_start(self) -> None:
         """Making it opens nothing: no file, no thread, no socket."""

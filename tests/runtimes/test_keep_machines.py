@@ -51,11 +51,11 @@ class KeptCase(QemuCase):
         return runtime
 
     async def create(self, runtime: MachineRuntime, class_name: str = "vm", **spec: Any) -> str:
-        wanted = machine("x", class_name)
-        wanted.spec.MergeFrom(pb.MachineSpec(**spec))
-        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
+        request = machine("x", class_name)
+        request.spec.MergeFrom(pb.MachineSpec(**spec))
+        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=request))
         id = str(answer.machine.metadata.id)
-        if wanted.spec.power == pb.POWER_ON:
+        if request.spec.power == pb.POWER_ON:
             await self.until_running(runtime, id)
         return id
 
@@ -99,9 +99,9 @@ class KeptTests(KeptCase):
         viewer.viewer.data_received(b"a")
         await self.until(lambda: b"a." in viewer.got)
         self.assertIn(b"the machine runtime was restarted", viewer.got)
-        (found,) = (await second.list_machines(pb.ListMachinesRequest())).machines
-        self.assertEqual(found.metadata.labels, machine("x", "vm").metadata.labels)
-        self.assertEqual([one.name for one in found.status.volumes], ["data"])
+        (entry,) = (await second.list_machines(pb.ListMachinesRequest())).machines
+        self.assertEqual(entry.metadata.labels, machine("x", "vm").metadata.labels)
+        self.assertEqual([each.name for each in entry.status.volumes], ["data"])
 
         await second.delete_machine(pb.DeleteMachineRequest(machine_id=id))
         self.assertEqual(self.pids(), [])
@@ -179,11 +179,11 @@ class KeptTests(KeptCase):
         await first.stopService()
         second = await self.start()
         record = second._machines.get(id)
-        self.assertEqual([one.name for one in record.spec.volumes], ["late"])
+        self.assertEqual([each.name for each in record.spec.volumes], ["late"])
         self.assertEqual(record.metadata.annotations, {"a": "b"})
         self.assertEqual((record.spec.ignition_data, record.ignition_data), (b"", b"secret"))
-        kept = os.path.join(self.directory, "state", "machines", id, "machine")
-        self.assertEqual(os.stat(kept).st_mode & 0o777, 0o600)
+        retained = os.path.join(self.directory, "state", "machines", id, "machine")
+        self.assertEqual(os.stat(retained).st_mode & 0o777, 0o600)
 
     async def test_deleted_meanwhile(self) -> None:
         """A change during the deletion does not restore a machine."""

@@ -62,14 +62,14 @@ class ConfigureTests(SynchronousTestCase):
         driver = self.driver(domains={"team/web-1": None, "web-2": {"domain": "old"}})
         verifyObject(IMachineDriver, driver)
         facts = MachineFacts("m", "team/web-1", "", "", ("", ""), lambda _: None, lambda *_: None)
-        found = driver.lines.look(replace(facts, namespace="team", name="web-1"))
-        assert found is not None
-        self.assertEqual((found.domain, found.uri), ("web-1", "qemu:///system"))
+        result = driver.lines.look(replace(facts, namespace="team", name="web-1"))
+        assert result is not None
+        self.assertEqual((result.domain, result.uri), ("web-1", "qemu:///system"))
         self.assertEqual(self.quantity, 2)
 
     def test_refusals(self) -> None:
         """Wrong values are refused."""
-        for keys, said in (
+        for keys, message in (
             ({}, "domains is missing"),
             ({"domains": {"a": {"domain": "-c"}}}, "domains[a]: domain '-c' is not a valid name"),
             ({"domains": {"a": None, "b": {"domain": "a"}}}, "domain 'a' occurs more than once"),
@@ -78,11 +78,11 @@ class ConfigureTests(SynchronousTestCase):
         ):
             with self.assertRaises(ConfigError) as caught:
                 self.driver(**keys)
-            self.assertIn(said, str(caught.exception))
+            self.assertIn(message, str(caught.exception))
 
     def test_in_a_file(self) -> None:
         """The configuration knows the driver."""
-        (one,) = parse(
+        (machine_class,) = parse(
             {
                 "classes": [
                     {
@@ -94,7 +94,7 @@ class ConfigureTests(SynchronousTestCase):
                 ]
             }
         )
-        self.assertEqual(one.quantity, 1)
+        self.assertEqual(machine_class.quantity, 1)
 
 
 class ConsoleOfTests(SynchronousTestCase):
@@ -102,7 +102,7 @@ class ConsoleOfTests(SynchronousTestCase):
 
     def test_kinds(self) -> None:
         """A terminal or a UNIX socket of this host; the console before other lines."""
-        for devices, found in (
+        for devices, expected in (
             ("<console type='pty'><source path='/dev/pts/3'/></console>", ("pty", "/dev/pts/3")),
             ("<serial type='unix'><source path='/run/x'/></serial>", ("unix", "/run/x")),
             (
@@ -112,19 +112,19 @@ class ConsoleOfTests(SynchronousTestCase):
             ),
         ):
             text = f"<domain><devices>{devices}</devices></domain>"
-            self.assertEqual(console_source(text), found)
+            self.assertEqual(console_source(text), expected)
 
     def test_none(self) -> None:
         """Other kinds of consoles are none, and damaged XML is reported."""
         tcp = "<domain><devices><serial type='tcp'><source host='h'/></serial></devices></domain>"
-        for text, said in (
+        for text, message in (
             (tcp, "<console type='pty'/>"),
             ("<domain/>", "<console type='pty'/>"),
             ("<domain", "cannot be read"),
         ):
             with self.assertRaises(ServiceUnavailable) as caught:
                 console_source(text)
-            self.assertIn(said, caught.exception.message)
+            self.assertIn(message, caught.exception.message)
 
 
 class _Daemon(ProcessProtocol):
@@ -212,8 +212,8 @@ class DomainCase(RuntimeCase):
         return run
 
     async def line(self, run: SharedLine) -> Line:
-        found: Line = await run.connect(Factory.forProtocol(Line))
-        return found
+        line: Line = await run.connect(Factory.forProtocol(Line))
+        return line
 
 
 class ContractTests(MachineDriverContract, ConsoleContract, DomainCase):
@@ -269,14 +269,14 @@ class DomainTests(DomainCase):
         A missing domain is reported, a running one is not started, and one that obeys the power
         button is not destroyed.
         """
-        for name, condition, said in (
+        for name, condition, message in (
             ("web-1", "PowerFailed", "failed to get domain 'web-1'"),
             ("web-9", "NoLine", 'no line is called "default/web-9"'),
         ):
             with self.assertRaises(CannotStart) as caught:
                 await self.line(self.run_of(name))
             self.assertEqual(caught.exception.condition, condition)
-            self.assertIn(said, caught.exception.message)
+            self.assertIn(message, caught.exception.message)
 
         socket = os.path.join(self.place, "serial")
         self.define("web-1", "unix", f"<source mode='bind' path='{socket}'/>")

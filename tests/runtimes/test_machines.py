@@ -50,11 +50,11 @@ class MachinesTests(SynchronousTestCase):
 
     def test_asked_for_stays_as_it_is(self) -> None:
         """A record is a copy: neither side changes the other's message."""
-        wanted = machine("a", "small")
-        record, _ = self.machines.create(wanted, 0)
-        wanted.metadata.labels["later"] = "x"
-        told = record.to_machine()
-        told.metadata.labels["other"] = "x"
+        template = machine("a", "small")
+        record, _ = self.machines.create(template, 0)
+        template.metadata.labels["later"] = "x"
+        output = record.to_machine()
+        output.metadata.labels["other"] = "x"
         self.assertEqual(set(record.metadata.labels) & {"later", "other"}, set())
 
     def test_unknown_class(self) -> None:
@@ -92,12 +92,12 @@ class MachinesTests(SynchronousTestCase):
         """Events are found by machine, label and time, oldest first."""
         record, _ = self.machines.create(machine("a", "small"), 0)
         other, _ = self.machines.create(machine("b", "small"), 0)
-        for time, one in ((10, record), (20, other), (30, record)):
-            self.machines.add_event(one, "Normal", "Something", "happened", time)
+        for time, each in ((10, record), (20, other), (30, record)):
+            self.machines.add_event(each, "Normal", "Something", "happened", time)
 
         def times(**filter: object) -> list[int]:
-            found = self.machines.find_events(pb.EventFilter(**filter))  # type: ignore[arg-type]
-            return [event.spec.event_time for event in found]
+            entry = self.machines.find_events(pb.EventFilter(**filter))  # type: ignore[arg-type]
+            return [event.spec.event_time for event in entry]
 
         self.assertEqual(times(), [10, 20, 30])
         self.assertEqual(times(id=record.id), [10, 30])
@@ -110,5 +110,5 @@ class MachinesTests(SynchronousTestCase):
         record, _ = self.machines.create(machine("a", "small"), 0)
         for time in range(1500):
             self.machines.add_event(record, "Normal", "Something", "happened", time)
-        found = self.machines.find_events(pb.EventFilter())
-        self.assertEqual((len(found), found[0].spec.event_time), (1000, 500))
+        entry = self.machines.find_events(pb.EventFilter())
+        self.assertEqual((len(entry), entry[0].spec.event_time), (1000, 500))

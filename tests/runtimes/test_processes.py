@@ -62,9 +62,9 @@ class FamilyCase(RuntimeCase):
         self.addCleanup(shell.stdin.close)
         self.addCleanup(shell.stdout.close)
         self.assertEqual(shell.stdout.readline(), b"ready\n")
-        found = leader(shell.pid)
-        assert found is not None
-        return found
+        process = leader(shell.pid)
+        assert process is not None
+        return process
 
     def family(self, *leaders: Leader) -> ProcessFamily:
         return ProcessFamily(self.table, lambda mark: mark == f"{self.mark}/m", leaders)
@@ -75,39 +75,39 @@ class EndTests(FamilyCase):
 
     async def test_whole_family(self) -> None:
         """Jobs in groups of their own, and who left the session, are ended with the leader."""
-        found = self.start("set -m; sleep 1000 & setsid sleep 1000 & (sleep 1000 &)")
+        process = self.start("set -m; sleep 1000 & setsid sleep 1000 & (sleep 1000 &)")
         await self.until(lambda: len(self.alive()) == 4)
-        self.assertEqual(await self.family(found).end(), [])
+        self.assertEqual(await self.family(process).end(), [])
         self.assertEqual(self.alive(), [])
 
     async def test_stubborn(self) -> None:
         """A process that ignores SIGHUP and SIGTERM is killed."""
-        found = self.start("trap '' HUP TERM")
-        self.assertEqual(await self.family(found).end(), [])
+        process = self.start("trap '' HUP TERM")
+        self.assertEqual(await self.family(process).end(), [])
         self.assertEqual(self.alive(), [])
 
     async def test_stopped(self) -> None:
         """A stopped process is ended, too."""
-        found = self.start("")
-        os.kill(found.pid, signal.SIGSTOP)
-        self.assertEqual(await self.family(found).end(), [])
+        process = self.start("")
+        os.kill(process.pid, signal.SIGSTOP)
+        self.assertEqual(await self.family(process).end(), [])
         self.assertEqual(self.alive(), [])
 
     async def test_without_mark(self) -> None:
         """A leader's session is the family's, whatever became of the environment."""
         hear_signals(self)
-        found = self.start("sleep 1000 &", marked=False)
-        await self.family(found).end()
+        process = self.start("sleep 1000 &", marked=False)
+        await self.family(process).end()
         self.assertEqual(self.shells[0].wait(), -signal.SIGHUP)
 
     async def test_leader_is_gone(self) -> None:
         """Processes that a leader left in its session belong to the machine."""
-        found = self.start("trap '' HUP; sleep 1000 &", marked=False)
+        command = self.start("trap '' HUP; sleep 1000 &", marked=False)
         self.shells[0].kill()
         self.shells[0].wait()
-        self.assertEqual(await self.family(found).end(), [])
+        self.assertEqual(await self.family(command).end(), [])
         table = self.table.scan_now()
-        self.assertNotIn(found.session, [process.session for process, _ in table.values()])
+        self.assertNotIn(command.session, [process.session for process, _ in table.values()])
 
     async def test_others_live(self) -> None:
         """Another machine's processes are not touched."""
@@ -134,9 +134,9 @@ class ReadTests(FamilyCase):
 
     def test_self(self) -> None:
         """This process is found, with its session."""
-        found = read_process(os.getpid())
-        assert found is not None
-        self.assertEqual(found.session, os.getsid(0))
+        process = read_process(os.getpid())
+        assert process is not None
+        self.assertEqual(process.session, os.getsid(0))
 
     def test_odd_name(self) -> None:
         """A name with spaces and parentheses does not shift the fields."""
@@ -144,9 +144,9 @@ class ReadTests(FamilyCase):
         os.symlink("/bin/sleep", path)
         process = subprocess.Popen([path, "1000"], start_new_session=True)
         self.shells.append(process)
-        found = read_process(process.pid)
-        assert found is not None
-        self.assertEqual(found.session, process.pid)
+        command = read_process(process.pid)
+        assert command is not None
+        self.assertEqual(command.session, process.pid)
 
     def test_zombie(self) -> None:
         """The remains of a process are not a process."""
@@ -172,8 +172,8 @@ class ReadTests(FamilyCase):
             self.assertNoResult(looking)
             clock.advance(1)
             self.assertIn(os.getpid(), self.successResultOf(looking))
-        told = [formatEvent(event) for event in events]
-        self.assertEqual(told, ["cannot scan processes: Too many open files"])
+        messages = [formatEvent(event) for event in events]
+        self.assertEqual(messages, ["cannot scan processes: Too many open files"])
 
     def test_nobody(self) -> None:
         """No process, no leader."""

@@ -59,8 +59,8 @@ class PtyCase(RuntimeCase):
         return run
 
     async def line(self, run: PtyRun) -> Line:
-        found: Line = await run.connect(Factory.forProtocol(Line))
-        return found
+        line: Line = await run.connect(Factory.forProtocol(Line))
+        return line
 
     async def output(self, script: str, **options: Any) -> bytes:
         """All that a script prints."""
@@ -93,31 +93,31 @@ class EnvironmentTests(PtyCase):
         self.patch(os, "environ", {**os.environ, "SECRET": "canary"})
         os.putenv("SECRET", "canary")
         self.addCleanup(os.unsetenv, "SECRET")
-        told = await self.output("env", environment={"EXTRA": "a b"})
-        found = dict(line.split("=", 1) for line in told.decode().splitlines())
+        output = await self.output("env", environment={"EXTRA": "a b"})
+        expected = dict(line.split("=", 1) for line in output.decode().splitlines())
         account = pwd.getpwuid(os.getuid())
-        self.assertEqual(found["HOME"], account.pw_dir)
-        self.assertEqual(found["USER"], account.pw_name)
-        self.assertEqual(found["TERM"], "xterm-256color")
-        self.assertEqual(found["EXTRA"], "a b")
-        self.assertIn("/usr/bin", found["PATH"])
-        self.assertNotIn("canary", told.decode())
+        self.assertEqual(expected["HOME"], account.pw_dir)
+        self.assertEqual(expected["USER"], account.pw_name)
+        self.assertEqual(expected["TERM"], "xterm-256color")
+        self.assertEqual(expected["EXTRA"], "a b")
+        self.assertIn("/usr/bin", expected["PATH"])
+        self.assertNotIn("canary", output.decode())
 
     async def test_descriptors(self) -> None:
         """The terminal three times, and no other descriptor of ours."""
         with open("/dev/null") as ours:
             os.set_inheritable(ours.fileno(), True)
-            told = await self.output("for fd in /proc/self/fd/*; do readlink $fd; done; true")
-        self.assertNotIn(b"/dev/null", told)
-        self.assertNotIn(b"socket:", told)
-        self.assertEqual(told.count(b"/dev/pts/"), 3)
+            output = await self.output("for fd in /proc/self/fd/*; do readlink $fd; done; true")
+        self.assertNotIn(b"/dev/null", output)
+        self.assertNotIn(b"socket:", output)
+        self.assertEqual(output.count(b"/dev/pts/"), 3)
 
     async def test_controlling_terminal(self) -> None:
         """The command leads a session with the terminal as its own."""
-        told = await self.output("ps -o pid=,sid=,tpgid= -p $$; echo seen >/dev/tty")
-        pid, session, group = told.split()[:3]
+        output = await self.output("ps -o pid=,sid=,tpgid= -p $$; echo seen >/dev/tty")
+        pid, session, group = output.split()[:3]
         self.assertEqual({pid, session, group}, {pid})
-        self.assertIn(b"seen", told)
+        self.assertIn(b"seen", output)
 
     async def test_directory(self) -> None:
         """It starts where the class says, else at home, else at the root."""
@@ -180,14 +180,14 @@ class UserTests(PtyCase):
         if os.getuid() != 0:
             self.assertEqual(driver.missing(), "only root can run machines as 'nobody'")
             return
-        told = await self.output(
+        output = await self.output(
             "id -u; id -G; stat -c %u $(tty); grep Cap /proc/self/status", user="nobody"
         )
         nobody = pwd.getpwnam("nobody")
-        uid, groups, owner = told.split(b"\n")[:3]
+        uid, groups, owner = output.split(b"\n")[:3]
         self.assertEqual((int(uid), int(owner)), (nobody.pw_uid, nobody.pw_uid))
-        self.assertEqual([int(one) for one in groups.split()], [nobody.pw_gid])
-        self.assertIn(b"CapEff:\t0000000000000000", told)
+        self.assertEqual([int(each) for each in groups.split()], [nobody.pw_gid])
+        self.assertIn(b"CapEff:\t0000000000000000", output)
 
 
 class EndTests(PtyCase):
@@ -270,8 +270,8 @@ class EndTests(PtyCase):
     async def test_leaders_are_told(self) -> None:
         """``started`` is called with the leader immediately, for the records."""
         await self.line(self.run_of(self.driver()))
-        (found,) = self.leaders
-        self.assertEqual(os.getsid(found.pid), found.pid)
+        (process,) = self.leaders
+        self.assertEqual(os.getsid(process.pid), process.pid)
 
 
 class TrafficTests(PtyCase):
@@ -311,13 +311,13 @@ class TrafficTests(PtyCase):
 
 def _descriptors() -> set[str]:
     """The open descriptors of this process, without that of the listing."""
-    found = set()
+    descriptors = set()
     for name in os.listdir("/proc/self/fd"):
         try:
-            found.add(f"{name}: {os.readlink(f'/proc/self/fd/{name}')}")
+            descriptors.add(f"{name}: {os.readlink(f'/proc/self/fd/{name}')}")
         except FileNotFoundError:
             pass
-    return found
+    return descriptors
 
 
 class HashingStream:
@@ -360,14 +360,14 @@ class RestartTests(PtyCase):
         """Each policy restarts after the right endings."""
         done, failed = Ending(COMPLETED, "", 0), Ending(COMPLETED, "", 3)
         lost = Ending(LINE_LOST, "")
-        for restart, wanted in (
+        for restart, expected in (
             ("always", [True, True, True]),
             ("on-failure", [False, True, True]),
             ("never", [False, False, False]),
         ):
             driver = self.driver(restart=restart)
             verifyObject(IRestartPolicy, driver)
-            self.assertEqual([driver.restarts(one) for one in (done, failed, lost)], wanted)
+            self.assertEqual([driver.restarts(each) for each in (done, failed, lost)], expected)
 
     async def test_in_a_runtime(self) -> None:
         """A command that is not to be started again leaves its machine off, which says how it ended."""

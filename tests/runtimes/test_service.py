@@ -89,14 +89,14 @@ class TroubleTests(MachineCase):
         """A machine is refused completely if the disk is full."""
         runtime = await self.make_runtime()
         shutil.rmtree(runtime.directory)
-        wanted = pb.CreateMachineRequest(machine=machine("x", "shell"))
+        request = pb.CreateMachineRequest(machine=machine("x", "shell"))
         with self.assertRaises(ServiceUnavailable) as caught:
-            await runtime.create_machine(wanted)
+            await runtime.create_machine(request)
         self.assertIn("No such file or directory", caught.exception.message)
         listed = await runtime.list_machines(pb.ListMachinesRequest())
         self.assertEqual(list(listed.machines), [])
         os.mkdir(runtime.directory, 0o700)
-        await runtime.create_machine(wanted)
+        await runtime.create_machine(request)
 
     async def test_no_record(self) -> None:
         """
@@ -275,27 +275,27 @@ class ConsoleTests(MachineCase):
             {"volumes": [pb.Volume(name="v")]},
             {"network_interfaces": [pb.NetworkInterface(name="n")]},
         ):
-            wanted = machine("x", "shell")
-            wanted.spec.MergeFrom(pb.MachineSpec(**part))  # type: ignore[arg-type]
+            template = machine("x", "shell")
+            template.spec.MergeFrom(pb.MachineSpec(**part))  # type: ignore[arg-type]
             with self.assertRaises(NotImplementedByBackend):
-                await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
+                await runtime.create_machine(pb.CreateMachineRequest(machine=template))
         self.assertEqual(len(runtime._machines), 0)
 
     async def test_secrets_are_not_kept(self) -> None:
         """Ignition data, which may hold secrets, is not given back."""
         runtime = await self.make_runtime()
-        wanted = machine("x", "shell", pb.POWER_OFF)
-        wanted.spec.ignition_data = b"secret"
-        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
+        request = machine("x", "shell", pb.POWER_OFF)
+        request.spec.ignition_data = b"secret"
+        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=request))
         self.assertEqual(answer.machine.spec.ignition_data, b"")
 
     async def test_huge_labels(self) -> None:
         """Metadata of a machine is bounded."""
         runtime = await self.make_runtime()
-        wanted = machine("x", "shell")
-        wanted.metadata.annotations["big"] = "x" * (300 << 10)
+        template = machine("x", "shell")
+        template.metadata.annotations["big"] = "x" * (300 << 10)
         with self.assertRaises(Exception) as caught:
-            await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
+            await runtime.create_machine(pb.CreateMachineRequest(machine=template))
         self.assertEqual(caught.exception.code, 400)  # type: ignore[attr-defined]
 
 
@@ -308,12 +308,12 @@ class OfferTests(RuntimeCase):
         runtime = await self.make_runtime(SHELL, broken)
         self.assertEqual(runtime.offered, ("shell",))
         answer = await runtime.status(pb.StatusRequest())
-        (found,) = answer.machine_class_status
-        self.assertEqual(found.machine_class.name, "shell")
+        (result,) = answer.machine_class_status
+        self.assertEqual(result.machine_class.name, "shell")
         self.assertEqual(
-            dict(found.machine_class.capabilities.resources), {"cpu": 1, "memory": 64 << 20}
+            dict(result.machine_class.capabilities.resources), {"cpu": 1, "memory": 64 << 20}
         )
-        self.assertEqual(found.quantity, 100)
+        self.assertEqual(result.quantity, 100)
 
 
 KILLED = """
@@ -407,9 +407,9 @@ class KilledTests(RuntimeCase):
         self.directory += "/other"
         os.mkdir(self.directory)
         await self.make_runtime()
-        found = read_process(pid)
-        assert found is not None
-        self.assertEqual(found.start, start)
+        process = read_process(pid)
+        assert process is not None
+        self.assertEqual(process.start, start)
 
     async def test_in_use(self) -> None:
         """A state directory has one runtime; a second one is refused before it ends anything."""
@@ -439,11 +439,13 @@ class LoadTests(RuntimeCase):
         before = len(os.listdir("/proc/self/fd"))
         calls: list[Any] = []
         for number in range(200):
-            wanted = machine(f"m{number}", "shell")
-            calls.append(client.create_machine(pb.CreateMachineRequest(machine=wanted)))
+            creation = machine(f"m{number}", "shell")
+            calls.append(client.create_machine(pb.CreateMachineRequest(machine=creation)))
             calls.append(client.list_machines(pb.ListMachinesRequest()))
         await gatherResults(calls)
-        await self.until(lambda: all(one.state == pb.MACHINE_RUNNING for one in runtime._machines))
+        await self.until(
+            lambda: all(each.state == pb.MACHINE_RUNNING for each in runtime._machines)
+        )
         await self.until(lambda: len(self.alive()) == 200)
         lanes = DeferredSemaphore(40)  # of more changes at once the runtime refuses some
         for record in runtime._machines:

@@ -32,9 +32,9 @@ class StateDirectoryTests(SynchronousTestCase):
 
     def test_identity(self) -> None:
         """The id is stable; a damaged one is replaced."""
-        made = identity(self.path("id"))
-        self.assertTrue(ID.fullmatch(made))
-        self.assertEqual(identity(self.path("id")), made)
+        first_id = identity(self.path("id"))
+        self.assertTrue(ID.fullmatch(first_id))
+        self.assertEqual(identity(self.path("id")), first_id)
         with open(self.path("id"), "w") as file:
             file.write("torn")
         self.assertNotEqual(identity(self.path("id")), "torn")

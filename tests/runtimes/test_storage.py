@@ -34,9 +34,9 @@ class MachineStorageTests(SynchronousTestCase):
         """A later runtime reads the machines, including secrets; other users cannot."""
         self.storage().open()
         self.storage().write(self.record())
-        (found,) = self.storage().open()
-        self.assertEqual((found.metadata.id, found.metadata.labels), (A, {"a": "b"}))
-        self.assertEqual((found.spec.power, found.spec.ignition_data), (pb.POWER_OFF, b"secret"))
+        (entry,) = self.storage().open()
+        self.assertEqual((entry.metadata.id, entry.metadata.labels), (A, {"a": "b"}))
+        self.assertEqual((entry.spec.power, entry.spec.ignition_data), (pb.POWER_OFF, b"secret"))
         self.assertEqual(os.stat(os.path.join(self.path, A, "machine")).st_mode & 0o777, 0o600)
         self.storage().remove(A)
         self.assertEqual(self.storage().open(), [])
@@ -66,7 +66,7 @@ class MachineStorageTests(SynchronousTestCase):
         self.storage().write(self.record(B))
         with open(os.path.join(self.path, A, "machine"), "wb") as file:
             file.write(b"\xff\xff\xff")
-        self.assertEqual([one.metadata.id for one in self.storage().open()], [B])
+        self.assertEqual([each.metadata.id for each in self.storage().open()], [B])
         self.assertTrue(os.path.isdir(os.path.join(self.path, A)))
 
     def test_no_room(self) -> None:

@@ -27,7 +27,7 @@ from twisted_exec.runtimes.interfaces import (
     MachineFacts,
 )
 from twisted_exec.runtimes.processes import Leader
-from twisted_exec.runtimes.supervisor import Keeper
+from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     POWERED_OFF,
@@ -82,8 +82,8 @@ class MemoryDriver:
         return self.runs[-1]
 
 
-class KeeperTests(SynchronousTestCase):
-    """Tests for :class:`Keeper`."""
+class SupervisorTests(SynchronousTestCase):
+    """Tests for :class:`Supervisor`."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -98,9 +98,9 @@ class KeeperTests(SynchronousTestCase):
             directory="",
             marker=("", ""),
             started=lambda _: None,
-            event=lambda *told: self.events.append(told),
+            event=lambda *arguments: self.events.append(arguments),
         )
-        self.keeper = Keeper(self.driver, self.facts, self.clock, self.changed)
+        self.supervisor = Supervisor(self.driver, self.facts, self.clock, self.changed)
 
     def changed(self, state: int, reason: str, message: str) -> None:
         self.states.append(state)
@@ -109,16 +109,16 @@ class KeeperTests(SynchronousTestCase):
     @property
     def run_(self) -> MemoryRun:
         """The latest that was connected."""
-        return [one for one in self.driver.runs if one.line is not None][-1]
+        return [each for each in self.driver.runs if each.line is not None][-1]
 
     def attach(self) -> MemoryStream:
-        assert self.keeper.session is not None
-        return MemoryStream(self.keeper.session.viewer())
+        assert self.supervisor.session is not None
+        return MemoryStream(self.supervisor.session.viewer())
 
     def test_on(self) -> None:
         """A machine that is switched on runs; switching on again changes nothing."""
-        self.keeper.power_on()
-        self.keeper.power_on()
+        self.supervisor.power_on()
+        self.supervisor.power_on()
         self.assertEqual(len(self.driver.runs), 1)
         self.assertEqual(self.states, [pb.MACHINE_PENDING, pb.MACHINE_RUNNING])
         self.run_.says(b"hello")
@@ -126,21 +126,21 @@ class KeeperTests(SynchronousTestCase):
 
     def test_off(self) -> None:
         """Power off ends the viewers with the reason, stops the run, and leaves no session."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         viewer = self.attach()
-        self.successResultOf(self.keeper.power_off(OFF))
+        self.successResultOf(self.supervisor.power_off(OFF))
         self.assertEqual(viewer.ending, OFF)
         self.assertEqual(self.run_.stops, 1)
-        self.assertIsNone(self.keeper.session)
+        self.assertIsNone(self.supervisor.session)
         self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
-        self.successResultOf(self.keeper.power_off(OFF))
+        self.successResultOf(self.supervisor.power_off(OFF))
 
     def test_off_takes_time(self) -> None:
         """It is off when nothing of it runs any more, not before."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         self.run_.stopping = Deferred()
-        off = self.keeper.power_off(OFF)
-        again = self.keeper.power_off(OFF)
+        off = self.supervisor.power_off(OFF)
+        again = self.supervisor.power_off(OFF)
         self.assertNoResult(off)
         self.run_.stopping.callback(None)
         self.successResultOf(off)
@@ -148,11 +148,11 @@ class KeeperTests(SynchronousTestCase):
 
     def test_on_while_going_off(self) -> None:
         """The last wish counts: it is started again when it is off."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         first = self.run_
         first.stopping = Deferred()
-        off = self.keeper.power_off(OFF)
-        self.keeper.power_on()
+        off = self.supervisor.power_off(OFF)
+        self.supervisor.power_on()
         self.assertEqual(len(self.driver.runs), 1)
         first.stopping.callback(None)
         self.successResultOf(off)
@@ -161,18 +161,18 @@ class KeeperTests(SynchronousTestCase):
 
     def test_ends_by_itself(self) -> None:
         """A command that ends is started again; its viewers got its exit code; the state stays."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         viewer = self.attach()
         self.run_.close(ProcessTerminated(exitCode=7))
         assert viewer.ending is not None
         self.assertEqual(viewer.ending.exit_code, 7)
         self.clock.advance(0.1)
-        self.assertEqual([one.line is not None for one in self.driver.runs], [True, True])
+        self.assertEqual([each.line is not None for each in self.driver.runs], [True, True])
         self.assertEqual(set(self.states[1:]), {pb.MACHINE_RUNNING})
 
     def test_attach_while_it_rests(self) -> None:
         """A viewer between two runs reads the old output and waits for the new line."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         self.run_.says(b"old ")
         self.run_.close(ProcessTerminated(exitCode=1))
         early = self.attach()
@@ -184,7 +184,7 @@ class KeeperTests(SynchronousTestCase):
 
     def test_size_is_kept(self) -> None:
         """The next line has the size that the last one had."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         self.attach().viewer.window_changed(TerminalSize(132, 50))
         self.run_.close(ProcessTerminated(exitCode=1))
         self.clock.advance(0.1)
@@ -192,7 +192,7 @@ class KeeperTests(SynchronousTestCase):
 
     def test_ends_early_again_and_again(self) -> None:
         """Starts become rarer, up to one in half a minute, and come at once again after a long run."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         delays = []
         for _ in range(12):
             self.run_.close(ProcessTerminated(exitCode=1))
@@ -208,7 +208,7 @@ class KeeperTests(SynchronousTestCase):
 
     def test_state_while_it_rests(self) -> None:
         """Only a machine that keeps ending early is not running while it rests; it says why."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         self.run_.close(ProcessTerminated(exitCode=1))
         self.clock.advance(0.1)
         self.run_.close(ProcessTerminated(exitCode=2))
@@ -220,19 +220,19 @@ class KeeperTests(SynchronousTestCase):
 
     def test_off_while_it_rests(self) -> None:
         """Switching off ends the rest, and leaves no timer."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         self.run_.close(ProcessTerminated(exitCode=1))
         early = self.attach()
-        self.successResultOf(self.keeper.power_off(OFF))
+        self.successResultOf(self.supervisor.power_off(OFF))
         self.assertEqual(early.ending, OFF)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_off_and_on_while_it_rests(self) -> None:
         """It comes back, with a session that is not over."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         self.run_.close(ProcessTerminated(exitCode=1))
-        self.keeper.power_off(OFF)
-        self.keeper.power_on()
+        self.supervisor.power_off(OFF)
+        self.supervisor.power_on()
         self.clock.advance(1)
         self.assertFalse(self.run_.closed)
         self.assertIsNone(self.attach().ending)
@@ -240,7 +240,7 @@ class KeeperTests(SynchronousTestCase):
     def test_cannot_start(self) -> None:
         """It stays pending, says why once, and is tried again."""
         self.driver.refuses = True
-        self.keeper.power_on()
+        self.supervisor.power_on()
         self.assertEqual(set(self.states), {pb.MACHINE_PENDING})
         self.assertEqual(self.reasons[-1], ("StartFailed", "no QEMU here"))
         self.assertEqual(self.events, [("Warning", "StartFailed", "no QEMU here")])
@@ -251,14 +251,14 @@ class KeeperTests(SynchronousTestCase):
     def test_off_while_starting(self) -> None:
         """Starting is given up, and is no failure."""
         self.driver.later = True
-        self.keeper.power_on()
-        self.successResultOf(self.keeper.power_off(OFF))
+        self.supervisor.power_on()
+        self.successResultOf(self.supervisor.power_off(OFF))
         self.assertEqual(self.events, [])
         self.assertEqual(self.states, [pb.MACHINE_PENDING, pb.MACHINE_STOPPED])
 
     def test_guest_powers_off(self) -> None:
         """A machine that switched itself off stays off until it is switched on."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         viewer = self.attach()
         self.run_.close(LineEnded(Ending(POWERED_OFF, "powered itself off")))
         assert viewer.ending is not None
@@ -267,21 +267,21 @@ class KeeperTests(SynchronousTestCase):
         self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
         self.assertEqual(self.reasons[-1], ("PoweredOff", "powered itself off"))
         self.assertEqual(len(self.driver.runs), 1)
-        self.keeper.power_on()
+        self.supervisor.power_on()
         self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
 
     def test_bug(self) -> None:
         """A machine that cannot be kept says so, its viewers too; it can be switched off and on."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         self.run_.stopping = fail(LookupError("ours"))
         self.run_.close(ProcessTerminated(exitCode=1))
         self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
         self.assertEqual(self.states[-1], pb.MACHINE_PENDING)
         self.assertEqual(self.reasons[-1][0], "Failed")
-        self.assertIsNone(self.keeper.session)
-        self.successResultOf(self.keeper.power_off(OFF))
+        self.assertIsNone(self.supervisor.session)
+        self.successResultOf(self.supervisor.power_off(OFF))
         self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
-        self.keeper.power_on()
+        self.supervisor.power_on()
         self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
 
     def test_deleted_in_every_state(self) -> None:
@@ -289,13 +289,13 @@ class KeeperTests(SynchronousTestCase):
         deleted = Ending(MACHINE_DELETED, "deleted")
         for act in (
             lambda: None,
-            self.keeper.power_on,
+            self.supervisor.power_on,
             lambda: self.run_.close(ProcessTerminated(exitCode=1)),
         ):
             act()
-            self.successResultOf(self.keeper.power_off(deleted))
-            self.keeper.power_on()
-        self.successResultOf(self.keeper.power_off(deleted))
+            self.successResultOf(self.supervisor.power_off(deleted))
+            self.supervisor.power_on()
+        self.successResultOf(self.supervisor.power_off(deleted))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
@@ -331,13 +331,13 @@ class GentleDriver(MemoryDriver):
         return self.run(facts)
 
 
-class GentleTests(KeeperTests):
+class GentleTests(SupervisorTests):
     """A machine that supports shutdown and release; otherwise it behaves like any other."""
 
     def setUp(self) -> None:
         super().setUp()
         self.driver = GentleDriver()
-        self.keeper = Keeper(self.driver, self.facts, self.clock, self.changed)
+        self.supervisor = Supervisor(self.driver, self.facts, self.clock, self.changed)
 
     @property
     def gentle(self) -> GentleRun:
@@ -347,13 +347,13 @@ class GentleTests(KeeperTests):
 
     def test_asked(self) -> None:
         """Shutdown comes first; viewers stay until it is over and get the reason."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         viewer = self.attach()
-        off = self.keeper.power_off(OFF, gently=True)
+        off = self.supervisor.power_off(OFF, gently=True)
         self.assertEqual(self.reasons[-1][0], "ShuttingDown")
         self.run_.says(b"going down")
         self.assertEqual(viewer.since(), b"going down")
-        self.keeper.power_off(OFF, gently=True)  # once more changes nothing
+        self.supervisor.power_off(OFF, gently=True)  # once more changes nothing
         assert self.gentle.asked is not None
         self.gentle.asked.callback(None)
         self.successResultOf(off)
@@ -362,8 +362,8 @@ class GentleTests(KeeperTests):
 
     def test_ends_itself(self) -> None:
         """A machine that ends meanwhile is off, and is not restarted."""
-        self.keeper.power_on()
-        off = self.keeper.power_off(OFF, gently=True)
+        self.supervisor.power_on()
+        off = self.supervisor.power_off(OFF, gently=True)
         self.run_.close(LineEnded(Ending(POWERED_OFF, "powered itself off")))
         self.successResultOf(off)
         self.assertEqual(len(self.driver.runs), 1)
@@ -371,25 +371,25 @@ class GentleTests(KeeperTests):
 
     def test_on_again(self) -> None:
         """Switched on again while it goes down, it comes up when it is down."""
-        self.keeper.power_on()
-        self.keeper.power_off(OFF, gently=True)
-        self.keeper.power_on()
+        self.supervisor.power_on()
+        self.supervisor.power_off(OFF, gently=True)
+        self.supervisor.power_on()
         self.run_.close(LineEnded(Ending(POWERED_OFF, "powered itself off")))
         self.clock.advance(1)
         self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
 
     def test_hurry(self) -> None:
         """Deleted while it goes down, it is ended at once."""
-        self.keeper.power_on()
-        self.keeper.power_off(OFF, gently=True)
-        self.successResultOf(self.keeper.power_off(OFF))
+        self.supervisor.power_on()
+        self.supervisor.power_off(OFF, gently=True)
+        self.successResultOf(self.supervisor.power_off(OFF))
         self.assertEqual(self.run_.stops, 1)
 
     def test_released(self) -> None:
         """A released machine is not stopped, and its state is not changed."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         viewer = self.attach()
-        self.successResultOf(self.keeper.release(OFF))
+        self.successResultOf(self.supervisor.release(OFF))
         self.assertEqual((self.gentle.released, self.gentle.stops), (1, 0))
         self.assertEqual(viewer.ending, OFF)
         self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
@@ -397,8 +397,8 @@ class GentleTests(KeeperTests):
     def test_released_while_starting(self) -> None:
         """A machine that is starting is stopped instead of released: its state is unknown."""
         self.driver.later = True
-        self.keeper.power_on()
-        self.successResultOf(self.keeper.release(OFF))
+        self.supervisor.power_on()
+        self.successResultOf(self.supervisor.release(OFF))
         run = self.driver.runs[-1]
         assert isinstance(run, GentleRun)
         self.assertEqual((run.released, run.stops), (0, 1))
@@ -406,11 +406,13 @@ class GentleTests(KeeperTests):
     def test_adopted(self) -> None:
         """A running machine is adopted once; its console has a notice of the missing output."""
         leaders = [Leader(1, 2)]
-        self.keeper = Keeper(self.driver, self.facts, self.clock, self.changed, adopted=leaders)
-        self.keeper.power_on()
+        self.supervisor = Supervisor(
+            self.driver, self.facts, self.clock, self.changed, adopted=leaders
+        )
+        self.supervisor.power_on()
         assert isinstance(self.driver, GentleDriver)
         self.assertEqual(self.driver.adopted, (Leader(1, 2),))
-        self.assertIn(("Normal", "Adopted"), [told[:2] for told in self.events])
+        self.assertIn(("Normal", "Adopted"), [event[:2] for event in self.events])
         self.assertIn(b"was restarted", self.attach().since())
         self.driver.adopted = ()
         self.run_.close(ConnectionDone())
@@ -420,10 +422,10 @@ class GentleTests(KeeperTests):
 
     def test_noticed(self) -> None:
         """Changes that the driver observes are reported while the machine is on."""
-        self.keeper.noticed(pb.MACHINE_SUSPENDED, "Paused", "x")
+        self.supervisor.noticed(pb.MACHINE_SUSPENDED, "Paused", "x")
         self.assertEqual(self.states, [])
-        self.keeper.power_on()
-        self.keeper.noticed(pb.MACHINE_SUSPENDED, "Paused", "x")
+        self.supervisor.power_on()
+        self.supervisor.noticed(pb.MACHINE_SUSPENDED, "Paused", "x")
         self.assertEqual(self.reasons[-1], ("Paused", "x"))
 
 
@@ -435,28 +437,28 @@ class PolicyDriver(MemoryDriver):
         return ending.exit_code != 0
 
 
-class RestartTests(KeeperTests):
+class RestartTests(SupervisorTests):
     """A driver that says what is started again."""
 
     def setUp(self) -> None:
         super().setUp()
         self.driver = PolicyDriver()
-        self.keeper = Keeper(self.driver, self.facts, self.clock, self.changed)
+        self.supervisor = Supervisor(self.driver, self.facts, self.clock, self.changed)
 
     def test_stays_off(self) -> None:
         """A machine that the driver does not restart stays off, with the reason, until power on."""
-        self.keeper.power_on()
+        self.supervisor.power_on()
         self.run_.close(ProcessDone(0))
         self.clock.advance(60)
         self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
         self.assertEqual(self.reasons[-1], ("Completed", "the process ended"))
-        self.keeper.power_on()
+        self.supervisor.power_on()
         self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
 
     def test_why(self) -> None:
         """The reason of a failed start is the driver's, posted once for all attempts."""
         self.driver.refuses, self.driver.refusal = True, CannotStart("ImageMissing", "no image")
-        self.keeper.power_on()
+        self.supervisor.power_on()
         self.clock.pump([1] * 60)
         self.assertEqual(self.reasons[-1], ("ImageMissing", "no image"))
-        self.assertEqual([told[1] for told in self.events], ["ImageMissing"])
+        self.assertEqual([event[1] for event in self.events], ["ImageMissing"])

@@ -51,15 +51,15 @@ class TapTests(SynchronousTestCase):
 
     def test_defaults(self) -> None:
         """Optional settings have sensible defaults; paths become absolute."""
-        told = settings(self.options())
-        self.assertEqual([one.name for one in told.classes], ["shell"])
-        self.assertEqual(told.state_directory, os.path.abspath("exec-runtime-state"))
-        self.assertEqual((told.streaming.address, told.streaming.base_url), ("", ""))
-        self.assertEqual((told.iri_tls, told.drain_seconds), (None, 5.0))
+        result = settings(self.options())
+        self.assertEqual([each.name for each in result.classes], ["shell"])
+        self.assertEqual(result.state_directory, os.path.abspath("exec-runtime-state"))
+        self.assertEqual((result.streaming.address, result.streaming.base_url), ("", ""))
+        self.assertEqual((result.iri_tls, result.drain_seconds), (None, 5.0))
 
     def test_everything(self) -> None:
         """All options reach the service."""
-        told = settings(
+        result = settings(
             self.options(
                 "--state-dir=/state",
                 "--streaming-listen=tcp:0",
@@ -76,12 +76,12 @@ class TapTests(SynchronousTestCase):
                 "--allow-uid=nobody",
             )
         )
-        self.assertEqual(told.state_directory, "/state")
-        self.assertEqual((told.streaming.certificate, told.streaming.key), ("/c", "/k"))
-        self.assertEqual(told.streaming.base_url, "https://h.example:1/")
-        self.assertEqual(told.iri_tls, MutualTLS("/ca", "/ic", "/ik", frozenset({"a", "b"})))
-        self.assertEqual(list(told.allowed_uids), [1234, pwd.getpwnam("nobody").pw_uid])
-        self.assertEqual(told.drain_seconds, 0.5)
+        self.assertEqual(result.state_directory, "/state")
+        self.assertEqual((result.streaming.certificate, result.streaming.key), ("/c", "/k"))
+        self.assertEqual(result.streaming.base_url, "https://h.example:1/")
+        self.assertEqual(result.iri_tls, MutualTLS("/ca", "/ic", "/ik", frozenset({"a", "b"})))
+        self.assertEqual(list(result.allowed_uids), [1234, pwd.getpwnam("nobody").pw_uid])
+        self.assertEqual(result.drain_seconds, 0.5)
 
     def test_service(self) -> None:
         """A service comes out, and nothing was opened to make it."""
@@ -92,7 +92,7 @@ class TapTests(SynchronousTestCase):
 
     def test_refusals(self) -> None:
         """Missing and wrong options are reported."""
-        for more, said in (
+        for more, message in (
             (["--config=", "--iri-listen=unix:///x"], "--config is missing"),
             ([self.least[0]], "--iri-listen is missing"),
             ([*self.least, "--tls-cert-file=/c"], "--tls-cert-file and --tls-private-key-file go"),
@@ -118,7 +118,7 @@ class TapTests(SynchronousTestCase):
             ([self.least[0], "--iri-listen=dns:///h:1"], "TCP needs mutual TLS"),
             (["--config=/nonexistent", self.least[1]], "cannot read /nonexistent"),
         ):
-            self.assertIn(said, self.refusal(*more))
+            self.assertIn(message, self.refusal(*more))
 
     def test_bad_config(self) -> None:
         """The message has the place in the file."""

@@ -22,7 +22,7 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
 )
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.supervisor import Keeper
+from twisted_exec.runtimes.supervisor import Supervisor
 
 from .interfaces import IHardware, IHotPlug, IMachineDriver
 from .machines import Record
@@ -44,18 +44,18 @@ class Hardware:
     Checks and changes volumes and network interfaces.
 
     :param offered: the classes by name; the mapping may change.
-    :param keepers: the machines' supervisors by id; the mapping may change.
+    :param supervisors: the machines' supervisors by id; the mapping may change.
     :param changed: called with a machine after a change of its spec.
     """
 
     def __init__(
         self,
         offered: Mapping[str, _Class],
-        keepers: Mapping[str, Keeper],
+        supervisors: Mapping[str, Supervisor],
         changed: Callable[[Record], None],
     ) -> None:
         self._offered = offered
-        self._keepers = keepers
+        self._supervisors = supervisors
         self._changed = changed
         self._busy: set[str] = set()
 
@@ -137,9 +137,9 @@ class Hardware:
         """Change a machine that is on; a machine that is off changes at its next start."""
         if record.id in self._busy:
             raise Conflict(f'the volumes of machine "{record.label}" are being changed: try again')
-        keeper = self._keepers[record.id]
-        run: Any = keeper.run
-        if keeper.is_starting:
+        supervisor = self._supervisors[record.id]
+        run: Any = supervisor.run
+        if supervisor.is_starting:
             raise Conflict(f'machine "{record.label}" is starting: try again')
         if run is None:
             return succeed(None)
@@ -154,8 +154,8 @@ class Hardware:
         return result
 
     def _must_be_off(self, record: Record, what: str) -> None:
-        keeper = self._keepers[record.id]
-        if keeper.run is not None or keeper.is_starting:
+        supervisor = self._supervisors[record.id]
+        if supervisor.run is not None or supervisor.is_starting:
             raise Conflict(
                 f'machine "{record.label}" is on: its {what} can be changed while it is off'
             )

@@ -1,7 +1,7 @@
 """
 The machine runtime: machines of several classes on this host.
 
-It connects the records (:mod:`.machines`) with the supervisors of the machines (:mod:`.keeper`).  By default
+It connects the records (:mod:`.machines`) with the supervisors of the machines (:mod:`.supervisor`).  By default
 machines end with the runtime.  After a crash the next runtime first ends the processes of the last one, and the
 poollet creates the machines again.  With ``--keep-machines``, machines of drivers with ``IAdoptsMachines`` outlive the
 runtime: the next one reads them from disk (:mod:`.storage`) and adopts them.
@@ -37,7 +37,7 @@ from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import LOG, Grant, RequestCache
 from twisted_exec.runtimes.storage import ID, identity, lock
-from twisted_exec.runtimes.supervisor import Keeper
+from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     POWERED_OFF,
@@ -133,8 +133,8 @@ class MachineRuntime(Service):
         self._now_nanoseconds = now_nanoseconds
         self._offered: dict[str, RuntimeClass] = {}
         self._machines = Machines({})
-        self._keepers: dict[str, Keeper] = {}
-        self._hardware = Hardware(self._offered, self._keepers, self._save)
+        self._supervisors: dict[str, Supervisor] = {}
+        self._hardware = Hardware(self._offered, self._supervisors, self._save)
         self._deleting: dict[str, list[Deferred[None]]] = {}
         self._records: RunRecords | None = None
         self._storage = MachineStorage(
@@ -230,10 +230,10 @@ class MachineRuntime(Service):
             self._lock = None
 
     def _stop_or_release(self, record: Record, ending: Ending) -> Deferred[None]:
-        keeper = self._keepers[record.id]
+        supervisor = self._supervisors[record.id]
         if not self._can_keep(record):
-            return keeper.power_off(ending).addCallback(lambda _: self._forget(record))
-        return keeper.release(ending).addCallback(lambda _: self._machines.remove(record.id))
+            return supervisor.power_off(ending).addCallback(lambda _: self._forget(record))
+        return supervisor.release(ending).addCallback(lambda _: self._machines.remove(record.id))
 
     def _can_keep(self, record: Record) -> bool:
         driver = self._offered[record.class_name].driver
@@ -261,22 +261,22 @@ class MachineRuntime(Service):
         :raises NotFound: the machine was deleted, or is another one of the same name.
         """
         record = self._machines.get(grant.machine_id)
-        return record.subject(), self._keeper(record, grant.machine_uid).journal
+        return record.subject(), self._supervisor(record, grant.machine_uid).journal
 
     def _session(self, record: Record, machine_uid: str) -> Session:
-        session = self._keeper(record, machine_uid).session
+        session = self._supervisor(record, machine_uid).session
         if session is None:
             raise Conflict(f'machine "{record.label}" is powered off')
         return session
 
-    def _keeper(self, record: Record, machine_uid: str) -> Keeper:
+    def _supervisor(self, record: Record, machine_uid: str) -> Supervisor:
         if machine_uid and record.uid and machine_uid != record.uid:
             raise NotFound("machines", record.id)
         if record.state == pb.MACHINE_TERMINATING:
             raise NotFound(
                 "machines", record.id, message=f'machine "{record.label}" is being deleted'
             )
-        return self._keepers[record.id]
+        return self._supervisors[record.id]
 
     # IMachineRuntime.
 
@@ -348,12 +348,12 @@ class MachineRuntime(Service):
         record = self._changeable(request)
         if self._machines.set_power(record, request.power):
             self._save(record)
-        keeper = self._keepers[record.id]
+        supervisor = self._supervisors[record.id]
         if request.power == pb.POWER_ON:
-            keeper.power_on()
+            supervisor.power_on()
         else:
             ending = Ending(POWERED_OFF, f'machine "{record.label}" was powered off')
-            keeper.power_off(ending, gently=True)
+            supervisor.power_off(ending, gently=True)
         return succeed(pb.UpdateMachinePowerResponse())
 
     @_as_deferred
@@ -403,7 +403,7 @@ class MachineRuntime(Service):
         session: str = "",
     ) -> Deferred[console_pb2.LogResponse]:
         grant = Grant(request.machine_id, machine_uid, user, session, LOG)
-        self._keeper(self._machines.get(grant.machine_id), machine_uid)
+        self._supervisor(self._machines.get(grant.machine_id), machine_uid)
         return succeed(console_pb2.LogResponse(url=self._log_url(self._cache.insert(grant))))
 
     # One machine.
@@ -460,7 +460,7 @@ class MachineRuntime(Service):
             marker=(MARK, f"{self._id}/{record.id}"),
             started=lambda leader: self._record(record.id, [leader]),
             event=lambda *event: self._event(record, *event),
-            changed=lambda *change: self._keepers[record.id].noticed(*change),
+            changed=lambda *change: self._supervisors[record.id].noticed(*change),
             namespace=record.namespace,
             name=record.name,
             uid=record.uid,
@@ -471,7 +471,7 @@ class MachineRuntime(Service):
             ignition_data=record.ignition_data,
         )
         driver = self._offered[record.class_name].driver
-        keeper = Keeper(
+        supervisor = Supervisor(
             driver,
             facts,
             self._reactor,
@@ -480,20 +480,20 @@ class MachineRuntime(Service):
             now_nanoseconds=self._now_nanoseconds,
             adopted=adopted,
         )
-        self._keepers[record.id] = keeper
+        self._supervisors[record.id] = supervisor
         if record.spec.power == pb.POWER_ON:
-            keeper.power_on()
+            supervisor.power_on()
         else:
             record.set_state(pb.MACHINE_STOPPED)
 
     def _delete(self, record: Record) -> None:
         self._cache.forget_machine(record.id)
-        keeper = self._keepers[record.id]
-        stopping = keeper.power_off(
+        supervisor = self._supervisors[record.id]
+        stopping = supervisor.power_off(
             Ending(MACHINE_DELETED, f'machine "{record.label}" was deleted')
         )
         # Readers of the log end now; later output of the dying processes is dropped.
-        keeper.journal.close()
+        supervisor.journal.close()
         record.set_state(pb.MACHINE_TERMINATING)
 
         def deleted(_: object) -> None:
@@ -508,7 +508,7 @@ class MachineRuntime(Service):
         shutil.rmtree(os.path.join(self.directory, record.id), ignore_errors=True)
         self._storage.remove(record.id)
         self._machines.remove(record.id)
-        self._keepers.pop(record.id, None)
+        self._supervisors.pop(record.id, None)
 
     def _state_changed(self, record: Record, state: int, reason: str, message: str) -> None:
         if record.id not in self._deleting:

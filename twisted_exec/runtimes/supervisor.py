@@ -46,7 +46,7 @@ _ADOPTED_NOTICE = (
 _BUG = "internal error of the machine runtime"
 
 
-class Keeper:
+class Supervisor:
     """
     Keeps one machine on or off.
 

@@ -22,7 +22,7 @@ def machine(name: str, namespace: str = "default") -> MachineFacts:
         directory="",
         marker=("", ""),
         started=lambda leader: None,
-        event=lambda *told: None,
+        event=lambda *arguments: None,
         namespace=namespace,
         name=name,
     )
@@ -92,10 +92,10 @@ class SettingsTests(SynchronousTestCase):
     def test_keys(self) -> None:
         """9600 8N1 unless the file says otherwise."""
         self.assertEqual(self.read(), LineSettings(9600, 8, "none", 1, "none", None, None))
-        told = self.read(
+        result = self.read(
             baud=300, data_bits=7, parity="even", stop_bits=1.5, flow="xonxoff", dtr=True, rts="off"
         )
-        self.assertEqual(told, LineSettings(300, 7, "even", 1.5, "xonxoff", True, False))
+        self.assertEqual(result, LineSettings(300, 7, "even", 1.5, "xonxoff", True, False))
 
     def test_mistakes(self) -> None:
         """Each mistake has a message."""

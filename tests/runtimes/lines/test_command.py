@@ -34,7 +34,7 @@ class CommandCase(LineCase):
         self.patch(command_module, "_SETTLE_SECONDS", 0.0)
 
     def driver(self, command: Any = CAT, **keys: Any) -> CommandDriver:
-        told = {
+        document = {
             "name": "rack",
             "driver": "command",
             "capabilities": {"cpu": 1, "memory": "1Gi"},
@@ -42,8 +42,8 @@ class CommandCase(LineCase):
             "lines": {"m": {"command": command, "break": "<break>"}},
             **keys,
         }
-        (one,) = parse({"classes": [told]})
-        driver = one.build(reactor, self.table).driver
+        (machine_class,) = parse({"classes": [document]})
+        driver = machine_class.build(reactor, self.table).driver
         assert isinstance(driver, CommandDriver)
         return driver
 

@@ -53,14 +53,14 @@ class EscaperTests(SynchronousTestCase):
     @given(st.lists(st.one_of(st.none(), st.text("~\r\nx.B", min_size=1, max_size=6)), max_size=8))
     def test_as_ssh_reads_it(self, steps: list[str | None]) -> None:
         """Whatever is typed arrives, and nothing but BREAK is a command."""
-        escaper, typed, meant, breaks = Escaper(), b"", b"", b""
+        escaper, typed, expected, breaks = Escaper(), b"", b"", b""
         for step in steps:
             if step is None:
                 keys = escaper.command(b"B")
-                meant += keys.removesuffix(b"~B")
+                expected += keys.removesuffix(b"~B")
                 breaks += b"B"
             else:
                 keys = escaper.encode(step.encode())
-                meant += step.encode()
+                expected += step.encode()
             typed += keys
-        self.assertEqual(arrives(typed), (meant, breaks))
+        self.assertEqual(arrives(typed), (expected, breaks))

@@ -36,7 +36,7 @@ class IPMICase(LineCase):
         self.patch(ipmi, "_LOOK_SECONDS", 0.05)
 
     def driver(self, **keys: Any) -> IPMIDriver:
-        told = {
+        document = {
             "name": "server",
             "driver": "ipmi",
             "capabilities": {"cpu": 1, "memory": "1Gi"},
@@ -45,8 +45,8 @@ class IPMICase(LineCase):
             "lines": {"m": {"host": "10.0.0.1"}},
             **keys,
         }
-        (one,) = parse({"classes": [told]})
-        driver = one.build(reactor, self.table).driver
+        (machine_class,) = parse({"classes": [document]})
+        driver = machine_class.build(reactor, self.table).driver
         assert isinstance(driver, IPMIDriver)
         return driver
 
@@ -107,8 +107,8 @@ class ComplaintTests(IPMICase):
 
     def test_after(self) -> None:
         """Afterwards only what is surely its own: the machine's last words are its viewers' alone."""
-        said = self.up + b"password: canary\r\nSOL session closed by BMC\r\ncanary"
-        self.assertEqual(ipmi._complaint(said), "SOL session closed by BMC")
+        output = self.up + b"password: canary\r\nSOL session closed by BMC\r\ncanary"
+        self.assertEqual(ipmi._complaint(output), "SOL session closed by BMC")
         self.assertEqual(ipmi._complaint(self.up + b"canary\r\n"), "")
 
 
@@ -135,8 +135,8 @@ class SimulatedCase(IPMICase):
 
     async def opened_line(self, id: str = "m", **line: Any) -> tuple[SharedLine, Line]:
         run = self.make_console(id, **line)
-        found: Line = await run.connect(Factory.forProtocol(Line))
-        return run, found
+        console_line: Line = await run.connect(Factory.forProtocol(Line))
+        return run, console_line
 
     async def refusal(self, id: str = "m", **line: Any) -> CannotStart:
         before = self.alive()

@@ -78,9 +78,11 @@ class SerialCase(LineCase):
 
     def driver(self, **keys: Any) -> SerialDriver:
         lines = {"m": {"device": self.path, **keys}}
-        one = {"name": "bench", "driver": "serial", "lines": lines}
-        (made,) = parse({"classes": [{**one, "capabilities": {"cpu": 1, "memory": "1Gi"}}]})
-        driver = made.build(reactor, self.table).driver
+        machine_class = {"name": "bench", "driver": "serial", "lines": lines}
+        (built,) = parse(
+            {"classes": [{**machine_class, "capabilities": {"cpu": 1, "memory": "1Gi"}}]}
+        )
+        driver = built.build(reactor, self.table).driver
         assert isinstance(driver, SerialDriver)
         return driver
 
@@ -136,7 +138,7 @@ class DriverTests(SerialCase):
         line = await self.opened_line()
         self.pull_out()
         await line.until(b"was lost")
-        await self.until(lambda: any("is it plugged in?" in one[2] for one in self.changes))
+        await self.until(lambda: any("is it plugged in?" in each[2] for each in self.changes))
         self.plug_in()
         await line.until(b"line is back")
         line.transport.write(b"again")

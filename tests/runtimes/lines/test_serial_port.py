@@ -85,9 +85,9 @@ class DeviceCase(TestCase):
             await endpoint.connect(Factory.forProtocol(Line))
         return caught.exception.message
 
-    async def until_read(self, wanted: bytes) -> None:
+    async def until_read(self, expected: bytes) -> None:
         got = b""
-        while wanted not in got:
+        while expected not in got:
             got += self.device.read()
             await deferLater(reactor, 0.01)
 
@@ -130,26 +130,26 @@ class PortTests(DeviceCase):
 
     async def test_break(self) -> None:
         """The line is held for so long, once at a time, while the reactor goes on."""
-        told: list[int] = []
+        calls: list[int] = []
         ioctl = fcntl.ioctl
 
         def spy(descriptor: int, request: int, *rest: Any) -> Any:
-            told.append(request)
+            calls.append(request)
             return ioctl(descriptor, request, *rest)
 
         line = await self.open()
         self.patch(fcntl, "ioctl", spy)
         line.transport.send_break(20)
         line.transport.send_break(20)
-        self.assertEqual(told, [serial_port._TIOCSBRK])
-        while len(told) < 2:
+        self.assertEqual(calls, [serial_port._TIOCSBRK])
+        while len(calls) < 2:
             await deferLater(reactor, 0.005)
-        self.assertEqual(told, [serial_port._TIOCSBRK, serial_port._TIOCCBRK])
+        self.assertEqual(calls, [serial_port._TIOCSBRK, serial_port._TIOCCBRK])
         line.transport.send_break(5000)
         line.transport.abortConnection()
-        self.assertEqual(told[2:], [serial_port._TIOCSBRK, serial_port._TIOCCBRK])
+        self.assertEqual(calls[2:], [serial_port._TIOCSBRK, serial_port._TIOCCBRK])
         line.transport.send_break(5000)
-        self.assertEqual(len(told), 4)
+        self.assertEqual(len(calls), 4)
 
     async def test_break_of_a_device_that_is_gone(self) -> None:
         """BREAK on an unplugged device does nothing; doRead reports the loss."""
@@ -193,9 +193,9 @@ class SettingsTests(DeviceCase):
             (LineSettings(dtr=True), "no modem lines (dtr, rts)"),
             (LineSettings(rts=False), "no modem lines (dtr, rts)"),
         ):
-            told = await self.refused(settings)
-            self.assertTrue(told.startswith(f"{self.device.path}: "), told)
-            self.assertIn(why, told)
+            message = await self.refused(settings)
+            self.assertTrue(message.startswith(f"{self.device.path}: "), message)
+            self.assertIn(why, message)
         await self.open()  # a refusal leaves nothing behind
 
     async def test_other_rate(self) -> None:

@@ -289,8 +289,8 @@ class LostTests(HeldCase):
     async def test_reason_is_bounded(self) -> None:
         """A peer's reason becomes one short line of text."""
         error = ServiceUnavailable("\x1b[2J" + "x" * 1000 + "\n")
-        told = shared_line._describe(Failure(error))
-        self.assertEqual(told, "[2J" + "x" * 297)
+        message = shared_line._describe(Failure(error))
+        self.assertEqual(message, "[2J" + "x" * 297)
 
 
 class SizeTests(HeldCase):

@@ -26,8 +26,8 @@ BREAK_ON, BREAK_OFF = b"\xff\xfa\x2c\5\5\xff\xf0", b"\xff\xfa\x2c\5\6\xff\xf0"
 
 
 def document(**lines: Any) -> dict[str, Any]:
-    one = {"name": "rack", "driver": "socket", "capabilities": SIZE, "lines": lines}
-    return {"classes": [one]}
+    entry = {"name": "rack", "driver": "socket", "capabilities": SIZE, "lines": lines}
+    return {"classes": [entry]}
 
 
 class SocketCase(LineCase):
@@ -38,10 +38,10 @@ class SocketCase(LineCase):
         self.patch(shared_line, "_FIRST_DELAY_SECONDS", 0.01)
 
     def driver(self, **lines: Any) -> SocketDriver:
-        (one,) = parse(document(**lines))
-        made = one.build(reactor, self.table)
-        assert isinstance(made.driver, SocketDriver)
-        return made.driver
+        (machine_class,) = parse(document(**lines))
+        built = machine_class.build(reactor, self.table)
+        assert isinstance(built.driver, SocketDriver)
+        return built.driver
 
     async def line(self, driver: SocketDriver, id: str) -> tuple[SharedLine, Line]:
         run = driver.run(self.facts(id))
@@ -55,10 +55,10 @@ class ConfigTests(SocketCase):
 
     def test_quantity(self) -> None:
         """There may be as many machines as lines, unless the file says otherwise."""
-        told = document(a={"endpoint": "unix:/a"}, b={"endpoint": "unix:/b"})
-        self.assertEqual(parse(told)[0].quantity, 2)
-        told["classes"][0]["quantity"] = 1
-        self.assertEqual(parse(told)[0].quantity, 1)
+        entry = document(a={"endpoint": "unix:/a"}, b={"endpoint": "unix:/b"})
+        self.assertEqual(parse(entry)[0].quantity, 2)
+        entry["classes"][0]["quantity"] = 1
+        self.assertEqual(parse(entry)[0].quantity, 1)
 
     def test_mistakes(self) -> None:
         """Each is one line that says where and why."""

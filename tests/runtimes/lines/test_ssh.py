@@ -35,7 +35,7 @@ class SSHCase(LineCase):
         self.patch(shared_line, "_FIRST_DELAY_SECONDS", 0.01)
 
     def driver(self, **keys: Any) -> SSHDriver:
-        told = {
+        document = {
             "name": "rack",
             "driver": "ssh",
             "capabilities": {"cpu": 1, "memory": "1Gi"},
@@ -43,8 +43,8 @@ class SSHCase(LineCase):
             "lines": {"m": {"host": "console.lab"}},
             **keys,
         }
-        (one,) = parse({"classes": [told]})
-        driver = one.build(reactor, self.table).driver
+        (machine_class,) = parse({"classes": [document]})
+        driver = machine_class.build(reactor, self.table).driver
         assert isinstance(driver, SSHDriver)
         return driver
 
@@ -161,8 +161,8 @@ class ServerTests(MachineDriverContract, ConsoleContract, BreakableContract, SSH
     async def test_key_refused(self) -> None:
         """A key that the server does not know is no reason to ask for a password."""
         key = self.server.path("host")
-        told = await self.refusal(self.make_console(identity_file=key))
-        self.assertIn("Permission denied (publickey", told)
+        message = await self.refusal(self.make_console(identity_file=key))
+        self.assertIn("Permission denied (publickey", message)
 
     async def test_lost(self) -> None:
         """A connection that ends is made again; what ssh said of it is not in the console."""

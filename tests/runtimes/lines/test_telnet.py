@@ -49,7 +49,7 @@ class TelnetCase(SynchronousTestCase):
         endpoint = TelnetEndpoint(
             self,  # type: ignore[arg-type]
             self.clock,
-            lambda *told: self.notes.append(told),
+            lambda *arguments: self.notes.append(arguments),
             self.settings,
         )
         self.line = self.successResultOf(endpoint.connect(Factory.forProtocol(Line)))
@@ -67,8 +67,8 @@ class TelnetCase(SynchronousTestCase):
         return data
 
     def hear(self, *data: bytes) -> None:
-        for one in data:
-            self.telnet.dataReceived(one)
+        for piece in data:
+            self.telnet.dataReceived(piece)
 
 
 class PlainTests(TelnetCase):

@@ -95,10 +95,10 @@ class Target:
             self._patch(obj, {"metadata": {"finalizers": [IRONCORE.finalizer]}})
             return
         state = "Shutdown" if obj["spec"].get("power") == "Off" else "Running"
-        wanted = {"state": state, "observedGeneration": obj["metadata"]["generation"]}
-        if obj.get("status") == wanted:
+        expected = {"state": state, "observedGeneration": obj["metadata"]["generation"]}
+        if obj.get("status") == expected:
             return
-        self._patch(obj, {"status": wanted}, subresource="status")
+        self._patch(obj, {"status": expected}, subresource="status")
         self.happened(obj, state)
 
     def _let_go(self, obj: Object) -> None:
@@ -173,8 +173,8 @@ class BrokerCase(TestCase):
 
     async def made(self, broker: MachineBroker, name: str = "x", **options: Any) -> pb.Machine:
         """A machine through the broker."""
-        wanted = options.pop("wanted", None) or machine(name, CLASS, **options)
-        answer = await broker.create_machine(pb.CreateMachineRequest(machine=wanted))
+        request = options.pop("wanted", None) or machine(name, CLASS, **options)
+        answer = await broker.create_machine(pb.CreateMachineRequest(machine=request))
         return answer.machine
 
     async def refusal(self, call: Any) -> Any:

@@ -15,8 +15,8 @@ class StatusTests(BrokerCase):
     """The offered classes."""
 
     async def quantity(self, broker: Any) -> dict[str, int]:
-        told = (await broker.status(pb.StatusRequest())).machine_class_status
-        return {each.machine_class.name: each.quantity for each in told}
+        output = (await broker.status(pb.StatusRequest())).machine_class_status
+        return {each.machine_class.name: each.quantity for each in output}
 
     async def test_quantity(self) -> None:
         """Quantities include the broker's own machines, which the poollet subtracts."""
@@ -40,8 +40,8 @@ class StatusTests(BrokerCase):
         broker = await self.make_runtime(place=self.place(pool="", selector={"zone": "n"}))
         await self.until(lambda: broker.capacity.names())
         self.assertEqual(await self.quantity(broker), {CLASS: 4})
-        made = await self.made(broker)
-        spec = self.target.object(made.metadata.id)["spec"]
+        created = await self.made(broker)
+        spec = self.target.object(created.metadata.id)["spec"]
         self.assertEqual(spec["machinePoolSelector"], {"zone": "n"})
         self.assertNotIn("machinePoolRef", spec)
 

@@ -29,8 +29,8 @@ class DialectContract:
 
     async def start_front(self: Any) -> None:
         """The class, the broker and the poollet."""
-        made = {"metadata": {"name": "shell"}, "capabilities": {"cpu": "1", "memory": "64Mi"}}
-        await self.admin.create(IRONCORE.workload_class, made)
+        document = {"metadata": {"name": "shell"}, "capabilities": {"cpu": "1", "memory": "64Mi"}}
+        await self.admin.create(IRONCORE.workload_class, document)
         target = f"unix://{self.directory}/broker/iri.sock"
         config = self.config("admin")
         settings = Settings(

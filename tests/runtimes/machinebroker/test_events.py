@@ -15,10 +15,10 @@ class EventTests(BrokerCase):
     async def test_filters(self) -> None:
         """Only of our machines; from and to a time, in seconds or in nanoseconds."""
         broker = await self.make_runtime()
-        made = await self.made(broker)
+        created = await self.made(broker)
         stranger = {"metadata": {"name": "s", "namespace": NAMESPACE, "uid": "other"}}
         self.target.happened(stranger, "Strange")
-        obj = self.target.object(made.metadata.id)
+        obj = self.target.object(created.metadata.id)
         self.target.happened(obj, "Later", lastTimestamp="2026-01-01T00:01:00Z")
         second = 10**9
         for first, last, expected in (
@@ -28,6 +28,6 @@ class EventTests(BrokerCase):
             (0, 1767225600, ["Running"]),
             (1767225600 * second, 1767225601 * second, ["Running"]),
         ):
-            asked = pb.EventFilter(events_from_time=first, events_to_time=last)
-            events = (await broker.list_events(pb.ListEventsRequest(filter=asked))).events
-            self.assertEqual([each.spec.reason for each in events], expected, asked)
+            request = pb.EventFilter(events_from_time=first, events_to_time=last)
+            events = (await broker.list_events(pb.ListEventsRequest(filter=request))).events
+            self.assertEqual([each.spec.reason for each in events], expected, request)

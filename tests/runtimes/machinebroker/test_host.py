@@ -75,17 +75,17 @@ class HostCase(ChainTestCase):
                 **options,
             )
         )
-        made = BrokerHost(self.settings_told, client, lambda: config, self.records, reactor)
-        self.addCleanup(lambda: made.stopService() if made.running else None)
-        return made
+        broker_host = BrokerHost(self.settings_told, client, lambda: config, self.records, reactor)
+        self.addCleanup(lambda: broker_host.stopService() if broker_host.running else None)
+        return broker_host
 
     async def ready(self, *arguments: Any, **options: Any) -> BrokerHost:
         """A broker that knows its target."""
-        made = self.host(*arguments, **options)
-        made.startService()
-        await made.when_ready()
-        await self.until(lambda: self.known(made))
-        return made
+        broker_host = self.host(*arguments, **options)
+        broker_host.startService()
+        await broker_host.when_ready()
+        await self.until(lambda: self.known(broker_host))
+        return broker_host
 
     def known(self, host: BrokerHost) -> bool:
         try:
@@ -138,9 +138,9 @@ class HostCase(ChainTestCase):
         try:
             await self.use(*arguments, **more)
         except UpgradeRefused as refused:
-            told = json.loads(refused.body)
-            self.assertEqual(told["kind"], "Status")
-            return refused.code, str(told.get("message", ""))
+            document = json.loads(refused.body)
+            self.assertEqual(document["kind"], "Status")
+            return refused.code, str(document.get("message", ""))
         self.fail("it was opened")
 
 
@@ -195,10 +195,10 @@ class ConsoleTests(HostCase):
         for code, reason in ((404, "NotFound"), (409, "Conflict"), (503, "ServiceUnavailable")):
             status = {"kind": "Status", "message": f"no {code}", "reason": reason, "code": code}
             self.pool.answer = code, status
-            told = await self.answer(host, token)
-            self.assertEqual(told[0], code)
-            self.assertIn(f"no {code}", told[1])
-            self.assertIn('"x"', told[1])
+            output = await self.answer(host, token)
+            self.assertEqual(output[0], code)
+            self.assertIn(f"no {code}", output[1])
+            self.assertIn('"x"', output[1])
         self.pool.answer = None
         await self.use(host, token)
 
@@ -207,9 +207,9 @@ class ConsoleTests(HostCase):
         host = await self.ready()
         token = await self.token(host, await self.machine(host), user="eve")
         for_eve = (*WEBSOCKET, (b"X-Twisted-Exec-User", b"eve"), FOR_JANE[1])
-        code, told = await self.answer(host, token, headers=for_eve)
+        code, message = await self.answer(host, token, headers=for_eve)
         self.assertEqual(code, 403)
-        self.assertIn('User "a:eve" cannot create resource "machines/exec"', told)
+        self.assertIn('User "a:eve" cannot create resource "machines/exec"', message)
 
     async def test_no_impersonation(self) -> None:
         """
@@ -221,9 +221,9 @@ class ConsoleTests(HostCase):
         await self.admin.create(kinds.CLUSTERROLEBINDINGS.resource, readers)
         host = await self.ready(user="jane")
         id = await self.machine(host)
-        code, told = await self.answer(host, await self.token(host, id))
+        code, message = await self.answer(host, await self.token(host, id))
         self.assertEqual(code, 403)
-        self.assertIn("cannot impersonate", told)
+        self.assertIn("cannot impersonate", message)
         own = await self.ready("own", user="jane", identity=Identity("a", own=True))
         await self.use(own, await self.token(own, id))
         self.assertEqual(self.audit[-1]["user"], "jane")
@@ -245,9 +245,9 @@ class ConsoleTests(HostCase):
         host = await self.ready()
         token = await self.token(host, await self.machine(host))
         await self.server.stopService()
-        code, told = await self.answer(host, token)
+        code, message = await self.answer(host, token)
         self.assertIn(code, (502, 503))
-        self.assertNotIn("127.0.0.1", told)
+        self.assertNotIn("127.0.0.1", message)
 
     async def test_log(self) -> None:
         """A log passes as text, with its options; its token opens no console."""
@@ -300,22 +300,22 @@ class ReplicaTests(HostCase):
 
     async def test_either(self) -> None:
         """Either replica accepts the other's token, once in total."""
-        one, two = await self.replicas()
-        token = await self.token(one, await self.machine(one))
-        await self.until(lambda: list(two.broker.cache))
-        await self.use(two, token)
-        for host in (one, two):
+        first, second = await self.replicas()
+        token = await self.token(first, await self.machine(first))
+        await self.until(lambda: list(second.broker.cache))
+        await self.use(second, token)
+        for host in (first, second):
             self.assertEqual((await self.answer(host, token))[0], 404)
         (lease,) = (await self.admin.list(LEASES, NAMESPACE))["items"]
         self.assertEqual(lease["spec"]["leaseDurationSeconds"] > 50, True)
 
     async def test_17_at_once(self) -> None:
         """Of many who come at once with one token, to either, one gets in."""
-        one, two = await self.replicas()
-        token = await self.token(one, await self.machine(one))
-        await self.until(lambda: list(two.broker.cache))
-        asked = [Deferred.fromCoroutine(self.use(host, token)) for host in (one, two) * 4]
-        results = await DeferredList(asked, consumeErrors=True)
+        first, second = await self.replicas()
+        token = await self.token(first, await self.machine(first))
+        await self.until(lambda: list(second.broker.cache))
+        request = [Deferred.fromCoroutine(self.use(host, token)) for host in (first, second) * 4]
+        results = await DeferredList(request, consumeErrors=True)
         self.assertEqual(sum(1 for opened, _ in results if opened), 1)
         codes = {result.value.code for opened, result in results if not opened}
         self.assertEqual(codes, {404})
@@ -323,41 +323,41 @@ class ReplicaTests(HostCase):
 
     async def test_refused_upgrade_spends_nothing(self) -> None:
         """A token that one replica could not use works at the other."""
-        one, two = await self.replicas()
-        token = await self.token(one, await self.machine(one))
-        await self.until(lambda: list(two.broker.cache))
+        first, second = await self.replicas()
+        token = await self.token(first, await self.machine(first))
+        await self.until(lambda: list(second.broker.cache))
         self.pool.answer = 503, {"kind": "Status", "message": "soon", "code": 503}
-        self.assertEqual((await self.answer(one, token))[0], 503)
+        self.assertEqual((await self.answer(first, token))[0], 503)
         self.assertEqual((await self.admin.list(LEASES, NAMESPACE))["items"], [])
         self.pool.answer = None
-        await self.use(two, token)
+        await self.use(second, token)
 
     async def test_ended_by_the_other(self) -> None:
         """The request to end a session may come to the replica that has not got it."""
-        one, two = await self.replicas()
-        token = await self.token(one, await self.machine(one))
-        end = await self.use(one, token)
+        first, second = await self.replicas()
+        token = await self.token(first, await self.machine(first))
+        end = await self.use(first, token)
         query = "?session=session-1&reason=PoweredOff&message=bye"
-        self.assertEqual((await self.answer(two, token, b"DELETE", FOR_JANE, query))[0], 200)
+        self.assertEqual((await self.answer(second, token, b"DELETE", FOR_JANE, query))[0], 200)
         await end.lost
         self.assertIn("reason=PoweredOff", self.pool.requests[-1][1])
-        self.assertEqual((await self.answer(two, token, b"DELETE", FOR_JANE, query))[0], 404)
+        self.assertEqual((await self.answer(second, token, b"DELETE", FOR_JANE, query))[0], 404)
 
     async def test_without_the_right(self) -> None:
         """A replica that cannot keep claims opens nothing and is not ready; the other serves on."""
-        one, _ = await self.replicas()
-        token = await self.token(one, await self.machine(one))
+        first, _ = await self.replicas()
+        token = await self.token(first, await self.machine(first))
         key = os.path.join(self.directory, "key")
         await self.admin.create(BINDINGS, binding("jane", "edit"), NAMESPACE)
         readers = binding("jane", "view") | {"kind": "ClusterRoleBinding"}
         await self.admin.create(kinds.CLUSTERROLEBINDINGS.resource, readers)
         poor = await self.ready("poor", user="jane", token_key=key)
-        code, told = await self.answer(poor, token)
+        code, message = await self.answer(poor, token)
         self.assertEqual(code, 503)
-        self.assertIn("leases.coordination.k8s.io", told)
-        found = dict(await poor.streams.health.check())
-        self.assertEqual([name for name, problem in found.items() if problem], ["tokens"])
-        await self.use(one, token)
+        self.assertIn("leases.coordination.k8s.io", message)
+        problems = dict(await poor.streams.health.check())
+        self.assertEqual([name for name, problem in problems.items() if problem], ["tokens"])
+        await self.use(first, token)
 
 
 class FaultTests(HostCase):
@@ -381,10 +381,10 @@ class FaultTests(HostCase):
 
     async def test_16_token_in_the_log(self) -> None:
         """Tokens do not appear in the log."""
-        told: list[str] = []
+        calls: list[str] = []
 
         def keep(event: Any) -> None:
-            told.append(json.dumps({key: str(value) for key, value in event.items()}))
+            calls.append(json.dumps({key: str(value) for key, value in event.items()}))
 
         globalLogPublisher.addObserver(keep)
         self.addCleanup(globalLogPublisher.removeObserver, keep)
@@ -394,16 +394,16 @@ class FaultTests(HostCase):
         await self.answer(host, token)
         self.pool.answer = None
         await self.use(host, token)
-        self.assertTrue(told)
-        self.assertNotIn(token, "".join(told))
+        self.assertTrue(calls)
+        self.assertNotIn(token, "".join(calls))
 
     async def test_17_tokens_lost_by_a_restart(self) -> None:
         """Theirs are in the memory of one process."""
-        one, two = await self.replicas()
-        token = await self.token(one, await self.machine(one))
-        await self.until(lambda: list(two.broker.cache))
-        await one.stopService()
-        await self.use(two, token)
+        first, second = await self.replicas()
+        token = await self.token(first, await self.machine(first))
+        await self.until(lambda: list(second.broker.cache))
+        await first.stopService()
+        await self.use(second, token)
 
     async def test_18_url_of_a_machine_that_is_not_there(self) -> None:
         """Theirs gives one, and tells of it after the upgrade as an internal error."""
@@ -443,10 +443,10 @@ class StartTests(HostCase):
         id = (await client.create_machine(request)).machine.metadata.id
         listed = await client.list_machines(pb.ListMachinesRequest())
         self.assertEqual([each.metadata.id for each in listed.machines], [id])
-        asked = pb.ExecRequest(machine_id=id)
-        self.assertTrue((await client.exec(asked, user="jane")).url.startswith("http+unix://"))
+        query = pb.ExecRequest(machine_id=id)
+        self.assertTrue((await client.exec(query, user="jane")).url.startswith("http+unix://"))
         with self.assertRaises(APIError) as caught:
-            await client.exec(asked)
+            await client.exec(query)
         self.assertEqual(caught.exception.code, 403)
 
     async def test_readiness(self) -> None:

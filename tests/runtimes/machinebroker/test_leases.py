@@ -41,8 +41,8 @@ class LeaseTests(SynchronousTestCase):
     def test_once(self) -> None:
         """Of two replicas one gets it; the other, and the same again, do not."""
         first, second = self.ledger(), self.ledger()
-        taken = [self.successResultOf(each.take(DIGEST, 1_000_060)) for each in (first, second)]
-        self.assertEqual(taken, [True, False])
+        results = [self.successResultOf(each.take(DIGEST, 1_000_060)) for each in (first, second)]
+        self.assertEqual(results, [True, False])
         self.assertFalse(self.successResultOf(first.take(DIGEST, 1_000_060)))
         (lease,) = self.leases()
         self.assertEqual(lease["spec"]["holderIdentity"], "b-1")

@@ -34,8 +34,8 @@ class CopyTests(SynchronousTestCase):
         self.addCleanup(self.cache.stop)
 
     def make(self, name: str = "m", uid: str = "uid-x") -> Any:
-        wanted = to_object(machine("x", CLASS, uid=uid), name, self.place)
-        return self.successResultOf(self.client.create(MACHINES, wanted, NAMESPACE))
+        template = to_object(machine("x", CLASS, uid=uid), name, self.place)
+        return self.successResultOf(self.client.create(MACHINES, template, NAMESPACE))
 
     def change(self, power: str) -> Any:
         patch = {"spec": {"power": power}}
@@ -72,9 +72,9 @@ class CopyTests(SynchronousTestCase):
     def test_late(self) -> None:
         """A watch that is late is not waited for without end."""
         self.start()
-        made = self.make()
-        made["metadata"]["resourceVersion"] = "999"
-        waiting = self.cache.until(made)
+        created = self.make()
+        created["metadata"]["resourceVersion"] = "999"
+        waiting = self.cache.until(created)
         self.clock.advance(CURRENT_SECONDS - 0.1)
         self.assertNoResult(waiting)
         self.clock.advance(0.2)

@@ -55,16 +55,16 @@ class Cluster:
 
     async def start(self) -> None:
         """All three; fires when the pool is registered."""
-        made = pki()
-        serving, forwarding = made.pair("apiserver"), made.pair("apiserver-forwarding")
+        authority = pki()
+        serving, forwarding = authority.pair("apiserver"), authority.pair("apiserver-forwarding")
         settings = APIServerSettings(
             listen="tcp:0:interface=127.0.0.1",
             certificate=serving.certificate,
             key=serving.key,
-            client_ca=made.client_ca,
+            client_ca=authority.client_ca,
             poollet_certificate=forwarding.certificate,
             poollet_key=forwarding.key,
-            poollet_ca=made.serving_ca,
+            poollet_ca=authority.serving_ca,
             drain_seconds=0.0,
         )
         self.server = APIServer(settings, MemoryStorage(), self.audit, reactor)
@@ -139,16 +139,16 @@ class Cluster:
         return BrokerHost(settings, client, lambda: config, self.audit, reactor)
 
     def _poollet(self) -> Poollet:
-        made = pki()
-        pair = made.pair(f"poollet-{POOL}")
+        authority = pki()
+        pair = authority.pair(f"poollet-{POOL}")
         settings = PoolletSettings(
             pool=POOL,
             provider_id=f"test://{self.name}",
             certificate=pair.certificate,
             key=pair.key,
             listen="tcp:0:interface=127.0.0.1",
-            client_ca=made.client_ca,
-            requestheader_ca=made.forwarding_ca,
+            client_ca=authority.client_ca,
+            requestheader_ca=authority.forwarding_ca,
             requestheader_names=[FORWARDING_USER],
             addresses=[("InternalIP", "127.0.0.1")],
             drain_seconds=0.0,
@@ -188,18 +188,18 @@ class NestedTests(TestCase):
             await behind.start()
         self.first, self.last = self.clusters[0], self.clusters[-1]
         self.jane = self.first.kubeconfig("user-jane")
-        wanted = {
+        expected = {
             "apiVersion": MACHINES.api_version,
             "kind": MACHINES.kind,
             "metadata": {"name": "sh"},
             "spec": {"machineClassRef": {"name": "shell"}, "machinePoolRef": {"name": POOL}},
         }
-        await self.first.client.create(MACHINES, wanted, NAMESPACE)
+        await self.first.client.create(MACHINES, expected, NAMESPACE)
         await self.state("Running")
 
-    async def state(self, wanted: str) -> None:
+    async def state(self, expected: str) -> None:
         """Wait until the user's own Machine is in a state."""
-        while (await self.first.machines())[0].get("status", {}).get("state") != wanted:
+        while (await self.first.machines())[0].get("status", {}).get("state") != expected:
             await pause()
 
     async def open(self) -> Screen:

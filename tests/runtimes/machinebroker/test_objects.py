@@ -27,23 +27,27 @@ class ObjectTests(SynchronousTestCase):
     def test_valid(self) -> None:
         """Objects are valid in each dialect, and reading them gives the same machine."""
         for dialect in DIALECTS:
-            wanted = machine("x", CLASS)
+            template = machine("x", CLASS)
             disk = pb.Volume(name="data", device="odb")
             disk.local_disk.size_bytes = 5
             image = pb.Volume(name="root", device="oda")
             image.local_disk.image.image = "registry.example/image"
             if dialect.image_field:
                 image = image_disk("registry.example/image")
-            wanted.spec.volumes.extend([image, disk])
+            template.spec.volumes.extend([image, disk])
             place = Place(dialect, NAMESPACE, "a", "p")
-            id = new_id(wanted.metadata.labels, place)
+            id = new_id(template.metadata.labels, place)
             kind = kinds.of(dialect)[0]
-            made = for_create(kind, to_object(wanted, id, place), namespace=NAMESPACE, now=1e9)
-            self.assertEqual(dialect.pool_name(made), "p", dialect.name)
-            entry = read(made, place)
-            self.assertEqual(entry.machine.spec, wanted.spec, dialect.name)
-            self.assertEqual(entry.machine.metadata.labels, wanted.metadata.labels)
-            self.assertIn(f"machinebroker.{dialect.runtime_prefix.partition('.')[2]}", str(made))
+            document = for_create(
+                kind, to_object(template, id, place), namespace=NAMESPACE, now=1e9
+            )
+            self.assertEqual(dialect.pool_name(document), "p", dialect.name)
+            entry = read(document, place)
+            self.assertEqual(entry.machine.spec, template.spec, dialect.name)
+            self.assertEqual(entry.machine.metadata.labels, template.metadata.labels)
+            self.assertIn(
+                f"machinebroker.{dialect.runtime_prefix.partition('.')[2]}", str(document)
+            )
 
     def test_ids(self) -> None:
         """One for a UID of a cluster; without a UID another each time."""
@@ -55,17 +59,17 @@ class ObjectTests(SynchronousTestCase):
 
     def test_too_large(self) -> None:
         """A machine too large for an object is a bad request."""
-        wanted = machine("x", CLASS)
-        wanted.metadata.annotations["x"] = "x" * (100 << 10)
-        self.assertRaises(BadRequest, to_object, wanted, "i", Place(IRONCORE, NAMESPACE))
+        template = machine("x", CLASS)
+        template.metadata.annotations["x"] = "x" * (100 << 10)
+        self.assertRaises(BadRequest, to_object, template, "i", Place(IRONCORE, NAMESPACE))
         self.assertRaises(BadRequest, power_of, 7)
 
     def test_generation_of_older_releases(self) -> None:
         """onmetal's first releases tell the generation that was seen under a name of their own."""
         place = Place(ONMETAL, NAMESPACE)
-        made: Any = to_object(machine("x", CLASS), "i", place)
-        made["status"] = {"machinePoolObservedGeneration": 4}
-        self.assertEqual(read(made, place).machine.status.observed_generation, 4)
+        document: Any = to_object(machine("x", CLASS), "i", place)
+        document["status"] = {"machinePoolObservedGeneration": 4}
+        self.assertEqual(read(document, place).machine.status.observed_generation, 4)
 
     def test_garbled(self) -> None:
         """A damaged object is read or refused with a message."""
@@ -79,22 +83,22 @@ class ObjectTests(SynchronousTestCase):
             ("spec", {"volumes": {"name": "x"}}),
             ("spec", {"guestConfig": []}),
         ):
-            made: Any = to_object(machine("x", CLASS), "i", place)
-            made[part] = value
+            document: Any = to_object(machine("x", CLASS), "i", place)
+            document[part] = value
             if value == {"guestConfig": []}:
-                self.assertEqual(read(made, place).machine.spec.guest_config.hostname, "")
+                self.assertEqual(read(document, place).machine.spec.guest_config.hostname, "")
             else:
-                self.assertRaises(ValueError, read, made, place)
+                self.assertRaises(ValueError, read, document, place)
 
     def test_states(self) -> None:
         """Each state of an object has a state of a machine; unknown states are pending."""
         place = Place(IRONCORE, NAMESPACE)
-        made: Any = to_object(machine("x", CLASS), "i", place)
+        document: Any = to_object(machine("x", CLASS), "i", place)
         for state, expected in (
             ("Running", pb.MACHINE_RUNNING),
             ("Shutdown", pb.MACHINE_SUSPENDED),
             ("Terminated", pb.MACHINE_TERMINATED),
             ("Strange", pb.MACHINE_PENDING),
         ):
-            made["status"] = {"state": state}
-            self.assertEqual(read(made, place).machine.status.state, expected)
+            document["status"] = {"state": state}
+            self.assertEqual(read(document, place).machine.status.state, expected)

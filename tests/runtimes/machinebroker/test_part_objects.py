@@ -41,34 +41,34 @@ class PartsTests(BrokerCase):
         secret.
         """
         broker = await self.make_runtime()
-        wanted = machine("x", CLASS)
+        template = machine("x", CLASS)
         secret, key = {"userKey": b"s3cret"}, {"encryptionKey": b"k3y"}
-        wanted.spec.volumes.append(connected(secret_data=secret, encryption_data=key))
-        made = await self.made(broker, wanted=wanted)
-        self.assertEqual(list(made.spec.volumes), [connected()])
-        (part,) = self.target.object(made.metadata.id)["spec"]["volumes"]
+        template.spec.volumes.append(connected(secret_data=secret, encryption_data=key))
+        created = await self.made(broker, wanted=template)
+        self.assertEqual(list(created.spec.volumes), [connected()])
+        (part,) = self.target.object(created.metadata.id)["spec"]["volumes"]
         volume = self.object_of(VOLUMES, part["volumeRef"]["name"])
         access = volume["status"]["access"]
         self.assertEqual((access["driver"], access["handle"]), ("ceph", "handle-data"))
-        self.assertEqual(volume["spec"]["claimRef"]["name"], made.metadata.id)
-        self.assertEqual(volume["metadata"]["ownerReferences"][0]["name"], made.metadata.id)
+        self.assertEqual(volume["spec"]["claimRef"]["name"], created.metadata.id)
+        self.assertEqual(volume["metadata"]["ownerReferences"][0]["name"], created.metadata.id)
         entry = self.object_of(SECRETS, access["secretRef"]["name"])
         self.assertEqual(base64.b64decode(entry["data"]["userKey"]), b"s3cret")
         entry = self.object_of(SECRETS, volume["spec"]["encryption"]["secretRef"]["name"])
         self.assertEqual(entry["type"], "storage.ironcore.dev/volume-encryption")
-        told = str(self.target.object(made.metadata.id))
-        self.assertNotIn("s3cret", told)
-        self.assertNotIn(base64.b64encode(b"s3cret").decode(), told)
+        output = str(self.target.object(created.metadata.id))
+        self.assertNotIn("s3cret", output)
+        self.assertNotIn(base64.b64encode(b"s3cret").decode(), output)
 
     async def test_interface(self) -> None:
         """It is a NetworkInterface of the machine's own; machines of one network share that."""
         broker = await self.make_runtime()
         for name in ("x", "y"):
-            wanted = machine(name, CLASS)
-            wanted.spec.network_interfaces.append(interface())
-            made = await self.made(broker, wanted=wanted)
-            self.assertEqual(list(made.spec.network_interfaces), [interface()])
-        name = part_name(made.metadata.id, "interface", "net")
+            template = machine(name, CLASS)
+            template.spec.network_interfaces.append(interface())
+            created = await self.made(broker, wanted=template)
+            self.assertEqual(list(created.spec.network_interfaces), [interface()])
+        name = part_name(created.metadata.id, "interface", "net")
         spec = self.object_of(NICS, name)["spec"]
         self.assertEqual(spec["ips"], [{"value": "10.0.0.1"}, {"value": "fd00::1"}])
         self.assertEqual(spec["ipFamilies"], ["IPv4", "IPv6"])
@@ -82,10 +82,10 @@ class PartsTests(BrokerCase):
         network["spec"] = {"providerID": "provider://n1"}  # type: ignore[assignment]
         await self.target.client.create(NETWORKS, network, NAMESPACE)
         broker = await self.make_runtime()
-        wanted = machine("x", CLASS)
-        wanted.spec.network_interfaces.append(interface())
-        made = await self.made(broker, wanted=wanted)
-        name = part_name(made.metadata.id, "interface", "net")
+        template = machine("x", CLASS)
+        template.spec.network_interfaces.append(interface())
+        created = await self.made(broker, wanted=template)
+        name = part_name(created.metadata.id, "interface", "net")
         self.assertEqual(self.object_of(NICS, name)["spec"]["networkRef"], {"name": "net-x"})
 
     async def test_come_and_go(self) -> None:
@@ -103,13 +103,13 @@ class PartsTests(BrokerCase):
         larger = connected(secret_data={"a": b"2"})
         larger.connection.effective_storage_bytes = 2 << 30
         await broker.update_volume(pb.UpdateVolumeRequest(machine_id=id, volume=larger))
-        (told,) = (await broker.list_machines(pb.ListMachinesRequest())).machines
-        self.assertEqual(told.spec.volumes[0].connection.effective_storage_bytes, 2 << 30)
+        (output,) = (await broker.list_machines(pb.ListMachinesRequest())).machines
+        self.assertEqual(output.spec.volumes[0].connection.effective_storage_bytes, 2 << 30)
         entry = self.object_of(SECRETS, part_name(id, "volume", "data"))
         self.assertEqual(base64.b64decode(entry["data"]["a"]), b"2")
-        gone = pb.DetachVolumeRequest(machine_id=id, name="data")
-        await broker.detach_volume(gone)
-        self.assertIsInstance(await self.refusal(broker.detach_volume(gone)), NotFound)
+        request = pb.DetachVolumeRequest(machine_id=id, name="data")
+        await broker.detach_volume(request)
+        self.assertIsInstance(await self.refusal(broker.detach_volume(request)), NotFound)
         off = pb.DetachNetworkInterfaceRequest(machine_id=id, name="net")
         await broker.detach_network_interface(off)
         self.assertEqual(self.left(), {"Machine", "Network"})
@@ -129,11 +129,11 @@ class PartsTests(BrokerCase):
     async def test_deleted(self) -> None:
         """With the machine goes what it owned."""
         broker = await self.make_runtime()
-        wanted = machine("x", CLASS)
-        wanted.spec.volumes.append(connected(secret_data={"a": b"1"}))
-        wanted.spec.network_interfaces.append(interface())
-        made = await self.made(broker, wanted=wanted)
-        await broker.delete_machine(pb.DeleteMachineRequest(machine_id=made.metadata.id))
+        template = machine("x", CLASS)
+        template.spec.volumes.append(connected(secret_data={"a": b"1"}))
+        template.spec.network_interfaces.append(interface())
+        created = await self.made(broker, wanted=template)
+        await broker.delete_machine(pb.DeleteMachineRequest(machine_id=created.metadata.id))
         self.assertEqual(self.left(), {"Network"})
 
     async def test_no_such_kinds(self) -> None:
@@ -144,8 +144,8 @@ class PartsTests(BrokerCase):
         stored, nic = machine("x", CLASS), machine("y", CLASS)
         stored.spec.volumes.append(connected())
         nic.spec.network_interfaces.append(interface())
-        for wanted in (stored, nic):
-            error = await self.refusal(self.made(broker, wanted=wanted))
+        for expected in (stored, nic):
+            error = await self.refusal(self.made(broker, wanted=expected))
             self.assertEqual(error.code, 501)
             self.assertIn("does not serve a kind that the machine needs", error.message)
         await self.until(lambda: not self.left())

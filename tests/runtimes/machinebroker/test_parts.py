@@ -26,12 +26,12 @@ class DialectTests(SynchronousTestCase):
     def test_subnets(self) -> None:
         """In dialects with subnets, interfaces exist only in the machine's spec."""
         place = Place(SPHERIC, NAMESPACE, "a", "p")
-        wanted = machine("x", CLASS)
+        template = machine("x", CLASS)
         nic = pb.NetworkInterface(name="n", ips=["10.0.0.1"])
         nic.attributes.update({"network-name": "net", "subnet-name": "sub"})
-        wanted.spec.network_interfaces.append(nic)
-        made = to_object(wanted, "i", place)
-        (part,) = made["spec"]["networkInterfaces"]
+        template.spec.network_interfaces.append(nic)
+        document = to_object(template, "i", place)
+        (part,) = document["spec"]["networkInterfaces"]
         self.assertEqual(part["subnetRef"], {"networkName": "net", "name": "sub"})
 
     def test_without_kinds(self) -> None:
@@ -41,22 +41,22 @@ class DialectTests(SynchronousTestCase):
             (SPHERIC, interface()),
             (ONMETAL, pb.Volume(name="d", local_disk=image_disk("i").local_disk)),
         ):
-            wanted = machine("x", CLASS)
-            parts: Any = wanted.spec.volumes
+            template = machine("x", CLASS)
+            parts: Any = template.spec.volumes
             if isinstance(part, pb.NetworkInterface):
-                parts = wanted.spec.network_interfaces
+                parts = template.spec.network_interfaces
             parts.append(part)
             place = Place(dialect, NAMESPACE)
-            self.assertRaises(NotImplementedByBackend, to_object, wanted, "i", place)
+            self.assertRaises(NotImplementedByBackend, to_object, template, "i", place)
 
     def test_garbled(self) -> None:
         """A damaged annotation means that the machine is not a broker's."""
         place = Place(IRONCORE, NAMESPACE)
-        wanted = machine("x", CLASS)
-        wanted.spec.volumes.append(connected())
-        made = to_object(wanted, "i", place)
-        made["metadata"]["annotations"][place.parts_annotation] = "{"
-        self.assertRaises(ValueError, read, made, place)
+        template = machine("x", CLASS)
+        template.spec.volumes.append(connected())
+        document = to_object(template, "i", place)
+        document["metadata"]["annotations"][place.parts_annotation] = "{"
+        self.assertRaises(ValueError, read, document, place)
 
     def test_nothing_to_tell(self) -> None:
         """Local disks need no annotation."""

@@ -36,8 +36,8 @@ class MachineTests(BrokerCase):
     async def test_object(self) -> None:
         """It is bound to the pool, and shows whose it is as ironcore's own broker does."""
         broker = await self.make_runtime()
-        made = await self.made(broker)
-        obj = self.target.object(made.metadata.id)
+        created = await self.made(broker)
+        obj = self.target.object(created.metadata.id)
         self.assertEqual(obj["spec"]["machinePoolRef"], {"name": POOL})
         self.assertEqual(obj["spec"]["machineClassRef"], {"name": CLASS})
         labels, annotations = obj["metadata"]["labels"], obj["metadata"]["annotations"]
@@ -46,7 +46,7 @@ class MachineTests(BrokerCase):
         self.assertEqual(labels[IRONCORE.uid_label], "uid-x")
         self.assertIn('"default"', annotations["machinebroker.ironcore.dev/labels"])
         self.assertIn('"3"', annotations["machinebroker.ironcore.dev/annotations"])
-        self.assertEqual(len(made.metadata.id), 63)
+        self.assertEqual(len(created.metadata.id), 63)
 
     async def test_two_brokers(self) -> None:
         """Concurrent requests to two brokers create one machine."""
@@ -58,12 +58,12 @@ class MachineTests(BrokerCase):
     async def test_two_sources(self) -> None:
         """Clusters that know a UID each have a machine each."""
         first = await self.make_runtime()
-        made = await self.made(first)
+        created = await self.made(first)
         other = await self.make_runtime(place=self.place(source="b"))
         from twisted_exec.runtimes.machinebroker.objects import new_id
 
         labels = machine("x", CLASS).metadata.labels
-        self.assertNotEqual(new_id(labels, self.place(source="b")), made.metadata.id)
+        self.assertNotEqual(new_id(labels, self.place(source="b")), created.metadata.id)
         self.assertEqual(len((await other.list_machines(pb.ListMachinesRequest())).machines), 1)
 
     async def test_made_by_ironcores(self) -> None:
@@ -100,26 +100,26 @@ class MachineTests(BrokerCase):
     async def test_garbled(self) -> None:
         """A damaged object is ignored; other machines are still listed."""
         broker = await self.make_runtime()
-        made, other = await self.made(broker), await self.made(broker, "y")
+        created, other = await self.made(broker), await self.made(broker, "y")
         spoilt = {"metadata": {"annotations": {"machinebroker.ironcore.dev/labels": "["}}}
-        await self.target.client.patch(MACHINES, made.metadata.id, spoilt, NAMESPACE)
+        await self.target.client.patch(MACHINES, created.metadata.id, spoilt, NAMESPACE)
         listed = (await broker.list_machines(pb.ListMachinesRequest())).machines
         self.assertEqual([each.metadata.id for each in listed], [other.metadata.id])
 
     async def test_ignition(self) -> None:
         """Ignition lies in a Secret that the machine owns, and goes with it."""
         broker = await self.make_runtime()
-        wanted = machine("x", CLASS)
-        wanted.spec.ignition_data = b"{}"
-        made = await self.made(broker, wanted=wanted)
-        obj = self.target.object(made.metadata.id)
+        template = machine("x", CLASS)
+        template.spec.ignition_data = b"{}"
+        created = await self.made(broker, wanted=template)
+        obj = self.target.object(created.metadata.id)
         reference = obj["spec"]["ignitionRef"]
         secret = self.target.cluster.objects[(SECRETS, NAMESPACE, reference["name"])]
         self.assertEqual(base64.b64decode(secret["data"][reference["key"]]), b"{}")
         self.assertEqual(secret["type"], "compute.ironcore.dev/ignition")
         (owner,) = secret["metadata"]["ownerReferences"]
         self.assertEqual((owner["kind"], owner["uid"]), ("Machine", obj["metadata"]["uid"]))
-        await broker.delete_machine(pb.DeleteMachineRequest(machine_id=made.metadata.id))
+        await broker.delete_machine(pb.DeleteMachineRequest(machine_id=created.metadata.id))
         self.assertNotIn((SECRETS, NAMESPACE, reference["name"]), self.target.cluster.objects)
 
     async def test_ignition_refused(self) -> None:
@@ -133,9 +133,9 @@ class MachineTests(BrokerCase):
             return create(resource, *arguments, **more)
 
         self.target.client.create = refusing  # type: ignore[method-assign]
-        wanted = machine("x", CLASS)
-        wanted.spec.ignition_data = b"{}"
-        error = await self.refusal(self.made(broker, wanted=wanted))
+        template = machine("x", CLASS)
+        template.spec.ignition_data = b"{}"
+        error = await self.refusal(self.made(broker, wanted=template))
         self.assertEqual(error.code, 403)
         objects = self.target.cluster.objects
         await self.until(lambda: not [key for key in objects if key[0] == MACHINES])
@@ -143,53 +143,55 @@ class MachineTests(BrokerCase):
     async def test_completed_later(self) -> None:
         """An incomplete machine is completed by the next request."""
         broker = await self.make_runtime()
-        wanted = machine("x", CLASS)
-        wanted.spec.ignition_data = b"{}"
-        made = await self.made(broker, wanted=wanted)
+        template = machine("x", CLASS)
+        template.spec.ignition_data = b"{}"
+        created = await self.made(broker, wanted=template)
         undone = {"metadata": {"labels": {"machinebroker.ironcore.dev/created": None}}}
-        await self.target.client.patch(MACHINES, made.metadata.id, undone, NAMESPACE)
-        await self.target.client.delete(SECRETS, made.metadata.id, NAMESPACE)
+        await self.target.client.patch(MACHINES, created.metadata.id, undone, NAMESPACE)
+        await self.target.client.delete(SECRETS, created.metadata.id, NAMESPACE)
         self.assertEqual(list((await broker.list_machines(pb.ListMachinesRequest())).machines), [])
-        self.assertEqual((await self.made(broker, wanted=wanted)).metadata.id, made.metadata.id)
-        self.assertIn((SECRETS, NAMESPACE, made.metadata.id), self.target.cluster.objects)
+        self.assertEqual(
+            (await self.made(broker, wanted=template)).metadata.id, created.metadata.id
+        )
+        self.assertIn((SECRETS, NAMESPACE, created.metadata.id), self.target.cluster.objects)
 
     async def test_disks(self) -> None:
         """Disks of the host pass, with their images; they come and go."""
         broker = await self.make_runtime()
-        wanted = machine("x", CLASS)
+        template = machine("x", CLASS)
         disk = pb.Volume(name="root", device="oda")
         disk.local_disk.size_bytes = 1 << 30
         disk.local_disk.image.image = "registry.example/image"
-        wanted.spec.volumes.append(disk)
-        made = await self.made(broker, wanted=wanted)
-        self.assertEqual(list(made.spec.volumes), [disk])
+        template.spec.volumes.append(disk)
+        created = await self.made(broker, wanted=template)
+        self.assertEqual(list(created.spec.volumes), [disk])
         more = pb.Volume(name="data", device="odb")
         more.local_disk.size_bytes = 5
-        id = made.metadata.id
+        id = created.metadata.id
         await broker.attach_volume(pb.AttachVolumeRequest(machine_id=id, volume=more))
         names = [each["name"] for each in self.target.object(id)["spec"]["volumes"]]
         self.assertEqual(names, ["root", "data"])
-        gone = pb.DetachVolumeRequest(machine_id=id, name="data")
-        await broker.detach_volume(gone)
-        self.assertIsInstance(await self.refusal(broker.detach_volume(gone)), NotFound)
+        request = pb.DetachVolumeRequest(machine_id=id, name="data")
+        await broker.detach_volume(request)
+        self.assertIsInstance(await self.refusal(broker.detach_volume(request)), NotFound)
 
     async def test_deleted_there(self) -> None:
         """A machine that is deleted in the target is on its way out, and then gone."""
         broker = await self.make_runtime()
-        made = await self.made(broker)
+        created = await self.made(broker)
         self.target.runs = False
-        await self.target.client.delete(MACHINES, made.metadata.id, NAMESPACE)
+        await self.target.client.delete(MACHINES, created.metadata.id, NAMESPACE)
         (listed,) = (await broker.list_machines(pb.ListMachinesRequest())).machines
         self.assertEqual(listed.status.state, pb.MACHINE_TERMINATING)
-        error = await self.refusal(broker.exec(pb.ExecRequest(machine_id=made.metadata.id)))
+        error = await self.refusal(broker.exec(pb.ExecRequest(machine_id=created.metadata.id)))
         self.assertIsInstance(error, NotFound)
-        power = pb.UpdateMachinePowerRequest(machine_id=made.metadata.id)
+        power = pb.UpdateMachinePowerRequest(machine_id=created.metadata.id)
         self.assertIsInstance(await self.refusal(broker.update_machine_power(power)), Conflict)
 
     async def test_conditions(self) -> None:
         """The target's conditions of a machine are passed on."""
         broker = await self.make_runtime()
-        made = await self.made(broker)
+        created = await self.made(broker)
         self.target.runs = False
         condition = {
             "type": "Ready",
@@ -200,12 +202,12 @@ class MachineTests(BrokerCase):
         }
         status = {"status": {"state": "Pending", "conditions": [condition]}}
         await self.target.client.patch(
-            MACHINES, made.metadata.id, status, NAMESPACE, subresource="status"
+            MACHINES, created.metadata.id, status, NAMESPACE, subresource="status"
         )
         (listed,) = (await broker.list_machines(pb.ListMachinesRequest())).machines
-        (told,) = listed.status.machine_conditions
-        self.assertEqual((told.reason, told.message), ("NoRoom", "the host is full"))
-        self.assertEqual(told.last_transition_time, 1767225600 * 10**9)
+        (message,) = listed.status.machine_conditions
+        self.assertEqual((message.reason, message.message), ("NoRoom", "the host is full"))
+        self.assertEqual(message.last_transition_time, 1767225600 * 10**9)
 
 
 class TargetAwayTests(BrokerCase):

@@ -78,19 +78,19 @@ class SpaceTargetTests(SynchronousTestCase):
         """The reason why machines cannot be listed; empty if they can."""
         failed = broker.list_machines(pb.ListMachinesRequest())
         failed.addErrback(lambda failure: failure.value)
-        found = self.successResultOf(failed)
-        return found.message if isinstance(found, ServiceUnavailable) else ""
+        result = self.successResultOf(failed)
+        return result.message if isinstance(result, ServiceUnavailable) else ""
 
     def machines(self, broker: MachineBroker) -> list[str]:
-        found = self.successResultOf(broker.list_machines(pb.ListMachinesRequest()))
-        return [each.metadata.id for each in found.machines]
+        entry = self.successResultOf(broker.list_machines(pb.ListMachinesRequest()))
+        return [each.metadata.id for each in entry.machines]
 
     def put(self, server: str, name: str) -> None:
         """A machine of the broker's, there already."""
-        wanted = to_object(machine("x", CLASS), name, self.place)
-        wanted["metadata"]["labels"][self.place.created_label] = "true"
+        template = to_object(machine("x", CLASS), name, self.place)
+        template["metadata"]["labels"][self.place.created_label] = "true"
         client = self.servers.clusters[server].client()
-        self.successResultOf(client.create(MACHINES, wanted, NAMESPACE))
+        self.successResultOf(client.create(MACHINES, template, NAMESPACE))
 
     def test_door(self) -> None:
         """It listens to Spaces."""
@@ -99,8 +99,8 @@ class SpaceTargetTests(SynchronousTestCase):
     def test_not_there_yet(self) -> None:
         """A broker may start before its Space exists; requests fail with the reason."""
         broker = self.start()
-        told = "the target cluster is not available: "
-        self.assertIn(f"{told}there is no space", self.trouble(broker))
+        output = "the target cluster is not available: "
+        self.assertIn(f"{output}there is no space", self.trouble(broker))
         self.assertRaises(ServiceUnavailable, self.told.config)
         self.put(ONE, "m")
         self.hub.both(kubeconfig(ONE))
@@ -111,8 +111,8 @@ class SpaceTargetTests(SynchronousTestCase):
         """A misspelt name is logged at the start, once."""
         with capturedLogs() as logged:
             self.start()
-        (said,) = [each for each in logged if each["log_namespace"].endswith("SpaceTarget")]
-        self.assertEqual(formatEvent(said), 'there is no space "one"; waiting for it')
+        (message,) = [each for each in logged if each["log_namespace"].endswith("SpaceTarget")]
+        self.assertEqual(formatEvent(message), 'there is no space "one"; waiting for it')
         self.hub.both(kubeconfig(ONE))
         with capturedLogs() as logged:
             self.start()

@@ -39,15 +39,15 @@ class TapTests(SynchronousTestCase):
 
     def test_defaults(self) -> None:
         """Optional settings have sensible defaults."""
-        told = settings(self.options(*LEAST))
-        self.assertEqual((told.place.dialect, told.place.pool), (IRONCORE, ""))
-        self.assertEqual((told.identity.source, told.identity.own), ("a", False))
-        self.assertEqual((told.token_key, told.streaming.address), ("", ""))
-        self.assertEqual(told.state_directory, os.path.abspath("exec-broker-state"))
+        result = settings(self.options(*LEAST))
+        self.assertEqual((result.place.dialect, result.place.pool), (IRONCORE, ""))
+        self.assertEqual((result.identity.source, result.identity.own), ("a", False))
+        self.assertEqual((result.token_key, result.streaming.address), ("", ""))
+        self.assertEqual(result.state_directory, os.path.abspath("exec-broker-state"))
 
     def test_everything(self) -> None:
         """All options reach the service."""
-        told = settings(
+        result = settings(
             self.options(
                 *LEAST,
                 "--dialect=onmetal",
@@ -60,16 +60,16 @@ class TapTests(SynchronousTestCase):
                 "--drain-seconds=1",
             )
         )
-        self.assertEqual(told.place.dialect, ONMETAL)
-        self.assertEqual(told.place.selector, {"zone": "n", "disk": "ssd"})
-        self.assertTrue(told.identity.own)
-        self.assertEqual((told.token_key, told.iri_revision), ("/k", "onmetal"))
-        self.assertEqual(told.streaming.base_url, "http://127.0.0.1:20251")
-        self.assertEqual(told.drain_seconds, 1.0)
+        self.assertEqual(result.place.dialect, ONMETAL)
+        self.assertEqual(result.place.selector, {"zone": "n", "disk": "ssd"})
+        self.assertTrue(result.identity.own)
+        self.assertEqual((result.token_key, result.iri_revision), ("/k", "onmetal"))
+        self.assertEqual(result.streaming.base_url, "http://127.0.0.1:20251")
+        self.assertEqual(result.drain_seconds, 1.0)
 
     def test_space(self) -> None:
         """A target may be a Space, of whichever provider and viewpoint; what cannot be is refused."""
-        for wrong, told in (
+        for wrong, output in (
             (("--space=A",), "--space 'A': "),
             (("--provider=kcp",), "--provider needs --space"),
             (
@@ -77,7 +77,7 @@ class TapTests(SynchronousTestCase):
                 "must be one of InCluster, External, not 'Both'",
             ),
         ):
-            self.assertIn(told, self.refusal(*LEAST, *wrong))
+            self.assertIn(output, self.refusal(*LEAST, *wrong))
         path = Path(self.mktemp())
         path.write_text(KUBECONFIG)
         options = self.options(*LEAST, f"--kubeconfig={path}", "--space=a", "--provider=kcp")

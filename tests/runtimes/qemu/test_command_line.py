@@ -33,7 +33,7 @@ class ArgumentsTests(SynchronousTestCase):
     def test_machine(self) -> None:
         """Emulated, by one thread, asleep when idle; no network, no disk, no display."""
         words = self.words()
-        for wanted in (
+        for expected in (
             "-accel tcg,thread=single",
             "-icount shift=6,align=on,sleep=on",
             "-nic none",
@@ -43,15 +43,15 @@ class ArgumentsTests(SynchronousTestCase):
             "-sandbox on,",
             "path=/r/s,server=on,wait=off",
         ):
-            self.assertIn(wanted, words)
+            self.assertIn(expected, words)
         for unwanted in ("kvm", "-netdev", "-blockdev", "-fw_cfg", "-kernel"):
             self.assertNotIn(unwanted, words)
 
     def test_accelerators(self) -> None:
         """By the processor, or emulated as fast as can be."""
-        for accelerator, wanted in ((KVM, "-accel kvm -cpu host"), (TCG, "-accel tcg -cpu max")):
+        for accelerator, expected in ((KVM, "-accel kvm -cpu host"), (TCG, "-accel tcg -cpu max")):
             words = " ".join(arguments("q", Board(), SOCKETS, accelerator=accelerator))
-            self.assertIn(wanted, words)
+            self.assertIn(expected, words)
             self.assertNotIn("icount", words)
 
     def test_kernel(self) -> None:
@@ -101,9 +101,9 @@ class DiskTests(SynchronousTestCase):
     def test_formats(self) -> None:
         """The format of every file is explicit, never detected."""
         disk = Disk("root", "/d/root.qcow2", "/images/base.img", "raw")
-        found = disk.blockdev()
-        self.assertEqual((found["driver"], found["backing"]["driver"]), ("qcow2", "raw"))
-        self.assertTrue(found["backing"]["read-only"])
+        result = disk.blockdev()
+        self.assertEqual((result["driver"], result["backing"]["driver"]), ("qcow2", "raw"))
+        self.assertTrue(result["backing"]["read-only"])
         self.assertIsNone(Disk("root", "/d").blockdev()["backing"])
         inner = Disk("root", "/d", "/b.qcow2", "qcow2").blockdev()["backing"]
         self.assertIsNone(inner["backing"])

@@ -28,16 +28,16 @@ def volume(name: str = "v", image: str = "", size: int = 0, device: str = "oda")
 class CheckTests(SynchronousTestCase):
     """Tests for :func:`check`."""
 
-    def refusal(self, options: DiskOptions, wanted: pb.Volume, kind: type[Any]) -> str:
+    def refusal(self, options: DiskOptions, expected: pb.Volume, kind: type[Any]) -> str:
         with self.assertRaises(kind) as caught:
-            check(options, wanted)
+            check(options, expected)
         return str(caught.exception.message)
 
     def test_fine(self) -> None:
         """A disk of a size, one of none, one of an image that may yet come."""
         options = DiskOptions(images="/nonexistent")
-        for wanted in (volume(), volume(size=1 << 30), volume(image="debian.qcow2")):
-            check(options, wanted)
+        for expected in (volume(), volume(size=1 << 30), volume(image="debian.qcow2")):
+            check(options, expected)
 
     def test_escapes(self) -> None:
         """An image is in its directory, whatever its name says."""
@@ -45,8 +45,8 @@ class CheckTests(SynchronousTestCase):
         os.makedirs(images)
         os.symlink("/etc/passwd", os.path.join(images, "link.raw"))
         for name in ("../x.raw", "/etc/passwd", "a/../../x.raw", "link.raw", ".", "\0"):
-            said = self.refusal(DiskOptions(images), volume(image=name), BadRequest)
-            self.assertIn("not in the class's directory of images", said)
+            output = self.refusal(DiskOptions(images), volume(image=name), BadRequest)
+            self.assertIn("not in the class's directory of images", output)
         check(DiskOptions(os.path.abspath(images)), volume(image="sub/x.raw"))
         check(DiskOptions(images), volume(image="nbd:host:1"))  # a file's name like any other
 
@@ -85,12 +85,12 @@ class DisksTests(RuntimeCase):
 
     def info(self, path: str) -> dict[str, Any]:
         words = ["qemu-img", "info", "-f", "qcow2", "--output=json", path]
-        found: dict[str, Any] = json.loads(subprocess.check_output(words))
-        return found
+        result: dict[str, Any] = json.loads(subprocess.check_output(words))
+        return result
 
-    async def refusal(self, wanted: pb.Volume) -> CannotStart:
+    async def refusal(self, expected: pb.Volume) -> CannotStart:
         with self.assertRaises(CannotStart) as caught:
-            await self.disks.prepare([wanted])
+            await self.disks.prepare([expected])
         return caught.exception
 
     async def test_empty(self) -> None:
@@ -106,9 +106,9 @@ class DisksTests(RuntimeCase):
             path = self.image(name)
             (disk,) = await self.disks.prepare([volume(name.replace(".", "-"), name, 2 << 20)])
             self.assertEqual((disk.base, disk.base_format), (path, format))
-            found = self.info(disk.path)
-            self.assertEqual(found["backing-filename-format"], format)
-            self.assertEqual(found["virtual-size"], 2 << 20)
+            result = self.info(disk.path)
+            self.assertEqual(result["backing-filename-format"], format)
+            self.assertEqual(result["virtual-size"], 2 << 20)
 
     async def test_again(self) -> None:
         """Disks persist, grow on request, and are deleted with their volumes."""
@@ -124,9 +124,13 @@ class DisksTests(RuntimeCase):
 
     async def test_order(self) -> None:
         """Disks are in the order of their devices."""
-        wanted = [volume("z", device="odaa"), volume("b", device="odb"), volume("c", device="oda")]
-        found = [disk.volume for disk in await self.disks.prepare(wanted)]
-        self.assertEqual(found, ["c", "b", "z"])
+        expected = [
+            volume("z", device="odaa"),
+            volume("b", device="odb"),
+            volume("c", device="oda"),
+        ]
+        result = [disk.volume for disk in await self.disks.prepare(expected)]
+        self.assertEqual(result, ["c", "b", "z"])
 
     async def test_missing(self) -> None:
         """A missing image is reported with the remedy."""

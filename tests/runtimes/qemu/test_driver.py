@@ -77,7 +77,7 @@ class ConfigureTests(SynchronousTestCase):
 
     def test_refusals(self) -> None:
         """Wrong values are refused."""
-        for keys, said in (
+        for keys, message in (
             ({"append": "x"}, "initrd and append need a kernel"),
             ({"images": "images"}, "images: 'images' is not an absolute path"),
             ({"accelerator": "xen"}, "accelerator must be one of auto, kvm, tcg, icount"),
@@ -87,7 +87,7 @@ class ConfigureTests(SynchronousTestCase):
             ({"disk_size": "2Ti"}, "disk_size is larger than disk_limit"),
             ({"shutdown_seconds": -1}, "shutdown_seconds must be between 0 and 3600"),
         ):
-            self.assertIn(said, self.refusal(**keys))
+            self.assertIn(message, self.refusal(**keys))
 
     def test_no_network(self) -> None:
         """A class without network refuses interfaces, and others take them."""

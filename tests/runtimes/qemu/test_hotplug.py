@@ -26,8 +26,8 @@ class SlotsTests(QemuCase):
         return run, line
 
     async def nodes(self, run: QemuRun) -> list[str]:
-        found = await run._ask("query-named-block-nodes")
-        return [one["node-name"] for one in found if one["node-name"].startswith("v")]
+        expected = await run._ask("query-named-block-nodes")
+        return [each["node-name"] for each in expected if each["node-name"].startswith("v")]
 
     async def test_attach(self) -> None:
         """A disk can be attached, enlarged, and detached when the guest lets go of it."""

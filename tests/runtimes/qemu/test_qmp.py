@@ -25,7 +25,7 @@ class QMPTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.transport = StringTransport()
-        self.qmp = QMP(lambda *told: self.events.append(told))
+        self.qmp = QMP(lambda *arguments: self.events.append(arguments))
         self.qmp.makeConnection(self.transport)
 
     def ready(self) -> None:

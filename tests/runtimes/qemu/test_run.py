@@ -292,8 +292,8 @@ class AcceleratorTests(QemuCase):
         with open(f"{program}.log") as file:
             tried = ["kvm" if "-accel kvm" in words else "tcg" for words in file]
         self.assertEqual(tried, ["kvm", "tcg", "tcg"])
-        (told,) = [message for _, reason, message in self.events if reason == "KVMFailed"]
-        self.assertIn("failed to set MSR", told)
+        (text,) = [message for _, reason, message in self.events if reason == "KVMFailed"]
+        self.assertIn("failed to set MSR", text)
 
     async def test_not_at_fault(self) -> None:
         """A start that fails with emulation, too, is not a failure of KVM."""
@@ -349,8 +349,8 @@ class SecretTests(QemuCase):
         )
         run = self.run_of(self.driver(program=program), ignition_data=b'{"secret": 1}')
         await self.line(run)
-        with open(f"{program}.mode") as mode, open(f"{program}.seen") as seen:
-            self.assertEqual((mode.read().strip(), seen.read()), ("600", '{"secret": 1}'))
+        with open(f"{program}.mode") as mode, open(f"{program}.seen") as value:
+            self.assertEqual((mode.read().strip(), value.read()), ("600", '{"secret": 1}'))
         self.assertNotIn("ignition", os.listdir(self.directory))
         with open(f"/proc/{self.leaders[0].pid}/cmdline", "rb") as file:
             self.assertNotIn(b"secret", file.read())

@@ -220,8 +220,8 @@ class ProbeTests(StreamCase):
             (f"DELETE /exec/{token} HTTP/1.1\r\nHost: x\r\n", 400),
             (f"DELETE /exec/{token}?session=s1 HTTP/1.1\r\nHost: x\r\n", 404),
         ):
-            found, status = await self.ask(request)
-            self.assertEqual(found, code, request)
+            result, status = await self.ask(request)
+            self.assertEqual(result, code, request)
             if not request.startswith("HEAD"):
                 self.assertEqual((status["kind"], status["code"]), ("Status", code))
         await self.open(token)
@@ -279,9 +279,11 @@ class EndTests(StreamCase):
     """``DELETE`` of the path ends its stream."""
 
     async def delete(self, token: str, session: str = "s1", **headers: str) -> int:
-        told = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+        message = "".join(
+            f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items()
+        )
         query = f"session={session}&reason={REVOKED}&message=access+was+withdrawn"
-        code, _ = await self.ask(f"DELETE /exec/{token}?{query} HTTP/1.1\r\nHost: x\r\n{told}")
+        code, _ = await self.ask(f"DELETE /exec/{token}?{query} HTTP/1.1\r\nHost: x\r\n{message}")
         return code
 
     async def test_end(self) -> None:
