@@ -1,14 +1,15 @@
 """
-From a request to the Pod in its leaf: who may, which Pod, and what a leaf's no means.
+From a request to the Pod in its leaf: authorization, lookup, and the meaning of a leaf's refusals.
 
-The order keeps secrets: whoever may not use a Node learns nothing about its Pods, not even that
-there are none.  Only the root's own word counts for which Pod and which containers there are; the leaf
-is asked for what is ours there.
+The order protects secrets: a client without permission for a Node learns nothing about its Pods,
+not even whether there are any.  Only the root decides which Pods and containers exist; the leaf is
+asked only for ours.
 
-What a leaf refuses is of two kinds.  What it says about the request (no such container, too many
-requests) is the user's to know, as it is, for a kubelet would say the same.  What it says about *us*
-is not: a 401 would tell the root's API server that it is not known here, and send whoever reads it to mend
-the wrong credentials.  That is a 502, and says what is to be mended, and where.
+A leaf's refusals are of two kinds.  If it concerns the request (no such container, too many
+requests), the user gets it unchanged, since a kubelet would say the same.  If it concerns *our
+credentials*, it must not be passed on: a 401 would tell the root's API server that its own
+credentials are bad, and its operator would mend the wrong ones.  That becomes a 502 that says what
+to mend, and where.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from twisted_exec.wire.channel import Channel
 
 _ABOUT_US = re.compile(r'\bUser "[^"]*" cannot \w+ ')
 """
-What an authorizer's no says, and no admission plugin's (``ForbiddenMessage`` of
+Matches the refusal of an authorizer, but not of an admission plugin (``ForbiddenMessage`` of
 ``k8s.io/apiserver/pkg/endpoints/handlers/responsewriters``).
 """
 
@@ -100,11 +101,11 @@ async def to_leaf(
     shares: bool = False,
 ) -> Location:
     """
-    Where a subresource of a leaf's Pod is, as whom the leaf knows us now.
+    Return the location of a subresource of a leaf's Pod, with our current credentials.
 
-    :param query: in an API server's words.
-    :param shares: it is to be downloaded, over a connection that others may use at the same time.
-    :raises APIError: our credentials for that leaf cannot be used.
+    :param query: in the form of an API server.
+    :param shares: it is a download, which may share a connection with others.
+    :raises APIError: our credentials for that leaf are unusable.
     """
     leaf = pod.leaf
     connecting = sharing(hop.shared) if shares else endpoint
@@ -122,7 +123,7 @@ async def to_leaf(
 
 
 def refused(error: APIError, leaf: ILeaf) -> APIError:
-    """What a leaf's no means to whoever asked us: the same, unless it is about our credentials."""
+    """Translate a leaf's refusal for the client: unchanged, unless it is about our credentials."""
     if error.code == Unauthorized.code:
         _log.warn(
             "leaf {leaf} does not accept our credentials{whose}", leaf=leaf.name, whose=_whose(leaf)
@@ -141,9 +142,9 @@ def refused(error: APIError, leaf: ILeaf) -> APIError:
 
 def _whose(leaf: ILeaf) -> str:
     """
-    Where the credentials are from; whoever is to renew them looks there.
+    Return the origin of the credentials, for operators who have to renew them.
 
-    For the log: where files lie on this host is nothing for the root's users.
+    Only for the log: paths on this host are none of the root's users' business.
     """
     try:
         return f" ({leaf.config().source})"
@@ -152,7 +153,7 @@ def _whose(leaf: ILeaf) -> str:
 
 
 async def _root_pod(hop: Hop, target: Wanted) -> Object | None:
-    """The Pod with that UID, however new it is; else the one that has the name now."""
+    """Return the Pod with that UID, however new it is; otherwise the current Pod of that name."""
     for uid in dict.fromkeys((target.uid, "")):
         try:
             return await hop.root_pods.get(target.namespace, target.pod, uid)
