@@ -47,8 +47,9 @@ EXEC = "/apis/compute.ironcore.dev/namespaces/{}/machines/{}/exec"
 
 class Line(Protocol):
     """
-    The runtime's stream: takes one upgrade, then echoes; ``DELETE`` ends the others.  A log
-    begins with one line, and goes on as the test says.
+    The runtime's stream: accepts one upgrade, then echoes; ``DELETE`` ends all others.
+
+    A log begins with one line and goes on as the test says.
     """
 
     factory: Lines
@@ -89,7 +90,7 @@ class Line(Protocol):
 
 
 class Lines(Factory):
-    """What the runtime's exec URLs lead to."""
+    """The server behind the runtime's exec URLs."""
 
     protocol = Line
 
@@ -105,7 +106,7 @@ class Lines(Factory):
 
 
 class Viewer(Protocol):
-    """The user's end: collects."""
+    """The user's end of a console; collects events."""
 
     def __init__(self) -> None:
         self.data = b""

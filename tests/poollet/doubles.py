@@ -64,7 +64,7 @@ class MemoryRuntime:
         """What the next ``status`` waits for, to be slow."""
 
     def add(self, state: int = pb.MACHINE_RUNNING, **labels: str) -> pb.Machine:
-        """A machine that was there before; labels by the dialect's short names."""
+        """Add an existing machine; labels by the dialect's short names."""
         machine = pb.Machine()
         for key, value in labels.items():
             machine.metadata.labels[IRONCORE.runtime_prefix + key.replace("_", "-")] = value
@@ -74,7 +74,7 @@ class MemoryRuntime:
         return machine
 
     def settle(self) -> None:
-        """Everything pending becomes what it is to be; everything ending is gone."""
+        """Let pending machines reach their state and ending machines disappear."""
         for machine_id, machine in list(self.machines.items()):
             if machine.status.state == pb.MACHINE_TERMINATING:
                 del self.machines[machine_id]
@@ -107,7 +107,7 @@ class MemoryRuntime:
     def happen(
         self, labels: Mapping[str, str], type: str, reason: str, message: str, at: int
     ) -> None:
-        """Something happened to a machine with these labels; ``at`` in the runtime's own unit."""
+        """Record an event of a machine with these labels; ``at`` in the runtime's own unit."""
         event = event_pb2.Event(
             spec=event_pb2.EventSpec(type=type, reason=reason, message=message, event_time=at)
         )
@@ -230,7 +230,7 @@ class MemoryRuntime:
         return self._do("log", token)
 
     def _report_parts(self, machine: pb.Machine) -> None:
-        """What a machine has is attached, under a handle of the runtime's own."""
+        """Report a machine's parts as attached, under handles of the runtime's own."""
         for has, reports in (
             (machine.spec.volumes, machine.status.volumes),
             (machine.spec.network_interfaces, machine.status.network_interfaces),
@@ -240,7 +240,7 @@ class MemoryRuntime:
                 reports.add(name=part.name, handle=f"handle-{part.name}", state=1)
 
     def _part(self, name: str, request: Any, parts: str, new: Any, old: str = "") -> Deferred[Any]:
-        """Replace, add or take away one part of a machine."""
+        """Replace, add or remove one part of a machine."""
 
         def change() -> Any:
             machine = self._find(request.machine_id)

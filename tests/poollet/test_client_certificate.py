@@ -60,7 +60,7 @@ class ClientCertificateTests(SynchronousTestCase):
         )
 
     def client(self, current: Callable[[], ClientConfig]) -> Any:
-        """A client of the cluster that notes as whom it asks for certificates."""
+        """A client of the cluster that records the identity of certificate requests."""
         client = self.cluster.client()
         create = client.create
 
@@ -86,7 +86,7 @@ class ClientCertificateTests(SynchronousTestCase):
         return csr
 
     def sign(self, name: str = POOL, days: float = 100, key: Any = None) -> None:
-        """As a signer does."""
+        """Sign the request, as a signer does."""
         request = self.open_request()
         certificate = CA.certify(
             key or request_of(request).public_key(),
@@ -106,7 +106,7 @@ class ClientCertificateTests(SynchronousTestCase):
             self.clock.advance(step)
 
     def until_told(self, problem: str) -> None:
-        """The next request makes another problem of it."""
+        """Let the next request fail with another problem."""
         for _ in range(1000):
             self.clock.advance(0.05)
             if problem in self.identity.problem:
@@ -117,7 +117,7 @@ class ClientCertificateTests(SynchronousTestCase):
         return x509.load_pem_x509_certificate(Path(self.identity.certificate).read_bytes())
 
     def test_first(self) -> None:
-        """It asks with what it was given, as its pool, and is itself once that is signed."""
+        """The first request uses the bootstrap credentials; after that the poollet has its own identity."""
         ready = self.start()
         request = self.open_request()
         self.assertEqual(request["spec"]["signerName"], "kubernetes.io/kube-apiserver-client")
@@ -139,7 +139,10 @@ class ClientCertificateTests(SynchronousTestCase):
         self.assertEqual(config.certificate.data, Path(self.identity.certificate).read_bytes())
 
     def test_renewed(self) -> None:
-        """It is renewed before it ends, as itself: what it began with may be over by then."""
+        """
+        The poollet renews its certificate with that certificate; the bootstrap credentials may have
+        expired.
+        """
         self.start()
         self.sign()
         self.turn(20)
@@ -156,7 +159,7 @@ class ClientCertificateTests(SynchronousTestCase):
         )
 
     def test_restart(self) -> None:
-        """One that is there is used at once, and nobody is asked."""
+        """An existing certificate is used at once, without a request."""
         self.start()
         self.sign()
         self.turn(20)
@@ -166,7 +169,7 @@ class ClientCertificateTests(SynchronousTestCase):
         self.assertEqual(self.asked_as, ["bootstrap"])
 
     def test_begins_anew(self) -> None:
-        """One that has ended, is another's, or has lost its key is no use: it begins anew."""
+        """An expired certificate, one of another pool, or one without its key is requested anew."""
         self.start()
         self.sign(days=1)
         self.turn(20)
@@ -190,7 +193,7 @@ class ClientCertificateTests(SynchronousTestCase):
         self.assertEqual(self.asked_as, ["bootstrap"] * 4)
 
     def test_not_fitting(self) -> None:
-        """What was signed for somebody else, or another key, is not installed."""
+        """A certificate for another subject or key is not installed."""
         ready = self.start()
         self.sign(name=IRONCORE.pool_identity("pool-b"))
         self.until_told("does not name")
@@ -201,7 +204,7 @@ class ClientCertificateTests(SynchronousTestCase):
         self.assertNoResult(ready)
 
     def test_refused(self) -> None:
-        """A token that is no more is told once, with what would help; it is tried again."""
+        """An expired token is logged once, with a remedy; requests go on."""
         self.cluster.problem = Unauthorized()
         ready = self.start()
         self.turn(60)
@@ -214,7 +217,7 @@ class ClientCertificateTests(SynchronousTestCase):
         self.successResultOf(ready)
 
     def test_directory(self) -> None:
-        """A directory that cannot be made, or a pool that cannot be named, ends the start."""
+        """A directory that cannot be created, or an invalid pool name, prevents the start."""
         with open(self.directory.rpartition("/")[0], "w"):
             pass
         with self.assertRaises(TLSConfigError):
@@ -224,7 +227,7 @@ class ClientCertificateTests(SynchronousTestCase):
             self.make("p" * 60).start()
 
     def test_stopped_while_waiting(self) -> None:
-        """Who waits may stop waiting."""
+        """Waiting for the certificate can be cancelled."""
         ready = self.start()
         ready.cancel()
         self.failureResultOf(ready, CancelledError)

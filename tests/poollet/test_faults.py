@@ -27,10 +27,10 @@ from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 
 
 class FaultTests(PoolletCase):
-    """A poollet with one machine, whose runtime does as it likes."""
+    """A poollet with one machine, whose runtime misbehaves."""
 
     async def refused(self, **more: Any) -> UpgradeRefused:
-        """Why a console is not opened: always a Status, with the code of its answer."""
+        """Return why a console is refused: always a Status, with the code of its answer."""
         with self.assertRaises(UpgradeRefused) as caught:
             await self.open(**more)
         answer = status(caught.exception.body)
@@ -38,7 +38,7 @@ class FaultTests(PoolletCase):
         return caught.exception
 
     async def test_1_unauthenticated_is_401(self) -> None:
-        """Nobody is told 401, not 200 with nothing in it."""
+        """A request without credentials gets 401, not 200 with an empty body."""
         await self.start()
         self.assertEqual((await self.refused(user=b"", identity=None)).code, 401)
 
@@ -51,7 +51,7 @@ class FaultTests(PoolletCase):
         self.assertEqual(status(refused.body)["details"]["retryAfterSeconds"], 7)
 
     async def test_3_no_proxy_can_come(self) -> None:
-        """One that no API server can reach says so when it starts, and what would help."""
+        """A poollet that no API server can use says so when it starts, with a remedy."""
         events: list[Any] = []
         globalLogPublisher.addObserver(events.append)
         self.addCleanup(globalLogPublisher.removeObserver, events.append)
@@ -70,7 +70,7 @@ class FaultTests(PoolletCase):
         ]
 
     async def test_5_each_machine_is_authorised(self) -> None:
-        """Who may reach the pool has not every console on it."""
+        """Permission for the pool does not include every console on it."""
         await self.start()
         self.allowed = {
             ("exec-apiserver", "machinepools/proxy", "pool-a"),
@@ -85,7 +85,7 @@ class FaultTests(PoolletCase):
         self.assertEqual(self.runtime.execs[0][1], "jane")
 
     async def test_9_by_uid(self) -> None:
-        """After a delete and a new one of the same name the old machine is nobody's console."""
+        """After a machine is replaced under the same name, a console of the old one is not served."""
         old = self.runtime.add(machine_uid="u-old", machine_namespace="lab", machine_name="vm")
         self.poollet = Poollet(self.settings(), self.client, self.runtime, self.audit, reactor)
         self.poollet.startService()
@@ -97,7 +97,7 @@ class FaultTests(PoolletCase):
         self.assertNotEqual(self.runtime.execs[0][0], old.metadata.id)
 
     async def test_10_settings(self) -> None:
-        """All that a poollet is told it has asked for by the time it has stopped."""
+        """Every setting of the poollet is read before it has stopped."""
         events_recorded = recorded(self.settings())
         self.poollet = Poollet(events_recorded, self.client, self.runtime, self.audit, reactor)
         self.poollet.startService()
@@ -117,7 +117,7 @@ class FaultTests(PoolletCase):
         self.assertEqual((await self.get("/readyz"))[0], 200)
 
     async def test_19_only_where_it_may(self) -> None:
-        """A URL that leads elsewhere is not dialled; nor is a credential passed on where it may."""
+        """A URL to another host is not dialled; nor are credentials sent where it may be dialled."""
         await self.start()
         for url in (
             "http://169.254.169.254/latest/canary",
@@ -148,7 +148,7 @@ class FaultTests(PoolletCase):
         self.assertEqual((await self.refused()).code, 501)
 
     async def test_35_states(self) -> None:
-        """A machine that is off has no console: told at once, and the runtime is not asked."""
+        """A machine that is off has no console: the refusal is immediate, without a call to the runtime."""
         await self.start()
         await self.client.patch(MACHINES, "vm", {"spec": {"power": "Off"}}, "lab")
         refused = await self.refused(path=EXEC.format("lab", "vm"))
@@ -156,7 +156,7 @@ class FaultTests(PoolletCase):
         self.assertEqual(self.runtime.execs, [])
 
     async def test_36_host_name(self) -> None:
-        """What is preferred first, a Hostname, is among what is reported by default."""
+        """The address type that API servers prefer, Hostname, is among the defaults."""
         await self.start(addresses=())
         pool = self.poollet.pools.get("pool-a")
         assert pool is not None
@@ -165,10 +165,10 @@ class FaultTests(PoolletCase):
 
 
 class StartTests(SynchronousTestCase):
-    """What the program needs."""
+    """The files that the program needs."""
 
     def test_42_one_kubeconfig(self) -> None:
-        """The kubeconfig that it is given is all: without leader election there is no other."""
+        """The given kubeconfig is the only one: without leader election there is no other."""
         self.patch(os, "environ", {"HOME": "/nonexistent"})
         path = Path(self.mktemp())
         path.write_text(KUBECONFIG)

@@ -88,7 +88,7 @@ class ConsoleTests(PoolletCase):
         self.assertIn(b"sec-websocket-version: 13\r\n", head.lower())
 
     async def test_direct_user(self) -> None:
-        """Whoever comes without a proxy needs both permissions."""
+        """A user without a proxy needs both permissions."""
         await self.start()
         with self.assertRaises(UpgradeRefused) as caught:
             await self.open(user=b"", identity=JANE)
@@ -120,7 +120,7 @@ class ConsoleTests(PoolletCase):
         await self.view(user=b"", identity=foreign)
 
     async def test_suffices_for_itself_only(self) -> None:
-        """Whom such a server forwards needs the permission all the same."""
+        """A user forwarded by such a server still needs the permission."""
         await self.start(pool_proxy_suffices=["exec-apiserver"])
         await self.view()
         self.allowed.remove(("jane", "machines/exec", "vm"))
@@ -130,14 +130,14 @@ class ConsoleTests(PoolletCase):
         self.assertEqual(caught.exception.code, 403)
 
     async def test_new_machine(self) -> None:
-        """A machine that the watch has not told of yet is asked for."""
+        """A machine that the watch has not delivered yet is requested from the API server."""
         await self.start()
         self.patch(self.poollet.machines, "_on_change", None)
         self.poollet.machines._objects.clear()
         await self.view()
 
     async def test_machine_known_by_name_only(self) -> None:
-        """A listing that is behind is made again before saying no."""
+        """An outdated listing is repeated before the request is refused."""
         await self.start()
         self.poollet.loop.observed.clear()
         await self.view()
@@ -199,7 +199,7 @@ class RefusalTests(PoolletCase):
         await self.view(evil)  # the proxy has judged
 
     async def test_impersonation(self) -> None:
-        """To act as someone else is for the API server to allow; here it is not passed over."""
+        """Impersonation headers are refused here, not ignored; only the API server permits them."""
         self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
         await self.start()
         acting = [(b"Impersonate-User", b"root")]
@@ -207,19 +207,19 @@ class RefusalTests(PoolletCase):
         self.assertIn("nobody can act as someone else here", answer)
 
     async def test_allowed_site(self) -> None:
-        """One that is named does."""
+        """A page of an allowed site opens a console."""
         self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
         await self.start(allowed_origins=[b"https://dash.example"])
         dash = [(b"Origin", b"https://dash.example")]
         await self.view(dash, user=b"", identity=JANE)
 
     async def test_forbidden_before_unknown(self) -> None:
-        """Who may not learns nothing about what is there."""
+        """A user without permission does not learn whether the machine exists."""
         await self.start()
         await self.refused(403, path=EXEC.format("lab", "nothing"))
 
     async def test_unknown(self) -> None:
-        """A machine that is not there, or not in this pool: 404."""
+        """A machine that does not exist, or belongs to another pool: 404."""
         self.allowed |= {("jane", "machines/exec", name) for name in ("no", "elsewhere")}
         await self.client.create(MACHINES, machine("elsewhere", "pool-b"), "lab")
         await self.start()
@@ -251,7 +251,7 @@ class RefusalTests(PoolletCase):
         self.assertIn("not allowed", await self.refused(405, method=b"PUT"))
 
     async def test_no_upgrade(self) -> None:
-        """A request that is no upgrade takes no token: 400."""
+        """A request without an upgrade uses up no token: 400."""
         await self.start()
         code, body = await self.get(
             EXEC.format("lab", "vm"), identity=API_SERVER, headers=[(b"X-Remote-User", b"jane")]
@@ -261,7 +261,7 @@ class RefusalTests(PoolletCase):
         self.assertEqual(self.runtime.execs, [])
 
     async def test_on_its_way_out(self) -> None:
-        """A machine that is being deleted is not opened any more: 409."""
+        """A machine that is being deleted gets no new session: 409."""
         self.runtime.ends_slowly = True
         await self.start()
         await until(lambda: next(iter(self.poollet.machines))["metadata"].get("finalizers"))
@@ -283,7 +283,7 @@ class RefusalTests(PoolletCase):
         self.assertIn("is not running yet", await self.refused(503))
 
     async def test_never_running(self) -> None:
-        """When the runtime refuses to make it, its user is told why."""
+        """If the runtime refuses to create the machine, its user sees the reason."""
         self.patch(loop, "UNSEEN_SECONDS", 0.0)  # it may be lost before it was ever listed
         await self.start()
         self.runtime.machines.clear()
@@ -298,7 +298,7 @@ class RefusalTests(PoolletCase):
         self.assertIn("is not running yet: no such class", await self.refused(503))
 
     def while_asked(self, change: Callable[[], Awaitable[None]]) -> None:
-        """Let something happen, and the poollet see it, while the runtime makes the URL."""
+        """Let a change arrive while the runtime creates the URL."""
         answer = self.runtime.exec
 
         async def late(request: Any, facts: Any) -> Any:
@@ -311,7 +311,7 @@ class RefusalTests(PoolletCase):
         )
 
     async def test_deleted_meanwhile(self) -> None:
-        """A session whose end nobody would tell any more does not begin."""
+        """A session that would miss the end of its machine does not begin."""
         self.runtime.ends_slowly = True
         await self.start()
 
@@ -324,7 +324,7 @@ class RefusalTests(PoolletCase):
         self.runtime.settle()
 
     async def test_made_anew_meanwhile(self) -> None:
-        """A machine of the same name is another one."""
+        """A new machine of the same name is another machine."""
         await self.start()
         uid = self.known()["metadata"]["uid"]
 
@@ -337,11 +337,11 @@ class RefusalTests(PoolletCase):
         self.assertIn('"vm" not found in pool "pool-a"', await self.refused(404))
 
     def known(self) -> Any:
-        """The Machine as the poollet has last seen it."""
+        """Return the poollet's copy of the Machine."""
         return self.poollet.machines.get("vm", "lab")
 
     async def test_two_machines(self) -> None:
-        """Two of them: nobody guesses."""
+        """Two machines for one Machine: the request is refused."""
         await self.start()
         (machine,) = self.runtime.machines.values()
         self.runtime.add(machine_uid=machine.metadata.labels[self.uid_label()])
@@ -367,7 +367,7 @@ class RefusalTests(PoolletCase):
         self.assertIn("no console", await self.refused(501))
 
     async def test_forbidden_url(self) -> None:
-        """A URL that leads elsewhere is not dialled, and not shown."""
+        """A URL to another host is neither dialled nor shown."""
         await self.start()
         self.runtime.url = "http://192.0.2.1/exec/canary"
         message = await self.refused(502)
@@ -391,10 +391,7 @@ class RefusalTests(PoolletCase):
         self.assertIn("does not answer", await self.refused(504))
 
     async def test_runtime_slow_twice(self) -> None:
-        """
-        All that the runtime is asked for one console has one limit, and a poollet
-        tells of it before an API server gives up on the poollet.
-        """
+        """All calls to the runtime for one console share one timeout, shorter than the API server's."""
         self.assertLess(RUNTIME_SECONDS, apiserver.Settings.poollet_seconds)
         await self.start()
         clock = Clock()
@@ -417,13 +414,13 @@ class RefusalTests(PoolletCase):
         self.assertIn("the machine runtime does not answer", await refused)
 
     async def test_token_refused(self) -> None:
-        """What the stream server answers is passed on."""
+        """The stream server's answer is passed on."""
         await self.start()
         self.lines.refusal = b"HTTP/1.1 404 Not Found\r\nContent-Length: 13\r\n\r\nunknown token"
         self.assertEqual(await self.refused(404), 'machine "vm": unknown token')
 
     async def test_api_server_away(self) -> None:
-        """When nobody can be asked whether the user may, the answer is not yes."""
+        """If the permission cannot be checked, the request is refused."""
         await self.start()
         self.cluster.problem = unreachable()
         self.patch(self.poollet._gate.authorizer._reviews, "_retry_seconds", 0.05)
@@ -432,17 +429,17 @@ class RefusalTests(PoolletCase):
 
 
 class EndingTests(PoolletCase):
-    """What ends a session from this side."""
+    """Events that end a session on the poollet's side."""
 
     async def ended(self, reason: str) -> bytes:
-        """Wait until the session is over for ``reason``; the runtime's DELETE."""
+        """Wait until the session has ended for ``reason``; return the runtime's DELETE."""
         await until(lambda: len(self.audit.events) >= 2)
         self.assertEqual(self.audit.events[-1]["reason"], reason)
         await until(lambda: len(self.poollet.sessions) == 0)
         return self.lines.heads[-1]
 
     async def test_machine_deleted(self) -> None:
-        """Deleting the Machine ends its sessions; the runtime is told why."""
+        """Deleting the Machine ends its sessions; the runtime receives the reason."""
         await self.start()
         viewer = await self.view([(b"Audit-Id", b"session-7")])
         await self.client.delete(MACHINES, "vm", "lab")
@@ -503,13 +500,13 @@ class EndingTests(PoolletCase):
         self.assertIn(b"reason=AuthorizationWithdrawn", await self.ended("AuthorizationWithdrawn"))
 
     async def ask_again(self) -> None:
-        """What happens every few seconds, now, with nothing remembered."""
+        """Run the periodic review now, with empty caches."""
         for part in (self.poollet._gate.authorizer, self.poollet._gate.direct._authenticators[-1]):
             part._cache._answers.clear()
         await self.poollet.guard.review()
 
     async def test_direct_token(self) -> None:
-        """Whoever came with a token of their own has the console as long as the token is good."""
+        """A user with a bearer token keeps the console while the token is valid."""
         self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
         await self.start()
         token = [(b"Authorization", b"Bearer good")]
@@ -522,7 +519,7 @@ class EndingTests(PoolletCase):
         self.assertIn(b"reason=AuthorizationWithdrawn", await self.ended("AuthorizationWithdrawn"))
 
     async def test_direct_token_of_another(self) -> None:
-        """A token that is now somebody else's does not keep the first one's console."""
+        """A token that now identifies another user ends the session."""
         self.allowed |= {
             ("jane", "machinepools/proxy", "pool-a"),
             ("joe", "machinepools/proxy", "pool-a"),
@@ -535,7 +532,7 @@ class EndingTests(PoolletCase):
         self.assertIn(b"reason=AuthorizationWithdrawn", await self.ended("AuthorizationWithdrawn"))
 
     async def test_certificate(self) -> None:
-        """Certificates, of users and of proxies, go on counting."""
+        """Certificates of users and proxies stay valid."""
         self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
         await self.start()
         await self.view(user=b"", identity=JANE)
@@ -544,7 +541,7 @@ class EndingTests(PoolletCase):
         self.assertEqual(len(self.poollet.sessions), 2)
 
     async def end_by_request(self, identity: Any, session: str) -> tuple[int, dict[str, Any]]:
-        """What a hop before ours does."""
+        """End a session as the previous hop does."""
         path = f"{EXEC.format('lab', 'vm')}?session={session}&reason=MachineDeleted&message=gone"
         request = UpgradeRequest(b"DELETE", path.encode(), b"poollet", [])
         with self.assertRaises(UpgradeRefused) as caught:
@@ -560,7 +557,7 @@ class EndingTests(PoolletCase):
         self.assertIn(b"reason=MachineDeleted&message=gone", await self.ended("MachineDeleted"))
 
     async def test_by_somebody_else(self) -> None:
-        """Nobody else does."""
+        """Another proxy cannot end it."""
         await self.start()
         await self.view([(b"Audit-Id", b"session-7")])
         self.assertEqual((await self.end_by_request(JANE, "session-7"))[0], 401)
@@ -573,7 +570,7 @@ class ProgramTests(PoolletCase):
     """The poollet as a program."""
 
     async def test_advertised(self) -> None:
-        """The pool reports the port that is really listened on, and where."""
+        """The pool reports the listening port and the addresses."""
         await self.start()
         pool = await self.client.get(POOLS, "pool-a")
         address: Any = self.poollet.address
@@ -590,7 +587,7 @@ class ProgramTests(PoolletCase):
         )
 
     async def test_probes(self) -> None:
-        """/healthz answers anyone; /readyz only when everything that is needed answers."""
+        """/healthz answers every client; /readyz succeeds only if every dependency answers."""
         await self.start()
         self.assertEqual(await self.get("/healthz"), (200, b"ok"))
         code, body = await self.get("/readyz")
@@ -605,7 +602,7 @@ class ProgramTests(PoolletCase):
         self.cluster.problem = None
 
     async def not_ready(self, name: bytes) -> bytes:
-        """The listing, once it says that a probe failed; the last answer counts for a second."""
+        """Return the listing of /readyz once a probe fails; answers are cached for a second."""
         while True:
             code, body = await self.get("/readyz")
             if b"[-]" + name in body:
@@ -613,7 +610,7 @@ class ProgramTests(PoolletCase):
                 return body
 
     async def test_34_metrics(self) -> None:
-        """Figures are shown to those who may see them."""
+        """Metrics need permission."""
         self.allowed.add(("jane", "/metrics", ""))
         await self.start()
         await self.view()
@@ -624,7 +621,7 @@ class ProgramTests(PoolletCase):
         self.assertEqual((await self.get("/metrics", identity=USERS.issue_client("joe")))[0], 403)
 
     async def test_one_ca_for_users_and_proxies(self) -> None:
-        """A CA of users must not vouch for proxies: one of its users could speak for all."""
+        """The CA of users must not vouch for proxies: one user could impersonate all others."""
         both = self.write("both.crt", FORWARDING.certificate_pem + USERS.certificate_pem)
         settings = self.settings(requestheader_ca=both)
         other = Poollet(settings, self.client, self.runtime, self.audit, reactor)
@@ -635,7 +632,7 @@ class ProgramTests(PoolletCase):
         self.assertIn("the CA of proxies must sign nothing else", message)
 
     async def test_cannot_listen(self) -> None:
-        """What keeps it from starting is told by when_ready, in one line."""
+        """A failed start fails when_ready with one line."""
         await self.start()
         address: Any = self.poollet.address
         for more in (
@@ -656,7 +653,7 @@ class ProgramTests(PoolletCase):
                 self.assertIn(told, message)
 
     async def test_many(self) -> None:
-        """Many sessions at once, ended in every order, leave nothing behind."""
+        """Many sessions at once, ended in every order, leave no state behind."""
         await self.start()
         viewers = await gatherResults([Deferred.fromCoroutine(self.view()) for _ in range(20)])
         for number, viewer in enumerate(viewers):

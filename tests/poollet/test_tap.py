@@ -43,7 +43,7 @@ class TapTests(SynchronousTestCase):
         return options
 
     def refusal(self, *arguments: str) -> str:
-        """What a command line is refused with: one line and exit code 1."""
+        """Return the refusal of a command line: one line and exit code 1."""
         self.patch(__import__("sys"), "stdout", io.StringIO())
         with self.assertRaises(SystemExit) as caught:
             options = Options()
@@ -55,7 +55,7 @@ class TapTests(SynchronousTestCase):
         return message
 
     def test_dialect(self) -> None:
-        """The dialect says what the runtime speaks as well, unless that is given."""
+        """The dialect determines the runtime's API revision, unless an option does."""
         self.assertEqual(settings(self.options()).dialect, IRONCORE)
         options = self.options("--dialect=spheric")
         self.assertEqual(settings(options).dialect, SPHERIC)
@@ -64,7 +64,7 @@ class TapTests(SynchronousTestCase):
         self.assertIn("choose one of ironcore,", self.refusal(*self.least, "--dialect=x"))
 
     def test_bootstrap(self) -> None:
-        """What a poollet begins with needs a place for what it gets, and is no kubeconfig besides."""
+        """A bootstrap kubeconfig needs --cert-dir and excludes --kubeconfig."""
         rest = self.least[1:]
         first = f"--bootstrap-kubeconfig={self.directory / 'config'}"
         message = self.refusal(*self.least, first)
@@ -80,7 +80,7 @@ class TapTests(SynchronousTestCase):
         self.assertFalse((self.directory / "certificates").exists())
 
     def test_defaults(self) -> None:
-        """What need not be given has a sensible value; paths become absolute."""
+        """Options have sensible defaults; paths become absolute."""
         parsed = settings(self.options())
         self.assertEqual((parsed.pool, parsed.provider_id), ("pool-a", "twisted-exec://pool-a"))
         self.assertEqual((parsed.listen, parsed.drain_seconds), ("tcp:20250", 5.0))
@@ -120,21 +120,21 @@ class TapTests(SynchronousTestCase):
         self.assertTrue(parsed.runtime.startswith("unix:///"), parsed.runtime)
 
     def test_service(self) -> None:
-        """Nothing is opened by making the service: the certificates need not even exist."""
+        """Creating the service opens no files: the certificates need not exist yet."""
         service: Any = makeService(self.options("--audit-log=/nonexistent/audit.log"))
         self.assertTrue(IService.providedBy(service))
         self.assertIsInstance(service, Program)
         self.assertIsNone(service.poollet.address)
 
     def test_missing(self) -> None:
-        """Each option that is needed is asked for by name."""
+        """A missing required option is named."""
         for number in range(1, len(self.least)):
             name = self.least[number].partition("=")[0]
             arguments = self.least[:number] + self.least[number + 1 :]
             self.assertIn(f"{name} is missing", self.refusal(*arguments))
 
     def test_senseless(self) -> None:
-        """What cannot be meant is refused with what could."""
+        """Invalid values are refused with the valid ones."""
         for argument, message in (
             ("--addresses=10.0.0.1", "is not TYPE=ADDRESS"),
             ("--iri-revision=v2", "there are ironcore, ironcore-0.2, onmetal, onmetal-0.1,"),
@@ -155,7 +155,7 @@ class TapTests(SynchronousTestCase):
             self.assertIn(message, self.refusal(*self.least, argument), argument)
 
     def test_places_and_fields(self) -> None:
-        """Where exec URLs may lead, and what runtimes are told, each once or more often."""
+        """Allowed hosts and downward API fields, given once or repeatedly."""
         parsed = settings(
             self.options(
                 "--exec-url-allowed=a.example:1,10.0.0.1",
@@ -179,7 +179,7 @@ class TapTests(SynchronousTestCase):
             self.assertIn(why, self.refusal(*self.least, wrong))
 
     def test_certificate_directory(self) -> None:
-        """A directory instead of two files, not besides them."""
+        """--cert-dir replaces the two files and excludes them."""
         least = self.least[:3]
         options = Options()
         options.parseOptions([*least, "--cert-dir=certs"])

@@ -37,7 +37,7 @@ class TranslationTests(PoolletCase):
         self.user = RecordingUser()
 
     def fresh_url(self, ask: Any, args: Any, more: Any) -> Any:
-        """Every URL is good for one request."""
+        """Every URL is valid for one request."""
         path = f"/exec/{len(self.runtime.execs)}"
         self.foreign.tokens.add(path.encode())
         self.runtime.url = f"http://127.0.0.1:{self.port}{path}"
@@ -51,7 +51,7 @@ class TranslationTests(PoolletCase):
         return connect(endpoint, head, self.user, clock=reactor, timeout_seconds=10, protocols=[V5])
 
     async def test_session(self) -> None:
-        """Both ways, to the end, and one session on record; the runtime is asked for two URLs."""
+        """Both directions work to the end, with one session on record; the runtime creates two URLs."""
         await self.start()
         client = await self.attach()
         client.resize(TerminalSize(80, 24))
@@ -79,7 +79,7 @@ class TranslationTests(PoolletCase):
         self.assertEqual([ending.reason for ending in self.user.endings], [MACHINE_DELETED])
 
     async def test_no_longer_there(self) -> None:
-        """What the runtime says when it is asked again is what the user reads."""
+        """The user reads the runtime's answer to the second request."""
         await self.start()
         self.foreign.refusal = (404, "machine is gone")
         with self.assertRaises(APIError) as caught:

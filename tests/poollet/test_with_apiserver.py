@@ -107,7 +107,7 @@ class TogetherTests(PoolletCase):
         return client
 
     async def test_certificate_of_the_server(self) -> None:
-        """A poollet does not get what would make it the API server to its users."""
+        """A poollet gets no certificate that would let it pose as the API server."""
         await self.stop()
         body = base64.b64encode(
             request(names=[x509.DNSName("api.example")]).public_bytes(Encoding.PEM)
@@ -194,7 +194,7 @@ class TogetherTests(PoolletCase):
         return viewer
 
     async def test_events(self) -> None:
-        """What happened to a machine, by the poollet and by the runtime, can be read as Events."""
+        """Events show what the poollet and the runtime did with a machine."""
         machine = await self.running()
         uid = machine["metadata"]["uid"]
         self.runtime.happen(

@@ -48,7 +48,7 @@ class DiallerTests(SynchronousTestCase):
         return self.dialler.target(url)
 
     def refusal(self, url: str, dialler: Dialler | None = None) -> str:
-        """Why a URL is not dialled; the message never holds its path."""
+        """Return why a URL is not dialled; the message never contains its path."""
         with self.assertRaises(APIError) as caught:
             (dialler or self.dialler).target(url)
         self.assertEqual(caught.exception.code, 502)
@@ -64,7 +64,7 @@ class DiallerTests(SynchronousTestCase):
         self.assertEqual(self.target("http://127.9.9.9/x").host, b"127.9.9.9:80")
 
     def test_plain_elsewhere(self) -> None:
-        """Nowhere else, however it is written."""
+        """Plain HTTP is dialled on no other host, in any spelling."""
         for host in ("10.0.0.1", "runtime", "127.0.0.1.nip.io", "0.0.0.0", "[::]", "2130706433"):
             self.assertIn("on this host only", self.refusal(f"http://{host}:80/exec/canary"))
 
@@ -76,7 +76,7 @@ class DiallerTests(SynchronousTestCase):
         self.assertIn("TLS", repr(target.endpoint))
 
     def test_not_allowed(self) -> None:
-        """To no other host, whatever its CA; nor to another port, where one is named."""
+        """TLS goes to no other host, whatever its CA; nor to another port, if one is configured."""
         for host in ("other.example", "10.0.0.1", "[fd00::1]", "runtime.example.evil", "0.0.0.0"):
             message = self.refusal(f"https://{host}:8443/exec/canary")
             self.assertIn("which is not allowed (--exec-url-allowed)", message)
@@ -88,13 +88,13 @@ class DiallerTests(SynchronousTestCase):
         self.assertIn("10.0.0.1:443, which", self.refusal("https://10.0.0.1/x", dialler))
 
     def test_https_without_a_ca(self) -> None:
-        """Without a CA nobody could say who that is."""
+        """https without a CA is refused: the peer could not be verified."""
         self.assertIn(
             "--runtime-ca-file", self.refusal("https://runtime/exec/canary", Dialler(Clock()))
         )
 
     def test_bad_ca(self) -> None:
-        """A CA file that is none is found when the program starts."""
+        """An invalid CA file is reported when the program starts."""
         Path(self.ca).write_bytes(b"nonsense")
         with self.assertRaises(TLSConfigError):
             Dialler(Clock(), runtime_ca=self.ca).load()
@@ -105,7 +105,7 @@ class DiallerTests(SynchronousTestCase):
         self.assertEqual((target.host, target.path), (b"localhost", b"/exec/T?a=b"))
 
     def test_unix_in_other_hands(self) -> None:
-        """Not one in a directory that others may write, nor what is no socket."""
+        """Sockets in directories that others may write, and other files, are refused."""
         path = self.socket()
         os.chmod(self.directory, 0o777)
         self.assertIn("can be written by other users", self.refusal(self.unix_url(path)))
@@ -123,7 +123,7 @@ class DiallerTests(SynchronousTestCase):
         return Dialler(MemoryReactorClock(), runtime_ca=self.ca, runtime=runtime, **more)
 
     def test_unix_of_the_runtime(self) -> None:
-        """Of UNIX sockets those of the runtime's own user: whatever else may be dialled here."""
+        """Only sockets of the runtime's own user are dialled, whatever else may be."""
         path, iri = self.socket(), self.socket("iri.sock")
         url = self.unix_url(path)
         self.assertEqual(self.beside(f"unix://{iri}").target(url).path, b"/exec/T?a=b")
@@ -138,7 +138,7 @@ class DiallerTests(SynchronousTestCase):
         self.assertIn("does not exist", self.refusal(url, missing))
 
     def test_runtime_elsewhere(self) -> None:
-        """A runtime on another host leads to nothing on this one."""
+        """A runtime on another host cannot point to this one."""
         dialler = self.beside("dns:///runtime.example:20251")
         for url in (self.unix_url(self.socket()), "http://127.0.0.1:80/exec/canary"):
             self.assertIn("on another host", self.refusal(url, dialler))
@@ -157,7 +157,7 @@ class DiallerTests(SynchronousTestCase):
             self.target("")
 
     def test_nonsense(self) -> None:
-        """What is not one of the three forms is refused."""
+        """URLs of any other form are refused."""
         for url, why in (
             ("ftp://127.0.0.1/canary", "its scheme is 'ftp'"),
             ("/exec/canary", "its scheme is ''"),
@@ -200,7 +200,7 @@ class PlaceTests(SynchronousTestCase):
             self.assertEqual(place(text), expected)
 
     def test_refused(self) -> None:
-        """What is neither is told."""
+        """Other text is refused with the reason."""
         for text in ("", ":80", "host:", "host:0", "host:99999", "https://host", "a b", "*"):
             with self.assertRaises(ValueError):
                 place(text)

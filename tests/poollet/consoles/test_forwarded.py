@@ -24,8 +24,9 @@ class ForwardedTests(PoolletCase):
 
     async def send(self, lines: bytes, path: str = EXEC.format("lab", "vm")) -> int:
         """
-        Ask as the API server does for jane; the code of the answer.  Whatever came of it, the runtime
-        heard nothing of the canary.
+        Send a request as the API server does for jane; return the code of the answer.
+
+        In every case the runtime must not see the canary.
         """
         request = (
             b"POST %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -42,7 +43,7 @@ class ForwardedTests(PoolletCase):
         return code
 
     async def test_every_spelling(self) -> None:
-        """It is dropped, or the request is refused."""
+        """The header is dropped, or the request is refused."""
         await self.start()
         passed = set()
         for form, line in FORMS.items():
@@ -56,7 +57,7 @@ class ForwardedTests(PoolletCase):
             self.assertIn((form, BEHIND[3:4]), passed)
 
     async def test_logs(self) -> None:
-        """Of a request for a log nothing goes on but who asks."""
+        """Of a request for a log only the user is passed on."""
         self.allowed.add(("jane", "machines/log", "vm"))
         await self.start()
         path = EXEC.format("lab", "vm").replace("exec", "log").encode()
@@ -76,7 +77,7 @@ class ForwardedTests(PoolletCase):
             self.assertNotIn(CANARY, head.lower())
 
     async def test_trailers(self) -> None:
-        """What comes behind a body is no header."""
+        """Trailers after a body are not headers."""
         await self.start()
         request = (
             b"POST %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -88,7 +89,7 @@ class ForwardedTests(PoolletCase):
         self.assertNotIn(CANARY, b"".join(self.lines.heads).lower())
 
     async def test_second_name(self) -> None:
-        """Two users in one request are none: one of them slipped past the API server."""
+        """A request with two user headers is refused: one of them slipped past the API server."""
         await self.start()
         for second in (b"X-Remote-User: canary", b"X-REMOTE-USER: canary"):
             self.assertEqual(await self.send(second + b"\r\n"), 401)
@@ -97,8 +98,8 @@ class ForwardedTests(PoolletCase):
 
     async def test_component(self) -> None:
         """
-        Another pool's poollet is a user like any other: it forwards nobody, and may not itself,
-        though its certificate is good everywhere else (CVE-2025-64434).
+        Another pool's poollet is an ordinary user: it cannot forward users, and has no permission
+        itself, though its certificate is valid everywhere else (CVE-2025-64434).
         """
         await self.start()
         answer = await self.refused_by(POOLLET, b"jane")
@@ -106,8 +107,8 @@ class ForwardedTests(PoolletCase):
 
     async def test_name_of_the_api_server(self) -> None:
         """
-        The API server's name in a user's certificate forwards nobody, and another name in one of the
-        forwarding CA neither (GHSA-38jw-g2qx-4286).
+        A user certificate with the API server's name cannot forward users, nor can another name of
+        the forwarding CA (GHSA-38jw-g2qx-4286).
         """
         await self.start()
         self.allowed.discard(("exec-apiserver", "machinepools/proxy", "pool-a"))

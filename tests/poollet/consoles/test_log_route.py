@@ -44,7 +44,7 @@ class LogCase(PoolletCase):
         path: str = LOG.format("lab", "vm"),
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> Reader:
-        """Ask for a log, as the API server does for ``user``; the head has come."""
+        """Request a log as the API server does for ``user``; the header has arrived."""
         told = [*([(b"X-Remote-User", user)] if user else []), *headers]
         head = UpgradeRequest(b"GET", f"{path}{query}".encode(), b"poollet", told)
         reader = await read(self.endpoint(identity), head)
@@ -52,7 +52,7 @@ class LogCase(PoolletCase):
         return reader
 
     async def follow(self, **more: Any) -> Reader:
-        """A follower that has the first line."""
+        """Return a follower that has received the first line."""
         reader = await self.read("?follow=true", **more)
         await until(lambda: reader.got == b"hello\n")
         return reader
@@ -71,7 +71,7 @@ class LogCase(PoolletCase):
         return message
 
     def forget(self) -> None:
-        """No answer of the API server counts any more."""
+        """Forget all cached answers of the API server."""
         authorizer: Any = self.poollet._gate.authorizer
         authorizer._cache._answers.clear()
 
@@ -87,10 +87,10 @@ class LogCase(PoolletCase):
 
 
 class ReadTests(LogCase):
-    """A log that is read."""
+    """Reading a log."""
 
     async def test_request(self) -> None:
-        """The runtime is told for whom, and gets the options and nothing else of the request."""
+        """The runtime receives the user and the options, and no other part of the request."""
         await self.start()
         session = [(b"Audit-Id", b"s-7"), (b"Cookie", b"a=b"), (b"Authorization", b"Bearer x")]
         reader = await self.read(
@@ -116,7 +116,7 @@ class ReadTests(LogCase):
         )
 
     async def test_text(self) -> None:
-        """It passes as it comes; its end is the end, and one record says how much it was."""
+        """The text is relayed as it arrives; its end ends the answer, and one record has the size."""
         await self.start()
         reader = await self.follow()
         self.line().transport.write(b"5\r\nmore\n\r\n")
@@ -130,7 +130,7 @@ class ReadTests(LogCase):
         )
 
     async def test_leaves(self) -> None:
-        """A reader that leaves ends it at the runtime, too."""
+        """A reader that leaves ends the request to the runtime."""
         await self.start()
         reader = await self.follow()
         reader.download.abort()
@@ -148,7 +148,7 @@ class ReadTests(LogCase):
         self.assertIsNone(first.complete)
 
     async def test_direct(self) -> None:
-        """Who comes without a proxy needs the pool as well."""
+        """A user without a proxy needs permission for the pool as well."""
         await self.start()
         answer = await self.refused(403, user=b"", identity=JANE)
         self.assertIn("machinepools/proxy", answer)
@@ -159,10 +159,13 @@ class ReadTests(LogCase):
 
 
 class RefuseTests(LogCase):
-    """What is no log."""
+    """Requests that are refused."""
 
     async def test_who(self) -> None:
-        """Nobody, a proxy of no name, a user who may not; the console's permission does not do."""
+        """
+        No credentials, an unlisted proxy, a user without permission; that for the console is not
+        enough.
+        """
         await self.start()
         await self.refused(401, user=b"", identity=None)
         await self.refused(401, identity=FORWARDING.issue_client("other"))
@@ -177,7 +180,7 @@ class RefuseTests(LogCase):
         self.assertEqual(self.runtime.logs, [])
 
     async def test_options(self) -> None:
-        """Options that make no sense do not get to the runtime."""
+        """Invalid options do not reach the runtime."""
         await self.start()
         await self.refused(400, "?tailLines=x")
         await self.refused(422, "?limitBytes=0")
@@ -185,7 +188,7 @@ class RefuseTests(LogCase):
         self.assertEqual(self.runtime.logs, [])
 
     async def test_unknown(self) -> None:
-        """A machine that is not there; or not in the runtime yet, which may help to wait for."""
+        """A machine that does not exist: 404; one that the runtime does not have yet: 503."""
         self.allowed.add(("jane", "machines/log", "no"))
         await self.start()
         await self.refused(404, path=LOG.format("lab", "no"))
@@ -194,7 +197,7 @@ class RefuseTests(LogCase):
         self.assertIn("not running yet", await self.refused(503))
 
     async def test_foreign(self) -> None:
-        """A runtime without logs is told apart from one that is broken: 501."""
+        """A runtime without logs differs from a broken one: 501."""
         message = 'machine "vm": the machine\'s runtime keeps no log'
         self.runtime.refusals["log"] = NotImplementedByBackend("Method not found!")
         await self.start()
@@ -204,14 +207,14 @@ class RefuseTests(LogCase):
         self.assertEqual(await self.refused(501), message)
 
     async def test_foreign_here(self) -> None:
-        """Also one in this process."""
+        """The same for a runtime in this process."""
         url, self.runtime = self.runtime.url, Foreign()
         self.runtime.url = url
         await self.start()
         self.assertIn("keeps no log", await self.refused(501))
 
     async def test_runtime_refuses(self) -> None:
-        """What the runtime's server says is passed on."""
+        """The answer of the runtime's server is passed on."""
         await self.start()
         self.lines.refusal = b"HTTP/1.1 429 X\r\nRetry-After: 9\r\nContent-Length: 4\r\n\r\nfull"
         self.assertEqual(await self.refused(429), 'machine "vm": full')
@@ -220,10 +223,10 @@ class RefuseTests(LogCase):
 
 
 class EndTests(LogCase):
-    """Followers that are ended from here."""
+    """Followers that the poollet ends."""
 
     async def test_withdrawn(self) -> None:
-        """Who may not any more is told so at the next review, on a line of its own."""
+        """A follower that lost its permission gets a line that says so at the next review."""
         await self.start()
         reader = await self.follow()
         self.allowed.remove(JANE_MAY)
@@ -236,7 +239,7 @@ class EndTests(LogCase):
         await until(lambda: self.line().lost)
 
     async def test_deleted(self) -> None:
-        """The log of a deleted machine ends, also when the runtime says no more."""
+        """The log of a deleted machine ends, even if the runtime stays silent."""
         await self.start()
         reader = await self.follow()
         await self.client.delete(MACHINES, "vm", "lab")
@@ -244,7 +247,7 @@ class EndTests(LogCase):
         self.assertEqual((await self.ended())["reason"], "MachineDeleted")
 
     async def test_stops(self) -> None:
-        """A poollet that stops says so."""
+        """A poollet that stops ends its followers with a message."""
         await self.start()
         reader = await self.follow()
         await self.poollet.stopService()

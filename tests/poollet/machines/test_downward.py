@@ -12,10 +12,10 @@ from twisted_exec.poollet.machines.runtime_machine import runtime_machine
 
 
 class DownwardTests(SynchronousTestCase):
-    """What runtimes are told of objects."""
+    """Fields of objects that runtimes get."""
 
     def test_values(self) -> None:
-        """One entry, all of them, or what the object is called; nothing there is empty."""
+        """A single entry, all entries, or a name; a missing field is empty."""
         obj = {"metadata": {"name": "vm", "uid": "u", "labels": {"b": "2", "a": "1"}}}
         paths = {
             "n": "metadata.name",
@@ -31,7 +31,7 @@ class DownwardTests(SynchronousTestCase):
         )
 
     def test_refused(self) -> None:
-        """Other fields are refused, with those that are possible."""
+        """Other fields are refused with the supported ones."""
         for path in ("spec.power", "metadata.labels[a]", "", "metadata.labels['']"):
             with self.assertRaises(ValueError) as caught:
                 downward.check(path)

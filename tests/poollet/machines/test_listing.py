@@ -25,7 +25,7 @@ from twisted_exec.testing.lying import LyingRuntime, crowd, in_state, nothing, t
 
 
 class LiesTests(SynchronousTestCase):
-    """A pool of Machines on a runtime that is not to be trusted."""
+    """A pool of Machines on an unreliable runtime."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -72,7 +72,7 @@ class LiesTests(SynchronousTestCase):
             self.clock.advance(step)
 
     def test_dies(self) -> None:
-        """Machines whose runtime died do not go on being Ready; when it is back, they are."""
+        """Machines are not Ready while their runtime is dead, and again when it is back."""
         for name in ("a", "b"):
             self.create(name)
         self.runtime.dead = True
@@ -90,7 +90,7 @@ class LiesTests(SynchronousTestCase):
             self.assertEqual(self.ready(name), ("True", "Running"))
 
     def test_hangs(self) -> None:
-        """A runtime that answers nobody is asked by few, and its Machines say so."""
+        """A hanging runtime gets few requests, and its Machines say so."""
         for number in range(40):
             self.create(f"vm-{number}")
         self.runtime.silent = {"*"}
@@ -109,7 +109,7 @@ class LiesTests(SynchronousTestCase):
         self.assertEqual(self.ready("vm-39"), ("True", "Running"))
 
     def test_one_hangs(self) -> None:
-        """A machine that cannot be made holds up no other."""
+        """A machine that cannot be created delays no other."""
         real, held = self.truth.create_machine, Deferred[Any]()
 
         def create(request: Any) -> Deferred[Any]:
@@ -123,7 +123,7 @@ class LiesTests(SynchronousTestCase):
         held.errback(ServiceUnavailable("late"))
 
     def test_37_twice(self) -> None:
-        """One machine that is listed twice is one; two of them are told, and none is touched."""
+        """A machine listed twice counts once; two machines for one Machine are reported and left alone."""
         self.runtime.lies["list_machines"] = twice
         machine = self.create()
         self.turn(2 * RELIST_SECONDS)
@@ -137,7 +137,7 @@ class LiesTests(SynchronousTestCase):
         self.assertEqual(len(self.truth.machines), 2)
 
     def test_37_no_busy_loop(self) -> None:
-        """A machine that never gets anywhere costs a few calls a minute, not thousands."""
+        """A machine that never settles costs a few calls a minute, not thousands."""
         self.truth.starts_pending = True
         self.create()
         before = len(self.truth.calls) + self.truth.listings
@@ -145,7 +145,7 @@ class LiesTests(SynchronousTestCase):
         self.assertLess(len(self.truth.calls) + self.truth.listings - before, 60)
 
     def test_37_stopped_is_shutdown(self) -> None:
-        """Stopped and suspended are Shutdown, whichever the runtime says."""
+        """Stopped and suspended machines are both Shutdown."""
         self.create(power="Off")
         for state in (pb.MACHINE_STOPPED, pb.MACHINE_SUSPENDED):
             self.runtime.lies["list_machines"] = in_state(state)
@@ -153,7 +153,7 @@ class LiesTests(SynchronousTestCase):
             self.assertEqual(self.status()["state"], "Shutdown")
 
     def test_40_off_from_the_start(self) -> None:
-        """A Machine that is Off is made off: it is never on for a moment."""
+        """A Machine with power Off is created off, never on for a moment."""
         self.create(power="Off")
         self.assertEqual(self.truth.calls, ["create_machine"])
         (machine,) = self.truth.machines.values()
@@ -162,7 +162,7 @@ class LiesTests(SynchronousTestCase):
         )
 
     def test_states_out_of_order(self) -> None:
-        """Whatever order states come in, the last one stands; an unknown one is told."""
+        """The last state counts, in whatever order they arrive; an unknown one is reported."""
         self.create()
         self.runtime.lies["list_machines"] = in_state(
             pb.MACHINE_TERMINATED, pb.MACHINE_RUNNING, pb.MACHINE_PENDING, 99, pb.MACHINE_RUNNING
@@ -172,7 +172,7 @@ class LiesTests(SynchronousTestCase):
         self.assertEqual(self.truth.calls.count("create_machine"), 1)
 
     def test_forgets(self) -> None:
-        """A runtime that makes machines and lists none is not made to make thousands."""
+        """A runtime that forgets its machines does not get thousands of them."""
         self.runtime.lies["list_machines"] = nothing
         self.create()
         self.turn(60)
@@ -182,7 +182,7 @@ class LiesTests(SynchronousTestCase):
         self.assertEqual(self.ready(), ("False", "SeveralRuntimeMachines"))
 
     def test_nameless(self) -> None:
-        """A machine without an id is none."""
+        """A machine without an id is ignored."""
         self.runtime.lies["create_machine"] = lambda answer: pb.CreateMachineResponse()
         self.runtime.lies["list_machines"] = nothing
         self.create()
@@ -191,7 +191,7 @@ class LiesTests(SynchronousTestCase):
         self.assertLess(self.truth.calls.count("create_machine"), 12)
 
     def test_crowd(self) -> None:
-        """100 000 machines that nobody knows are left alone, and hold nobody up."""
+        """100 000 unknown machines are left alone and delay no other."""
         self.runtime.lies["list_machines"] = crowd(100_000, **{CONFIG.dialect.uid_label: "x"})
         began = time.process_time()
         self.turn(RELIST_SECONDS)
@@ -201,7 +201,7 @@ class LiesTests(SynchronousTestCase):
         self.assertLess(time.process_time() - began, 20)
 
     def test_crowd_of_ours(self) -> None:
-        """Nor are as many that say they are this pool's ended all at once."""
+        """100 000 orphans of this pool are not all deleted at once."""
         labels = {CONFIG.dialect.uid_label: "x", CONFIG.pool_label: CONFIG.pool}
         self.runtime.lies["list_machines"] = crowd(1000, **labels)
         self.create()
@@ -210,7 +210,7 @@ class LiesTests(SynchronousTestCase):
         self.assertEqual(self.ready(), ("True", "Running"))
 
     def test_more_than_asked(self) -> None:
-        """A runtime that takes no notice of filters gives a Machine no other's machine."""
+        """If a runtime ignores filters, a Machine gets no foreign machine."""
         every = self.truth.list_machines
 
         def listed(request: Any) -> Deferred[Any]:
@@ -224,7 +224,7 @@ class LiesTests(SynchronousTestCase):
         self.assertEqual({self.ready(name) for name in "abc"}, {("True", "Running")})
 
     def test_conditions(self) -> None:
-        """What a runtime tells of a machine is copied, a bounded much, and goes again."""
+        """The runtime's own conditions are copied, up to a limit, and removed again."""
         self.create()
         (machine,) = self.truth.machines.values()
         for number in range(100):
@@ -251,7 +251,7 @@ class LiesTests(SynchronousTestCase):
         )
 
     def test_forgetful_api_server(self) -> None:
-        """A status that the API server does not keep as it was written is not written for ever."""
+        """A status that the API server stores differently is not written for ever."""
         patch = self.client.patch
 
         def kept(resource: Any, name: str, body: Any, *rest: Any, **more: Any) -> Deferred[Any]:

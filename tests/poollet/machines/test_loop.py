@@ -98,7 +98,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(self.loop.machine_of(created["metadata"]["uid"]), [machine])
 
     def test_quiet(self) -> None:
-        """Machines that are as wanted cost one listing per period and nothing else."""
+        """Machines in their desired state cost one listing per period and no other call."""
         self.start()
         self.create("a")
         self.create("b")
@@ -108,7 +108,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(len(self.cluster.requests), request_count)
 
     def test_classes_late(self) -> None:
-        """What waited for classes to be known is looked at when they are, not with the next listing."""
+        """Machines that waited for classes are planned once these are known, not at the next listing."""
         self.start()
         self.create("a")
         self.create("b")
@@ -126,7 +126,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(len(self.runtime.machines), 2)
 
     def test_told_and_stopped(self) -> None:
-        """Who was told to look at everything, and to stop, does not look."""
+        """A loop that stops just after look_at_all does not look."""
         self.start()
         self.loop.look_at_all()
         self.successResultOf(self.loop.stop())
@@ -134,7 +134,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_other_pools(self) -> None:
-        """Machines of other pools are nobody's business here."""
+        """Machines of other pools are ignored."""
         self.start()
         self.create(pool="pool-b")
         self.turn(20)
@@ -158,7 +158,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(self.get()["status"]["state"], "Shutdown")
 
     def test_state_changes_by_itself(self) -> None:
-        """What happens in the runtime shows in the API after the next listing."""
+        """A change in the runtime shows in the API after the next listing."""
         self.start()
         self.create()
         (machine,) = self.runtime.machines.values()
@@ -167,7 +167,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(self.get()["status"]["state"], "Terminated")
 
     def test_pending(self) -> None:
-        """A machine that takes time is looked at more often than listings come."""
+        """A machine that takes time is looked at more often than listings run."""
         self.runtime.starts_pending = True
         self.start()
         self.create()
@@ -204,7 +204,7 @@ class LoopTests(SynchronousTestCase):
         self.assertFalse(self.exists())
 
     def test_adoption(self) -> None:
-        """After a restart the machines that are there are taken over, not made again."""
+        """After a restart existing machines are adopted, not created again."""
         self.start()
         self.create("a")
         self.create("b")
@@ -219,7 +219,7 @@ class LoopTests(SynchronousTestCase):
         self.assertFalse(self.exists("b"))
 
     def test_lost_by_the_runtime(self) -> None:
-        """A machine that the runtime lost is made again."""
+        """A machine that the runtime lost is created again."""
         self.start()
         self.create()
         self.clock.advance(RELIST_SECONDS)
@@ -228,7 +228,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(len(self.runtime.machines), 1)
 
     def test_two_machines(self) -> None:
-        """Two machines for one Machine are told and left alone."""
+        """Two machines for one Machine are reported and left alone."""
         self.start()
         uid = self.create()["metadata"]["uid"]
         self.runtime.add(machine_uid=uid)
@@ -237,7 +237,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(self.condition()["reason"], "SeveralRuntimeMachines")
 
     def test_orphans(self) -> None:
-        """Machines of this pool without a Machine are ended; those of others stay."""
+        """Machines of this pool without a Machine are deleted; those of others stay."""
         orphan = self.runtime.add(machine_uid="gone", machine_pool="pool-a")
         self.runtime.add(machine_uid="theirs", machine_pool="pool-b")
         self.runtime.add(machine_uid="foreign")
@@ -248,7 +248,7 @@ class LoopTests(SynchronousTestCase):
         self.assertNotIn(orphan.metadata.id, self.runtime.machines)
 
     def test_orphans_need_certainty(self) -> None:
-        """While the API server is away nothing is taken for an orphan."""
+        """While the API server is unreachable no machine counts as an orphan."""
         self.runtime.add(machine_uid="gone", machine_pool="pool-a")
         self.cluster.problem = unreachable()
         self.start()
@@ -256,7 +256,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(len(self.runtime.machines), 1)
 
     def test_stale_copy(self) -> None:
-        """Nor while the copy of the Machines is behind: the API server is asked itself."""
+        """Nor while the copy of the Machines is stale: the API server decides."""
         self.start()
         self.create()
         self.patch(self.loop, "machines", list)
@@ -264,7 +264,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(len(self.runtime.machines), 1)
 
     def test_refused(self) -> None:
-        """A machine that the runtime refuses is tried with growing pauses; users see why."""
+        """A refused machine is retried with growing pauses; users see why."""
         self.runtime.refusals["create_machine"] = Forbidden("no such class")
         self.start()
         self.create()
@@ -280,7 +280,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(self.condition()["message"], "")
 
     def test_a_new_wish_ends_the_pause(self) -> None:
-        """A change of the Machine is acted upon at once, however long the pause was."""
+        """A change of the Machine ends a back-off at once."""
         self.runtime.refusals["create_machine"] = Forbidden("no such class")
         self.start()
         self.create()
@@ -301,7 +301,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(self.get("good")["status"]["state"], "Running")
 
     def test_no_machine_stops_the_sweep(self) -> None:
-        """A Machine that cannot even be planned for does not keep the others from being made."""
+        """A Machine whose plan raises does not keep the others from being created."""
         self.create("bad")
         bad = self.cluster.objects[MACHINES, "lab", "bad"]
         bad["metadata"]["finalizers"] = [IRONCORE.finalizer]  # of an earlier run
@@ -314,7 +314,7 @@ class LoopTests(SynchronousTestCase):
         self.assertGreater(len(self.flushLoggedErrors(KeyError)), 0)
 
     def test_runtime_away(self) -> None:
-        """While the runtime is away it is asked seldom; when it is back all goes on."""
+        """An unreachable runtime gets few requests; when it is back all work goes on."""
         self.runtime.problem = ServiceUnavailable("the machine runtime cannot be reached")
         self.start()
         self.create()
@@ -330,7 +330,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual((self.loop.problem, self.get()["status"]["state"]), ("", "Running"))
 
     def test_conflict(self) -> None:
-        """A finalizer that somebody else changed meanwhile is not overwritten."""
+        """A finalizer that changed meanwhile is not overwritten."""
         refused = [Conflict("modified")]
         real = self.client.patch
 
@@ -351,7 +351,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(self.condition()["message"], "")
 
     def test_changes_after_the_stop(self) -> None:
-        """Copies of the API end last, so there are changes to come: they wake nobody."""
+        """Changes from reflectors after the stop wake no worker."""
         self.start()
         self.create("a")
         self.successResultOf(self.loop.stop())
@@ -375,7 +375,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(len(self.runtime.machines), 1)
 
     def test_bug(self) -> None:
-        """Our own failure at one Machine is logged whole and tried again later."""
+        """A bug in the work on one Machine is logged with its traceback and retried later."""
 
         def broken(request: Any) -> Any:
             raise LookupError("mine")
@@ -390,7 +390,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(self.get()["status"]["state"], "Running")
 
     def test_reports(self) -> None:
-        """Users are told what is done for their machine."""
+        """Users get Events about the work on their machine."""
         self.start()
         self.create()
         (machine_id,) = self.runtime.machines
@@ -404,7 +404,7 @@ class LoopTests(SynchronousTestCase):
         )
 
     def test_reports_refusals(self) -> None:
-        """Each time that the runtime refuses; who listens counts them."""
+        """Every refusal by the runtime is reported; the listener counts them."""
         self.runtime.refusals["create_machine"] = ServiceUnavailable("no room")
         self.start()
         self.create()
@@ -414,7 +414,7 @@ class LoopTests(SynchronousTestCase):
         self.assertEqual(len(self.reports), self.runtime.calls.count("create_machine"))
 
     def test_reports_unsupported(self) -> None:
-        """What cannot be done is told once."""
+        """An unsupported feature is reported once."""
         self.start()
         self.create(volumes=[{"name": "v", "localDisk": {"sizeLimit": "many"}}])
         self.turn(30)
@@ -423,7 +423,7 @@ class LoopTests(SynchronousTestCase):
         self.assertIn('volume "v": quantities must match', message)
 
     def test_reports_away(self) -> None:
-        """That the runtime cannot be asked is told once."""
+        """An unreachable runtime is reported once."""
         self.start()
         self.runtime.problem = ServiceUnavailable("the machine runtime is away")
         self.create()

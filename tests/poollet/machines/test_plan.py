@@ -37,7 +37,7 @@ def stored(**spec: Any) -> dict[str, Any]:
 
 
 def made(obj: dict[str, Any], state: int = pb.MACHINE_RUNNING) -> pb.Machine:
-    """The runtime's machine, just as it was asked for."""
+    """The runtime's machine, exactly as requested."""
     runtime_copy = runtime_machine(obj, CONFIG)
     runtime_copy.metadata.id = "id-1"
     runtime_copy.status.state = state  # type: ignore[assignment]
@@ -67,7 +67,7 @@ class CreateTests(PlanTestCase):
     """A Machine that the runtime does not have."""
 
     def test_finalizer_first(self) -> None:
-        """Before anything is made, a finalizer holds the Machine, beside those of others."""
+        """Before a machine is created, a finalizer holds the Machine, beside those of others."""
         obj = stored()
         obj["metadata"]["finalizers"] = ["other"]
         self.assertEqual(
@@ -75,7 +75,7 @@ class CreateTests(PlanTestCase):
         )
 
     def test_beyond_the_interface(self) -> None:
-        """What the runtime's interface has no words for is told, not tried."""
+        """A feature beyond the runtime's interface is reported, not tried."""
         for disk in ({"sizeLimit": "abc"}, {"sizeLimit": "16Ei"}, {"image": "\ud800"}):
             obj = stored(volumes=[{"name": "root", "localDisk": disk}])
             status, reason, message = self.ready(self.status(obj))
@@ -84,7 +84,7 @@ class CreateTests(PlanTestCase):
             self.assertEqual(len(self.plan(obj).actions), 1)
 
     def test_create(self) -> None:
-        """The runtime is asked for what the Machine says, with labels that name it."""
+        """The request contains the Machine's spec, with labels that identify it."""
         obj = stored(guestConfig={"hostname": "h"})
         (create,) = (action for action in self.plan(obj).actions if isinstance(action, Create))
         prefix = "machinepoollet.ironcore.dev/"
@@ -132,7 +132,7 @@ class CreateTests(PlanTestCase):
         self.assertEqual((tmp.name, tmp.local_disk.size_bytes), ("tmp", 0))
 
     def test_refused_before(self) -> None:
-        """Why the last attempt failed stands in the status, and it is tried again."""
+        """The last failure is in the status, and the action is retried."""
         planned = self.plan(stored(), trouble="no such class")
         self.assertEqual(
             self.ready(self.status(stored(), trouble="no such class")),
@@ -145,7 +145,7 @@ class KeepTests(PlanTestCase):
     """A Machine that the runtime has."""
 
     def test_status(self) -> None:
-        """State, identity and the Ready condition are told."""
+        """The status has state, identity and the Ready condition."""
         obj = stored()
         self.assertEqual(
             self.status(obj, made(obj)),
@@ -167,7 +167,7 @@ class KeepTests(PlanTestCase):
         )
 
     def test_nothing_to_do(self) -> None:
-        """A Machine that is as wanted, and whose status says so, needs nothing."""
+        """A Machine in its desired state with a current status needs no action."""
         obj = stored()
         obj["status"] = self.status(obj, made(obj))
         self.assertEqual(self.plan(obj, made(obj)), Plan())
@@ -187,7 +187,7 @@ class KeepTests(PlanTestCase):
             self.assertEqual(self.ready(status), ("False", expected, ""))
 
     def test_off(self) -> None:
-        """One that is off because it was to be says so."""
+        """A machine that is off by its spec says so."""
         obj, runtime_copy = stored(power="Off"), made(stored(), pb.MACHINE_STOPPED)
         runtime_copy.spec.power = pb.POWER_OFF
         self.assertEqual(
@@ -196,7 +196,7 @@ class KeepTests(PlanTestCase):
         )
 
     def test_why_not_ready(self) -> None:
-        """What the runtime tells of a machine that is not ready is told on; not more than a screen of it."""
+        """The runtime's message about an unready machine is copied, up to a limit."""
         obj = stored()
         runtime_copy = made(obj, pb.MACHINE_PENDING)
         runtime_copy.status.machine_conditions.add(
@@ -214,13 +214,13 @@ class KeepTests(PlanTestCase):
         self.assertEqual(self.ready(self.status(obj, runtime_copy)), ("True", "Running", ""))
 
     def test_going_off(self) -> None:
-        """A machine that is to be off and still runs is looked at again soon."""
+        """A machine that still runs although its power is Off is looked at again soon."""
         off = stored(power="Off")
         self.assertTrue(self.plan(off, made(off)).unsettled)
         self.assertFalse(self.plan(off, made(off, pb.MACHINE_STOPPED)).unsettled)
 
     def test_not_known(self) -> None:
-        """While the runtime cannot be asked, the Machine says so; the state is the last known."""
+        """An unreachable runtime shows in the conditions; the state is the last known."""
         obj = stored()
         obj["status"] = {"state": "Running"}
         problem = "the machine runtime cannot be reached"
@@ -233,7 +233,7 @@ class KeepTests(PlanTestCase):
         )
 
     def test_unknown_state(self) -> None:
-        """A state nobody defined is told as a problem; the old one stays."""
+        """An undefined state is reported as a problem; the old one stays."""
         obj = stored()
         planned = self.plan(obj, made(obj, 42))
         self.assertEqual(planned.problem, "the runtime reports state 42")
@@ -246,7 +246,7 @@ class KeepTests(PlanTestCase):
         self.assertIn(SetPower("id-1", pb.POWER_ON), self.plan(on, made(off)).actions)
 
     def test_generation(self) -> None:
-        """A new generation is noted once; annotations of others are kept."""
+        """A new generation is recorded once; annotations of others are kept."""
         obj = stored()
         runtime_copy = made(obj)
         runtime_copy.metadata.annotations["other"] = "x"
@@ -293,14 +293,14 @@ class KeepTests(PlanTestCase):
         self.assertEqual(patch["machinePoolObservedGeneration"], 3)
 
     def test_foreign_annotations(self) -> None:
-        """Annotations that are no numbers are no crash."""
+        """Annotations that are not numbers cause no crash."""
         obj = stored()
         runtime_copy = made(obj)
         runtime_copy.metadata.annotations[IRONCORE.runtime_generation_annotation] = "x"
         self.assertEqual(self.status(obj, runtime_copy)["state"], "Running")
 
     def test_two(self) -> None:
-        """Two machines for one Machine: neither is touched, and somebody is told."""
+        """Two machines for one Machine: both stay untouched, and the problem is reported."""
         obj = stored(power="Off")
         planned = self.plan(obj, made(obj), made(obj))
         self.assertIn("the runtime has 2 machines for it: id-1, id-1", planned.problem)
@@ -326,10 +326,10 @@ class DeleteTests(PlanTestCase):
         self.assertEqual(self.status(obj, made(obj))["state"], "Terminating")
 
     def test_released_when_gone(self) -> None:
-        """Then our finalizer is taken away, and only ours."""
+        """Once the machine is gone our finalizer is removed, and only ours."""
         obj = self.deleted(finalizers=["other", IRONCORE.finalizer])
         self.assertEqual(self.plan(obj).actions, (SetFinalizers(("other",), "7"),))
 
     def test_held_by_others(self) -> None:
-        """What others hold is theirs to finish; nothing is made anew."""
+        """A Machine held by foreign finalizers is left alone; no machine is created again."""
         self.assertEqual(self.plan(self.deleted(finalizers=["other"])), Plan())

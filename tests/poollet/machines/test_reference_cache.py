@@ -34,7 +34,7 @@ def encoded(**data: bytes) -> dict[str, str]:
 
 
 class ReferringCase(SynchronousTestCase):
-    """A pool that is kept, and what its Machines refer to."""
+    """A reconciled pool, and the objects that its Machines refer to."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -116,7 +116,7 @@ class VolumeTests(ReferringCase):
         return [{"name": "disk", "device": "oda", "volumeRef": {"name": name}}]
 
     def test_given(self) -> None:
-        """A Volume is claimed for the Machine, then given to the runtime with its credentials."""
+        """A Volume is claimed for the Machine, then passed to the runtime with its credentials."""
         self.make(SECRETS, "keys", data=encoded(user=b"u", key=b"\x00\xff"))
         created = self.volume(secretRef={"name": "keys"})
         uid = self.create(volumes=self.refer())["metadata"]["uid"]
@@ -149,7 +149,7 @@ class VolumeTests(ReferringCase):
         self.assertEqual(self.condition("VolumesReady"), ("True", "VolumesReady", ""))
 
     def test_waits(self) -> None:
-        """A Machine waits for its Volume, says so once, and goes on as soon as it is there."""
+        """A Machine waits for its Volume, reports that once, and goes on as soon as the Volume exists."""
         self.create(volumes=self.refer())
         self.turn(20)
         lacking = 'volume "disk": volume lab/data does not exist'
@@ -164,7 +164,7 @@ class VolumeTests(ReferringCase):
         self.assertEqual(self.status()["state"], "Running")
 
     def test_refused_at_last(self) -> None:
-        """Who waited long and is refused then is told so at once, of all its parts."""
+        """A refusal after a long wait is reported at once, with all parts."""
         self.create(volumes=self.refer())
         self.turn(120)
         self.runtime.refusals["create_machine"] = Forbidden("no disks here")
@@ -174,7 +174,7 @@ class VolumeTests(ReferringCase):
         self.assertNotIn("does not exist", self.condition("VolumesReady")[2])
 
     def test_of_another(self) -> None:
-        """A Volume that serves another Machine, or nobody, is left alone."""
+        """A Volume claimed for another Machine, or that cannot be claimed, is left alone."""
         self.volume()
         other = {"name": "other", "uid": "u-other"}
         self.patch_it(VOLUMES, "data", spec={"claimRef": other})
@@ -197,7 +197,7 @@ class VolumeTests(ReferringCase):
         self.assertNotIn((MACHINES, "lab", "vm"), self.cluster.objects)
 
     def test_attached_and_detached(self) -> None:
-        """A running machine gets disks and loses them; those that go are given up."""
+        """Disks of a running machine are attached and detached; claims of detached ones are released."""
         self.volume()
         self.create()
         self.patch_it(MACHINES, "vm", spec={"volumes": self.refer()})
@@ -226,7 +226,7 @@ class VolumeTests(ReferringCase):
         self.assertEqual(self.one.spec.power, pb.POWER_OFF)
 
     def test_grows(self) -> None:
-        """A Volume of another size is told to the runtime; one at another place is changed for it."""
+        """A new size is passed to the runtime; a Volume at another location is reattached."""
         self.volume()
         self.create(volumes=self.refer())
         resources = {"storage": "2Gi"}
@@ -238,7 +238,7 @@ class VolumeTests(ReferringCase):
         self.assertEqual(self.runtime.calls[-2:], ["detach_volume", "attach_volume"])
 
     def test_kept(self) -> None:
-        """What cannot be looked up is not taken away; and labels are no reason to detach."""
+        """A part that cannot be looked up stays attached; other labels alone detach nothing."""
         self.volume()
         self.create(volumes=self.refer())
         self.one.spec.volumes[0].connection.attributes["rawVolumeLabels"] = "{}"
@@ -251,7 +251,7 @@ class VolumeTests(ReferringCase):
         self.assertNotIn("detach_volume", self.runtime.calls)
 
     def test_refused(self) -> None:
-        """A disk that the runtime refuses costs the Machine nothing but that disk."""
+        """A disk that the runtime refuses does not keep the machine from running."""
         self.volume()
         self.create()
         self.runtime.refusals["attach_volume"] = Forbidden("no such driver")
@@ -268,7 +268,7 @@ class VolumeTests(ReferringCase):
         self.assertEqual(self.condition("VolumesReady")[0], "True")
 
     def test_without_word(self) -> None:
-        """A disk of which the runtime tells nothing is not ready."""
+        """A disk that the runtime does not report is not ready."""
         self.create(volumes=[{"name": "root", "localDisk": {"image": "img"}}])
         del self.one.status.volumes[:]
         self.turn(RELIST_SECONDS)
@@ -276,7 +276,7 @@ class VolumeTests(ReferringCase):
         self.assertEqual(self.condition("VolumesReady"), ("False", "VolumeNotReady", message))
 
     def test_ephemeral(self) -> None:
-        """An ephemeral Volume is the one that was made for the Machine, and no namesake."""
+        """An ephemeral Volume must belong to the Machine; a namesake is refused."""
         self.create(volumes=[{"name": "root", "ephemeral": {"volumeTemplate": {"spec": {}}}}])
         self.turn(5)
         self.assertIn("a controller manager that makes ephemeral", self.condition("Ready")[2])
@@ -293,7 +293,7 @@ class VolumeTests(ReferringCase):
         self.assertEqual(self.status()["state"], "Running")
 
     def test_quiet(self) -> None:
-        """Machines with disks that are as wanted cost no request either."""
+        """Machines with disks in their desired state cost no request either."""
         self.volume()
         self.create(volumes=self.refer())
         request_count = len(self.cluster.requests)
@@ -316,7 +316,7 @@ class InterfaceTests(ReferringCase):
         return [{"name": "eth0", "networkInterfaceRef": {"name": "nic"}}]
 
     def test_given(self) -> None:
-        """Network, addresses and attributes are passed on; the handle is told back."""
+        """Network, addresses and attributes are passed on; the handle is written back."""
         created = self.interface(attributes={"mtu": "9000"})
         uid = self.create(networkInterfaces=self.refer())["metadata"]["uid"]
         (interface,) = self.one.spec.network_interfaces
@@ -364,7 +364,7 @@ class InterfaceTests(ReferringCase):
         self.assertEqual((spec.get("machineRef"), spec["providerID"]), (None, ""))
 
     def test_no_network(self) -> None:
-        """An interface of a network that is not there is told, and waited for."""
+        """An interface of a missing network is reported, and the Machine waits for it."""
         self.interface(networkRef={"name": "other"})
         self.create(networkInterfaces=self.refer())
         self.turn(5)
@@ -383,20 +383,20 @@ class IgnitionTests(ReferringCase):
         self.make(SECRETS, "ign", type=type, data=encoded(**data))
 
     def test_given(self) -> None:
-        """The runtime gets what the Secret holds; no status and no event does."""
+        """The runtime gets the Secret's content; no status and no Event does."""
         self.secret(ignition_yaml=b"variant: fcos\xff")
         self.create(ignitionRef={"name": "ign"})
         self.assertEqual(self.one.spec.ignition_data, b"variant: fcos\xff")
         self.assertNotIn("fcos", repr(self.get()) + repr(self.reports))
 
     def test_other_key(self) -> None:
-        """The Machine may say which key it means."""
+        """The Machine may name another key."""
         self.secret(mine=b"x")
         self.create(ignitionRef={"name": "ign", "key": "mine"})
         self.assertEqual(self.one.spec.ignition_data, b"x")
 
     def test_waits(self) -> None:
-        """A Secret that comes later is noticed at once, though it is the only one followed."""
+        """A Secret that appears later is noticed at once, though only its name is watched."""
         self.create(ignitionRef={"name": "ign"})
         self.turn(20)
         lacking = "secret lab/ign does not exist"
@@ -409,7 +409,7 @@ class IgnitionTests(ReferringCase):
         self.assertEqual(self.cluster.watches, watches - 1)
 
     def test_not_usable(self) -> None:
-        """Another type, no such key, more than can be passed on: told, without what is in it."""
+        """Another type, a missing key or too much data are reported, without the content."""
         for type, key, why in (
             ("Opaque", "ignition_yaml", "is of type Opaque, not compute.ironcore.dev/ignition"),
             (self.TYPE, "other", "has no key 'ignition.yaml' that can be read"),
@@ -426,7 +426,7 @@ class IgnitionTests(ReferringCase):
         self.assertEqual(self.runtime.machines, {})
 
     def test_gone_while_waiting(self) -> None:
-        """Who goes while it waits leaves nobody waiting."""
+        """A Machine that is deleted while it waits leaves no watch behind."""
         self.create(ignitionRef={"name": "ign"})
         self.successResultOf(self.client.delete(MACHINES, "vm", "lab"))
         self.turn(2 * RELIST_SECONDS)

@@ -45,14 +45,14 @@ class RuntimeEventsTests(SynchronousTestCase):
         self.runtime.happen({IRONCORE.uid_label: uid}, type, reason, "it did", at)
 
     def reasons(self) -> list[str]:
-        """What is new since the last time, after another look."""
+        """Poll again; return the reasons of new events."""
         self.clock.advance(LOOK_SECONDS)
         new = [event[2] for event in self.record]
         self.record.clear()
         return new
 
     def test_passed_on(self) -> None:
-        """Each once, oldest first, for Machines that are ours."""
+        """Each event is forwarded once, oldest first, for Machines of this pool."""
         self.happen("B", 2 * 10**18)
         self.happen("A", 10**18, type="Warning")
         self.happen("Other", 3 * 10**18, uid="u-2")
@@ -70,7 +70,7 @@ class RuntimeEventsTests(SynchronousTestCase):
         self.assertEqual(self.reasons(), [])
 
     def test_seconds(self) -> None:
-        """A runtime that counts seconds may tell several things of one of them, at any time."""
+        """A runtime that counts seconds may report several events of the same second at any time."""
         self.happen("A", EPOCH)
         self.assertEqual(self.reasons(), ["A"])
         self.happen("B", EPOCH)
@@ -82,21 +82,21 @@ class RuntimeEventsTests(SynchronousTestCase):
         self.assertEqual(self.record, [("vm", "Normal", "C", "it did", EPOCH + 1.0)])
 
     def test_unknown_type(self) -> None:
-        """What is neither Normal nor Warning is taken as normal; what has no reason is left out."""
+        """An event of an unknown type counts as Normal; an event without a reason is skipped."""
         self.happen("A", EPOCH, type="Fatal")
         self.happen("", EPOCH)
         self.clock.advance(LOOK_SECONDS)
         self.assertEqual([event[1:3] for event in self.record], [("Normal", "A")])
 
     def test_many(self) -> None:
-        """Of very many only the newest are passed on."""
+        """Of very many events only the newest are forwarded."""
         for number in range(MAX_EVENTS + 10):
             self.happen(f"R{number}", EPOCH + number)
         reasons = self.reasons()
         self.assertEqual((len(reasons), reasons[0]), (MAX_EVENTS, "R10"))
 
     def test_not_synced(self) -> None:
-        """Nothing is lost while it is not known which Machines there are."""
+        """No event is lost while the Machines are unknown."""
         self.synced = False
         self.happen("A", EPOCH)
         self.assertEqual(self.reasons(), [])
@@ -104,7 +104,7 @@ class RuntimeEventsTests(SynchronousTestCase):
         self.assertEqual(self.reasons(), ["A"])
 
     def test_away(self) -> None:
-        """Nothing is lost while the runtime is away."""
+        """No event is lost while the runtime is unreachable."""
         self.happen("A", EPOCH)
         self.runtime.problem = ServiceUnavailable("away")
         self.assertEqual(self.reasons(), [])
@@ -112,7 +112,7 @@ class RuntimeEventsTests(SynchronousTestCase):
         self.assertEqual(self.reasons(), ["A"])
 
     def test_none_kept(self) -> None:
-        """A runtime that keeps no events is asked once."""
+        """A runtime without events gets one request."""
         self.runtime.refusals["list_events"] = NotImplementedByBackend("not supported")
         self.clock.pump([LOOK_SECONDS] * 5)
         call_count = self.runtime.calls.count("list_events")

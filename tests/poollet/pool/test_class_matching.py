@@ -18,7 +18,7 @@ def machine_class(name: str, **capabilities: str) -> Object:
 
 
 def offers(**classes: dict[str, int]) -> pb.StatusResponse:
-    """What a runtime offers: capabilities by class."""
+    """A runtime's answer: capabilities by class."""
     answer = pb.StatusResponse()
     for name, resources in classes.items():
         machine_class = answer.machine_class_status.add(quantity=1).machine_class
@@ -47,7 +47,7 @@ class ChoiceTests(SynchronousTestCase):
         self.assertEqual(choice("vm", [], offers()), ("", 'machine class "vm" does not exist'))
 
     def test_other_capabilities(self) -> None:
-        """The class has other capabilities there: both are told."""
+        """The class has other capabilities in the runtime: the message has both."""
         self.assertEqual(
             self.chosen(offers(vm={"cpu": 1, "memory": 64 * MIB})),
             (
@@ -58,7 +58,7 @@ class ChoiceTests(SynchronousTestCase):
         )
 
     def test_several_alike(self) -> None:
-        """Nobody knows which of several is meant."""
+        """Several classes match: the choice would be arbitrary."""
         same = {"cpu": 1, "memory": 128 * MIB}
         self.assertEqual(
             self.chosen(offers(b=same, a=same)),
@@ -70,7 +70,7 @@ class ChoiceTests(SynchronousTestCase):
         )
 
     def test_none_alike(self) -> None:
-        """What there is is told, a bounded much of it."""
+        """The message lists the runtime's classes, up to a limit."""
         other = {"cpu": 2}
         begins = (
             'the machine runtime offers no class "vm", and none with its capabilities '

@@ -77,7 +77,7 @@ class PoolTests(SynchronousTestCase):
         return condition["status"], condition["reason"]
 
     def test_registers(self) -> None:
-        """The pool is made, with what it is, where it is and what it offers."""
+        """The pool is created, with its providerID, addresses and classes."""
         self.start()
         self.assertEqual(self.stored()["spec"], {"providerID": "memory://pool-a"})
         status = self.status()
@@ -110,14 +110,14 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual((self.names, self.pool.problem), (["memory"], ""))
 
     def test_classes_without_capabilities(self) -> None:
-        """A runtime that counts classes by name only, as spheric's do, has those that are named."""
+        """A runtime that reports classes without capabilities, as spheric's do, matches by name."""
         self.make_class("big", cpu="64", memory="1Ti")
         self.runtime.classes = {"big": ({}, 2), "other": ({}, 3)}
         self.start()
         self.assertEqual(self.status()["capacity"], {"class/machine.big": "2"})
 
     def test_exists_already(self) -> None:
-        """A pool that an administrator made is completed, and kept otherwise."""
+        """A pool created by an administrator is completed, and otherwise left alone."""
         existing = {"metadata": {"name": "pool-a", "labels": {"a": "b"}}, "spec": {"taints": []}}
         self.successResultOf(self.client.create(POOLS, existing))
         self.start()
@@ -125,7 +125,7 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(self.stored()["metadata"]["labels"], {"a": "b"})
 
     def test_another_poollets_pool(self) -> None:
-        """A pool of another provider is not taken over."""
+        """A pool with another providerID is not taken over."""
         existing = {"metadata": {"name": "pool-a"}, "spec": {"providerID": "other://x"}}
         self.successResultOf(self.client.create(POOLS, existing))
         self.start()
@@ -159,7 +159,7 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(self.status()["capacity"], {"class/machine.pty": "10"})
 
     def test_runtime_slow(self) -> None:
-        """A runtime that does not answer in time does not answer."""
+        """A runtime that is too slow counts as unreachable."""
         self.start()
         self.runtime.answer = Deferred()
         self.clock.advance(HEARTBEAT_SECONDS)
@@ -168,7 +168,7 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(self.pool.runtime_problem, "the machine runtime does not answer")
 
     def test_api_server_away(self) -> None:
-        """It registers when the API server is there, and tries with growing pauses."""
+        """The pool registers when the API server is reachable, and retries with growing pauses."""
         self.cluster.problem = unreachable()
         self.start()
         for _ in range(120):
@@ -180,7 +180,7 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual((self.pool.problem, self.ready()[0]), ("", "True"))
 
     def test_deleted(self) -> None:
-        """A pool that was deleted is registered again, soon after it is told."""
+        """A deleted pool is registered again soon after the watch reports it."""
         self.start()
         self.successResultOf(self.client.delete(POOLS, "pool-a"))
         self.pool.poke()
@@ -211,7 +211,7 @@ class PoolTests(SynchronousTestCase):
         )
 
     def test_class_gone(self) -> None:
-        """What is no longer offered is no longer told."""
+        """A class that the runtime no longer offers disappears from the status."""
         self.runtime.classes["vm"] = ({"cpu": 1}, 2)
         self.make_class("vm", cpu="1")
         self.start()
@@ -222,7 +222,7 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(self.status()["allocatable"], {"class/machine.pty": "10"})
 
     def test_38_offers_at_once(self) -> None:
-        """What the runtime offers anew is told before the next heartbeat, and only then."""
+        """A new class is written before the next heartbeat, and only then."""
         self.make_class("vm", cpu="1")
         self.start()
         patched = self.cluster.requests.count(("patch", "machinepools", "", "pool-a"))
@@ -253,7 +253,7 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(self.status()["allocatable"], {"class/machine.pty": "0"})
 
     def test_stop(self) -> None:
-        """Stopping leaves no timer, whatever is under way; signing off says so."""
+        """Stopping leaves no timer, whatever is under way; the last status says so."""
         self.start()
         self.successResultOf(self.pool.stop())
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -266,7 +266,7 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_sign_off_unheard(self) -> None:
-        """An API server that is away is no reason not to stop."""
+        """An unreachable API server does not delay the stop."""
         self.start()
         self.cluster.problem = unreachable()
         self.successResultOf(Deferred.fromCoroutine(self.pool.retire()))
@@ -276,7 +276,7 @@ class AddressTests(SynchronousTestCase):
     """Tests for :func:`default_addresses`."""
 
     def test_bound_to_one(self) -> None:
-        """Who listens on one address is reached there."""
+        """A poollet that listens on one address publishes that address."""
         name = socket.gethostname()
         self.assertEqual(
             default_addresses("127.0.0.1"),
@@ -284,7 +284,7 @@ class AddressTests(SynchronousTestCase):
         )
 
     def test_bound_to_all(self) -> None:
-        """Who listens on all is reached at the host's own address, if it has one."""
+        """A poollet that listens on all addresses publishes the host's own, if it has one."""
         for bound in ("0.0.0.0", "::", ""):
             addresses = dict(default_addresses(bound))
             self.assertEqual(addresses["InternalDNS"], socket.gethostname())
