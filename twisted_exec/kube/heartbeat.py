@@ -1,9 +1,9 @@
 """
-A lease as a heartbeat, which costs the API server less than a status.
+A Lease as a heartbeat, which is cheaper for the API server than a status update.
 
 Source: ``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and ironcore v0.5
-``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.  The namespace is an administrator's
-to make, as there.
+``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.  As there, an administrator creates
+the namespace.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ LEASE_SECONDS = 40
 
 class Lease:
     """
-    Holds one lease, as long as somebody renews it.
+    One Lease, held by regular calls of :meth:`renew`.
 
-    :param namespace: where; empty when none is to be kept.
+    :param namespace: namespace of the Lease; empty to disable it.
     :param now: seconds since the epoch.
-    :param holder: who holds it; by default one that is made up, which no other process has.
+    :param holder: identity of the holder; by default a random one, unique to this process.
     """
 
     _log = Logger()
@@ -44,14 +44,14 @@ class Lease:
         self._holder = holder or f"{name}_{uuid.uuid4()}"
         self._acquired = self._owner = ""
         self.problem = ""
-        """Why the lease is not ours, or empty."""
+        """The reason why we do not hold the Lease, or empty."""
 
     async def renew(self, owner: Object | None = None) -> None:
         """
-        Hold it for another while.  Whatever keeps us from it is told, once.
+        Renew the Lease.  A problem is logged once.
 
-        :param owner: whose it is (``apiVersion``, ``kind``, ``name``, ``uid``), so that it goes
-            when that goes; another one with time.
+        :param owner: owner reference (``apiVersion``, ``kind``, ``name``, ``uid``), so that the Lease is deleted
+            with its owner.  It may change between calls.
         """
         if not self._namespace:
             return

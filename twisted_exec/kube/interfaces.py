@@ -1,5 +1,5 @@
 """
-Doors of the client room.
+Interfaces of the client.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from zope.interface import Interface
 from twisted_exec.api.resource import Resource
 
 Object = dict[str, Any]
-"""A Kubernetes object as JSON gives it."""
+"""A Kubernetes object, as parsed from JSON."""
 
 
 class IKubeClient(Interface):
     """
     A client of one API server.
 
-    Every Deferred fails with :class:`~twisted_exec.api.status.APIError` for an
-    answer that is an error (with ``NotFound``, ``Conflict`` and ``AlreadyExists`` for
-    those), with ``BadGateway`` when the server cannot be reached and ``GatewayTimeout``
-    when it is too slow.
+    Every Deferred fails with :class:`~twisted_exec.api.status.APIError` for an error
+    answer (with the classes ``NotFound``, ``Conflict`` and ``AlreadyExists`` for
+    those), with ``BadGateway`` if the server cannot be reached and ``GatewayTimeout``
+    if it is too slow.
     """
 
     def get(resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
@@ -40,8 +40,8 @@ class IKubeClient(Interface):
         """
         Fires with the whole list object (``items``, ``metadata.resourceVersion``).
 
-        :param trim: what is kept of an item, which it may change in place.  A list that comes in
-            pages is never held whole as it was.
+        :param trim: returns the part of an item to keep; it may change the item in place.  It runs per
+            page, so the whole untrimmed list is never in memory.
         """
 
     def create(
@@ -81,8 +81,8 @@ class IKubeClient(Interface):
         """
         Fires with the answer.
 
-        :param uid: becomes a precondition.
-        :param grace_seconds: for a Pod to end in, 0 for at once; ``None`` for its own.
+        :param uid: precondition; empty for none.
+        :param grace_seconds: grace period of a Pod, 0 for none; ``None`` for the Pod's own.
         """
 
     def watch(
@@ -100,40 +100,41 @@ class IKubeClient(Interface):
 
         :param on_event: called with ``ADDED``, ``MODIFIED``, ``DELETED`` or
             ``BOOKMARK`` and the object.
-        :param on_open: called once when the server has accepted the watch:
-            what does not come from then on did not happen.
+        :param on_open: called once when the server has accepted the watch; from then on every
+            change arrives.
         :return: fires when the server ended the watch normally; fails with
-            :class:`~twisted_exec.api.status.Expired` when ``resource_version``
+            :class:`~twisted_exec.api.status.Expired` if ``resource_version``
             is too old: list again.
         """
 
 
 class ILeases(Interface):
     """
-    One Lease, by which an :class:`~twisted_exec.kube.leader_election.election.Election` is decided, wherever it is
-    kept.  Deferreds fail with ``APIError``, as an API server answers.
+    The Lease of one :class:`~twisted_exec.kube.leader_election.election.Election`, wherever it is stored.
+
+    Deferreds fail with ``APIError``, as an API server answers.
     """
 
     def get() -> Deferred[Object]:
-        """Fires with it; fails with :class:`~twisted_exec.api.status.NotFound`."""
+        """Fires with the Lease; fails with :class:`~twisted_exec.api.status.NotFound`."""
 
     def create(spec: Object) -> Deferred[Object]:
-        """Fires with it as stored; fails with ``AlreadyExists``."""
+        """Fires with the stored Lease; fails with ``AlreadyExists``."""
 
     def update(lease: Object) -> Deferred[Object]:
-        """Fires with it as stored; fails with ``Conflict`` when it is not as ``lease`` was read."""
+        """Fires with the stored Lease; fails with ``Conflict`` if it changed since ``lease`` was read."""
 
 
 class ILeader(Interface):
-    """Who acts while it leads."""
+    """Work of the replica that leads."""
 
     def elected() -> None:
-        """Begin to act."""
+        """Start the work."""
 
     def deposed() -> Deferred[None]:
         """
-        Act no longer, from before this returns.
+        Stop the work; nothing new may start after this returns.
 
-        :return: fires when what was under way is over, too; never fails.  It is not
-            :meth:`elected` again before.
+        :return: fires when work in progress has ended, too; never fails.  :meth:`elected` is not
+            called again before that.
         """

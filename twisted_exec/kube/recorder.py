@@ -1,11 +1,10 @@
 """
-Events: what a program tells the users of objects that it looks after.
+An event recorder: Events about objects, for their users.
 
-What happens again is counted, not told again; what happens with ever new words
-is told as one; who has much to tell of one object is heard now and then.  So
-however one fails, it costs the API server a bounded number of objects and
-of writes.  Nothing waits for an Event, and none is worth an error: what cannot
-be told is tried again for a while, then forgotten.
+Repetitions raise the count of an Event.  Similar messages are combined into one Event, and each object
+has a rate limit.  So a failing object costs the API server a limited number of
+objects and writes.  No code waits for an Event or fails because of one: failed
+writes are repeated for a while, then dropped.
 
 The limits and the wording are those of client-go, ``tools/record/events_cache.go``.
 """
@@ -33,27 +32,27 @@ from twisted_exec.kube.informers.reflector import Backoff
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
 MAX_KEPT = 1024
-"""Events, objects and reasons that are remembered."""
+"""Size of the caches of Events, objects and reasons."""
 BURST = 25
-"""Events of one object at once; then one more each :data:`REFILL_SECONDS`."""
+"""Burst of Events of one object; after that one more each :data:`REFILL_SECONDS`."""
 REFILL_SECONDS = 300.0
 MAX_SIMILAR = 10
-"""Messages of one object and reason within :data:`SIMILAR_SECONDS` that are told apart."""
+"""Different messages of one object and reason within :data:`SIMILAR_SECONDS` before they are combined."""
 SIMILAR_SECONDS = 600.0
 
 _COMBINED = "(combined from similar events): "
 _LONGEST_MESSAGE = 1024
 _ATTEMPTS = 12
 _LOOK_SECONDS, _LOOKS = 0.25, 8
-"""Events wait two seconds for more important work at most."""
+"""Events wait at most two seconds for more important work."""
 
 _Key = tuple[str, str, str, str | None]
-"""UID, type, reason and message; ``None`` for what is told as one."""
+"""UID, type, reason and message; ``None`` for combined messages."""
 
 
 @dataclass
 class _Told:
-    """One Event: as it is to be, and whether the API server has it."""
+    """One Event: its desired content, and whether the API server has it."""
 
     body: Object
     namespace: str
@@ -65,7 +64,7 @@ class _Told:
 
 @dataclass
 class _Bucket:
-    """How much one object may still have told."""
+    """The rate limit of one object."""
 
     left: float
     at: float
@@ -73,7 +72,7 @@ class _Bucket:
 
 @dataclass
 class _Similar:
-    """The messages of one object and reason, lately."""
+    """The recent messages of one object and reason."""
 
     since: float
     messages: set[str]
@@ -81,13 +80,13 @@ class _Similar:
 
 class Recorder:
     """
-    Writes Events about objects, some time soon.
+    Writes Events about objects, asynchronously.
 
-    :param about: the kind of the objects, which in lists may not tell what they are.
-    :param component: who tells, ``source.component``.
-    :param host: of ``source``: which of all of its kind this is.
+    :param about: kind of the objects; items of lists have no ``kind`` of their own.
+    :param component: ``source.component``.
+    :param host: ``source.host``.
     :param now: seconds since the epoch.
-    :param busy: there is more important work just now; Events wait for its end, not for long.
+    :param busy: returns whether there is more important work, for which Events wait a little.
     """
 
     _log = Logger()
@@ -117,13 +116,13 @@ class Recorder:
         self, about: Object, type: str, reason: str, message: str, *, at: float | None = None
     ) -> None:
         """
-        Tell that something happened.
+        Record an Event.
 
-        :param about: the whole object that it happened to.
+        :param about: the whole object that it is about.
         :param type: ``Normal`` or ``Warning``.
         :param reason: one word in CamelCase.
-        :param at: when, in seconds since the epoch; now by default.  What is longer ago
-            than Events are kept is not told.
+        :param at: time in seconds since the epoch; now by default.  Times before the retention period
+            of Events are ignored.
         """
         uid, now = about["metadata"]["uid"], self._now()
         at = now if at is None else min(max(at, 0.0), now)
@@ -151,7 +150,7 @@ class Recorder:
             self._writing.addErrback(self._failed).addBoth(self._written)
 
     def stop(self) -> Deferred[Any]:
-        """Tell no more; fires when nothing is under way."""
+        """Stop; fires when no request is pending."""
         self._stopped = True
         self._waiting.clear()
         writing = [self._writing] if self._writing is not None else []
@@ -195,14 +194,14 @@ class Recorder:
             "uid": metadata["uid"],
             "resourceVersion": metadata.get("resourceVersion", ""),
         }
-        # The same when told again after a restart, so that it is not told twice.
+        # The name is derived from the content, so that a repetition after a restart is no second Event.
         digest = hashlib.sha256(repr((key, at)).encode()).hexdigest()[:16]
         return {
             "apiVersion": EVENTS.resource.api_version,
             "kind": EVENTS.resource.kind,
             "metadata": {
                 "name": f"{metadata['name'][:200]}.{digest}",
-                # Where Kubernetes has those about objects that are in no namespace.
+                # Kubernetes puts Events about cluster-scoped objects there.
                 "namespace": metadata.get("namespace") or "default",
             },
             "involvedObject": involved,
@@ -237,7 +236,7 @@ class Recorder:
                     await deferLater(self._clock, backoff.pause())
 
     def _refused(self, key: _Key, record: _Told, error: APIError) -> None:
-        """Try again what may pass; forget what never will, such as of an object that is gone."""
+        """Repeat after temporary errors; drop the Event after others, such as for a deleted namespace."""
         record.failures += 1
         if error.code in (429, *range(500, 600)) and record.failures < _ATTEMPTS:
             self._waiting[key] = None
@@ -284,7 +283,7 @@ _Value = TypeVar("_Value")
 
 
 def _keep(records: OrderedDict[Any, _Value], key: object, value: _Value) -> _Value:
-    """Remember one more, and forget the one that was longest not used."""
+    """Add a value to a cache with least-recently-used eviction."""
     records[key] = value
     if len(records) > MAX_KEPT:
         records.popitem(last=False)

@@ -1,15 +1,11 @@
 """
-Where a stream of an API server begins: what a hop in the middle needs to go there.
+API servers as upstreams of proxied streams.
 
-The stream itself is nobody's business here; see :mod:`twisted_exec.streaming.proxy` and
-:mod:`twisted_exec.streaming.text.relay`, which take the :class:`~twisted_exec.streaming.interfaces.Location`
-from here and carry it.
+An upstream gives a :class:`~twisted_exec.streaming.interfaces.Location` to :mod:`twisted_exec.streaming.proxy` or
+:mod:`twisted_exec.streaming.text.relay`, which open and forward the stream.
 
-An API server whose connections are shared by all that ask it as the same client.
-
-As the same client: with the same certificate, and with the same headers that say who we are.  Renewed
-credentials are another client: what is asked with them goes over a connection of theirs, and what was
-asked before goes on where it is.
+Downloads with the same client certificate and the same identity headers can share connections.  After a renewal of
+credentials new downloads use new connections, and open ones stay on theirs.
 """
 
 from __future__ import annotations
@@ -39,9 +35,9 @@ from twisted_exec.wire.channel import Channel
 
 def sharing(shared: SharedDownloads) -> Connecting:
     """
-    Makes endpoints for downloads: one connection carries many.
+    Return a function like :func:`endpoint` whose connections carry many downloads.
 
-    Without TLS nothing can be chosen, and through a proxy each has a connection of its own.
+    Each download has its own connection without TLS, which HTTP/2 needs for ALPN, and through a proxy.
     """
 
     def connecting(
@@ -56,7 +52,7 @@ def sharing(shared: SharedDownloads) -> Connecting:
 
 
 def _who(config: ClientConfig) -> bytes:
-    """Equal for the same headers; a key that is kept holds no credentials."""
+    """Return a digest of the identity headers: a cache key must not hold credentials."""
     digest = hashlib.sha256()
     for pair in identity_headers(config):
         for part in pair:
@@ -65,17 +61,17 @@ def _who(config: ClientConfig) -> bytes:
 
 
 CONNECT_SECONDS = 3.0
-"""The hop in front waits for us as well: it is to hear what is wrong, not to guess."""
+"""Shorter than the time limit of the hop before us, so that it gets our error and not a timeout."""
 
 
 @dataclass(frozen=True)
 class Way:
     """
-    How an API server is reached, and as whom.
+    An API server as an upstream, with our credentials for it.
 
-    :param config: its kubeconfig as it is now.
-    :param label: what it is called in messages, such as ``the target cluster``.
-    :param connecting: makes the endpoint, such as one whose connections are shared.
+    :param config: returns its current configuration.
+    :param label: name in messages, such as ``the target cluster``.
+    :param connecting: returns the endpoint, for example with shared connections.
     """
 
     config: Callable[[], ClientConfig]
@@ -94,13 +90,13 @@ class Way:
         streams: Collection[Channel] | None = None,
     ) -> Location:
         """
-        Where a path of that server is.
+        Return the location of a path of that server.
 
-        :param path: percent-encoded, from ``/api`` or ``/apis`` on.
+        :param path: percent-encoded, starting with ``/api`` or ``/apis``.
         :param query: percent-encoded, without its question mark.
-        :param acting: whom we act as; without it, whom the configuration says.
+        :param acting: the user to impersonate; by default the configuration's.
         :param streams: see :class:`~twisted_exec.streaming.interfaces.Location`.
-        :raises KubeConfigError: our credentials cannot be had.
+        :raises KubeConfigError: there are no usable credentials.
         """
         config = await settled(self.config(), self.reactor)
         if acting is not None:

@@ -1,19 +1,17 @@
 """
 A machine's console, from the user's side of an API server.
 
-:func:`open_console` gives the session's stream to whoever shows it to a person.
-:class:`ConsoleEndpoint` makes the same an ordinary Twisted endpoint, so that
+:func:`open_console` opens the session's stream for a terminal program.
+:class:`ConsoleEndpoint` wraps it as an ordinary Twisted endpoint, so that
 any protocol can talk to any machine::
 
     endpoint = clientFromString(reactor, "console:demo-vm:kubeconfig=admin.kubeconfig")
     expect = await connectProtocol(endpoint, Expect())
 
-What the protocol writes is typed on the machine's keyboard, what it receives is
-what the machine prints.  ``loseWriteConnection`` tells the end of input,
-``loseConnection`` leaves; the reason of ``connectionLost`` carries the
-session's :class:`~twisted_exec.streaming.interfaces.Ending`.
-
-Which dialects an API server speaks: whose machines with a console it has.
+The protocol's writes are the machine's input, and it receives the machine's output.
+``loseWriteConnection`` ends the input, ``loseConnection`` ends the session; the
+reason of ``connectionLost`` carries the session's
+:class:`~twisted_exec.streaming.interfaces.Ending`.
 """
 
 from __future__ import annotations
@@ -61,11 +59,11 @@ from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
 async def served_dialects(client: KubeClient, among: Iterable[Dialect]) -> Sequence[Dialect]:
     """
-    Ask discovery, as kubectl does.
+    Return the dialects that an API server speaks, by discovery, as kubectl does.
 
-    :param among: those of interest.
-    :return: those of them whose consoles the server has, in the server's order of groups.
-    :raises APIError: it cannot be asked.
+    :param among: the dialects of interest.
+    :return: dialects whose consoles the server has, in the server's order of groups.
+    :raises APIError: discovery failed.
     """
     expected = list(among)
     matches = []
@@ -85,7 +83,7 @@ async def _resources(client: KubeClient, group: str, version: str) -> Sequence[s
     try:
         return await client.resources(group, version)
     except APIError as error:
-        if error.code == 404:  # the group is there, in other versions
+        if error.code == 404:  # the server has the group in other versions
             return ()
         raise
 
@@ -93,7 +91,7 @@ async def _resources(client: KubeClient, group: str, version: str) -> Sequence[s
 AGENT = "kubectl-console (twisted-exec)"
 
 TIMEOUT_SECONDS = 30.0
-"""For connecting, and again for the answer: the hops behind have limits of their own."""
+"""Time limit for the connection, and another for the answer: later hops have their own limits."""
 
 
 def open_console(
@@ -113,20 +111,19 @@ def open_console(
     """
     Open the console of one machine.
 
-    :param user: told of everything that comes, beginning with ``attached``.
+    :param user: receives the events of the session, ``attached`` first.
     :param server: the endpoint, instead of the one that ``config`` names.
     :param protocols: tried in this order, see
         :func:`~twisted_exec.streaming.remotecommand.client.connect`.
-    :param options: the options of the stream; with ``read_only`` nothing that is written
-        reaches the machine.
-    :param among: what the machine may be.  The first is tried at once; when the server refuses
-        it or has it not, those that the server speaks are tried, in its order.
+    :param options: the options of the stream; with ``read_only`` no input reaches the machine.
+    :param among: the possible dialects of the machine.  The first is tried without discovery; if the
+        server refuses it or does not have it, those that the server speaks follow, in its order.
     :param agent: the ``User-Agent``, which the server's audit records name; ASCII.
     :return: fires with the stream once it is attached.  Fails with an
-        :class:`~twisted_exec.api.status.APIError`: the server's own words, or 502
-        or 504 that name the server when it cannot be reached; with
-        :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` when the
-        credentials cannot be had.  Cancelling closes the connection.
+        :class:`~twisted_exec.api.status.APIError`: the server's error, or 502
+        or 504 naming the server if it cannot be reached; with
+        :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` if there are no
+        usable credentials.  Cancelling closes the connection.
     """
 
     async def opened(shown_config: ClientConfig, dialect: Dialect) -> ConsoleClient:
@@ -141,7 +138,7 @@ def open_console(
                 protocols=protocols,
             )
         except (BadGateway, GatewayTimeout) as error:
-            # These two types are made on this side; the server's own 502 is a plain APIError.
+            # These two classes are raised locally; a 502 of the server is a plain APIError.
             raise type(error)(f"cannot reach {config.server}: {error.message}") from None
 
     async def shown_again(dialect: Dialect) -> ConsoleClient:
@@ -172,7 +169,7 @@ def open_console(
                 if first not in served and refused.code in (Forbidden.code, NotFound.code):
                     refused, first = error, dialect
         if refused.code == NotFound.code and not refused.details.get("name"):
-            # Perhaps it is the kind that is not there; the server's own words do not say which.
+            # The server may lack the kind or the machine; its 404 does not say which.
             here = await _served(config, reactor, DIALECTS, timeout_seconds, server)
             if first not in here:
                 raise _no_such_kind(config.server, first, here)
@@ -195,8 +192,8 @@ async def _served(
     timeout_seconds: float,
     server: IStreamClientEndpoint | None,
 ) -> Sequence[Dialect]:
-    """Those that the server speaks; none when it does not say."""
-    # Here, because most consoles are opened without asking, and start sooner so.
+    """Return the dialects that the server speaks; none if discovery fails."""
+    # Imported here: most consoles need no discovery, and the program starts faster without it.
     from twisted_exec.kube.client import KubeClient
 
     client = KubeClient(config, reactor, timeout_seconds=timeout_seconds, server=server)
@@ -218,7 +215,7 @@ def _head(config: ClientConfig, where: str, options: StreamOptions, agent: str) 
 @implementer(IAddress)
 @dataclass(frozen=True)
 class ConsoleAddress:
-    """Which console."""
+    """The address of a console, for Twisted's ``getPeer``."""
 
     server: str
     namespace: str
@@ -226,7 +223,7 @@ class ConsoleAddress:
 
 
 class ConsoleDone(ConnectionDone):
-    """The session ended well.  :ivar ending: why; ``None`` when this side left."""
+    """The session ended normally.  :ivar ending: the reason; ``None`` if this side left."""
 
     def __init__(self, ending: Ending | None = None) -> None:
         super().__init__(_told(ending) if ending is not None else "left")
@@ -234,7 +231,7 @@ class ConsoleDone(ConnectionDone):
 
 
 class ConsoleLost(ConnectionLost):
-    """The session did not end well.  :ivar ending: why; ``None`` when it just broke."""
+    """The session failed.  :ivar ending: the reason; ``None`` if the connection broke."""
 
     def __init__(self, ending: Ending | None, reason: str) -> None:
         super().__init__(_told(ending) if ending is not None else reason)
@@ -335,7 +332,7 @@ class _ProtocolUser:
 
 @implementer(ITransport, IConsumer, IPushProducer)
 class _ConsoleTransport:
-    """A console's stream, as a protocol sees it."""
+    """The transport of a protocol on a console's stream."""
 
     def __init__(self, stream: ConsoleClient, address: ConsoleAddress) -> None:
         self._stream, self._address = stream, address
@@ -343,7 +340,7 @@ class _ConsoleTransport:
         self.disconnecting = False
 
     def write(self, data: bytes) -> None:
-        """Type on the machine's keyboard."""
+        """Send input to the machine."""
         if self.connected and not self.disconnecting:
             self._stream.write(data)
 
@@ -351,12 +348,12 @@ class _ConsoleTransport:
         self.write(b"".join(data))
 
     def window_changed(self, size: TerminalSize) -> None:
-        """Tell the machine the size of a terminal."""
+        """Send the size of the terminal to the machine."""
         self._stream.resize(size)
 
     def send_break(self, milliseconds: int = 250) -> None:
         """
-        Send BREAK on the machine's line, behind what was written.
+        Send BREAK on the machine's line, after the data written so far.
 
         :param milliseconds: 1 to 5000.
         """
@@ -365,21 +362,21 @@ class _ConsoleTransport:
 
     def loseWriteConnection(self) -> None:
         """
-        There is no more input; output goes on until the machine's end ends the session.
+        End the input; output continues until the machine's side ends the session.
 
-        On a protocol that cannot tell (v4) this does nothing: output goes on.
+        Does nothing with protocols that have no message for it (v4).
         """
         if self.connected and self._stream.can_half_close:
             self._stream.end_input()
 
     def loseConnection(self) -> None:
-        """Leave; what was written is sent first."""
+        """End the session after sending the data written so far."""
         if self.connected and not self.disconnecting:
             self.disconnecting = True
             self._stream.leave()
 
     def abortConnection(self) -> None:
-        """Leave at once."""
+        """End the session at once."""
         if self.connected:
             self.disconnecting = True
             self._stream.abort()
@@ -427,7 +424,7 @@ def parse_console(
 
     The kubeconfig is read at each ``connect``, so renewed credentials are used.
 
-    :raises ValueError: no name, no number of seconds, or a dialect that there is not.
+    :raises ValueError: the name is missing, the timeout is not a number, or the dialect is unknown.
     """
     if not name:
         raise ValueError("console: needs the name of a machine, as in console:demo-vm")

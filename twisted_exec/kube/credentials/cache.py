@@ -1,9 +1,9 @@
 """
-Configurations as they are to be shown to a server: with whatever plugins had to say.
+Configurations with the credentials of their exec plugins.
 
-A plugin is asked when a request needs it, once for all who wait; what it said is good
-until it expires or a server does not accept it.  Kept in memory only, as by
-client-go, and found again by whoever has an equal configuration.
+A plugin runs when a request needs it, once for all waiting requests.  Its credential is used until it
+expires or a server rejects it.  The cache is in memory only, as in client-go, and shared by
+equal configurations.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def settled(
     config: ClientConfig, reactor: Any, *, interactive: bool = False
 ) -> Deferred[ClientConfig]:
     """
-    The configuration with a credential in place of its plugin.
+    Return the configuration with a credential in place of its plugin.
 
     :param interactive: as of :func:`~twisted_exec.kube.credentials.plugin.run_plugin`.
-    :return: fires at once when there is no plugin to ask; fails with
+    :return: fires at once if no plugin has to run; fails with
         :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`.
     """
     if not config.needs_plugin:
@@ -43,10 +43,10 @@ def renewed(
     config: ClientConfig, reactor: Any, refused: ClientConfig
 ) -> Deferred[ClientConfig | None]:
     """
-    A server answered 401: ask the plugin once more.
+    Run the plugin once more after a server answered 401.
 
-    :param refused: what :func:`settled` gave, and was shown to the server.
-    :return: fires with what to try instead, ``None`` when there is nothing else.
+    :param refused: the result of :func:`settled` that the server rejected.
+    :return: fires with the configuration to try instead, or ``None`` if it is the same.
     """
     if not config.needs_plugin:
         return succeed(None)
@@ -73,9 +73,9 @@ def _with(config: ClientConfig, credential: Credential) -> ClientConfig:
 
 class PluginCredentials:
     """
-    What one plugin has to say of one server.
+    The credentials of one plugin for one server.
 
-    :param now: the time of day, aware: it is what credentials expire by.
+    :param now: returns the time of day, timezone-aware, to compare with expiry times.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class PluginCredentials:
 
     def credential(self, *, interactive: bool = False) -> Deferred[Credential]:
         """
-        The credential, from the plugin if none is held that is still good.
+        Return a valid credential, from the cache or from the plugin.
 
-        Cancelling kills the plugin when nobody else waits for it.
+        Cancelling kills the plugin if no other request waits for it.
         """
         held = self._held
         if held is not None and (held.expires is None or self._now() < held.expires):
@@ -105,7 +105,7 @@ class PluginCredentials:
         return waiting
 
     def renewed(self, is_refused: Callable[[Credential], bool]) -> Deferred[Credential]:
-        """As :meth:`credential`, but not one that a server has refused."""
+        """As :meth:`credential`, except one that a server has rejected."""
         if self._held is not None and is_refused(self._held):
             self._held = None
         return self.credential()
@@ -136,13 +136,13 @@ class PluginCredentials:
 
 
 class _Plugins:
-    """The plugins of this process; the least recently asked are forgotten."""
+    """The plugins of this process, a cache with least-recently-used eviction."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Any, PluginCredentials] = OrderedDict()
 
     def of(self, config: ClientConfig, reactor: Any) -> PluginCredentials:
-        # Whom to act as, and where, is nothing that a plugin is told.
+        # Plugins do not get impersonation and namespace, so these do not belong to the cache key.
         key_config = replace(config, namespace="", impersonate=Impersonation(), source="")
         key = (key_config, id(reactor))
         credentials = self._known.get(key)

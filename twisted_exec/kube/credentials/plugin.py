@@ -1,12 +1,12 @@
 """
-Credential plugins: programs that know who we are (``exec`` of a kubeconfig's user).
+Credential plugins (``exec`` of a kubeconfig's user).
 
-The program is told on ``KUBERNETES_EXEC_INFO`` what for, talks to the person on
-standard error (and on standard input, when there is a person), and prints an
-``ExecCredential``: a token, a client certificate, or both, and when they expire.
+The plugin gets its request in ``KUBERNETES_EXEC_INFO``, may use standard error (and standard
+input in an interactive session) to talk to the user, and prints an ``ExecCredential``: a token, a client
+certificate, or both, with an expiry time.
 Source: ``k8s.io/client-go/plugin/pkg/client/auth/exec``.
 
-It is somebody else's program: what it prints and the time that it takes are bounded.
+It is third-party software, so its output and its run time are limited.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from twisted_exec.kube.kubeconfig.client_config import (
 
 PLUGIN_SECONDS = 60.0
 INTERACTIVE_SECONDS = 600.0
-"""With a person at the terminal, who may have to find their phone first."""
+"""Time limit of an interactive plugin, whose user may need a second factor."""
 
 MAX_OUTPUT_BYTES = 1 << 20
 
@@ -46,9 +46,9 @@ _KIND = "ExecCredential"
 @dataclass(frozen=True)
 class Credential:
     """
-    Who a plugin says we are: a token, a certificate with its key (PEM), or both.
+    A plugin's answer: a token, a certificate with its key (PEM), or both.
 
-    :param expires: aware; ``None`` when it does not say, and then never.
+    :param expires: timezone-aware; ``None`` for never.
     """
 
     token: str = field(default="", repr=False)
@@ -61,14 +61,12 @@ def run_plugin(
     plugin: ExecPlugin, config: ClientConfig, reactor: Any, *, interactive: bool = False
 ) -> Deferred[Credential]:
     """
-    Ask a plugin.
+    Run a plugin.
 
-    :param config: what it may be told of the server.
-    :param interactive: standard input is a terminal, with a person at it, and
-        nobody else reads there meanwhile.
-    :return: fires with its answer; fails with :class:`KubeConfigError` in words for
-        that person: the plugin is not there, has failed, or answered nonsense.
-        Cancelling kills it.
+    :param config: the server, as far as the plugin may know it.
+    :param interactive: standard input is a terminal with a user, and no other code reads from it.
+    :return: fires with its answer; fails with :class:`KubeConfigError`, with a message for the
+        user, if the plugin is missing, failed, or printed something else.  Cancelling kills it.
     """
 
     async def ran() -> Credential:
@@ -89,7 +87,7 @@ def run_plugin(
 
 def exec_info(plugin: ExecPlugin, config: ClientConfig, interactive: bool) -> dict[str, Any]:
     """
-    What a plugin is told.
+    Return the content of ``KUBERNETES_EXEC_INFO``.
 
     :raises KubeConfigError: the CA cannot be read.
     """
@@ -121,7 +119,7 @@ def _spawn(run: _Run, environment: Mapping[str, str], talks: bool, reactor: Any)
             path,
             [plugin.command, *plugin.args],
             env=environment,
-            # Its standard error is ours: that is where it asks for passwords.
+            # The plugin inherits standard error, where it prompts for passwords.
             childFDs={0: 0 if talks else nothing, 1: "r", 2: 2},
         )
     except OSError as problem:
@@ -134,7 +132,7 @@ class _Run(ProcessProtocol):
     """
     One run.
 
-    :ivar printed: fires with its standard output when it has ended well.
+    :ivar printed: fires with the standard output after exit code 0.
     """
 
     def __init__(self, plugin: ExecPlugin, reactor: Any, seconds: float) -> None:
@@ -179,7 +177,7 @@ class _Run(ProcessProtocol):
     def _kill(self) -> None:
         self._disarm()
         transport: Any = self.transport
-        # Its children may hold its output open, and must not hold us.
+        # Its children may keep the output open; do not wait for them.
         transport.loseConnection()
         if transport.pid is not None:
             transport.signalProcess("KILL")
@@ -192,9 +190,9 @@ class _Run(ProcessProtocol):
 
 def parse_credential(plugin: ExecPlugin, output: bytes) -> Credential:
     """
-    What a plugin printed.
+    Parse a plugin's output.
 
-    :raises KubeConfigError: it is no credential; the message shows nothing of it.
+    :raises KubeConfigError: it is not a credential; the message does not quote it, as it may hold secrets.
     """
     try:
         document = json.loads(output)

@@ -1,9 +1,10 @@
 """
-The certificate that a program shows, when it gets it from the API server.
+Serving certificates that are signed through the API server.
 
-A certificate names where the program is reached, and a signer looks that up in the object that the
-program reports itself in, such as a pool or a Node: so one that has none yet begins with one that it
-signed itself, which nobody trusts, reports its addresses, and asks.  It asks again when the addresses are others.
+The certificate names the program's addresses, and the signer compares them with the program's own
+object, such as a pool or a Node.  So a new program starts with an untrusted self-signed certificate, reports
+its addresses in that object, and then requests a certificate.  It requests another one when its addresses
+change.
 """
 
 from __future__ import annotations
@@ -35,12 +36,11 @@ _OWN_LIFE = timedelta(days=30)
 
 class ServingCertificate(SignedCertificate):
     """
-    What a program shows to those who connect, as ``tls.crt`` and ``tls.key``.
+    A program's serving certificate, in the files ``tls.crt`` and ``tls.key``.
 
-    Its names, DNS names and IP addresses where it is reached, are known by :meth:`start`
-    at the latest.
+    Its names are the DNS names and IP addresses passed to :meth:`start`.
 
-    :param directory: where the files are; made when it is missing.
+    :param directory: directory of the files, which is created if missing.
     :param now: seconds since the epoch.
     """
 
@@ -73,14 +73,13 @@ class ServingCertificate(SignedCertificate):
 
     def prepare(self) -> None:
         """
-        See to it that there is something to listen with.
+        Create a self-signed certificate if there is none, so that the program can listen.
 
-        :raises TLSConfigError: the directory cannot be written, or nobody of that name can be certified.
+        :raises TLSConfigError: the directory is not writable, or the name is too long for a certificate.
         """
         self.make_directory()
         try:
-            # Of both, and together: a program that died between writing one and the other left a
-            # pair that nobody can listen with.
+            # Both files, and matching: a crash between the two writes leaves a pair that OpenSSL refuses.
             chain, key = read_file(self.certificate), read_file(self.key)
             context = pem.new_context(SSL.TLS_SERVER_METHOD)
             pem.present(context, chain, key, self.certificate, self.key)
@@ -90,7 +89,7 @@ class ServingCertificate(SignedCertificate):
             self.problem = "no certificate was signed yet"
 
     def start(self, names: Sequence[str]) -> None:
-        """Ask when need be, until :meth:`stop`."""
+        """Request certificates when needed, until :meth:`stop`."""
         self._names = names
         self.run()
 
@@ -99,15 +98,15 @@ class ServingCertificate(SignedCertificate):
         return request_server(self._name, [self._group], self._names)
 
     def asking(self) -> IKubeClient:
-        """As :meth:`SignedCertificate.asking`: as the program itself."""
+        """As :meth:`SignedCertificate.asking`: the program's own client."""
         return self._client
 
     def shortcoming(self, certificate: x509.Certificate) -> str:
-        """As :meth:`SignedCertificate.shortcoming`: the names that it has not."""
+        """As :meth:`SignedCertificate.shortcoming`: the missing names."""
         return ", ".join(self._missing(certificate))
 
     def _missing(self, certificate: x509.Certificate) -> list[str]:
-        """The names that a certificate has not."""
+        """Return the names that a certificate lacks."""
         try:
             alternatives = certificate.extensions.get_extension_for_class(
                 x509.SubjectAlternativeName
@@ -121,7 +120,7 @@ class ServingCertificate(SignedCertificate):
 
 
 def _as_signed(name: str) -> str:
-    """An address as certificates have it, however it was given."""
+    """Return an address in the form that certificates use."""
     try:
         return str(server_name(name.lower()))
     except TLSConfigError:

@@ -1,11 +1,11 @@
 """
-A certificate that a program gets from its API server, and keeps good.
+Certificates that are signed through the API server, and renewed in time.
 
-Key and request are made anew each time; the answer is installed once it fits, where those who use
-it find it.  It is renewed well before it ends.  What is asked for, and as whom, those say who
-ask: :mod:`.serving_certificate`, and a poollet's client certificate.
+Each request has a new key.  A signed certificate that matches the request is installed in its files, and
+renewed well before it expires.  Subclasses define the request and the client:
+:mod:`.serving_certificate`, and a poollet's client certificate.
 
-As kubelets do it: ``k8s.io/client-go/util/certificate``.
+Kubelets do the same: ``k8s.io/client-go/util/certificate``.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.authority import Issued, write_private
 
 LOOK_SECONDS = 3600.0
-"""How often it is looked whether the certificate is still good, at least."""
+"""Longest time between two checks of the certificate."""
 DENIED_SECONDS = 900.0
 _RENEW_FIRST, _RENEW_LAST = 0.7, 0.9
-"""The part of its life after which a certificate is renewed, somewhere in between."""
+"""Renewal happens after a random part of the certificate's life, between these two."""
 
 
 class SignedCertificate(Running, ABC):
     """
-    Certificate and key in a directory, kept good.
+    Certificate and key in a directory, renewed before they expire.
 
-    :param directory: where the files are; made when it is missing.
-    :param stem: what the files are called, but for ``.crt`` and ``.key``.
-    :param name: whom it names, its common name; :meth:`request` may find another by then.
-    :param group: likewise, its organization.
-    :param label: what requests' names begin with.
+    :param directory: directory of the files, which is created if missing.
+    :param stem: file name without ``.crt`` and ``.key``.
+    :param name: common name; :meth:`request` may use a later value.
+    :param group: likewise, the organization.
+    :param label: prefix of the names of requests.
     :param now: seconds since the epoch.
-    :cvar what: what it is called, such as ``serving certificate``.
-    :cvar purpose: what its requests are called.
-    :cvar usage: what it is for, besides signatures.
+    :cvar what: name in messages, such as ``serving certificate``.
+    :cvar purpose: part of the names of requests.
+    :cvar usage: key usage besides signatures.
     """
 
     _log = Logger()
@@ -88,27 +88,29 @@ class SignedCertificate(Running, ABC):
         self.key = os.path.join(directory, f"{stem}.key")
         self._part = random.uniform(_RENEW_FIRST, _RENEW_LAST)
         self.problem = ""
-        """Why there is no certificate that anyone trusts, or empty."""
+        """The reason why there is no trusted certificate, or empty."""
 
     @abstractmethod
     def request(self) -> Issued:
-        """A new key, and a request (PKCS #10) in place of a certificate."""
+        """Return a new key, with a request (PKCS #10) in place of the certificate."""
 
     @abstractmethod
     def shortcoming(self, certificate: x509.Certificate) -> str:
-        """What a certificate lacks that one needs; empty for nothing."""
+        """Return the reason to replace a certificate early; empty if there is none."""
 
     @abstractmethod
     def asking(self) -> IKubeClient:
-        """As whom to ask."""
+        """Return the client to send requests with."""
 
     def explained(self, problem: APIError) -> str:
-        """What to tell of an answer that is none."""
+        """Return the message for a failed request."""
         return problem.message
 
     def make_directory(self) -> None:
         """
-        :raises TLSConfigError: it cannot be made.
+        Create the directory.
+
+        :raises TLSConfigError: it cannot be created.
         """
         try:
             os.makedirs(self._directory, mode=0o700, exist_ok=True)
@@ -116,7 +118,7 @@ class SignedCertificate(Running, ABC):
             raise TLSConfigError(f"cannot make {self._directory!r}: {problem.strerror}") from None
 
     def run(self) -> None:
-        """Ask when need be, until :meth:`stop`."""
+        """Request certificates when needed, until :meth:`stop`."""
         self._begin(self._run())
 
     async def _run(self) -> None:
@@ -140,7 +142,7 @@ class SignedCertificate(Running, ABC):
                 await deferLater(self._clock, backoff.pause())
 
     def found(self) -> x509.Certificate | None:
-        """The certificate that is there, if it is of use and the key beside it is its own."""
+        """Return the installed certificate if it is usable and matches its key."""
         try:
             certificate = pem.certificates(read_file(self.certificate), self.certificate)[0]
             key = pem.private_key(read_file(self.key), self.key)
@@ -154,7 +156,7 @@ class SignedCertificate(Running, ABC):
         return None if self.shortcoming(certificate) else certificate
 
     def _good_for(self) -> float:
-        """For how many seconds the certificate need not be renewed."""
+        """Return the number of seconds until the renewal."""
         certificate = self.found()
         if certificate is None:
             return 0.0
@@ -184,10 +186,10 @@ class SignedCertificate(Running, ABC):
 
     async def _signed(self, client: IKubeClient, name: str) -> bytes:
         """
-        The certificate, when somebody signed it.
+        Wait for the signed certificate.
 
-        :raises Forbidden: somebody said no.
-        :raises NotFound: nobody said anything, for so long that the request was dropped.
+        :raises Forbidden: the request was denied.
+        :raises NotFound: the request was deleted, as happens when it is neither approved nor denied in time.
         """
         backoff = Backoff(longest_seconds=15.0)
         resource = CERTIFICATESIGNINGREQUESTS.resource
@@ -216,9 +218,9 @@ class SignedCertificate(Running, ABC):
 
     def _fitting(self, certificate: bytes, issued: Issued) -> Issued:
         """
-        Certificate and key together.
+        Return the signed certificate with its key.
 
-        :raises TLSConfigError: what was signed is not what was asked for.
+        :raises TLSConfigError: it does not match the request.
         """
         leaf = pem.certificates(certificate, "the signed certificate")[0]
         if leaf.public_key() != pem.private_key(issued.key_pem, "our key").public_key():
@@ -231,11 +233,11 @@ class SignedCertificate(Running, ABC):
 
     def install(self, issued: Issued) -> None:
         """
-        Put what was signed where it is used.
+        Write the signed certificate to its files.
 
-        :raises TLSConfigError: it cannot be written.
+        :raises TLSConfigError: they cannot be written.
         """
-        # Whoever looks in between keeps the pair that it has, see tls.files.
+        # A reader between the two writes keeps its old pair, see tls.files.
         write_private(self.key, issued.key_pem)
         write_private(self.certificate, issued.certificate_pem)
 

@@ -1,5 +1,5 @@
 """
-Who is told of changes, in order; what one of them raises is logged and is no other's business.
+Ordered callbacks for changes; an exception of one is logged and does not affect the others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from twisted.logger import Logger
 
 class Followers:
     """
-    :param what: what is followed, for the log.
+    Callbacks for changes of one thing.
+
+    :param what: name of that thing, for the log.
     """
 
     _log = Logger()
@@ -25,7 +27,7 @@ class Followers:
         return len(self._each)
 
     def add(self, changed: Callable[..., None]) -> Callable[[], None]:
-        """Tell this one, too; what is answered ends that, and may be called more than once."""
+        """Add a callback; return a function that removes it, which may be called more than once."""
         token = object()
         self._each[token] = changed
 
@@ -35,11 +37,11 @@ class Followers:
         return end
 
     def clear(self) -> None:
-        """Tell nobody any more."""
+        """Remove all callbacks."""
         self._each.clear()
 
     def tell(self, *arguments: Any) -> None:
-        """Tell everybody who is still there."""
+        """Call all callbacks, except those that an earlier one removed."""
         for token, changed in list(self._each.items()):
             if token not in self._each:
                 continue

@@ -1,16 +1,15 @@
 """
 A reflector: a local copy of one resource, kept current by list and watch.
 
-Level-triggered: what counts is the copy; events only say when to look.  A
-watch that ends is resumed from the last ``resourceVersion`` seen, one that
-fails is resumed after a pause that doubles with jitter, and when the server no
-longer knows that version the list is fetched again and the differences are
-told.  Whatever was missed meanwhile therefore arrives as its sum.  Source of
-the rules: ``k8s.io/client-go/tools/cache/reflector.go``.
+Level-triggered: users read the copy; events only say when to look.  A watch that ends resumes from the
+last ``resourceVersion``; a watch that fails resumes after an exponential back-off with jitter.  If the
+server no longer has that version, the reflector lists again and reports the differences, so several missed
+changes of an object arrive as one.  Source of the rules:
+``k8s.io/client-go/tools/cache/reflector.go``.
 
-A server that comes back with an older state of its store, such as a backup, tells a watch nothing until it has
-got to the version that the watch is resumed from.  So after each failure it is asked for its version, and what
-is there is listed anew when that has gone back.
+A server that was restored from a backup has lower versions, and sends nothing to a resumed watch until it
+reaches the version of the watch.  So after each failure the reflector asks for the server's version, and lists
+again if it has gone back.
 """
 
 from __future__ import annotations
@@ -33,38 +32,37 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 
-# A server that ends every watch at once, or finds the version that it just gave
-# too old, must not make us spin.
+# Pause if a server ends every watch at once, or calls the version that it just returned too old.
 SHORT_WATCH_SECONDS = 1.0
 
 NOBODY = "metadata.name=-"
-"""Selects nothing, as that is no name: the answer is a version."""
+"""A field selector that matches no object (the name is invalid), to get only the version of the list."""
 
 Key = tuple[str, str]
 """Namespace (empty for cluster-scoped objects) and name."""
 
 Change = Callable[[Object | None, Object | None], None]
-"""Called with the object before and after; ``None`` for not there."""
+"""Called with the object before and after; ``None`` before its creation and after its deletion."""
 
 
 class IStore(Interface):
     """Read access to a local copy."""
 
     def get(name: str, namespace: str = "") -> Object | None:
-        """The object as last seen, not to be changed; ``None`` when there is none."""
+        """Return the object as last seen, which the caller must not change; ``None`` if there is none."""
 
 
 def key_of(obj: Object) -> Key:
-    """Namespace and name of an object."""
+    """Return namespace and name of an object."""
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
 
 class Backoff:
     """
-    Pauses that double up to a limit, each between half and all of itself.
+    Exponential back-off up to a limit; each pause is a random part of its length, at least half.
 
-    :param rng: gives ``random()``; the jitter keeps many clients apart.
+    :param rng: source of ``random()``; the jitter keeps many clients apart.
     """
 
     def __init__(
@@ -78,11 +76,11 @@ class Backoff:
         self._random = rng or random.Random()
 
     def reset(self) -> None:
-        """It worked: the next pause is the first again."""
+        """Return to the first pause, after a success."""
         self._next = self._first
 
     def pause(self) -> float:
-        """How many seconds to wait now."""
+        """Return how many seconds to wait now."""
         seconds, self._next = self._next, min(self._next * 2, self._longest)
         return seconds * (0.5 + self._random.random() / 2)
 
@@ -90,16 +88,16 @@ class Backoff:
 @implementer(IStore)
 class Reflector:
     """
-    The objects of ``resource``, as the API server last told.
+    A local copy of the objects of ``resource``.
 
-    :param of: whose they are, for the log of a program that follows several clusters.
-    :param on_change: told of each difference, in order.  An object that was
-        deleted and made anew in between is told as two changes.  What it
-        raises is logged; the copy goes on.
-    :param trim: what is kept of an object that arrives, which it may change in place: many
-        large objects of which little is read need not fill the memory.
-    :param max_objects: when a watch tells of more, they are listed anew, for lists have limits: of a server
-        that is not trusted.
+    :param of: name of the cluster, for the log of a program that follows several.
+    :param on_change: called for each difference, in order.  An object that was
+        deleted and created again in between counts as two changes.  Its exceptions
+        are logged; the copy is not affected.
+    :param trim: returns the part of an object to store; it may change the object in place.
+        Saves memory if objects are large and few fields are read.
+    :param max_objects: list again if a watch brings more objects, because lists have a size limit and
+        watches do not; for servers that we do not trust.
     """
 
     def __init__(
@@ -129,9 +127,9 @@ class Reflector:
             )
         )
         self.synced = False
-        """The copy was complete at least once."""
+        """Whether the copy has been complete at least once."""
         self.problem = ""
-        """Why the copy is not current, or empty."""
+        """The reason why the copy is not current, or empty."""
         self._client = client
         self._clock = clock
         self._namespace = namespace
@@ -156,11 +154,11 @@ class Reflector:
             self._running = Deferred.fromCoroutine(self._run()).addErrback(self._ended)
 
     def stop(self) -> Deferred[None]:
-        """Cancel what is under way; fires when nothing is left.  The copy stays readable."""
+        """Cancel all requests; fires when they have ended.  The copy stays readable."""
         running, self._running = self._running, None
         if running is None:
             return succeed(None)
-        # A cancelled attempt to connect fails as if the server were down.
+        # A cancelled connection attempt fails as if the server were down; the flag tells them apart.
         self._stopped = True
         running.cancel()
         return running
@@ -172,8 +170,9 @@ class Reflector:
 
     def forget(self) -> None:
         """
-        Whoever is asked next is another server: what was copied is listed anew before it counts again,
-        and the differences are told.  To be called again when :meth:`stop` is done, if it was running.
+        Prepare for another server: list again, report the differences, and be unsynced until then.
+
+        If the reflector is running, call this again after :meth:`stop` has fired.
         """
         self._version, self.synced = "", False
 
@@ -218,13 +217,13 @@ class Reflector:
             except Exception:
                 if self._stopped:
                     raise
-                # A bug, or an object that nobody foresaw: the next may be another.
+                # A bug, or an object of unexpected form; continue, the next object may be fine.
                 self._log.failure("{resource}: following failed", resource=self.resource.qualified)
-                self._version = ""  # what came with it was not taken in
+                self._version = ""  # the object of this version is not in the copy
                 await self._pause("following failed; see the log", LONGEST_PAUSE_SECONDS)
 
     async def _list(self) -> None:
-        # Whoever answers lists need not know of trimming, unless it is asked for.
+        # Passed only if used, so that test doubles need not know the parameter.
         keep = {} if self._trim is None else {"trim": self._trim}
         options: dict[str, Any] = {**self._selectors, **keep}
         listed = await self._client.list(self.resource, self._namespace, **options)
@@ -239,9 +238,9 @@ class Reflector:
                 each.callback(None)
 
     async def _look_for_older(self) -> None:
-        """Forget the version if the server has gone back behind it."""
+        """Forget the version if the server's is lower now."""
         fields = self._selectors["field_selector"]
-        if "metadata.name=" not in fields:  # who may list only by name is to ask by that
+        if "metadata.name=" not in fields:  # RBAC may allow us to list this one name only
             fields = ",".join(filter(None, [fields, NOBODY]))
         selectors: dict[str, Any] = {**self._selectors, "field_selector": fields}
         listed = await self._client.list(self.resource, self._namespace, **selectors)
@@ -272,7 +271,7 @@ class Reflector:
             self._current()
 
     def _opened(self) -> None:
-        """Nothing may ever come; a watch that holds for a moment is proof enough."""
+        """Count as current after a moment: a watch without changes may stay silent forever."""
         self._settling = self._clock.callLater(SHORT_WATCH_SECONDS, self._current)
 
     def _current(self) -> None:
@@ -331,7 +330,7 @@ class Reflector:
         try:
             self._on_change(before, after)
         except Exception:
-            # The listener's bug is not the copy's: logged whole, once, here.
+            # A bug of the listener must not stop the copy.
             self._log.failure("a listener of {what} failed", what=self._what)
 
 
@@ -340,5 +339,5 @@ def _uid(obj: Object) -> Any:
 
 
 def _is_older(version: str, than: str) -> bool:
-    """Versions are numbers that grow, wherever they are numbers."""
+    """Compare versions, which grow if they are numbers; other forms are never older."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)

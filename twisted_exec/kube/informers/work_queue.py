@@ -1,7 +1,7 @@
 """
-Work by keys: one worker for each key at a time, so many at once, and a pause that grows where it fails.
+A work queue by key: one worker per key at a time, a limit for all, and back-off for keys that fail.
 
-Who works for several clusters has a queue for each, so that one that is dead keeps no other waiting.
+A program for several clusters has one queue for each, so that a dead cluster does not delay the others.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 MAX_WORKERS = 8
 SLICE = 50
-"""Pieces of work that are begun without a pause for others."""
+"""Number of workers to start per turn of the reactor."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass
 class _Work:
-    """What is known about one key; it is forgotten when its work went well."""
+    """The state of one key; removed after a success."""
 
     backoff: Backoff = field(
         default_factory=lambda: Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
     )
     busy: bool = False
     running: Deferred[None] | None = None
-    """What is to be cancelled at the end; there is none yet while the worker begins."""
+    """The running worker, to cancel it; ``None`` while the worker starts."""
     again: bool = False
-    """There is something new since the worker began."""
+    """Whether the key was added again since the worker started."""
     timer: IDelayedCall | None = None
     failures: int = 0
 
 
 class WorkQueue(Generic[K]):
     """
-    Keys to be looked at.
+    A queue of keys.
 
-    :param work: looks at one; what it fails with, it is asked again for.
-    :param refused: called with the key, the error, and how many times in a row this key has failed.
+    :param work: handles one key; called again with back-off after a failure.
+    :param refused: called with the key, the error, and the number of consecutive failures of this key.
     """
 
     _log = Logger()
@@ -72,9 +72,9 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K) -> None:
         """
-        Look at a key, soon; once for all who say so before.
+        Queue a key; a key that is queued already stays queued once.
 
-        Where it failed lately its pause goes on: whatever changes that often is no reason to hurry.
+        A key that failed lately waits for its back-off: frequent changes must not bypass it.
         """
         if self._stopped:
             return
@@ -86,7 +86,7 @@ class WorkQueue(Generic[K]):
 
     def hurry(self, key: K) -> None:
         """
-        Look at a key now, although it failed lately: somebody has changed what made it fail, and waits.
+        Queue a key without waiting for its back-off, because the cause of its failure has changed.
         """
         work = self._work.get(key)
         if work is not None and work.timer is not None and not self._stopped:
@@ -96,7 +96,7 @@ class WorkQueue(Generic[K]):
             self.add(key)
 
     def stop(self) -> Deferred[None]:
-        """Cancel all work; fires when none is left."""
+        """Cancel all workers; fires when they have ended."""
         self._stopped = True
         self._waiting.clear()
         calls = [self._next_turn, *(work.timer for work in self._work.values())]
@@ -117,10 +117,10 @@ class WorkQueue(Generic[K]):
 
     def _begin_some(self) -> None:
         """
-        Give out the slots that are free.
+        Start workers in the free slots.
 
-        Work that is over at once gives its slot back in here: one after another, never one within another, and after
-        so many everybody else in the reactor has a turn.
+        A worker that completes synchronously frees its slot here.  The loop starts the next without recursion, and
+        returns to the reactor after a number of them.
         """
         self._next_turn = None
         if self._is_beginning:

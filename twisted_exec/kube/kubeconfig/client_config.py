@@ -1,11 +1,8 @@
 """
-What a client must know of one API server: where it is, and who we are to it.
+The configuration of a client: address and trust of one API server, and our credentials.
 
-:mod:`.kubeconfig` reads it from files; whoever has no file makes it by hand.
-Everything here is frozen and compares by value, so that a change is noticed and
-what was found out for one configuration is found again.
-
-When credentials end, as they say themselves.
+:mod:`.loader` reads it from files; other code may construct it.  All classes are frozen and compare by
+value, so that changes are detected and caches can use them as keys.
 """
 
 from __future__ import annotations
@@ -23,20 +20,20 @@ from cryptography import x509
 MAX_FILE_BYTES = 4 << 20
 
 NEVER, IF_AVAILABLE, ALWAYS = "Never", "IfAvailable", "Always"
-"""Whether a credential plugin may talk to the person at the terminal."""
+"""Whether a credential plugin may interact with the user at the terminal."""
 
 
 class KubeConfigError(Exception):
     """A kubeconfig cannot be used; the message is one line that names the file and the entry."""
 
     def __init__(self, message: str) -> None:
-        # Names come from the file: they may hold line ends and terminal controls.
+        # Names come from the file and may contain newlines and terminal control characters.
         super().__init__("".join(mark if mark.isprintable() else " " for mark in message))
 
 
 @dataclass(frozen=True)
 class Material:
-    """PEM that is given as ``data`` or lies in the file ``path``; of both, ``data`` wins."""
+    """PEM, either ``data`` or the content of the file ``path``; ``data`` takes precedence."""
 
     data: bytes = field(default=b"", repr=False)
     path: str = ""
@@ -46,7 +43,7 @@ class Material:
 
     def read(self) -> bytes:
         """
-        The PEM as it is now: files change when certificates are renewed.
+        Return the current PEM; files change when certificates are renewed.
 
         :raises KubeConfigError: the file cannot be read.
         """
@@ -55,7 +52,7 @@ class Material:
         return read_file(self.path)
 
     def stamp(self) -> tuple[int, int, int]:
-        """Changes when the file does; all zeros without one."""
+        """Return a value that changes with the file; all zeros without one."""
         if self.data or not self.path:
             return (0, 0, 0)
         try:
@@ -67,7 +64,7 @@ class Material:
 
 @dataclass(frozen=True)
 class Impersonation:
-    """Whom to act as; empty without ``user``."""
+    """The user to impersonate; none if ``user`` is empty."""
 
     user: str = ""
     uid: str = ""
@@ -82,15 +79,15 @@ class Impersonation:
 @dataclass(frozen=True)
 class ExecPlugin:
     """
-    A program that knows who we are (``exec`` of a user).
+    A credential plugin (``exec`` of a user).
 
-    :param command: a path, or a name to look for in ``PATH``.
+    :param command: a path, or a name to look up in ``PATH``.
     :param env: added to this process's environment.
-    :param api_version: of the ``ExecCredential`` that it answers.
+    :param api_version: version of its ``ExecCredential``.
     :param interactive_mode: :data:`NEVER`, :data:`IF_AVAILABLE` or :data:`ALWAYS`.
-    :param provide_cluster_info: it is told which server this is for.
-    :param cluster_config: JSON that the kubeconfig keeps for it at the cluster, or empty.
-    :param install_hint: for people who do not have it.
+    :param provide_cluster_info: whether it gets the server's address and CA.
+    :param cluster_config: JSON for it from the cluster's entry in the kubeconfig, or empty.
+    :param install_hint: message for users who lack the program.
     """
 
     command: str
@@ -109,11 +106,11 @@ class ClientConfig:
     One API server and one identity.
 
     :param server: URL, ``https://host:port`` with an optional path prefix.
-    :param ca: who signs the server's certificate; empty means the system's roots.
-    :param token_file: wins over ``token`` for as long as it can be read.
-    :param plugin: asked who we are, unless something above says it.
-    :param proxy_url: ``http``, ``https`` or ``socks5``, with user and password if need be.
-    :param source: what to name in messages: the files and the context.
+    :param ca: CA of the server's certificate; empty for the system's roots.
+    :param token_file: takes precedence over ``token`` while it is readable.
+    :param plugin: used only if there are no other credentials.
+    :param proxy_url: ``http``, ``https`` or ``socks5``, with user and password if the proxy needs them.
+    :param source: name for messages: the files and the context.
     """
 
     server: str
@@ -134,27 +131,27 @@ class ClientConfig:
 
     @property
     def url(self) -> SplitResult:
-        """The server's URL in parts."""
+        """The server's URL, parsed."""
         return urlsplit(self.server)
 
     @property
     def has_credentials(self) -> bool:
-        """Something secret would travel with a request."""
+        """Whether requests carry a secret."""
         return self._has_own or self.plugin is not None
 
     @property
     def in_the_clear(self) -> bool:
         """
-        Others could read what travels: there is no TLS, and not all of the way is on this machine.
+        Whether requests cross a network without TLS.
 
-        Behind a proxy, a loopback address is the proxy's own.
+        A loopback address behind a proxy is the proxy's own, so it counts as a network.
         """
         ways = [self.url, *([urlsplit(self.proxy_url)] if self.proxy_url else [])]
         return self.url.scheme == "http" and not all(map(is_loopback, ways))
 
     @property
     def needs_plugin(self) -> bool:
-        """It is the plugin's to say who we are: no other credential goes before it."""
+        """Whether the plugin has to run, as there are no other credentials."""
         return self.plugin is not None and not self._has_own
 
     @property
@@ -164,7 +161,7 @@ class ClientConfig:
 
 def read_file(path: str) -> bytes:
     """
-    A small file whole.
+    Return the content of a small file.
 
     :raises KubeConfigError: it cannot be read, or is larger than 4 MiB.
     """
@@ -181,7 +178,7 @@ def read_file(path: str) -> bytes:
 
 
 def is_loopback(url: SplitResult) -> bool:
-    """The URL's host is this machine, as ``localhost`` or by number."""
+    """Return whether the URL's host is ``localhost`` or a loopback address."""
     host = url.hostname or ""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -194,9 +191,9 @@ _LONGEST_TOKEN = 64 << 10
 
 def expiry_of(config: ClientConfig) -> float | None:
     """
-    When the first of its credentials ends, in seconds since the epoch, as far as they say so themselves.
+    Return the earliest expiry time of the credentials, in seconds since the epoch, as far as they contain one.
 
-    Nothing is believed because of it: whoever takes them decides.
+    The values are unverified and only for information.
     """
     ends = [end for end in (_token_end(config.token), _certificate_end(config)) if end is not None]
     return min(ends, default=None)

@@ -1,13 +1,11 @@
 """
-The files of a kubeconfig, and their entries as they are found by name.
+The files of a kubeconfig, and their entries by name.
 
-What is wrong is told in one line that names the file, the entry and the key.
+Errors are one line that names the file, the entry and the key.
 
-The text of a kubeconfig, read: as its owner's file, or as data that somebody else has written.
-
-Of what others wrote the work is bounded before it is done.  A few hundred bytes of YAML can stand for gigabytes,
-by aliases; a few thousand can be nested until nobody can read them; and a quarter of a megabyte of commas is
-seconds of work, in which nothing else happens here.
+A kubeconfig is either a file of our user, or data from another party, such as a Secret.  Data from others is
+checked before it is parsed: aliases expand a few hundred bytes of YAML to gigabytes, deep nesting exhausts the
+stack, and 256 KiB of commas block the reactor for seconds.
 """
 
 from __future__ import annotations
@@ -26,18 +24,18 @@ from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, Material
 from twisted_exec.program.config_file import first_line
 
 MAX_VALUES = 5_000
-"""Keys and values of YAML that others wrote: fifty clusters, with their users, have a quarter of that."""
+"""Limit of keys and values in YAML from others; fifty clusters with their users have a quarter of that."""
 MAX_DEPTH = 32
 
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Refused(ValueError):
-    """It may well be YAML, and is not read all the same; one line, which says why."""
+    """The data exceeds a limit; the message is one line."""
 
 
 class _Loader(_BaseLoader):  # type: ignore[misc]
-    """What is neither truth nor nothing is text: of numbers a kubeconfig has none, and long ones cost."""
+    """Reads scalars other than booleans and null as text: kubeconfigs have no numbers, and parsing long ones is slow."""
 
 
 _NO_TEXT = ("bool", "null")
@@ -49,9 +47,9 @@ _Loader.yaml_implicit_resolvers = {
 
 def own(content: bytes) -> Any:
     """
-    A file's document.
+    Parse a file of our user.
 
-    :raises ValueError: and ``yaml.YAMLError``, ``RecursionError``, ``OverflowError``: it is none.
+    :raises ValueError: it is malformed; also ``yaml.YAMLError``, ``RecursionError`` and ``OverflowError``.
     """
     document = _json(content)
     return yaml.safe_load(content) if document is None else document
@@ -59,7 +57,7 @@ def own(content: bytes) -> Any:
 
 def others(content: bytes) -> Any:
     """
-    The document of what somebody else wrote, with bounds; raises as :func:`own`.
+    Parse data from another party, with limits; raises as :func:`own`.
     """
     document = _json(content)
     if document is not None:
@@ -69,17 +67,17 @@ def others(content: bytes) -> Any:
 
 
 def _json(content: bytes) -> Any:
-    """JSON is YAML, and read a hundred times as fast: what programs write is JSON."""
+    """Parse as JSON, which most programs write, and which is a hundred times faster than YAML."""
     if content.startswith(b"{"):
         try:
             return json.loads(content)
         except ValueError:
-            pass  # a mapping as YAML writes it on one line begins like this, too
+            pass  # a YAML flow mapping also starts with a brace
     return None
 
 
 def _check(content: bytes) -> None:
-    """:raises Refused: it would be more work than a kubeconfig is worth."""
+    """:raises Refused: the data exceeds the limit of keys, nesting or aliases."""
     depth = values = 0
     for event in yaml.parse(content, _Loader):
         if isinstance(event, yaml.AliasEvent):
@@ -99,12 +97,12 @@ _T = TypeVar("_T")
 
 
 class NoKubeConfig(KubeConfigError):
-    """No file exists where one was looked for."""
+    """None of the kubeconfig files exists."""
 
 
 def file_names(path: str | None, environ: Mapping[str, str]) -> list[str]:
     """
-    The files that :func:`load` reads, absolute.
+    Return the absolute paths of the files that :func:`load` reads.
 
     :raises NoKubeConfig: none exists.
     """
@@ -137,7 +135,7 @@ class Entry:
         return KubeConfigError(f'{self.file}: {self.kind} "{self.name}": {self.where}{problem}')
 
     def get(self, key: str, kind: type[_T], default: _T) -> _T:
-        """The value of ``key``, which must be of ``kind`` when it is there."""
+        """Return the value of ``key``, which must have the type ``kind`` if present."""
         value = self.value.get(key)
         if value is None:
             return default
@@ -147,13 +145,13 @@ class Entry:
 
     def text(self, key: str) -> str:
         value = self.get(key, str, "")
-        # Also half a surrogate pair, which no path and no header can hold.
+        # Includes lone surrogates, which can be in no path and no header.
         if not value.isprintable():
             raise self.fail(f"{key} holds a character that cannot be printed")
         return value
 
     def path(self, key: str) -> str:
-        """A path, relative to the file that holds it."""
+        """Return a path; relative paths are relative to the entry's file."""
         name = self.text(key)
         if not name:
             return ""
@@ -161,7 +159,7 @@ class Entry:
         return os.path.normpath(whole)
 
     def material(self, key: str) -> Material:
-        """``KEY-data`` (base64) or the file ``KEY``, which must be readable now."""
+        """Return ``KEY-data`` (base64), or the file ``KEY``, which must be readable now."""
         encoded = self.get(f"{key}-data", str, "")
         if encoded:
             try:
@@ -180,14 +178,14 @@ class Entry:
             raise self.fail(f"{key}: {error}") from None
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of strings, each as :meth:`text`."""
+        """Return a list of strings, each checked as by :meth:`text`."""
         return tuple(
             replace(self, value={f"{key}[{number}]": item}).text(f"{key}[{number}]")
             for number, item in enumerate(self.get(key, list, []))
         )
 
     def inner(self, key: str, value: Any) -> Entry:
-        """A mapping inside this one, whose problems are told as ``key``'s."""
+        """Return a nested mapping, whose errors name ``key``."""
         if not isinstance(value, dict):
             raise self.fail(f"{key} must be a mapping")
         return Entry(self.kind, self.name, self.file, value, f"{self.where}{key}: ")
@@ -208,9 +206,9 @@ class ConfigFile:
     @classmethod
     def parse(cls, name: str, content: bytes) -> ConfigFile:
         """
-        The same of data that others may have written: with bounds, so that it is not much work.
+        Parse data from another party, with limits.
 
-        :raises KubeConfigError: it is no kubeconfig.
+        :raises KubeConfigError: it is not a kubeconfig, or exceeds a limit.
         """
         return cls._of(name, content, others)
 
@@ -233,7 +231,7 @@ class ConfigFile:
         return cls(name, document)
 
     def entries(self, section: str, noun: str) -> list[Entry]:
-        """All entries of ``clusters``, ``users`` or ``contexts``."""
+        """Return all entries of ``clusters``, ``users`` or ``contexts``."""
         listed = self.document.get(section) or []
         if not isinstance(listed, list):
             raise KubeConfigError(f"{self.name}: {section} must be a list")
@@ -259,16 +257,16 @@ class ConfigFiles:
 
     @property
     def are_empty(self) -> bool:
-        """Nothing is said in any of them."""
+        """Whether the files have no entries at all."""
         keys = ("clusters", "users", "contexts", "current-context")
         return not any(file.document.get(key) for file in self._files for key in keys)
 
     def context(self, name: str, needed: bool) -> Entry:
         """
-        The context to use.
+        Return the context to use.
 
-        :param name: empty means the current one.
-        :param needed: without one nothing can be reached.
+        :param name: empty for the current one.
+        :param needed: whether a missing context is an error.
         """
         for file in self._files:
             context = file.document.get("current-context")

@@ -1,8 +1,8 @@
 """
-What the environment says when the files do not: a pod's service account, and proxies.
+Configuration from the environment: a Pod's service account, and proxies.
 
 Sources: ``k8s.io/client-go/rest.InClusterConfig``, and for proxies
-``golang.org/x/net/http/httpproxy``, by which every Go client goes.
+``golang.org/x/net/http/httpproxy``, which every Go client uses.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MAX_NAME_BYTES = 253
 
 def in_cluster(environ: Mapping[str, str], directory: str) -> dict[str, Any] | None:
     """
-    A kubeconfig's document for the pod that this runs in; ``None`` outside of pods.
+    Return a kubeconfig for the Pod that this process runs in; ``None`` outside of Pods.
 
-    The token's file is named, not read: it is renewed every hour.
+    It names the token's file instead of the token, which is renewed every hour.
 
-    :param directory: the service account's, :data:`SERVICE_ACCOUNT`.
+    :param directory: mount point of the service account, :data:`SERVICE_ACCOUNT`.
     """
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     token, ca = os.path.join(directory, "token"), os.path.join(directory, "ca.crt")
@@ -59,11 +59,11 @@ def _namespace(environ: Mapping[str, str], directory: str) -> str:
 
 def proxy_for(url: SplitResult, environ: Mapping[str, str]) -> str:
     """
-    The proxy by which ``HTTPS_PROXY`` and its companions reach ``url``, or empty.
+    Return the proxy for ``url`` by ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``, or an empty string.
 
-    This machine is reached without one, whatever they say.
+    Loopback addresses never use a proxy.
 
-    :raises KubeConfigError: what they say is no URL of a proxy.
+    :raises KubeConfigError: a variable is not the URL of a proxy.
     """
     name = f"{url.scheme}_proxy"
     proxy = (environ.get(name.upper()) or environ.get(name) or "").strip()
@@ -77,7 +77,7 @@ def proxy_for(url: SplitResult, environ: Mapping[str, str]) -> str:
 
 def checked_proxy(text: str, fail: Callable[[str], Exception]) -> str:
     """
-    A proxy's URL as it was told, or ``fail(problem)`` raised; the problem does not show it.
+    Check a proxy's URL and return it, or raise ``fail(problem)``; the problem does not quote the URL.
     """
     try:
         url = urlsplit(text)
@@ -95,7 +95,7 @@ def _is_excepted(url: SplitResult, environ: Mapping[str, str]) -> bool:
 
 
 def _matches(url: SplitResult, pattern: str) -> bool:
-    """One of ``*``, an address, a network, or a name with its subdomains; perhaps with a port."""
+    """Match ``*``, an address, a network, or a name with its subdomains, with an optional port."""
     host = (url.hostname or "").removesuffix(".")
     if pattern == "*":
         return True

@@ -1,12 +1,11 @@
 """
-Kubeconfig files: where an API server is, and who we are to it.
+Loading of kubeconfig files.
 
-Merging follows ``k8s.io/client-go/tools/clientcmd``: of several files the
-first that defines a name wins, whole; ``current-context`` comes from the first
-that sets it; a relative path is relative to the file that holds it; and what
-stands on a command line goes before what stands in a file.  What is not supported
-is refused when it would be used, never ignored: a client that quietly drops a
-credential or a proxy reaches the wrong place as the wrong user.
+Merging follows ``k8s.io/client-go/tools/clientcmd``: of several files, the
+first that defines a name provides the whole entry; ``current-context`` comes from the first
+that sets it; a relative path is relative to its file; and options of the command line override
+files.  Using an unsupported field is an error: a client that silently drops a
+credential or a proxy would reach the wrong server as the wrong user.
 """
 
 from __future__ import annotations
@@ -57,10 +56,10 @@ __all__ = [
 
 EXEC_V1, EXEC_V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
 EXEC_EXTENSION = "client.authentication.k8s.io/exec"
-"""The name under which a cluster keeps what its credential plugins want to know."""
+"""Name of the cluster's extension with data for credential plugins."""
 
 MAX_INLINE_BYTES = 256 << 10
-"""Ten times what the largest chains of certificates need; YAML of more would take seconds to read."""
+"""Ten times the size of the largest certificate chains; more YAML would take seconds to parse."""
 
 _OUTSIDE = {
     "certificate-authority": "certificate-authority-data",
@@ -70,7 +69,7 @@ _OUTSIDE = {
     "exec": "a token or a certificate",
     "auth-provider": "a token or a certificate",
 }
-"""What leads out of a kubeconfig, and what is to be used where nothing may."""
+"""Fields that refer to files or programs, with the field to use in data from others."""
 
 _INSTEAD_OF_PROVIDER = {
     "gcp": "the credential plugin gke-gcloud-auth-plugin",
@@ -82,12 +81,12 @@ _INSTEAD_OF_PROVIDER = {
 @dataclass(frozen=True)
 class Overrides:
     """
-    What goes before the files, as kubectl's options of these names; ``None`` and empty do not.
+    Values that override the files, like kubectl's options of these names; ``None`` and empty do not.
 
     Paths are relative to the working directory.
 
     :param cluster: name of an entry, as is ``user``.
-    :param impersonate: each part that is there goes before the file's.
+    :param impersonate: each non-empty part overrides the file's.
     """
 
     cluster: str | None = None
@@ -106,10 +105,10 @@ class Overrides:
 
     def on_cluster(self, entry: Entry) -> Entry:
         """
-        A cluster as this command line wants it.
+        Return a cluster's entry with the overrides.
 
-        How the server is trusted is one thing: a CA or ``insecure`` replaces all of it,
-        another server does not inherit a name to verify.
+        Trust is overridden as a whole: a CA or ``insecure`` replaces all trust settings of the file, and
+        another server does not inherit ``tls-server-name``.
         """
         value = dict(entry.value)
         if self.insecure_skip_tls_verify or self.certificate_authority:
@@ -124,7 +123,7 @@ class Overrides:
         return _changed(entry, value)
 
     def on_user(self, entry: Entry) -> Entry:
-        """A user as this command line wants it: another token replaces the file's, too."""
+        """Return a user's entry with the overrides; a token also overrides the file's token file."""
         value = dict(entry.value)
         if self.token:
             value.pop("tokenFile", None)
@@ -145,7 +144,7 @@ class Overrides:
 
 
 def _changed(entry: Entry, value: dict[str, Any]) -> Entry:
-    """What is wrong with it may be the command line's fault then, not the file's."""
+    """Return an entry whose errors also name the command line as a source."""
     if value == entry.value:
         return entry
     return replace(entry, value=value, where="with the options given: ")
@@ -169,15 +168,15 @@ def load(
     service_account: str = SERVICE_ACCOUNT,
 ) -> ClientConfig:
     """
-    The configuration that kubectl would use.
+    Return the configuration that kubectl would use.
 
-    :param path: one file, as ``--kubeconfig`` names it; else ``$KUBECONFIG``
-        (a list, missing files are skipped), else ``~/.kube/config``; else, in a pod,
+    :param path: one file, as in ``--kubeconfig``; else ``$KUBECONFIG``
+        (a list, missing files are skipped), else ``~/.kube/config``; else, in a Pod,
         its service account.
     :param context: instead of ``current-context``.
-    :param overrides: what goes before all of that.
-    :param service_account: the directory that a pod's credentials are mounted at.
-    :raises KubeConfigError: no file, not readable, or not usable.
+    :param overrides: values that override the files.
+    :param service_account: mount point of a Pod's credentials.
+    :raises KubeConfigError: there is no file, or it is not readable or not usable.
     """
     environ = os.environ if environ is None else environ
     overrides = overrides or Overrides()
@@ -192,9 +191,9 @@ def context_name(
     path: str | None = None, context: str | None = None, *, environ: Mapping[str, str] | None = None
 ) -> str:
     """
-    The context that :func:`load` would use, by its name; empty where none is named.
+    Return the name of the context that :func:`load` would use; empty if there is none.
 
-    :raises KubeConfigError: no file, or none that can be read.
+    :raises KubeConfigError: there is no file, or it is not readable.
     """
     if context:
         return context
@@ -210,13 +209,13 @@ def load_inline(
     environ: Mapping[str, str] | None = None,
 ) -> ClientConfig:
     """
-    The configuration of a kubeconfig that is data and no file, such as one out of a Secret.
+    Return the configuration of a kubeconfig that is not a file, such as one from a Secret.
 
-    Whoever may write such data need not be anybody on this machine.  So what would make this process
-    run a program, or open a file, is refused before anything is looked at.
+    The author of such data may have no rights on this host.  So fields that would make this process
+    run a program or open a file are refused first.
 
     :param content: YAML or JSON, 256 KiB or less.
-    :param source: what to name in messages in place of a file, such as ``secret a/b``.
+    :param source: name for messages in place of the file, such as ``secret a/b``.
     :param context: instead of ``current-context``.
     :raises KubeConfigError: it cannot be used.
     """
@@ -231,11 +230,11 @@ def load_inline(
 
 def check_inline(content: bytes, source: str) -> ConfigFile:
     """
-    The file that a kubeconfig would be, which leads nowhere outside of itself; whichever context is used.
+    Parse a kubeconfig that is not a file, and check that none of its contexts refers to files or programs.
 
     Parameters are as of :func:`load_inline`.
 
-    :raises KubeConfigError: it is too large, no kubeconfig, or names a file or a program.
+    :raises KubeConfigError: it is too large, malformed, or names a file or a program.
     """
     if len(content) > MAX_INLINE_BYTES:
         raise KubeConfigError(
@@ -330,7 +329,7 @@ def _with_user(config: ClientConfig, user: Entry, cluster: Entry) -> ClientConfi
         missing = "client-key" if certificate else "client-certificate"
         raise user.fail(f"{missing} is missing")
     token, token_file = user.text("token"), user.path("tokenFile")
-    if token_file and not token:  # which is good for as long as the file is not there
+    if token_file and not token:  # with a token, the file may be missing for now
         user.check_readable("tokenFile", token_file)
     username = user.text("username")
     if username and (token or token_file):
@@ -384,7 +383,7 @@ def _plugin(user: Entry, cluster: Entry) -> ExecPlugin | None:
     if mode not in (NEVER, IF_AVAILABLE, ALWAYS):
         raise plugin.fail(f"interactiveMode must be {NEVER}, {IF_AVAILABLE} or {ALWAYS}")
     return ExecPlugin(
-        # Only a name alone is looked for in PATH.
+        # Only a name without a slash is looked up in PATH.
         command=plugin.path("command") if os.sep in command else command,
         api_version=version,
         args=plugin.texts("args"),

@@ -1,10 +1,9 @@
 """
-A kubeconfig that is followed: read again when one of its files changes, or one that it names.
+A kubeconfig that reloads when its files change, or files that it names.
 
-Credentials are renewed by replacing the file; a program that holds sessions for
-others is not restarted for that.  What cannot be read, such as a file that is
-being written, or a certificate whose key is still the old one's, changes nothing: the last good
-configuration stays in use, whole, and the log says so once.
+Credentials are renewed by replacing files; a program with open sessions must not restart for that.
+Files that cannot be used (half written, or a new certificate with the old key) change nothing: the
+last good configuration stays in use as a whole, and the problem is logged once.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from twisted_exec.kube.transport.connection import auth_headers, tls
 
 
 class ReloadingFiles:
-    """The files that a configuration names, as they last made sense together."""
+    """The contents of the files that a configuration names, as they last fitted together."""
 
     _log = Logger()
 
@@ -31,9 +30,9 @@ class ReloadingFiles:
 
     def current(self, config: ClientConfig) -> ClientConfig:
         """
-        The configuration with what its files hold in place of their names.
+        Return the configuration with the contents of its files in place of their names.
 
-        Of files that never made sense the names stay: whoever uses them says what is wrong.
+        If the files were never usable, the names stay, and the code that uses them reports the error.
         """
         stamp = (config, [each.stamp() for each in _named(config)])
         if stamp != self._stamp:
@@ -42,7 +41,7 @@ class ReloadingFiles:
                 self._good = _read(config)
             except KubeConfigError as error:
                 if self._good is None:
-                    self._stamp = None  # nothing to keep: look again each time
+                    self._stamp = None  # there is no good value yet, so check again each time
                     return config
                 self._log.warn("keeping the credentials from before: {error}", error=str(error))
         return config if self._good is None else self._good
@@ -64,14 +63,14 @@ def _read(config: ClientConfig) -> ClientConfig:
         tls(current)
     if config.token_file:
         headers = auth_headers(replace(config, token=""))
-        # The file still goes before it: a token is read each time, and this one while it cannot be.
+        # The file still takes precedence and is read each time; this token is for when it cannot be.
         current = replace(current, token=headers[0][1].removeprefix(b"Bearer ").decode("ascii"))
     return current
 
 
 class ReloadingConfig:
     """
-    The configuration that kubectl would use now.
+    The configuration that kubectl would use, kept current.
 
     Parameters and errors are those of :func:`~twisted_exec.kube.kubeconfig.loader.load`.
     """
@@ -92,7 +91,7 @@ class ReloadingConfig:
         self._config = load(path, context, environ=self._environ)
 
     def current(self) -> ClientConfig:
-        """The configuration as its files are now, or as they last made sense."""
+        """Return the configuration from the current files, or the last good one."""
         stamp = self._stamps()
         if stamp != self._stamp:
             self._stamp = stamp
@@ -106,12 +105,12 @@ class ReloadingConfig:
         return self._files.current(self._config)
 
     def _stamps(self) -> list[tuple[str, int, int, int]]:
-        """One per file; a file that is gone has none."""
+        """Return one stamp per existing file."""
         stamps = []
         try:
             for name in file_names(self._path, self._environ):
                 stats = os.stat(name)
                 stamps.append((name, stats.st_ino, stats.st_mtime_ns, stats.st_size))
         except (OSError, KubeConfigError):
-            pass  # loading says it better
+            pass  # load() reports it with a better message
         return stamps

@@ -1,8 +1,8 @@
 """
-A kubeconfig as text: the other way round from :mod:`.kubeconfig`.
+Writing of kubeconfigs, the reverse of :mod:`.loader`.
 
-Of one cluster, one user and one context, whatever else was in what a configuration was read from: what
-is handed on holds the credentials of the one who is meant, and nobody else's.
+The result has one cluster, one user and one context, even if the configuration comes from a file with more: a
+kubeconfig that is passed on must not contain other credentials.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from twisted_exec.kube.kubeconfig.loader import EXEC_EXTENSION
 
 def written(config: ClientConfig, name: str) -> bytes:
     """
-    The kubeconfig that says this and no more.
+    Return a kubeconfig with one configuration.
 
-    PEM that lies in files is read and becomes data; a token's file stays one, as tokens are renewed in place.
+    PEM files are embedded as data.  A token file stays a reference, because tokens are renewed in place.
 
-    :param name: of its cluster, user and context.
+    :param name: name of its cluster, user and context.
     :raises KubeConfigError: a file cannot be read.
     """
     context = {"cluster": name, "user": name}
@@ -40,7 +40,7 @@ def written(config: ClientConfig, name: str) -> bytes:
         "contexts": [{"name": name, "context": context}],
         "current-context": name,
     }
-    # JSON is YAML, and needs no library to be written safely.
+    # JSON is valid YAML, and the standard library writes it safely.
     return json.dumps(document, indent=2).encode() + b"\n"
 
 

@@ -1,11 +1,8 @@
 """
-Which of several replicas acts for all, and what it does then.
+Services that run on one of several replicas, elected by a Lease; see :mod:`.election`.
 
-The one acts that holds a Lease; it lets go of it when it stops.  What it does is made anew for each term.
-
-Services that run as long as somebody leads, see :mod:`.election`.
-
-They are made anew for each term: what a program knew when it led last has changed since.
+The services are created anew for each term, because state from an earlier term is out of date.  The leader
+releases the Lease when it stops.
 """
 
 from __future__ import annotations
@@ -29,10 +26,10 @@ Make = Callable[[], Sequence[Service]]
 @implementer(ILeader)
 class Leading(Service):
     """
-    Services that run as long as this one does, or as long as it is elected.
+    Services that run while this replica is elected, or while this service runs.
 
-    :param make: makes them anew.
-    :ivar services: those that run.
+    :param make: creates the services for a term.
+    :ivar services: the running services.
     """
 
     _log = Logger()
@@ -42,12 +39,12 @@ class Leading(Service):
         self.services: Sequence[Service] = ()
 
     def startService(self) -> None:
-        """Lead."""
+        """Start the services."""
         super().startService()
         self.elected()
 
     def stopService(self) -> Deferred[None]:
-        """Lead no longer."""
+        """Stop the services."""
         super().stopService()
         return self.deposed()
 
@@ -57,7 +54,7 @@ class Leading(Service):
         for each in self.services:
             try:
                 each.startService()
-            except Exception:  # the others are no worse for it
+            except Exception:  # the other services can still start
                 self._log.failure("{name} cannot start", name=type(each).__name__)
 
     def deposed(self) -> Deferred[None]:
@@ -70,24 +67,24 @@ class Leading(Service):
         for each in ending:
             try:
                 await each
-            except Exception:  # the others end, too
+            except Exception:  # the other services must stop, too
                 self._log.failure("what the leader did did not end well")
 
 
 def identity() -> str:
-    """What one replica is called: no two at the same time, nor one after another."""
+    """Return an identity for this replica, unique also among its earlier runs."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
 class Acting:
     """
-    Services that run while this replica leads.
+    Services that run while this replica leads, with the election.
 
-    :param client: of the cluster that has the Lease.
-    :param make: makes them anew.
+    :param client: client of the cluster that has the Lease.
+    :param make: creates the services for a term.
     :param now: seconds since the epoch.
-    :param name: see :func:`identity`.
-    :param when: fires when there is anything to lead with; until then it does not stand.
+    :param name: identity of the replica, by default from :func:`identity`.
+    :param when: fires when the replica is able to lead; it is not a candidate before.
     """
 
     def __init__(
@@ -109,19 +106,19 @@ class Acting:
 
     @property
     def services(self) -> Sequence[Service]:
-        """Those that run; none while another replica leads."""
+        """The running services; none while another replica leads."""
         return self._leading.services
 
     def start(self) -> None:
-        """Stand for election, as soon as may be."""
+        """Become a candidate as soon as possible."""
         self._waiting = True
-        self._when().addCallbacks(self._stand, lambda _: None)  # who cannot start says so itself
+        self._when().addCallbacks(self._stand, lambda _: None)  # the failure is reported elsewhere
 
     def _stand(self, _: object) -> None:
         if self._waiting:
             self._election.startService()
 
     def stop(self) -> Deferred[None]:
-        """Act no longer, and let others; fires when that is so."""
+        """Stop the services and release the Lease; fires when both are done."""
         self._waiting = False
         return self._election.stopService() if self._election.running else succeed(None)

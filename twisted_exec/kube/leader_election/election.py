@@ -1,19 +1,19 @@
 """
-Who of several programs acts for all: leader election by Lease.
+Leader election by Lease.
 
-As client-go has it (``k8s.io/client-go/tools/leaderelection/leaderelection.go``): whoever writes
-their name into one Lease leads, and writes again every few seconds; the API server's optimistic
-concurrency lets one writer of two win.  The others look at the Lease now and then, and take it when
-nobody has written it for as long as it says.
+As in client-go (``k8s.io/client-go/tools/leaderelection/leaderelection.go``), the replica whose name is in the
+Lease leads, and renews the Lease every few seconds; of two concurrent writers the API server's optimistic
+concurrency lets one win.  The other candidates read the Lease now and then, and take it when it was not
+renewed for its duration.
 
-Clocks of different hosts are never compared.  The times within a Lease are for people: each candidate
-counts by its own steady clock from when it *saw* the Lease change.  A leader counts from before it
-*asked* for its last renewal that was granted, and stops acting well before that is so long ago that
-others may take over (10 of 15 s), whether or not its requests have been answered.  So no two lead at
-once by any clock that counts seconds.  A process that was stopped for longer may still finish what
-it was about when it goes on: whoever leads writes under resourceVersions, as if others could too.
+Clocks of different hosts are never compared.  The times in a Lease are for people: each candidate counts on
+its own monotonic clock from when it *saw* the Lease change.  A leader counts from before it *sent* its last
+successful renewal, and stops well before other candidates may take over (after 10 of 15 s), even if requests
+are still pending.  So two replicas never lead at once, as long as clocks count seconds.  A process that was
+suspended for longer may still complete a step when it resumes.  Therefore leaders write with resourceVersions,
+as if there could be other writers.
 
-A leader that stops says so in the Lease, and need not be waited for.
+A leader that stops releases the Lease, so that its successor need not wait.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from twisted_exec.api.times import precise_timestamp
 from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases, Object
 
 _JITTER = 1.2
-"""Followers look after 1 to 2.2 times the pause, so that they do not all look at once."""
+"""Other candidates read the Lease after 1 to 2.2 times the pause, so that they do not all read at once."""
 
 
 @dataclass(frozen=True)
 class Terms:
     """
-    client-go's defaults.
+    Timings of an election; the defaults are client-go's.
 
-    :param lease_seconds: after which a Lease that nobody renews is anyone's.
-    :param renew_seconds: after which a leader that cannot renew it leads no longer.
-    :param retry_seconds: between two attempts.
+    :param lease_seconds: time without renewal after which any candidate may take the Lease.
+    :param renew_seconds: time without successful renewal after which a leader stops.
+    :param retry_seconds: pause between two attempts.
     """
 
     lease_seconds: int = 15
@@ -57,15 +57,15 @@ class Terms:
 
 
 def holder_of(lease: Object) -> str:
-    """Who holds it; empty for nobody."""
+    """Return the holder of a Lease; empty for none."""
     return str(lease.get("spec", {}).get("holderIdentity") or "")
 
 
 class Sight:
     """
-    What one candidate has seen of the Lease, and since when by its own clock.
+    One candidate's view of the Lease, with the time of its last change on the candidate's clock.
 
-    :param terms: for a Lease that does not say how long it is good.
+    :param terms: duration for a Lease that has none.
     """
 
     def __init__(self, terms: Terms) -> None:
@@ -74,13 +74,13 @@ class Sight:
         self._seen = 0.0
 
     def saw(self, lease: Object, now: float) -> None:
-        """This is how it is now; what counts is when that changed."""
+        """Note the current Lease, and the time if it has changed."""
         spec = lease.get("spec", {})
         if spec != self._spec:
             self._spec, self._seen = copy.deepcopy(spec), now
 
     def is_free_for(self, identity: str, now: float) -> bool:
-        """Whether somebody may take it: nobody has it, or has renewed it, or it is theirs."""
+        """Return whether a candidate may take the Lease: it is free, expired, or the candidate's own."""
         spec = self._spec or {}
         if spec.get("holderIdentity") in (None, "", identity):
             return True
@@ -92,7 +92,7 @@ class Sight:
 
 def claimed(lease: Object | None, identity: str, terms: Terms, moment: float) -> Object:
     """
-    The spec with which somebody takes the Lease, or goes on holding it.
+    Return the spec to take or renew the Lease with.
 
     :param moment: seconds since the epoch, for people.
     """
@@ -115,7 +115,7 @@ def claimed(lease: Object | None, identity: str, terms: Terms, moment: float) ->
 
 
 def released(lease: Object, moment: float) -> Object:
-    """The spec with which a leader lets it go: anyone may have it at once."""
+    """Return the spec to release the Lease with, so that it is free at once."""
     time_text = precise_timestamp(moment)
     return {
         "holderIdentity": "",
@@ -130,11 +130,11 @@ class Election(Service):
     """
     One candidate.
 
-    :param identity: what it is called; no two may be called the same.
-    :param clock: counts seconds; never set, see :func:`~twisted_exec.program.start.use_monotonic_clock`.
+    :param identity: name of the candidate, unique.
+    :param clock: a monotonic clock, see :func:`~twisted_exec.program.start.use_monotonic_clock`.
     :param now: seconds since the epoch.
-    :param chance: from 0 to 1, anew each time.
-    :ivar leading: it leads.
+    :param chance: returns a random number from 0 to 1.
+    :ivar leading: whether this candidate leads.
     """
 
     _log = Logger()
@@ -155,7 +155,7 @@ class Election(Service):
         self._terms = terms or Terms()
         self._sight = Sight(self._terms)
         self.leading = False
-        self._held: Object | None = None  # as we wrote it last
+        self._held: Object | None = None  # the Lease as we wrote it last
         self._asking: Deferred[None] | None = None
         self._leaving: Deferred[None] | None = None
         self._next: IDelayedCall | None = None
@@ -163,12 +163,12 @@ class Election(Service):
         self._told = ""
 
     def startService(self) -> None:
-        """Stand for election."""
+        """Become a candidate."""
         super().startService()
         self._try()
 
     def stopService(self) -> Deferred[None]:
-        """Lead no longer, and say so.  Fires when that is done, or cannot be."""
+        """Stop leading and release the Lease.  Fires when it is released, or cannot be."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
@@ -183,7 +183,7 @@ class Election(Service):
             await self._release(self._held)
 
     async def _answered(self, asking: Deferred[None]) -> None:
-        """What is asked for now may be granted, and then has to be released; for that long only."""
+        """Wait for a pending request, with a time limit: if it succeeds, the Lease has to be released."""
         late = self._clock.callLater(self._terms.retry_seconds, asking.cancel)
         await _fired_with(asking)
         _cancel(late)
@@ -195,13 +195,14 @@ class Election(Service):
         writing.addTimeout(self._terms.retry_seconds, self._clock)
         try:
             await writing
-        except Exception as error:  # whatever it is: others wait until the lease is over
+        except Exception as error:  # not released; other candidates wait until the Lease expires
             self._log.info("the lease is not released: {why}", why=str(error))
 
     def heard(self, lease: Object) -> None:
         """
-        Somebody tells that the Lease has changed, who need not: one that is let go is asked for
-        at once.
+        Note a change of the Lease, from a watch.
+
+        Optional: it makes the candidate take a released Lease at once.
         """
         if self.running and not self.leading and not holder_of(lease):
             self._try()
@@ -209,7 +210,7 @@ class Election(Service):
     def _try(self) -> None:
         _cancel(self._next)
         if self._asking is not None or self._leaving is not None:
-            return  # comes back when that is over
+            return  # the pending attempt schedules the next
         asking = Deferred.fromCoroutine(self._ask())
         self._asking = asking
         asking.addTimeout(self._terms.renew_seconds / 2, self._clock)
@@ -222,7 +223,7 @@ class Election(Service):
                 self._granted(await self._write(self._held), began)
                 return
             except APIError as error:
-                # Whoever has changed it, it may still be ours.
+                # Another writer has changed the Lease, but we may still hold it.
                 if error.code not in (Conflict.code, NotFound.code):
                     raise
         lease = await self._get()
@@ -258,7 +259,7 @@ class Election(Service):
         self._held, self._told = stored, ""
         seconds = began + self._terms.renew_seconds - self._clock.seconds()
         if not self.running or self._leaving is not None or seconds <= 0:
-            return  # it came too late
+            return  # the answer came after the deadline
         _cancel(self._end)
         self._end = self._clock.callLater(seconds, self._depose, "its lease could not be renewed")
         if not self.leading:
@@ -268,7 +269,7 @@ class Election(Service):
 
     def _failed(self, failure: Failure) -> None:
         if failure.check(defer.CancelledError) or _code(failure) == Conflict.code:
-            return  # it stops; or another was faster
+            return  # stopping, or another candidate was faster
         late = failure.check(defer.TimeoutError)
         reason = "no answer in time" if late else failure.getErrorMessage()
         if not late and not failure.check(APIError):
@@ -293,7 +294,7 @@ class Election(Service):
             return
         self.leading = False
         if self.running:
-            self._held = None  # it is read anew
+            self._held = None  # read it again
         self._log.info("{identity} leads no longer: {why}", identity=self.identity, why=why)
         self._leaving = self._leader.deposed()
         self._leaving.addBoth(self._left)
@@ -308,7 +309,7 @@ class Election(Service):
 
 @implementer(ILeases)
 class ClientLeases:
-    """A Lease of an API server, through a client."""
+    """One Lease of an API server, through a client."""
 
     def __init__(self, client: IKubeClient, namespace: str, name: str) -> None:
         self._client, self._namespace, self._name = client, namespace, name
@@ -328,7 +329,7 @@ class ClientLeases:
 
 
 def new_lease(namespace: str, name: str, spec: Object) -> Object:
-    """A whole Lease."""
+    """Return a Lease with its metadata."""
     return {
         "apiVersion": LEASES.resource.api_version,
         "kind": LEASES.resource.kind,
@@ -338,7 +339,7 @@ def new_lease(namespace: str, name: str, spec: Object) -> Object:
 
 
 def _code(failure: Failure) -> int:
-    """Of an API server's answer; 0 for anything else.  What is sent over a wire has no type."""
+    """Return the code of an API error, 0 for other failures.  Not every client raises typed errors."""
     return failure.value.code if isinstance(failure.value, APIError) else 0
 
 
@@ -348,7 +349,7 @@ def _cancel(call: IDelayedCall | None) -> None:
 
 
 def _fired_with(other: Deferred[None]) -> Deferred[None]:
-    """Fires when another does, whose result stays its own."""
+    """Return a Deferred that fires when ``other`` does, and leaves its result alone."""
     fired: Deferred[None] = Deferred()
 
     def tell(result: Any) -> Any:

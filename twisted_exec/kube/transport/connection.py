@@ -1,11 +1,11 @@
 """
-From a kubeconfig to a connection: endpoint and headers of one API server.
+Endpoint and headers for one API server, from a configuration.
 
-Shared by the client and by the console client, so that both reach the same
-server as the same user.  Nothing is cached here: PEM and token files are read
-when a connection is made or a request is sent, so renewed credentials are
-picked up without a restart.  What a plugin says must be in the configuration
-already, see :mod:`.credentials`.
+The client and the console client share this module, so that both reach the same
+server as the same user.  Nothing is cached here: PEM and token files are read for
+each connection or request, so renewed credentials take effect without a restart.
+Credentials of plugins must be in the configuration already, see
+:mod:`twisted_exec.kube.credentials.cache`.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 def host_and_port(config: ClientConfig) -> tuple[str, int]:
-    """Where to connect: without brackets, the scheme's port when none is given."""
+    """Return host (without brackets) and port, by default the scheme's."""
     url = config.url
     return url.hostname or "", url.port or DEFAULT_PORTS[url.scheme]
 
 
 def host_header(config: ClientConfig) -> bytes:
-    """The ``Host`` header (IPv6 addresses in brackets)."""
+    """Return the ``Host`` header (IPv6 addresses in brackets)."""
     return config.url.netloc.encode("ascii")
 
 
 class Connecting(Protocol):
-    """Makes an endpoint of an API server, as :func:`endpoint` does."""
+    """Type of functions like :func:`endpoint`."""
 
     def __call__(
         self, config: ClientConfig, reactor: Any, *, timeout_seconds: float
@@ -65,13 +65,13 @@ def endpoint(
     offered: Sequence[bytes] = (b"http/1.1",),
 ) -> IStreamClientEndpoint:
     """
-    The API server as an endpoint.
+    Return the endpoint of the API server.
 
-    :param offered: what may be spoken above TLS (ALPN), the preferred first.
+    :param offered: protocols for ALPN, the preferred first.
 
-    ``connect()`` fires after the server was verified; it fails with
-    :class:`KubeConfigError` when a PEM file cannot be used, with
-    :class:`~twisted_exec.kube.transport.proxy.ProxyError` when a proxy does not lead there, with
+    ``connect()`` fires after the server is verified.  It fails with
+    :class:`KubeConfigError` if a PEM file cannot be used, with
+    :class:`~twisted_exec.kube.transport.proxy.ProxyError` if a proxy refuses, and with
     the errors of :func:`twisted_exec.tls.endpoints.client_endpoint` otherwise.
     """
     return _ServerEndpoint(config, reactor, timeout_seconds, offered)
@@ -89,7 +89,7 @@ class _ServerEndpoint:
         return _cancellable(Deferred.fromCoroutine(self._connect(protocolFactory)))
 
     async def _connect(self, factory: IProtocolFactory) -> IProtocol:
-        # Each request's connection would be two lines in the log.
+        # Otherwise each connection adds two lines to the log.
         factory.noisy = False  # type: ignore[attr-defined]
         protocol: IProtocol = await self._underlying().connect(factory)
         return protocol
@@ -123,10 +123,10 @@ class _ServerEndpoint:
 
 def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
     """
-    The same, but a cancelled attempt fails with CancelledError.
+    Make a cancelled connection attempt fail with CancelledError.
 
-    Twisted's endpoints then fail in words of their own: whoever cancelled would
-    take the server for down, and try again.
+    Twisted's endpoints fail with errors of their own; callers would take the
+    server for unreachable and try again.
     """
 
     def cancel(attempt: Deferred[IProtocol]) -> None:
@@ -151,10 +151,10 @@ def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
 
 def tls(config: ClientConfig, offered: Sequence[bytes] = (b"http/1.1",)) -> ClientTLS:
     """
-    The verified TLS client of ``config``, from the PEM as it is now.
+    Return the TLS settings of ``config``, from its current PEM.
 
     :param offered: as of :func:`endpoint`.
-    :raises KubeConfigError: a file is missing, or is not the PEM it should be.
+    :raises KubeConfigError: a file is missing or malformed.
     """
     host, _ = host_and_port(config)
     try:
@@ -171,7 +171,7 @@ def tls(config: ClientConfig, offered: Sequence[bytes] = (b"http/1.1",)) -> Clie
 
 
 def _proxy_tls(config: ClientConfig, proxy: Proxy) -> ClientTLS | None:
-    """A proxy is believed as the server is, by its own name; our certificate is not for it."""
+    """Return the TLS settings for a proxy: the server's CAs, the proxy's name, no client certificate."""
     if proxy.scheme != "https":
         return None
     try:
@@ -186,9 +186,9 @@ def _proxy_tls(config: ClientConfig, proxy: Proxy) -> ClientTLS | None:
 
 def explain_refusal(refused: APIError, config: ClientConfig) -> APIError:
     """
-    An answer of the server, with what we know about it: a certificate that it takes no more.
+    Add to a 401 that our client certificate has expired, if so.
 
-    :return: ``refused`` itself; of a 401 its message may say more.
+    :return: ``refused`` itself.
     """
     if refused.code == Unauthorized.code and (problem := _certificate_problem(config)):
         refused.message = f"{refused.message} ({problem})"
@@ -205,7 +205,7 @@ def _certificate_problem(config: ClientConfig) -> str:
 
 def connection_stamp(config: ClientConfig) -> Hashable:
     """
-    Changes when connections must: those that are open lead elsewhere, or hold an old identity.
+    Return a value that changes when new connections are needed, for another server or identity.
     """
     files = (config.ca, config.certificate, config.key)
     return (
@@ -220,7 +220,7 @@ def connection_stamp(config: ClientConfig) -> Hashable:
 
 def identity_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
     """
-    Who we are, and as whom we act.
+    Return the headers of authentication and impersonation.
 
     :raises KubeConfigError: as :func:`auth_headers`.
     """
@@ -228,7 +228,7 @@ def identity_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
 
 
 def impersonation_headers(impersonation: Impersonation) -> list[tuple[bytes, bytes]]:
-    """The ``Impersonate-`` headers; none when we act as ourselves."""
+    """Return the ``Impersonate-`` headers; none without impersonation."""
     if not impersonation:
         return []
     headers = [(b"Impersonate-User", impersonation.user.encode())]
@@ -243,10 +243,10 @@ def impersonation_headers(impersonation: Impersonation) -> list[tuple[bytes, byt
 
 def auth_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
     """
-    The ``Authorization`` header, or nothing when a certificate says who we are.
+    Return the ``Authorization`` header, or nothing without token and password.
 
-    A token file wins over a token and is read each time: tokens are renewed in
-    place.  While it cannot be read, the token counts, if there is one.
+    A token file takes precedence over a token and is read each time, because tokens are renewed in
+    place.  While it is not readable, the token is used, if there is one.
 
     :raises KubeConfigError: the token file cannot be read, or holds no token.
     """
@@ -266,7 +266,7 @@ def auth_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
 
 def _token(raw: bytes, config: ClientConfig) -> bytes:
     token = raw.strip()
-    # Anything but printable ASCII would let a file inject headers.
+    # Newlines would let a token file inject headers, so only printable ASCII is allowed.
     if not token or any(byte <= 0x20 or byte >= 0x7F for byte in token):
         where = config.token_file or config.source or config.server
         raise KubeConfigError(f"{where}: holds no token of printable ASCII characters")

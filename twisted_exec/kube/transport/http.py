@@ -1,14 +1,14 @@
 """
-One HTTP request to one API server, bounded in time and size.
+HTTP requests to one API server, limited in time and size.
 
-Three things stock Agent and treq leave open are closed here.  The deadline
-covers the whole exchange, not only the response's head.  An exchange that is
-given up aborts its connection: TLS's orderly close waits for a peer that may
-be dead.  And a pooled connection that the server had just closed is tried
-once more, when repeating does no harm.
+This module adds to Twisted's Agent what treq also lacks.  The time limit covers
+the whole exchange, not only the head of the response.  A cancelled or timed-out exchange
+aborts its connection, because TLS's orderly close waits for a peer that may
+be dead.  If the server had just closed a pooled connection, a repeatable request is
+sent once more.
 
-A request that is answered 401 was not begun.  So when a credential plugin then has
-something else to show, any request is sent once more.
+A server that answers 401 has not begun the request.  So any request is sent once more if the
+credential plugin then returns another credential.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ T = TypeVar("T")
 
 USER_AGENT = "twisted-exec"
 
-# Below the idle time of any server we know (kube-apiserver 90 s and more, ours
-# 60 s), so that the server rarely closes a connection just as we use it.
+# Shorter than the idle timeout of known servers (kube-apiserver 90 s and more, ours
+# 60 s), so that a server rarely closes a connection just as we use it.
 IDLE_SECONDS = 30
 
 Answer = tuple[int, Mapping[str, str], bytes]
-"""Code, the headers of :data:`_TOLD`, body."""
+"""Code, selected headers, body."""
 
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, AssertionError)
-"""What Twisted's parser of answers ends with, besides errors of its own."""
+"""Exceptions of Twisted's response parser, other than its own classes."""
 
 _TOLD = ("retry-after", "content-type", "cache-control")
 
@@ -63,10 +63,10 @@ _TOLD = ("retry-after", "content-type", "cache-control")
 @dataclass(frozen=True)
 class Request:
     """
-    What to ask.
+    One request.
 
     :param target: path and query, percent-encoded.
-    :param repeatable: asking twice does no harm.
+    :param repeatable: sending it twice does no harm.
     """
 
     method: str
@@ -84,9 +84,9 @@ class HTTPTransport:
     changes, new requests use new connections and the old ones close as they
     become idle.
 
-    :param renew: the configuration as it is now, asked for each request.
-    :param agent: the program, as its ``User-Agent`` names it.
-    :param peer: what the server is, for errors.
+    :param renew: returns the configuration for each request.
+    :param agent: the program's name for ``User-Agent``.
+    :param peer: name of the server in errors.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class HTTPTransport:
     ) -> None:
         self.config, self._peer = config, peer
         self._agent = agent.encode("ascii")
-        self._shown = config  # with what plugins said
+        self._shown = config  # with credentials of plugins
         self._renew = renew
         self._reactor = reactor
         self._connect_seconds, self._given_server = connect_seconds, server
@@ -117,7 +117,7 @@ class HTTPTransport:
 
     def close(self) -> Deferred[None]:
         """Close idle connections; fires when they are closed."""
-        # Who gives up waiting must not cancel what closes: nobody would hear of that.
+        # A caller that cancels must not cancel the close itself: its failure would be unhandled.
         closed: Deferred[None] = Deferred()
         closing = self._pool.closeCachedConnections()
         closing.addBoth(lambda _: None if closed.called else closed.callback(None))
@@ -127,10 +127,10 @@ class HTTPTransport:
         self, request: Request, *, timeout_seconds: float, limit_bytes: int
     ) -> Answer:
         """
-        The whole answer.
+        Send a request and return the whole answer.
 
-        :raises BadGateway: no connection, a broken one, or a body above ``limit_bytes``.
-        :raises GatewayTimeout: no complete answer in time.
+        :raises BadGateway: the connection failed or broke, or the body exceeds ``limit_bytes``.
+        :raises GatewayTimeout: the answer was not complete in time.
         """
 
         def exchange() -> Deferred[Answer]:
@@ -168,7 +168,7 @@ class HTTPTransport:
         return await self._answered(exchange, request)
 
     async def _answered(self, exchange: Callable[[], Deferred[Answer]], request: Request) -> Answer:
-        """Time limits are for exchanges; that of a plugin is its own."""
+        """Run an exchange with credentials; a plugin's run time does not count for the time limit."""
         asking = Deferred.fromCoroutine(self._shown_again(exchange))
         return await self._translated(asking, request)
 
@@ -258,7 +258,7 @@ class HTTPTransport:
         return self.config
 
     def _follow(self, settled_config: ClientConfig) -> None:
-        """Connections of an old configuration or identity serve no new request."""
+        """Use new connections if the configuration or identity has changed."""
         self._shown = settled_config
         stamp = connection_stamp(settled_config)
         if stamp == self._stamp:
@@ -269,7 +269,7 @@ class HTTPTransport:
         self._pool = self._new_pool()
 
     async def _translated(self, exchange: Deferred[Answer], request: Request) -> Answer:
-        """Whatever keeps an answer from arriving is one of two API errors."""
+        """Turn every failure into one of two API errors."""
         try:
             return await exchange
         except (APIError, CancelledError):
@@ -282,15 +282,15 @@ class HTTPTransport:
         except _Misuse as wrapped:
             raise wrapped.cause from None
         except Exception as failed:
-            # Connecting and TLS fail in as many types as there are libraries;
-            # to the caller all of them mean that the server cannot be reached.
+            # TCP, TLS and proxies raise many unrelated types; for the caller all of them
+            # mean that the server cannot be reached.
             raise BadGateway(
                 f"cannot reach {self._peer} {self.config.server}: {_why(failed)}"
             ) from None
 
 
 def _plain_cancellation(failure: Failure) -> Failure:
-    """Twisted wraps a cancellation as a response that never came."""
+    """Unwrap a cancellation, which Twisted wraps as ResponseNeverReceived."""
     reasons = getattr(failure.value, "reasons", [])
     return next((reason for reason in reasons if reason.check(CancelledError)), failure)
 
@@ -300,7 +300,7 @@ def _path_only(target: str) -> str:
 
 
 def _why(failed: BaseException) -> str:
-    """One line; wrapped reasons are unwrapped."""
+    """Return one line for an error, with wrapped reasons unwrapped."""
     if isinstance(failed, (ResponseFailed, RequestTransmissionFailed)):
         return _why_no_answer(failed.reasons[0].value) if failed.reasons else "no answer"
     if isinstance(failed, KubeConfigError):
@@ -312,10 +312,10 @@ def _why(failed: BaseException) -> str:
 
 def _why_no_answer(failed: BaseException) -> str:
     """
-    The same of a server that was asked already.
+    Return one line for an error after the request was sent.
 
-    What cannot be read as HTTP is not quoted: it was shown credentials, and whoever chose the server may be
-    nobody who is to read what it says.
+    A malformed response is not quoted: the server got our credentials, and may echo them to a user
+    who chose the server and must not see them.
     """
     if isinstance(failed, _UNREADABLE) or type(failed).__module__.startswith("twisted.web."):
         return "what it answers is no HTTP"
@@ -374,8 +374,8 @@ class _Body(Protocol):
         try:
             self._receive(data)
         except Exception as cause:
-            # Raised into the HTTP parser it would be a broken response; the
-            # one who waits for the body must see it as it is.
+            # Raised into the HTTP parser, it would become a broken response; the
+            # caller must see the original.
             self._give_up(Failure(_Misuse(cause)))
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -385,7 +385,7 @@ class _Body(Protocol):
             self._settle(reason)
 
     def _give_up(self, why: Failure) -> None:
-        self._settle(why)  # before the abort, whose connectionLost would tell less
+        self._settle(why)  # before the abort, because connectionLost has a less specific reason
         self._abort()
 
     def _settle(self, outcome: Failure | None) -> None:
@@ -399,9 +399,9 @@ class _Body(Protocol):
 
 class _Use:
     """
-    One exchange's use of a pool: remembers its connection, to abort it.
+    A pool for one exchange, which remembers the connection in order to abort it.
 
-    Stands in for the pool where Agent wants one.
+    It takes the place of the pool in Agent.
     """
 
     def __init__(self, pool: HTTPConnectionPool) -> None:
@@ -426,7 +426,7 @@ class _Use:
         self.abort()
 
     def answered(self, response: T) -> T:
-        """The head has come, or never will."""
+        """Stop counting the head: it is complete."""
         if self._head is not None:
             self._head.is_complete = True
             self._protocol.__dict__.pop("dataReceived", None)
@@ -437,14 +437,14 @@ class _Use:
         if self._protocol is not None:
             transport = self._protocol.transport
             self._protocol.abort()
-            # Which only closes, and that waits for the peer to have sent everything.
+            # loseConnection would wait until the peer has sent everything.
             if transport is not None:
                 transport.abortConnection()
 
 
 @implementer(IAgentEndpointFactory)
 class _Fixed:
-    """Every URL leads to the one server that this transport is for."""
+    """An endpoint factory that returns the same server for every URL."""
 
     def __init__(self, server: IStreamClientEndpoint) -> None:
         self._server = server
@@ -455,7 +455,7 @@ class _Fixed:
 
 @implementer(IBodyProducer)
 class _Bytes:
-    """A body that is in memory already: written at once, without a Cooperator."""
+    """A request body from memory, written at once, without a Cooperator."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body

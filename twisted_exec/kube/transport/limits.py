@@ -1,15 +1,13 @@
 """
-JSON that is nested deeper than Python reads it.
+Limits for answers of servers that we may not trust: nesting of JSON, and size of response heads.
 
-An API server lets who may write an object nest what it does not look into by thousands of levels.  Such an
-object would keep all others of its list from being read, by everybody.  So what is below :data:`MAX_DEPTH` is
-``null``, in a document that cannot be read otherwise.
+An API server stores objects with thousands of levels in fields without a schema, and Python's parser raises
+RecursionError for them.  One such object would make every list with it unreadable.  So if a document cannot be
+parsed otherwise, everything below :data:`MAX_DEPTH` becomes ``null``.
 
-How much a server may send before its answer begins.
-
-Twisted's client takes header lines without end, and any number of interim answers (``100 Continue``), each of
-which it logs.  A server that somebody else has chosen would fill memory and disk within the time that it is
-given; so what comes before the end of a head is counted here.
+Twisted's client has no limit for the number of header lines, nor for interim responses (``100 Continue``), and
+logs each of these.  A malicious server could fill memory and disk before the request times out, so the bytes
+and heads before the end of the response's head are counted here.
 """
 
 from __future__ import annotations
@@ -21,18 +19,18 @@ from typing import Any
 
 MAX_HEAD_BYTES = 64 << 10
 MAX_HEADS = 8
-"""Interim answers included."""
+"""Limit of heads, including interim responses."""
 
 _END = re.compile(rb"\n\r?\n")
 
 
 class Head:
     """
-    Stands before the parser of one exchange, until its head is complete.
+    A filter before the parser of one exchange, until the response's head is complete.
 
-    :param protocol: of Twisted's HTTP client.
-    :param refuse: called, once, with what is wrong; ends the connection.
-    :ivar is_complete: to be set when the answer has begun: from then on nothing is counted.
+    :param protocol: a protocol of Twisted's HTTP client.
+    :param refuse: called once with the problem; ends the connection.
+    :ivar is_complete: set by the user when the response arrives; nothing is counted after that.
     """
 
     def __init__(self, protocol: Any, refuse: Callable[[str], None]) -> None:
@@ -43,7 +41,7 @@ class Head:
         self.is_complete = False
 
     def received(self, data: bytes) -> None:
-        """Takes the place of the protocol's ``dataReceived``."""
+        """Replaces the protocol's ``dataReceived``."""
         while data and not self.is_complete and not self._refused:
             match = _END.search(data)
             part = data[: match.end()] if match else data
@@ -64,15 +62,15 @@ class Head:
 
 MAX_DEPTH = 100
 
-# A string that has no end goes to the end: so no place is looked at twice.
+# An unterminated string matches up to the end, so that the search stays linear.
 _MARK = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
 def loads(content: bytes) -> Any:
     """
-    What a document says.
+    Parse a JSON document.
 
-    :raises ValueError: it is no JSON.
+    :raises ValueError: it is not JSON.
     """
     try:
         return json.loads(content)
@@ -80,12 +78,12 @@ def loads(content: bytes) -> Any:
         pass
     try:
         return json.loads(cut(content))
-    except RecursionError:  # who asks is deep in something already
+    except RecursionError:  # the caller's own stack is deep already
         raise ValueError("it is nested too deep") from None
 
 
 def cut(content: bytes) -> bytes:
-    """A document with ``null`` for each list and object below :data:`MAX_DEPTH` others."""
+    """Replace each list and object below :data:`MAX_DEPTH` levels by ``null``."""
     parts: list[bytes] = []
     depth = begin = 0
     for mark in _MARK.finditer(content):

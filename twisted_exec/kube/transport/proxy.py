@@ -1,9 +1,8 @@
 """
-The way through a proxy: HTTP ``CONNECT`` in the clear or over TLS, and SOCKS 5.
+Connections through a proxy: HTTP ``CONNECT``, with or without TLS, and SOCKS 5.
 
-Both are a short dialogue, after which the connection is the server's: whatever
-layer comes next, TLS as a rule, is put in the dialogue's place, so nothing of the
-proxy remains between the two.
+Both start with a short dialogue.  After that the protocol of the next layer, usually TLS,
+replaces the dialogue's protocol on the transport, so the proxy adds no layer to the connection.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ _PORTS = {"http": 80, "https": 443, "socks5": 1080}
 
 
 class ProxyError(Exception):
-    """A proxy does not lead to the server.  The message names it, without its password."""
+    """A proxy does not connect to the server.  The message names the proxy, without its password."""
 
 
 @dataclass(frozen=True)
 class Proxy:
     """
-    A proxy; ``str()`` of it shows no password.
+    A proxy; its ``str()`` has no password.
 
     :param scheme: ``http``, ``https`` or ``socks5``.
     """
@@ -51,7 +50,7 @@ class Proxy:
 
     @classmethod
     def parse(cls, url: str) -> Proxy:
-        """From a ``proxy-url`` that was checked."""
+        """Parse a ``proxy-url`` that is known to be valid."""
         parts = urlsplit(url)
         return cls(
             parts.scheme,
@@ -70,10 +69,10 @@ def proxied(
     way: IStreamClientEndpoint, proxy: Proxy, host: str, port: int
 ) -> IStreamClientEndpoint:
     """
-    A server behind a proxy as an endpoint.
+    Return the endpoint of a server behind a proxy.
 
-    :param way: to the proxy, its TLS included.
-    :param host: name or address of the server; names are for the proxy to resolve.
+    :param way: endpoint of the proxy, with its TLS.
+    :param host: name or address of the server; the proxy resolves names.
     :return: its ``connect`` has no time limit of its own and fails with
         :class:`ProxyError`; cancelling closes the connection.
     """
@@ -82,7 +81,7 @@ def proxied(
 
 class _Dialogue(Typing):
     """
-    What is said to a proxy; without I/O.  :class:`Socks5Client` is one.
+    The dialogue with a proxy, sans I/O.  :class:`Socks5Client` is one.
 
     ``receive`` raises :class:`Socks5Refused`, :class:`_Refused` or
     :class:`RemoteProtocolError`.
@@ -169,7 +168,7 @@ class _Proxied:
             tunnel = await self.way.connect(tunnels)
             protocol: IProtocol = await tunnel.opened
         except BaseException as problem:
-            # Whatever it was, also cancelling: nobody else knows this connection.
+            # Also after a cancellation: no other code has a reference to this connection.
             if tunnel is not None and tunnel.transport is not None:
                 tunnel.transport.abortConnection()
             if isinstance(problem, CancelledError | error.ConnectingCancelledError):
@@ -187,7 +186,7 @@ class _Proxied:
 
 
 def _told(proxy: Proxy, problem: Exception) -> str:
-    """One line, whoever raised it."""
+    """Return one line for an error of any layer."""
     if isinstance(problem, _Refused | Socks5Refused | RemoteProtocolError):
         return str(problem).replace("the proxy", str(proxy), 1)
     if isinstance(problem, error.ConnectionRefusedError):
@@ -212,9 +211,9 @@ class _Tunnels(Factory):
 
 class _Tunnel(Protocol):
     """
-    Holds the dialogue, then makes way.
+    Runs the dialogue, then replaces itself by the next protocol.
 
-    :ivar opened: fires with the protocol that has taken its place.
+    :ivar opened: fires with that protocol.
     """
 
     transport: Any
