@@ -120,6 +120,7 @@ from twisted_exec.spaces.interfaces import (
     SpaceName,
 )
 from twisted_exec.storage.interfaces import IStorage, IWatch
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
@@ -231,6 +232,7 @@ __all__ = [
     "ProviderCondition",
     "ProviderContext",
     "ProviderSpec",
+    "RequestContext",
     "Role",
     "SpaceInfo",
     "SpaceName",

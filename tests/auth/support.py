@@ -43,6 +43,7 @@ class FakeRequest:
     """What credentials are taken from: headers, and the connection's handle."""
 
     credentials = None
+    is_forwarded = False
 
     def __init__(self, headers: Mapping[str, Sequence[str]], handle: SSL.Connection | None) -> None:
         self.requestHeaders = Headers(

@@ -19,12 +19,11 @@ from tests.contracts.authenticator import AuthenticatorContract, Sent
 from tests.tls.support import authority, client_identity
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust
-from twisted_exec.auth.credentials import RequestAuthenticator
+from twisted_exec.auth.credentials import RequestAuthenticator, UnionAuthenticator
 from twisted_exec.auth.delegated import DelegatedAuthenticator
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.tokens import BearerAuthenticator, TokenFileAuthenticator
-from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator
 

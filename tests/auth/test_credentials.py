@@ -18,10 +18,10 @@ from twisted_exec.auth.credentials import (
     CredentialHeaders,
     PresentedCredentials,
     RequestAuthenticator,
+    UnionAuthenticator,
 )
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
-from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.wire.upgrade import HeaderSet
 

@@ -10,7 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
 from twisted_exec.api.status import BadRequest, InternalError
-from twisted_exec.auth.impersonation import Impersonation, impersonates, impersonation
+from twisted_exec.auth.credentials import PresentedCredentials
+from twisted_exec.auth.impersonation import Impersonation, impersonation
 from twisted_exec.auth.interfaces import Attributes, User
 
 ADMIN = User("admin", ("system:masters",))
@@ -134,5 +135,6 @@ class ImpersonationTests(SynchronousTestCase):
             ("Impersonate_User", False),
         ):
             headers = Headers({name: ["x"]})
-            self.assertEqual(impersonates(headers), asks, name)
+            presented = PresentedCredentials(headers=headers)
+            self.assertEqual(presented.impersonates, asks, name)
         self.assertIsNone(impersonation(Headers({"Accept": ["x"]}), ADMIN))

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.tokens` and :mod:`twisted_exec.auth.union`.
+Tests for :mod:`twisted_exec.auth.tokens` and :mod:`twisted_exec.auth.credentials`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zope.interface.verify import verifyObject
 from tests.auth.support import CredentialsCase
 from tests.tls.support import client_identity
 from twisted_exec.api.status import ServiceUnavailable, Unauthorized
-from twisted_exec.auth.credentials import LONGEST_TOKEN_BYTES, NO_HEADERS
+from twisted_exec.auth.credentials import LONGEST_TOKEN_BYTES, NO_HEADERS, UnionAuthenticator
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.tokens import (
@@ -26,7 +26,6 @@ from twisted_exec.auth.tokens import (
     Known,
     TokenFileAuthenticator,
 )
-from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire.upgrade import BEARER_SUBPROTOCOL

@@ -11,12 +11,13 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.endpoints import TCP4ServerEndpoint
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from tests.streaming.foreign import Foreign
+from tests.streaming.passing import carry
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.interfaces import IAttachment, IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
@@ -38,19 +39,19 @@ class Runtime:
         self.endpoint = client_endpoint(reactor, "127.0.0.1", port, None)
         self.port, self.url = port, url
 
-    def locate(self, request: IRequest) -> Deferred[Location]:
-        return Deferred.fromCoroutine(self._locate(request))
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        return Deferred.fromCoroutine(self._locate(context))
 
-    async def _locate(self, request: Any) -> Location:
-        request.subject = replace(request.subject, user="ann", machine="p1")
+    async def _locate(self, context: RequestContext) -> Location:
+        context.learn(user="ann", machine="p1")
 
         async def again() -> Location:
-            return replace(location, path=await self.url(request))
+            return replace(location, path=await self.url(context.request))
 
         location = Location(
-            request.subject,
+            context.subject,
             [("the runtime", self.endpoint)],
-            await self.url(request),
+            await self.url(context.request),
             b"127.0.0.1:%d" % self.port,
             again=lambda: Deferred.fromCoroutine(again()),
         )
@@ -67,7 +68,7 @@ class ProxiedPods(Pods):
         self.proxy = Proxy(runtime, hop="poollet", sessions=self.sessions, clock=reactor)  # type: ignore[arg-type]
 
     async def stream(self, request: Request) -> None:
-        await self.proxy.handle(request)
+        await carry(self.proxy, request)
 
 
 class Served:

@@ -27,7 +27,7 @@ from twisted_exec.auth.interfaces import (
     User,
 )
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.nodeserver.kubelet_api.gate import Gate
+from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess
 from twisted_exec.nodeserver.kubelet_api.hop import HOP, Hop
 from twisted_exec.nodeserver.kubelet_api.routes import NodeRoutes
 from twisted_exec.observe.audit import Trail
@@ -148,10 +148,10 @@ class ChainTestCase(TestCase):
         put_leaf_pod(self.leaf.cluster, self.root_pod)
         self.everyone, self.records = Everyone(), Records()
         self.sessions = Sessions(Trail(self.records, HOP, reactor))
-        gate = Gate(self.everyone, self.everyone)
+        access = NodeAccess(self.everyone, self.everyone)
         shared = SharedDownloads(reactor)
         self.addCleanup(shared.close)
-        self.hop = Hop(gate, self.roots, self.leaves, self.sessions, reactor, shared)
+        self.hop = Hop(access, self.roots, self.leaves, self.sessions, reactor, shared)
         self.port = await self._listen(
             NodeRoutes(self.hop, new_registry(process=False), self.routes())
         )

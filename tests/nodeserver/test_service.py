@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -13,7 +12,8 @@ from twisted.internet.protocol import Factory, Protocol
 from tests.nodeserver.support import put_pod
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
-from twisted_exec.streaming.http.site import Request, respond_text
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.site import respond_text
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     REVOKED,
@@ -38,11 +38,12 @@ class Streams:
         self.stays = False
 
     def __call__(self, hop: Hop) -> Iterable[Route]:
-        async def answer(request: Request, names: Mapping[str, str]) -> None:
-            user = await hop.gate.who(request)
-            await hop.gate.may(user, NODE, ("proxy",), "create")
-            request.subject = replace(request.subject, pool=NODE, uid=self.uid)
-            session = hop.sessions.open(request.subject, request.evidence)
+        async def answer(context: RequestContext) -> None:
+            request = context.request
+            await hop.access.authorize_session(context, NODE)
+            context.learn(pool=NODE, uid=self.uid)
+            context.has_session = True
+            session = hop.sessions.open(context.subject, context.evidence)
             session.carry(lambda ending: self._end(session, ending), lambda: session.over("cut"))
             self.sessions.append(session)
             respond_text(request, 200, request.subject.session)
@@ -206,7 +207,7 @@ class EndTests(ServerCase):
         self.allowed["jane"] = set()
         await self.server.guard.review()
         self.assertEqual([each.reason for each in streams.endings], [REVOKED])
-        self.assertIn("user=jane", streams.endings[0].message)
+        self.assertIn('User "jane"', streams.endings[0].message)
 
     async def test_stop(self) -> None:
         """It stops with a reason for every session; meanwhile it is not ready and takes no new one."""

@@ -124,7 +124,7 @@ class ConsoleTests(PoolletCase):
         await self.start(pool_proxy_suffices=["exec-apiserver"])
         await self.view()
         self.allowed.remove(("jane", "machines/exec", "vm"))
-        self.poollet._gate.authorizer._cache._answers.clear()
+        self.poollet._authorizer._cache._answers.clear()
         with self.assertRaises(UpgradeRefused) as caught:
             await self.open()
         self.assertEqual(caught.exception.code, 403)
@@ -423,7 +423,7 @@ class RefusalTests(PoolletCase):
         """If the permission cannot be checked, the request is refused."""
         await self.start()
         self.cluster.problem = unreachable()
-        self.patch(self.poollet._gate.authorizer._reviews, "_retry_seconds", 0.05)
+        self.patch(self.poollet._authorizer._reviews, "_retry_seconds", 0.05)
         await self.refused(503)
         self.cluster.problem = None
 
@@ -493,7 +493,7 @@ class EndingTests(PoolletCase):
         await self.start()
         await self.view()
         self.allowed.clear()
-        self.poollet._gate.authorizer._cache._answers.clear()
+        self.poollet._authorizer._cache._answers.clear()
         await self.poollet.guard.stopService()
         self.poollet.guard._review_seconds = 0.01
         self.poollet.guard.startService()
@@ -501,7 +501,8 @@ class EndingTests(PoolletCase):
 
     async def ask_again(self) -> None:
         """Run the periodic review now, with empty caches."""
-        for part in (self.poollet._gate.authorizer, self.poollet._gate.direct._authenticators[-1]):
+        gate: Any = self.poollet.guard._reviewer
+        for part in (self.poollet._authorizer, gate._authenticator._authenticators[-1]):
             part._cache._answers.clear()
         await self.poollet.guard.review()
 

@@ -17,9 +17,11 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
+from tests.streaming.passing import carry
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Channel, Dispatcher, Request, Site, respond_json
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest
 from twisted_exec.streaming.interfaces import (
@@ -54,11 +56,11 @@ class Forward:
     def __init__(self, next_hop: IStreamClientEndpoint) -> None:
         self.next_hop = next_hop
 
-    def locate(self, request: Request) -> Deferred[Location]:
-        session = forwarded_session_id(request) or request.subject.session
-        request.subject = replace(request.subject, session=session, user="ann", caller="before")
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        session = forwarded_session_id(context.request) or context.subject.session
+        context.learn(session=session, user="ann", caller="before")
         way = [("next", self.next_hop)]
-        return succeed(Location(request.subject, way, request.uri, b"next"))
+        return succeed(Location(context.subject, way, context.request.uri, b"next"))
 
 
 class Hop(Dispatcher):
@@ -77,7 +79,7 @@ class Hop(Dispatcher):
         )
 
     async def dispatch(self, request: Request) -> None:
-        await self.proxy.handle(request)
+        await carry(self.proxy, request)
 
 
 class Machine(Dispatcher):

@@ -17,9 +17,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tests.streaming.http.test_upgrade_client import OneConnection
+from tests.streaming.passing import carry
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import APIError, BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Dispatcher, Request
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -57,13 +59,13 @@ class Locator:
         self.more: dict[str, Any] = {}
         self.waiting: Deferred[Location] | None = None
 
-    def locate(self, request: Request) -> Deferred[Location]:
-        request.subject = replace(request.subject, session="s-1", user="ann", machine=self.machine)
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        context.learn(session="s-1", user="ann", machine=self.machine)
         if self.problem is not None:
             return fail(Failure(self.problem))
         if self.waiting is not None:
             return self.waiting
-        subject = replace(request.subject, machine="vm", caller="apiserver")
+        subject = replace(context.subject, machine="vm", caller="apiserver")
         return succeed(self.at(subject))
 
     def at(self, subject: Subject) -> Location:
@@ -79,7 +81,7 @@ class Proxying(Dispatcher):
         self.proxy = proxy
 
     async def dispatch(self, request: Request) -> None:
-        await self.proxy.handle(request)
+        await carry(self.proxy, request)
 
 
 class ProxyTestCase(SynchronousTestCase):
@@ -518,7 +520,7 @@ class RefuseTests(ProxyTestCase):
 
         class Deaf(Proxying):
             async def dispatch(self, request: Request) -> None:
-                self.handling = Deferred.fromCoroutine(self.proxy.handle(request))
+                self.handling = Deferred.fromCoroutine(carry(self.proxy, request))
                 await Deferred()
 
         deaf = Deaf(self.proxy)

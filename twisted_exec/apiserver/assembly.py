@@ -23,9 +23,14 @@ from twisted.internet.defer import Deferred
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import Kind
-from twisted_exec.apiserver.consoles.connect import Backend, LogLocator, MachineLocator, add_log
+from twisted_exec.apiserver.consoles.connect import (
+    Backend,
+    LogLocator,
+    MachineLocator,
+    add_consoles,
+    add_logs,
+)
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
-from twisted_exec.apiserver.consoles.session_reviewer import SessionReviewer
 from twisted_exec.apiserver.consoles.sessions import SessionObjects, SessionVerbs
 from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
@@ -34,7 +39,7 @@ from twisted_exec.apiserver.interfaces import IAdmission, IOpeningAdmission
 from twisted_exec.apiserver.machine_pods.conversion import PodNames
 from twisted_exec.apiserver.machine_pods.storage import PodStorage
 from twisted_exec.apiserver.machine_pods.streams import (
-    ByPodName,
+    MachineOfPod,
     PodLocator,
     add_pod_consoles,
     add_refusals,
@@ -43,13 +48,15 @@ from twisted_exec.apiserver.node_pods.kubelets import Kubelets
 from twisted_exec.apiserver.node_pods.streams import NodeProxyLocator, add_node_pods, add_node_proxy
 from twisted_exec.apiserver.node_pods.verbs import Bindings, NodePodVerbs
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
-from twisted_exec.apiserver.serving.filters import Gate, Limits
+from twisted_exec.apiserver.serving.filters import Limits
 from twisted_exec.apiserver.serving.probes import Probes
 from twisted_exec.apiserver.serving.registry import Registry
 from twisted_exec.apiserver.serving.rest import REST
-from twisted_exec.apiserver.serving.site import APIDispatcher, Documents, add_consoles
+from twisted_exec.apiserver.serving.site import Documents
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.serving.watch import Watches
+from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
+from twisted_exec.auth.gate import Gate, GatePolicy
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
 from twisted_exec.kube.leader_election.controllers import Leading
 from twisted_exec.observe.audit import Trail
@@ -57,7 +64,6 @@ from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics
 from twisted_exec.storage.interfaces import IStorage, is_exclusive
-from twisted_exec.streaming.http.routes import Routes
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -119,7 +125,7 @@ class ControlPlane(Protocol):
     def views(self) -> list[tuple[Kind, IStorage]]:
         """Kinds that show objects of another kind, each with a store that does."""
 
-    def add_to(self, routes: Routes, gate: Gate) -> None:
+    def add_to(self, routes: GatedRoutes, gate: Gate) -> None:
         """Add what it answers besides objects."""
 
     def add_probes(self, health: Health) -> None:
@@ -160,7 +166,7 @@ class Parts:
     :param verbs: without admissions, for what the server does itself.
     """
 
-    dispatcher: APIDispatcher
+    dispatcher: GatedDispatcher
     followers: Sequence[Service]
     leading: Leading | LeaderElectedServices
     verbs: Verbs
@@ -196,10 +202,15 @@ def assemble(
     storage, registry = ground.storage, Registry(ground.kinds)
     restrictions = Restrictions(registry.kinds, dialects, storage, reactor)
     authorizer = RestrictedAuthorizer(ground.authorizer, restrictions, storage)
-    gate = Gate(ground.authenticator, authorizer, allowed_origins)
     sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
-    reviewer = SessionReviewer(gate)
-    guard = SessionGuard(sessions, reviewer, reactor, REVIEW_SECONDS, REVIEWS_AT_ONCE)
+    # Not a live id: our own machine may be behind the caller, and the hop before ours ends a
+    # session by its id.
+    policy = GatePolicy(
+        allowed_origins=allowed_origins,
+        accepts_session=lambda session: not sessions.has(session),
+    )
+    gate = Gate(ground.authenticator, authorizer, policy)
+    guard = SessionGuard(sessions, gate, reactor, REVIEW_SECONDS, REVIEWS_AT_ONCE)
     ground.on_permission_change(guard.review_soon)
     workloads = [Workload.of_dialect(dialect) for dialect in dialects]
     if kubelets is not None:
@@ -225,7 +236,7 @@ def assemble(
     leading: Leading | LeaderElectedServices = Leading(acting)
     if not is_exclusive(storage):
         leading = LeaderElectedServices(acting, storage, bare, replica, reactor, now)
-    routes, limits = Routes(), limits or Limits()
+    routes, limits = GatedRoutes(), limits or Limits()
     verbs = Verbs(storage, admissions, now, collected=ground.collected)
     rest = REST(verbs, watches[0], gate, limits, now)
     apart = (kinds.CONSOLESESSIONS, kinds.NODE_PODS)
@@ -243,6 +254,7 @@ def assemble(
     health.add("storage", storage.probe)
     ground.add_probes(health)
     probes = Probes(gate, health)
+    probes.add_to(routes)
     Documents(registry, gate, metrics, probes).add_to(routes)
     proxy = partial(
         Proxy,
@@ -262,14 +274,12 @@ def assemble(
         answer_seconds=backend.seconds,
     )
     openings = [each for each in admissions if IOpeningAdmission.providedBy(each)]
-    places = (gate, storage, backend, reactor, sessions.has, openings, limits)
+    places = (gate, storage, backend, reactor, openings, limits)
     locators = {dialect: MachineLocator(dialect, *places) for dialect in dialects}
     logs = {dialect: LogLocator(dialect, *places) for dialect in dialects}
-    consoles = Routes()
     for dialect in dialects:
-        machines = kinds.machine_kind(dialect)
-        add_consoles(consoles, machines, proxy(locators[dialect]))
-        add_log(consoles, machines, relay(logs[dialect]))
+        add_consoles(routes, dialect, proxy(locators[dialect]))
+        add_logs(routes, dialect, relay(logs[dialect]))
     if kinds.PODS in registry.kinds:
         names = PodNames(dialects)
         pods = PodStorage(storage, names)
@@ -278,15 +288,15 @@ def assemble(
         seen = REST(Verbs(pods, [], now), watches[-1], gate, limits, now)
         seen.add_to(routes, kinds.PODS)
         add_refusals(routes, names)
-        add_pod_consoles(consoles, proxy(PodLocator(ByPodName(names, locators))))
-        add_log(consoles, kinds.PODS, relay(ByPodName(names, logs)))
+        streams = proxy(PodLocator(MachineOfPod(locators)))
+        add_pod_consoles(routes, names, dialects, streams, relay(MachineOfPod(logs)))
     if kubelets is not None:
         running = NodePodVerbs(storage, admissions, now)
         REST(running, watches[0], gate, limits, now).add_to(routes, kinds.NODE_PODS)
         Bindings(gate, running, limits).add_to(routes)
         reached = partial(Relay, sessions=sessions, clock=reactor, connect_seconds=kubelets.seconds)
         add_node_pods(
-            consoles,
+            routes,
             partial(proxy, connect_seconds=kubelets.seconds, answer_seconds=kubelets.seconds),
             # A kubelet says nothing, not even that there is a log, before something is printed.
             partial(reached, answer_seconds=None, downloads=ANY_DOWNLOADS),
@@ -294,9 +304,9 @@ def assemble(
         )
         nodes = NodeProxyLocator(gate, storage, kubelets, reactor, limits)
         figures = reached(nodes, answer_seconds=kubelets.seconds, downloads=ANY_DOWNLOADS)
-        add_node_proxy(consoles, figures)
+        add_node_proxy(routes, figures)
     return Parts(
-        dispatcher=APIDispatcher(routes, consoles, gate, probes),
+        dispatcher=GatedDispatcher(gate, routes, sessions),
         followers=followers,
         leading=leading,
         verbs=bare,

@@ -34,17 +34,17 @@ from twisted_exec.apiserver.interfaces import IAdmission
 from twisted_exec.apiserver.machine_pods.authorization import PodsAuthorizer
 from twisted_exec.apiserver.machine_pods.conversion import PodNames
 from twisted_exec.apiserver.restriction.exposed import ExposedAuthorizer
-from twisted_exec.apiserver.serving.filters import Gate
 from twisted_exec.apiserver.serving.registry import Registry
 from twisted_exec.apiserver.serving.renamed_storage import RenamedStorage
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.signing.csr import CLIENT
 from twisted_exec.apiserver.signing.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IRulesAuthorizer
 from twisted_exec.auth.rbac.authorizer import RBACAuthorizer, bootstrap_objects
 from twisted_exec.observe.health import Health
 from twisted_exec.storage.interfaces import IStorage
-from twisted_exec.streaming.http.routes import Routes
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Reloading, read_file
 from twisted_exec.tls.pki.authority import Authority
@@ -140,7 +140,7 @@ class StandaloneControlPlane:
             )
         ]
 
-    def add_to(self, routes: Routes, gate: Gate) -> None:
+    def add_to(self, routes: GatedRoutes, gate: Gate) -> None:
         """As :meth:`ControlPlane.add_to`: reviews, and tokens."""
         Reviews(gate, self.authorizer, self._credentials.tokens).add_to(routes)
         issuer = self._credentials.issuer

@@ -9,7 +9,10 @@ left in the request, and so what the next hop can receive.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -18,7 +21,6 @@ from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from twisted_exec.api.status import Unauthorized
-from twisted_exec.auth.impersonation import IMPERSONATION_HEADERS, impersonates
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.streaming.http.upgrade_server import header_pairs
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
@@ -30,6 +32,9 @@ LONGEST_TOKEN_BYTES = 32 << 10
 
 NO_HEADERS = HeaderSet()
 """Of an authenticator that reads the client certificate or the bearer token only."""
+
+IMPERSONATION_HEADERS = HeaderSet.of(prefixes=["Impersonate-"])
+"""As whom the user asks to act, see :mod:`twisted_exec.auth.impersonation`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,8 +81,9 @@ class PresentedCredentials:
 
     @property
     def impersonates(self) -> bool:
-        """Return whether the user asks to act as somebody else."""
-        return impersonates(self.headers)
+        """Whether any header asks to act as somebody else, be it malformed."""
+        names = (name.lower() for name, _ in self.headers.getAllRawHeaders())
+        return any(name.startswith(b"impersonate-") for name in names)
 
     @property
     def sent_unasked(self) -> bool:
@@ -196,6 +202,39 @@ def _bearer_token(request: IRequest) -> bytes | None:
 def _token_of(authorization: bytes) -> bytes:
     scheme, _, token = authorization.strip().partition(b" ")
     return token.strip() if scheme.lower() == b"bearer" else b""
+
+
+@implementer(IAuthenticator)
+class UnionAuthenticator:
+    """
+    Asks authenticators in order; the first that knows the user wins.
+
+    An invalid credential ends the search: a client with a bad token is not let in as somebody
+    else.  The usual order is request headers of a proxy, certificate, token.
+
+    :raises TypeError: an authenticator does not declare its headers.
+    """
+
+    def __init__(self, authenticators: Sequence[IAuthenticator]) -> None:
+        self._authenticators = tuple(authenticators)
+        for each in self._authenticators:
+            check_declared(each)
+
+    @property
+    def credential_headers(self) -> HeaderSet:
+        """As :attr:`IAuthenticator.credential_headers`: those of all authenticators."""
+        return reduce(or_, (each.credential_headers for each in self._authenticators), NO_HEADERS)
+
+    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
+        """As :meth:`IAuthenticator.authenticate`."""
+        return Deferred.fromCoroutine(self._authenticate(credentials))
+
+    async def _authenticate(self, credentials: PresentedCredentials) -> User | None:
+        for authenticator in self._authenticators:
+            user = await authenticator.authenticate(credentials)
+            if user is not None:
+                return user
+        return None
 
 
 class _RequestView:

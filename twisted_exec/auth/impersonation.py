@@ -24,11 +24,9 @@ from twisted_exec.auth.groups import (
     with_authenticated,
 )
 from twisted_exec.auth.interfaces import Attributes, User
-from twisted_exec.wire.upgrade import HeaderSet
 
 VERB = "impersonate"
 
-IMPERSONATION_HEADERS = HeaderSet.of(prefixes=["Impersonate-"])
 _PREFIX = b"impersonate-"
 _USER, _GROUP, _UID = b"Impersonate-User", b"Impersonate-Group", b"Impersonate-Uid"
 _EXTRA_PREFIX = b"impersonate-extra-"
@@ -68,11 +66,6 @@ def impersonation(headers: Headers, sender: User) -> Impersonation | None:
         return None
     user = User(name, _groups(name, groups), uid, extra)
     return Impersonation(user, tuple(_needs(sender, user, groups)))
-
-
-def impersonates(headers: Headers) -> bool:
-    """Return whether any impersonation header is present, even a malformed one."""
-    return any(name.lower().startswith(_PREFIX) for name, _ in headers.getAllRawHeaders())
 
 
 def _needs(sender: User, user: User, groups: tuple[str, ...]) -> Iterator[Attributes]:

@@ -4,8 +4,8 @@ Interfaces of authentication and authorization, and the data that they exchange.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -14,27 +14,21 @@ from zope.interface import Attribute, Interface
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.selectors import EVERYTHING, FieldSelector
 from twisted_exec.api.status import APIError
+from twisted_exec.api.users import User
+
+__all__ = [
+    "Attributes",
+    "Decision",
+    "IAuthenticator",
+    "IAuthorizer",
+    "IRulesAuthorizer",
+    "IVisibility",
+    "User",
+]
 
 if TYPE_CHECKING:
     from twisted_exec.auth.credentials import PresentedCredentials
     from twisted_exec.auth.rbac.rules import Rule
-
-
-@dataclass(frozen=True)
-class User:
-    """
-    A user of the API.
-
-    :param groups: with ``system:authenticated``, unless the user is anonymous.
-    :param forwarded_by: the proxy that speaks for the user, if one does; not part of the user's
-        identity.
-    """
-
-    name: str
-    groups: tuple[str, ...] = ()
-    uid: str = ""
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    forwarded_by: User | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

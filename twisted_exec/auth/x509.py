@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 
 from twisted.internet.defer import Deferred, succeed
@@ -190,6 +190,7 @@ class X509Authenticator:
         return certified_user(peer)
 
 
+@lru_cache(maxsize=_VERDICTS_KEPT)
 def certified_user(peer: PeerCertificate) -> User:
     """Return the user that a verified certificate names."""
     name = peer.common_name

@@ -20,16 +20,16 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
+from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
-from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.kube.credentials.serving_certificate import ServingCertificate
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.kubelet_api.endings import Endings
-from twisted_exec.nodeserver.kubelet_api.gate import Gate, NamedCertificateAuthenticator
+from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator, NodeAccess
 from twisted_exec.nodeserver.kubelet_api.hop import HOP, Hop
 from twisted_exec.nodeserver.kubelet_api.routes import NodeRoutes, Route
 from twisted_exec.observe.audit import Trail
@@ -198,13 +198,14 @@ class NodeServer(Starting):
             limit=settings.sessions,
             limit_per_user=settings.sessions,  # all sessions of a root have one user
         )
-        gate = Gate(self._authenticator(), authorizer or DelegatedAuthorizer(client, reactor))
-        self.hop = Hop(gate, root_pods, leaves, self.sessions, reactor, SharedDownloads(reactor))
+        rights = authorizer or DelegatedAuthorizer(client, reactor)
+        access = NodeAccess(self._authenticator(), rights)
+        self.hop = Hop(access, root_pods, leaves, self.sessions, reactor, SharedDownloads(reactor))
         routes = NodeRoutes(
             self.hop, self.registry, [route for each in make for route in each(self.hop)]
         )
         self.site = Site(routes, reactor, max_body_bytes=MAX_BODY_BYTES)
-        self.guard = SessionGuard(self.sessions, gate, reactor)
+        self.guard = SessionGuard(self.sessions, access.gate, reactor)
         self._idleness = Idleness(self.sessions, reactor, settings.stream_idle_seconds)
         self._endings = Endings(self.guard, root_pods, leaves)
         self.serving = self._certificate(now) if settings.certificate_directory else None

@@ -26,7 +26,6 @@ from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
-from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -40,7 +39,7 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.consoles.dialling import Dialler, Place
-from twisted_exec.poollet.consoles.exec_route import ExecLocator, Gate
+from twisted_exec.poollet.consoles.exec_route import ExecLocator, PoolAccess, gate_of, proxy_of
 from twisted_exec.poollet.consoles.log_route import LogLocator
 from twisted_exec.poollet.consoles.routes import PoolletRoutes
 from twisted_exec.poollet.interfaces import IPoollet
@@ -277,17 +276,17 @@ class Poollet(Service):
             else None
         )
         direct: list[IAuthenticator] = [self._certified] if self._certified is not None else []
-        self._gate = Gate(
-            settings.dialect,
-            settings.pool,
+        access = PoolAccess(settings.dialect, settings.pool, settings.pool_proxy_suffices)
+        gate = gate_of(
+            access,
             self._proxies,
-            UnionAuthenticator([*direct, DelegatedAuthenticator(self._client, reactor)]),
+            [*direct, DelegatedAuthenticator(self._client, reactor)],
             self._authorizer,
-            settings.pool_proxy_suffices,
             settings.allowed_origins,
         )
         parts = (
-            self._gate,
+            gate,
+            access,
             self._client,
             self._runtime,
             self.machines,
@@ -301,14 +300,14 @@ class Poollet(Service):
             hop="poollet",
             sessions=self.sessions,
             clock=reactor,
-            caller_of=self._gate.caller_of,
-            credential_headers=self._gate.credential_headers,
+            caller_of=proxy_of(gate, self._proxies),
+            credential_headers=gate.credential_headers,
         )
-        self.guard = SessionGuard(self.sessions, self._gate, reactor)
+        self.guard = SessionGuard(self.sessions, gate, reactor)
         dialect = settings.dialect
         self._ending_rules = EndingRules(dialect.noun, dialect.pool_noun)
         self.health = Health(reactor)
-        routes = PoolletRoutes(self._gate, self._proxy, relay, self.health, self.registry)
+        routes = PoolletRoutes(gate, access, self._proxy, relay, self.health, self.registry)
         self.site = Site(routes, reactor, max_body_bytes=MAX_BODY_BYTES)
 
     def _make_health(self) -> None:

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
-from twisted.web.iweb import IRequest
 from zope.interface import Attribute, Interface
 
 from twisted_exec.api.status import APIError
@@ -32,6 +32,9 @@ from twisted_exec.wire.remotecommand.messages import (
     TerminalSize,
 )
 from twisted_exec.wire.upgrade import HeaderSet
+
+if TYPE_CHECKING:
+    from twisted_exec.streaming.context import RequestContext
 
 __all__ = [
     "COMPLETED",
@@ -140,17 +143,15 @@ class Location:
 
 
 class IStreamLocator(Interface):
-    """Says where a stream goes next, or why it may not."""
+    """Finds the next hop of a stream, and authorizes it."""
 
-    def locate(request: IRequest) -> Deferred[Location]:
+    def locate(context: RequestContext) -> Deferred[Location]:
         """
-        Find the next hop of an upgrade request.
+        Find the next hop of a request whose user is known.
 
-        Authentication and authorization are part of locating.  What it learns
-        on the way (the user first, then the object) it puts on
-        ``request.subject`` (a :class:`Subject`, see
-        :class:`twisted_exec.streaming.http.site.Request`), so that a refusal is
-        audited with it.
+        Authorization is part of locating.  The locator adds what it learns about the object to the
+        context's subject, with :meth:`RequestContext.learn`, so that the record of a refusal has
+        it.  It changes nothing of the request.
 
         :return: fires with a :class:`Location`, or fails with an
             :class:`~twisted_exec.api.status.APIError` that names the object.

@@ -34,8 +34,9 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.streaming.http.outcomes import naming, outcome
-from twisted_exec.streaming.http.routes import split_path
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.outcomes import outcome
+from twisted_exec.streaming.http.routes import WrongMethod
 from twisted_exec.streaming.http.site import Request, respond_json
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
@@ -67,7 +68,6 @@ from twisted_exec.streaming.sessions.registry import (
 )
 from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
 from twisted_exec.wire.frame_boundaries import edges
-from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.upgrade import (
     FORWARDED_UPGRADES,
     WEBSOCKET,
@@ -142,29 +142,31 @@ class Proxy:
         self.cuts_when_refused = cuts_when_refused
         self.credential_headers = credential_headers
 
-    async def handle(self, request: Request) -> None:
+    async def handle(self, context: RequestContext) -> None:
         """
         Answer a request for a stream; returns once it is spliced.
+
+        The caller has it on record (:func:`~twisted_exec.streaming.context.on_record`).
 
         :raises APIError: it was refused, here or by the next hop; the caller
             answers with it.  Cancelling (the client left) closes everything.
         """
-        if request.method == b"DELETE" and self.caller_of is not None:
-            await self._end_by_request(request, self.caller_of)
-            return
-        if request.method not in (b"GET", b"POST"):
-            request.setHeader(b"Allow", b"GET, POST")
-            raise MethodNotAllowed("a stream is opened with GET or POST")
-        try:
-            await _Passage(self, request).run()
-        except APIError as error:
-            raise naming(error, request.subject) from None
+        if context.request.method not in (b"GET", b"POST"):
+            raise WrongMethod(context.request.method, [b"GET", b"POST"])
+        await _Passage(self, context).run()
 
-    async def _end_by_request(
-        self, request: Request, caller_of: Callable[[Request], Deferred[str]]
-    ) -> None:
-        """The hop before ours wants a session to end: only the one that opened it may."""
-        caller = await caller_of(request)
+    async def end(self, context: RequestContext) -> None:
+        """
+        Answer a ``DELETE``: end a session that the hop before ours opened.
+
+        Only the user or proxy that opened a session may end it, so this authenticates by itself.
+
+        :raises NotFound: there is no such session of theirs.
+        """
+        request = context.request
+        if self.caller_of is None:
+            raise MethodNotAllowed("sessions are not ended from before this hop")
+        caller = await self.caller_of(request)
         wanted, ending = parse_ending(request.args)
         found = self.sessions.end(
             lambda one: one.session == wanted and (one.caller or one.user) == caller, ending
@@ -198,23 +200,20 @@ class _Passage:
     _location: Location
     _splice: Splice
 
-    def __init__(self, proxy: Proxy, request: Request) -> None:
-        self._proxy, self._request = proxy, request
+    def __init__(self, proxy: Proxy, context: RequestContext) -> None:
+        self._proxy, self._context, self._request = proxy, context, context.request
         self._late: IDelayedCall | None = None
         self._asking: Deferred[None] | None = None
         self._known_as = ""
 
     async def run(self) -> None:
         sessions = self._proxy.sessions
-        try:
-            self._location = await self._proxy.locator.locate(self._request)
-        except BaseException as problem:
-            sessions.refused(self._request.subject, *outcome(problem))
-            raise
-        self._request.subject = self._location.subject
-        self._session = sessions.open(self._location.subject, self._request.evidence)
+        self._location = await self._proxy.locator.locate(self._context)
+        self._context.subject = self._location.subject
+        self._context.has_session = True
+        self._session = sessions.open(self._location.subject, self._context.evidence)
         if sessions.watcher is not None:
-            self._session.visit = visit(self._request)
+            self._session.visit = visit(self._context)
         try:
             await self._carry(require_upgrade(self._request))
         except BaseException as problem:
@@ -304,7 +303,7 @@ class _Passage:
         location = self._location
         if location.whole:
             return location.path
-        return _joined(location.path, StreamOptions.of(self._request.args).query())
+        return _joined(location.path, self._context.options.query())
 
     async def _ask_otherwise(self) -> bool:
         return await self._untunnel() or await self._translate()
@@ -318,6 +317,7 @@ class _Passage:
         try:
             possible = await translate(
                 self._request,
+                self._context.options,
                 self._reach_again,
                 joint,
                 open_seconds=proxy.answer_seconds,
@@ -353,7 +353,7 @@ class _Passage:
         return True
 
     def _read_here(self, joint: Translation | Tunnel) -> None:
-        del self._request
+        del self._request, self._context
         self._proxy.translating(self._session)
         self._session.carry(joint.end, joint.cut, lambda: _counts(joint))
 
@@ -385,7 +385,7 @@ class _Passage:
         except ConnectionDone:
             upgraded.abort()
             raise CancelledError from None
-        del self._request  # an idle session owns nothing but its transports
+        del self._request, self._context  # an idle session owns nothing but its transports
         protocol = chosen_protocol(upgraded.headers)
         if self._location.ends_here:
             commands = self._location.subject.subresource in _COMMANDS
@@ -449,15 +449,15 @@ class _Passage:
                 raise
 
 
-def visit(request: Request) -> Visit:
+def visit(context: RequestContext) -> Visit:
     """How a user comes, by the request alone."""
+    request = context.request
     agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
-    *_, resource, _name, subresource = ["", "", "", *split_path(request.path)]
     return Visit(
         address=str(getattr(request.getClientAddress(), "host", "")),
         agent=one_line(agent[:_MOST_AGENT].decode("utf-8", "replace")),
-        via=f"{resource}/{subresource}",
-        asked=StreamOptions.of(request.args),
+        via=context.via,
+        asked=context.options,
     )
 
 

@@ -1,7 +1,8 @@
 """
-Errors of certificates and handshakes, each with a one-line message.
+What can go wrong with certificates and handshakes, each in one line.
 
-The messages are for the person who has to act; they never hold key material.
+The text of every error is written for the person who has to act on it; none
+holds key material.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from twisted.internet import error
 
 
 class TLSError(Exception):
-    """Base of the errors of this package.  ``str()`` is one line."""
+    """Base of this room's errors.  ``str()`` is one line."""
 
     osError = None  # Twisted's own connection errors have one; ours come before any system call
 
@@ -24,7 +25,7 @@ class TLSError(Exception):
 
 
 class TLSConfigError(TLSError):
-    """A configured file, name or directory cannot be used.  The message says which and what to do."""
+    """A file, name or directory that we were given cannot be used.  Says which and what to do."""
 
 
 class HandshakeError(TLSError):
@@ -32,11 +33,11 @@ class HandshakeError(TLSError):
 
 
 class VerificationError(HandshakeError):
-    """The peer's certificate is not trusted."""
+    """The peer's certificate is not one that we may trust."""
 
 
 class OutsideValidity(VerificationError):
-    """The peer's certificate is trusted but expired or not yet valid."""
+    """The peer's certificate is one that we trust, and its time is over or has not come."""
 
 
 class ConnectTimeout(TLSError, error.TimeoutError):

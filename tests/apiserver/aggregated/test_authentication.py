@@ -17,10 +17,12 @@ from tests.tls.support import authority, client_identity
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust
 from twisted_exec.apiserver.aggregated.trust import CONFIGMAPS, NAME, NAMESPACE, TrustError
-from twisted_exec.apiserver.serving.filters import Gate
 from twisted_exec.auth.credentials import PresentedCredentials
 from twisted_exec.auth.delegated import DelegatedAuthenticator
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.tls.pki.authority import Issued
 
 USERS, PROXIES, NEWER = (
@@ -178,16 +180,16 @@ class KnownTests(AuthenticationCase):
     def test_asked_again(self) -> None:
         """A request is whose it was, however often that is asked."""
         request, gate = self.request(JANE, FRONT), self.gate()
-        first = self.successResultOf(Deferred.fromCoroutine(gate.authenticate(request)))
+        first = self.successResultOf(Deferred.fromCoroutine(gate.sender(request)))
         self.assertEqual(first.name, "jane")
-        again = self.successResultOf(Deferred.fromCoroutine(gate.authenticate(request)))
+        again = self.successResultOf(Deferred.fromCoroutine(gate.sender(request)))
         self.assertEqual(again, first)
 
     def test_two_users(self) -> None:
         """Two names are no name: one may have slipped past the proxy; and both are taken away."""
         request, gate = self.request({"X-Remote-User": ["jane", "root"]}, FRONT), self.gate()
         for _ in range(2):
-            asking = Deferred.fromCoroutine(gate.authenticate(request))
+            asking = Deferred.fromCoroutine(gate.sender(request))
             self.failureResultOf(asking, Unauthorized)
             self.assertFalse(request.requestHeaders.hasHeader("X-Remote-User"))
 
@@ -223,10 +225,11 @@ class RotationTests(AuthenticationCase):
     def test_sessions_stay(self) -> None:
         """Who opened a session is who they were, when their proxy's CA has gone since."""
         request, gate = self.request(JANE, FRONT), self.gate()
-        sender = self.successResultOf(Deferred.fromCoroutine(gate.sender(request)))
+        request.subject = Subject("s-1")
+        context = RequestContext(request)
+        self.successResultOf(Deferred.fromCoroutine(gate.identify(context)))
         self.host.say(configmap(USERS, NEWER))
-        review = gate.review(request.credentials, sender)
-        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(review)), sender)
+        self.successResultOf(gate.review(context.subject, context.evidence))
 
     def test_same(self) -> None:
         """What says the same as before changes nothing."""

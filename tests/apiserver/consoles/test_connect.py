@@ -24,8 +24,8 @@ from twisted_exec.apiserver.consoles.connect import forwarded_headers, no_addres
 from twisted_exec.apiserver.identity.credentials import Credentials
 from twisted_exec.apiserver.interfaces import Change, IAdmission, IOpeningAdmission, Opening
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
+from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.interfaces import IAuthenticator, User
-from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.streaming.sessions.registry import session_id
 

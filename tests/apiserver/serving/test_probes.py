@@ -23,7 +23,7 @@ class ProbesTests(APITestCase):
             return fail(ServiceUnavailable("a secret path is full"))
 
         self.patch(self.storage, "probe", broken)
-        self.parts.dispatcher._probes._health._probes[:] = [("storage", broken)]
+        self.parts.probes._health._probes[:] = [("storage", broken)]
         self.clock.advance(2)
 
     def test_one_word(self) -> None:
@@ -87,7 +87,7 @@ class ProbesTests(APITestCase):
         """HEAD is a question as well; others are not."""
         response = self.ask("HEAD", "/readyz")
         self.assertEqual((response.code, response.body), (200, b""))
-        self.refused(404, "POST", "/readyz")
+        self.refused(405, "POST", "/readyz")
         self.refused(401, "POST", "/readyz", user="")
 
     def test_listed(self) -> None:

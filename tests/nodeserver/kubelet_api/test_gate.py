@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from twisted.logger import LogLevel, capturedLogs, formatEvent
@@ -12,11 +12,12 @@ from tests.nodeserver.chain import JANE, NODE, ROOT, STRANGER, UPGRADE, ServerCa
 from tests.nodeserver.stream_chain import ROOT as ROOT_TOKEN
 from tests.nodeserver.stream_chain import SPDY_HEAD, ChainTestCase, reactor
 from twisted_exec.api.status import APIError
-from twisted_exec.nodeserver.kubelet_api.gate import PROXY, subresources_of, verb_of
+from twisted_exec.nodeserver.kubelet_api.gate import subresources_of
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
-from twisted_exec.streaming.http.site import Request, respond_text
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.site import respond_text
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.streaming.sessions.guard import SessionGuard
 
@@ -45,13 +46,12 @@ WORDS = {"exec": "exec", "attach": "attach", "run": "run", "containerLogs": "log
 def told(hop: Hop) -> Iterable[Route]:
     """Routes that say who was let in where."""
 
-    async def answer(request: Request, names: Mapping[str, str]) -> None:
-        user = await hop.gate.who(request)
-        subject = request.subject
-        verb = verb_of(request.method, subject.subresource)
-        await hop.gate.may(user, NODE, PROXY, verb)
+    async def answer(context: RequestContext) -> None:
+        request = context.request
+        await hop.access.authorize_session(context, NODE)
         headers = sorted(name.decode() for name, _ in request.requestHeaders.getAllRawHeaders())
-        respond_text(request, 200, json.dumps([user.name, names.get("uid"), headers]))
+        body = [context.user.name, context.values.get("uid"), headers]
+        respond_text(request, 200, json.dumps(body))
 
     for word, subresource in WORDS.items():
         yield from of_pod(word, answer, ["GET", "POST"], subresource)
@@ -153,7 +153,9 @@ class MayTests(ServerCase):
         await self.start(told)
         answer = await self.ask(EXEC, identity=JANE)
         status = json.loads(answer.body)
-        message = "Forbidden (user=jane, verb=create, resource=nodes, subresource(s)=[proxy])"
+        message = (
+            'pod "web": Forbidden (user=jane, verb=create, resource=nodes, subresource(s)=[proxy])'
+        )
         self.assertEqual((status["code"], status["message"]), (403, message))
 
     async def test_subresources(self) -> None:
@@ -188,7 +190,8 @@ class MayTests(ServerCase):
                 status = json.loads(answer.body)
                 message = "(user=jane, verb=create, resource=nodes, subresource(s)=[proxy])"
                 self.assertEqual(
-                    (answer.code, status["message"]), (500, f"Authorization error {message}")
+                    (answer.code, status["message"]),
+                    (500, f'pod "web": Authorization error {message}'),
                 )
         logged = [formatEvent(event) for event in events if event["log_level"] == LogLevel.warn]
         (line,) = logged  # and not once for each who asks
@@ -213,7 +216,7 @@ class WithdrawnTests(ChainTestCase):
             target = "/exec/default/web/main?command=sh&output=1"
             await self.answered(await self.ask(target, *SPDY_HEAD, user=user))
         self.everyone.forgotten.add("jane")
-        await SessionGuard(self.sessions, self.hop.gate, reactor).review()
+        await SessionGuard(self.sessions, self.hop.access.gate, reactor).review()
         await self.until(lambda: len(self.sessions) == 1)
         self.assertEqual([each.user for each in self.sessions.subjects()], [ROOT_TOKEN])
         (end,) = (each for each in self.records.all if each.get("event") == "end")

@@ -1,4 +1,4 @@
-"""The session guard of a node server: its reviewer is :class:`twisted_exec.nodeserver.kubelet_api.gate.Gate`."""
+"""The session guard of a node server: its reviewer is the gate of :class:`~twisted_exec.nodeserver.kubelet_api.gate.NodeAccess`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.session_guard import SessionGuardContract
-from twisted_exec.nodeserver.kubelet_api.gate import PROXY, Gate, verb_of
+from twisted_exec.auth.gate import Gate
+from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import Subject
 
 
@@ -18,13 +20,13 @@ class SessionGuardTests(SessionGuardContract, SynchronousTestCase):
 
     def make_reviewer(self) -> Gate:
         """As :meth:`SessionGuardContract.make_reviewer`."""
-        self.gate = Gate(self.tokens, self.permissions)
-        return self.gate
+        self.access = NodeAccess(self.tokens, self.permissions)
+        return self.access.gate
 
     async def admit(self, request: Any, subject: Subject) -> object:
-        """As :meth:`SessionGuardContract.admit`, as :func:`twisted_exec.nodeserver.kubelet_api.upstream.find` does it."""
-        request.evidence = None
-        user = await self.gate.who(request)
-        verb = verb_of(b"GET", subject.subresource)
-        await self.gate.may(user, subject.pool, PROXY, verb)
-        return request.evidence
+        """As :meth:`SessionGuardContract.admit`, as the dispatcher and a locator do it."""
+        request.subject, request.method = subject, b"GET"
+        context = RequestContext(request)
+        await self.access.gate.identify(context)
+        await self.access.authorize_session(context, subject.pool)
+        return context.evidence

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from tests.nodeserver.chain import ServerCase
 from twisted_exec.api.status import NotFound, TooManyRequests
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
-from twisted_exec.streaming.http.site import Request, respond_text
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.site import respond_text
 
 
 def routes(hop: Hop) -> Iterable[Route]:
     """One that is refused, one that is not, one that breaks off, and one that is broken."""
 
-    async def told(request: Request, names: Mapping[str, str]) -> None:
-        subject = request.subject
+    async def told(context: RequestContext) -> None:
+        subject = context.subject
         facts = [subject.namespace, subject.machine, subject.resource, subject.noun]
-        respond_text(request, 200, json.dumps([*facts, subject.subresource, subject.user]))
+        respond_text(context.request, 200, json.dumps([*facts, subject.subresource, subject.user]))
 
-    async def refuse(request: Request, names: Mapping[str, str]) -> None:
-        if "container" in names:
-            raise NotFound("pods", names["pod"])
+    async def refuse(context: RequestContext) -> None:
+        if "container" in context.values:
+            raise NotFound("pods", context.values["pod"])
         raise TooManyRequests("too many", retry_after_seconds=7)
 
-    async def late(request: Request, names: Mapping[str, str]) -> None:
-        request.setHeader(b"Content-Length", b"100")
-        request.write(b"begun")
+    async def late(context: RequestContext) -> None:
+        context.request.setHeader(b"Content-Length", b"100")
+        context.request.write(b"begun")
         raise NotFound("pods", "late")
 
-    async def broken(request: Request, names: Mapping[str, str]) -> None:
+    async def broken(context: RequestContext) -> None:
         raise LookupError("ours")
 
     yield from of_pod("exec", refuse, ["POST"], "exec")

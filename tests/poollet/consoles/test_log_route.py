@@ -72,7 +72,7 @@ class LogCase(PoolletCase):
 
     def forget(self) -> None:
         """Forget all cached answers of the API server."""
-        authorizer: Any = self.poollet._gate.authorizer
+        authorizer: Any = self.poollet._authorizer
         authorizer._cache._answers.clear()
 
     async def ended(self) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -15,9 +14,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tests.streaming.foreign import Foreign
+from tests.streaming.passing import carry
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import APIError, Conflict
 from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Dispatcher, Request, Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import (
@@ -57,9 +58,9 @@ class Locator:
         self.streams: Any = TERMINAL
         self.problem: APIError | None = None
 
-    def locate(self, request: Request) -> Deferred[Location]:
-        request.subject = replace(request.subject, session="s-1", user="ann", machine="vm")
-        return self._to(request.subject)
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        context.learn(session="s-1", user="ann", machine="vm")
+        return self._to(context.subject)
 
     def _to(self, subject: Any) -> Deferred[Location]:
         if self.problem is not None and self.located:
@@ -91,7 +92,7 @@ class Proxying(Dispatcher):
 
     async def dispatch(self, request: Request) -> None:
         self.request = request
-        await self.proxy.handle(request)
+        await carry(self.proxy, request)
 
 
 class TranslateTestCase(SynchronousTestCase):

@@ -23,6 +23,7 @@ from tests.streaming.raw import Raw
 from tests.streaming.remotecommand.test_translate import Proxying
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Dispatcher, Request, Site, respond_text
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
 from twisted_exec.streaming.interfaces import (
@@ -88,8 +89,8 @@ class Locator:
     def __init__(self, endpoint: Any) -> None:
         self.endpoint = endpoint
 
-    def locate(self, request: Request) -> Deferred[Location]:
-        subject = replace(request.subject, session="s-1", user="ann", machine="web")
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        subject = replace(context.subject, session="s-1", user="ann", machine="web")
         places = [("the leaf", self.endpoint)]
         return succeed(Location(subject, places, b"/pf", b"leaf", whole=True))
 

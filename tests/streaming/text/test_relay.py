@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.http.test_upgrade_client import OneConnection
+from tests.streaming.passing import carry
 from tests.streaming.sessions.test_registry import Records
 from tests.streaming.test_proxy import Locator
 from tests.streaming.text.test_download import CHUNKED, chunk
@@ -33,7 +34,7 @@ class Relaying(Dispatcher):
         self.relay = relay
 
     async def dispatch(self, request: Request) -> None:
-        await self.relay.handle(request)
+        await carry(self.relay, request)
 
 
 class RelayCase(SynchronousTestCase):

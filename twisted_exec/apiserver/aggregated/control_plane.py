@@ -25,16 +25,16 @@ from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, 
 from twisted_exec.apiserver.aggregated.host_storage import HostedStorage, SplitStorage
 from twisted_exec.apiserver.aggregated.trust import Overrides
 from twisted_exec.apiserver.interfaces import IAdmission
-from twisted_exec.apiserver.serving.filters import Gate
 from twisted_exec.apiserver.serving.registry import Registry
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.groups import MASTERS
 from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator, IAuthorizer
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.observe.health import Health
 from twisted_exec.storage.interfaces import IStorage
-from twisted_exec.streaming.http.routes import Routes
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Behind:
         """As :meth:`ControlPlane.views`."""
         return []
 
-    def add_to(self, routes: Routes, gate: Gate) -> None:
+    def add_to(self, routes: GatedRoutes, gate: Gate) -> None:
         """As :meth:`ControlPlane.add_to`: the host serves reviews."""
 
     def add_probes(self, health: Health) -> None:

@@ -15,16 +15,16 @@ include reading its console.  The log of a machine that is powered off is availa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
@@ -37,18 +37,19 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
-from twisted_exec.apiserver.consoles.session_reviewer import SessionEvidence
 from twisted_exec.apiserver.interfaces import IOpeningAdmission, Opening
-from twisted_exec.apiserver.serving.filters import APIRequest, Gate, Limits
+from twisted_exec.apiserver.serving.filters import Limits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.interfaces import IStorage
-from twisted_exec.streaming.http.routes import Routes, split_path
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.routes import Match
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
-from twisted_exec.streaming.sessions.registry import forwarded_session_id
+from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
@@ -84,7 +85,6 @@ class MachineLocator:
     """
     Finds the poollet behind ``.../machines/NAME/exec`` of one dialect.
 
-    :param is_live: whether a session has this id.
     :param admissions: asked in order about each stream that the user may open.
     :param limits: looking for it is a short request.
     :cvar verb: what reaching it needs.  Opening a console is a create whatever the HTTP
@@ -103,102 +103,58 @@ class MachineLocator:
         storage: IStorage,
         backend: Backend,
         reactor: object,
-        is_live: Callable[[str], bool] = lambda session: False,
         admissions: Sequence[IOpeningAdmission] = (),
         limits: Limits | None = None,
     ) -> None:
         self._gate, self._storage = gate, storage
         self._dialect, self._backend = dialect, backend
-        self._reactor, self._is_live = reactor, is_live
+        self._reactor = reactor
         self._kind, self._admissions = machine_kind(dialect), admissions
         self._limits = limits or Limits()
 
-    def locate(self, request: IRequest) -> Deferred[Location]:
-        """As :meth:`IStreamLocator.locate`."""
-        assert isinstance(request, APIRequest)
-        *_, namespace, _plural, name, _subresource = split_path(request.path)
-        return self.find(request, namespace, name)
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        """As :meth:`IStreamLocator.locate`; the target is a machine of the dialect."""
+        return Deferred.fromCoroutine(self._locate(context))
 
-    def find(self, request: APIRequest, namespace: str, name: str) -> Deferred[Location]:
-        """
-        As :meth:`locate`, whatever the request's path says.
+    async def _locate(self, context: RequestContext) -> Location:
+        with self._limits.short(context.user):
+            return await self._found(context, context.target)
 
-        :param name: of the machine.
-        """
-        target = Target(self._kind, namespace, name, self.subresource)
-        return Deferred.fromCoroutine(self._locate(request, target))
-
-    async def _locate(self, request: APIRequest, target: Target) -> Location:
-        request.subject = replace(
-            request.subject,
-            namespace=target.namespace,
-            machine=target.name,
-            resource=self._dialect.workload.qualified,
-            noun=self._dialect.noun,
-            subresource=self.subresource,
-        )
-        sender = await self._gate.sender(request)
-        request.subject = replace(request.subject, user=sender.name)
-        user = request.requester = await self._gate.acting(request, sender)
-        if user is not sender:  # on record are both
-            request.subject = replace(
-                request.subject,
-                session=self._session_id(request),
-                user=user.name,
-                caller=sender.name,
-            )
-        with self._limits.short(user):
-            return await self._found(request, target)
-
-    async def _found(self, request: APIRequest, target: Target) -> Location:
-        """As :meth:`locate`, for whoever it is that asks."""
-        user = request.requester
-        allowed = await self._gate.authorize_target(user, self.verb, target)
-        headers = forwarded_headers(user)
-        query = self._query(request, target)
-        await self._admit(request, target)
+    async def _found(self, context: RequestContext, target: Target) -> Location:
+        permission = attributes_of(context.user, self.verb, target)
+        await self._gate.authorize_session(context, permission)
+        headers = forwarded_headers(context.user)
+        query = self._query(context)
+        await self._admit(context, target)
         machine = await self._machine(target)
         pool = self._dialect.pool_name(machine)
-        request.subject = replace(request.subject, uid=machine["metadata"]["uid"], pool=pool)
-        location = self._to(await self._pool(target.name, pool), request, target)
-        request.evidence = SessionEvidence(request.credentials, request.sender, allowed)
+        context.learn(uid=machine["metadata"]["uid"], pool=pool)
+        location = self._to(await self._pool(target.name, pool), context, target)
         path = location.path + (b"?" + query if query else b"")
         return replace(location, path=path, headers=headers)
 
-    def _session_id(self, request: APIRequest) -> str:
+    def _query(self, context: RequestContext) -> bytes:
         """
-        Who acts for others may bring the id that the session has with them.
-
-        But not one that is live here: our own machine may be behind them, and the hop before
-        ours ends a session by its id.
-        """
-        told = forwarded_session_id(request)
-        if told is None or self._is_live(told):
-            return request.subject.session
-        return told
-
-    def _query(self, request: APIRequest, target: Target) -> bytes:
-        """
-        Check what else is asked for.
+        Check the query.
 
         :return: the query for the next hop; may be empty.
-        :raises APIError: that makes no sense.
+        :raises APIError: it makes no sense.
         """
-        if Query(request.args).texts("dryRun"):
+        if query_of(context).texts("dryRun"):
             raise BadRequest("dryRun is not supported for exec")
         return b""
 
-    async def _admit(self, request: APIRequest, target: Target) -> None:
-        """As in Kubernetes, before it is known whether there is such a machine."""
+    async def _admit(self, context: RequestContext, target: Target) -> None:
+        """Ask admission, as in Kubernetes before it is known whether there is such a machine."""
         if target.subresource not in self._kind.connects:
             return  # no stream, but a text that is read
         opening = Opening(
-            request.requester,
+            context.user,
             target.kind,
             target.namespace,
             target.name,
             target.subresource,
-            connect_options(target.kind, target.subresource, Query(request.args)),
+            connect_options(target.kind, target.subresource, query_of(context)),
         )
         for admission in self._admissions:
             await admission.admit_opening(opening)
@@ -227,7 +183,7 @@ class MachineLocator:
                 f"{error.message}: it was assigned to {self._dialect.noun} {machine}",
             ) from None
 
-    def _to(self, pool: Object, request: APIRequest, target: Target) -> Location:
+    def _to(self, pool: Object, context: RequestContext, target: Target) -> Location:
         name = pool["metadata"]["name"]
         status = pool.get("status", {})
         port = status.get("daemonEndpoints", {}).get(self._dialect.endpoint_field, {}).get("port")
@@ -243,7 +199,7 @@ class MachineLocator:
             raise no_address(pool, self._backend.address_types, self._dialect.pool_noun)
         first = next(iter(endpoints))
         return Location(
-            subject=request.subject,
+            subject=context.subject,
             endpoints=[(f'pool "{name}" at {at}', to) for at, to in endpoints.items()],
             path=self._dialect.poollet_path(
                 target.namespace, target.name, target.subresource
@@ -350,20 +306,53 @@ class LogLocator(MachineLocator):
     verb: ClassVar[str] = "get"
     needs_power: ClassVar[bool] = False
 
-    def _query(self, request: APIRequest, target: Target) -> bytes:
-        return parse(request.args, target.name).query()
+    def _query(self, context: RequestContext) -> bytes:
+        return parse(context.request.args, context.target.name).query()
 
 
-def add_log(routes: Routes, kind: Kind, relay: Relay) -> None:
+def console_facts(dialects: Iterable[Dialect]) -> Callable[[Target], dict[str, str]]:
+    """Make a function from a machine of these dialects to the facts of its sessions."""
+    by_kind = {machine_kind(dialect).resource: dialect for dialect in dialects}
+
+    def facts(target: Target) -> dict[str, str]:
+        dialect = by_kind[target.kind.resource]
+        return {
+            "namespace": target.namespace,
+            "machine": target.name,
+            "resource": dialect.workload.qualified,
+            "noun": dialect.noun,
+            "subresource": target.subresource,
+        }
+
+    return facts
+
+
+def add_consoles(routes: GatedRoutes, dialect: Dialect, proxy: Proxy) -> None:
     """
-    Add ``log`` of a kind's objects, as GET.
+    Add the streams of one dialect's machines.
 
-    :param kind: machines, or Pods with the same namespaces and names.
-    :param relay: a relay with a :class:`LogLocator`.
+    ``GET`` and ``POST`` open a session, ``DELETE`` by the user who opened it ends it.
     """
+    kind = machine_kind(dialect)
+    for subresource in kind.connects:
+        path = f"{_item(kind)}/{subresource}"
+        target = partial(_target, kind, subresource)
+        facts = console_facts([dialect])
+        routes.add_session(["GET", "POST"], path, proxy.handle, target=target, session=facts)
+        routes.add(["DELETE"], path, proxy.end, is_open=True)
 
-    async def handle(request: Request, values: Mapping[str, str]) -> None:
-        await relay.handle(request)
 
-    base = f"{root_of(kind)}/namespaces/{{namespace}}/{kind.resource.plural}/{{name}}"
-    routes.add(["GET"], f"{base}/{LOG}", handle)
+def add_logs(routes: GatedRoutes, dialect: Dialect, relay: Relay) -> None:
+    """Add the logs of one dialect's machines; the relay has a :class:`LogLocator`."""
+    kind = machine_kind(dialect)
+    target, facts = partial(_target, kind, LOG), console_facts([dialect])
+    path = f"{_item(kind)}/{LOG}"
+    routes.add_session(["GET"], path, relay.handle, target=target, session=facts)
+
+
+def _item(kind: Kind) -> str:
+    return f"{root_of(kind)}/namespaces/{{namespace}}/{kind.resource.plural}/{{name}}"
+
+
+def _target(kind: Kind, subresource: str, match: Match[Any]) -> Target:
+    return Target(kind, match.values["namespace"], match.values["name"], subresource)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted_exec.auth.bootstrap_tokens import BootstrapTokenAuthenticator
+from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.interfaces import IAuthenticator
 from twisted_exec.auth.oidc.authenticator import OIDCAuthenticator
 from twisted_exec.auth.oidc.configuration import Issuers
@@ -23,7 +24,6 @@ from twisted_exec.auth.tokens import (
     ITokenAuthenticator,
     TokenFileAuthenticator,
 )
-from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.storage.interfaces import IStorage
 

@@ -8,19 +8,21 @@ Poollets and node servers create them for their clients' requests; kubectl for `
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from twisted_exec.api import kinds, strategy
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import APIError, BadRequest, Invalid
-from twisted_exec.apiserver.serving.filters import APIRequest, Gate
-from twisted_exec.apiserver.serving.query import Query, write_options
+from twisted_exec.apiserver.serving.filters import attributes_of, query_of
+from twisted_exec.apiserver.serving.query import write_options
 from twisted_exec.apiserver.serving.rest import read_body, root_of
 from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Attributes, IRulesAuthorizer, User
 from twisted_exec.auth.tokens import IAudienceAuthenticator
-from twisted_exec.streaming.http.routes import Routes
-from twisted_exec.streaming.http.site import Request, respond_json
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.site import respond_json
 
 _Answer = Callable[[User, Object, str], Awaitable[Object]]
 """From the requester, the review and its namespace to its ``status``."""
@@ -39,7 +41,7 @@ class Reviews:
     ) -> None:
         self._gate, self._authorizer, self._tokens = gate, authorizer, tokens
 
-    def add_to(self, routes: Routes) -> None:
+    def add_to(self, routes: GatedRoutes) -> None:
         """Add the routes of all review kinds."""
         self._add(routes, kinds.TOKENREVIEWS, self._token)
         self._add(routes, kinds.SUBJECTACCESSREVIEWS, self._subject_access)
@@ -49,12 +51,12 @@ class Reviews:
         self._add(routes, kinds.SELFSUBJECTREVIEWS, self._self)
         self._add(routes, kinds.SELFSUBJECTREVIEWS_V1BETA1, self._self)
 
-    def _add(self, routes: Routes, kind: Kind, answer: _Answer) -> None:
-        async def handle(request: Request, values: Mapping[str, str]) -> None:
-            asking = cast(APIRequest, request).requester
-            namespace = values.get("namespace", "")
-            await self._gate.authorize_target(asking, "create", Target(kind, namespace))
-            options = write_options(Query(request.args), "CreateOptions")
+    def _add(self, routes: GatedRoutes, kind: Kind, answer: _Answer) -> None:
+        async def handle(context: RequestContext) -> None:
+            request, asking = context.request, context.user
+            namespace = context.values.get("namespace", "")
+            await self._gate.authorize(attributes_of(asking, "create", Target(kind, namespace)))
+            options = write_options(query_of(context), "CreateOptions")
             review = strategy.shaped(kind, read_body(request, kind, options))
             _check(kind, review, namespace)
             review["status"] = await answer(asking, review, namespace)

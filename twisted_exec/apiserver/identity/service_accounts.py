@@ -16,8 +16,7 @@ Sessions opened with such a credential are reviewed at once instead of in the ne
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import cast
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from twisted.application.service import Service
@@ -26,15 +25,18 @@ from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import SERVICEACCOUNTS, TOKENREQUESTS, Object
 from twisted_exec.api.kinds.bootstraptokens import SECRET_TYPE
 from twisted_exec.api.status import BadRequest, Conflict, Invalid, MethodNotAllowed
-from twisted_exec.apiserver.serving.filters import APIRequest, Gate
-from twisted_exec.apiserver.serving.query import Query, write_options
+from twisted_exec.apiserver.serving.filters import attributes_of, query_of
+from twisted_exec.apiserver.serving.query import write_options
 from twisted_exec.apiserver.serving.rest import read_body, root_of, warning_headers
 from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Attributes
 from twisted_exec.auth.jose.keys import ALGORITHMS, SigningKey
 from twisted_exec.auth.service_accounts import BOUND, TokenIssuer
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, IWatch
-from twisted_exec.streaming.http.routes import Routes, not_found
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.routes import not_found
 from twisted_exec.streaming.http.site import Request, respond, respond_json
 
 
@@ -90,16 +92,20 @@ class TokenRequests:
     def __init__(self, gate: Gate, storage: IStorage, issuer: TokenIssuer | None) -> None:
         self._gate, self._storage, self._issuer = gate, storage, issuer
 
-    def add_to(self, routes: Routes) -> None:
+    def add_to(self, routes: GatedRoutes) -> None:
         """Add the route."""
         item = "namespaces/{namespace}/serviceaccounts/{name}/token"
         routes.add(["POST"], f"{root_of(SERVICEACCOUNTS)}/{item}", self._create)
 
-    async def _create(self, request: Request, values: Mapping[str, str]) -> None:
-        namespace, name = values["namespace"], values["name"]
+    async def _create(self, context: RequestContext) -> None:
+        request, namespace, name = (
+            context.request,
+            context.values["namespace"],
+            context.values["name"],
+        )
         target = Target(SERVICEACCOUNTS, namespace, name, "token")
-        await self._gate.authorize_target(cast(APIRequest, request).requester, "create", target)
-        options = write_options(Query(request.args), "CreateOptions")
+        await self._gate.authorize(attributes_of(context.user, "create", target))
+        options = write_options(query_of(context), "CreateOptions")
         token_request = strategy.shaped(TOKENREQUESTS, read_body(request, TOKENREQUESTS, options))
         answer = await self._answer(token_request, target, options.warnings)
         for warning in warning_headers(options.warnings):
@@ -207,13 +213,13 @@ class IssuerDocuments:
         self._gate, self._issuer = gate, issuer
         self._jwks_uri = jwks_uri or _beside(issuer.issuer)
 
-    def add_to(self, routes: Routes) -> None:
+    def add_to(self, routes: GatedRoutes) -> None:
         """Add the routes."""
         routes.add(["GET"], CONFIGURATION, self._configuration)
         routes.add(["GET"], KEYS, self._keys)
 
-    async def _configuration(self, request: Request, values: Mapping[str, str]) -> None:
-        await self._allow(request, CONFIGURATION)
+    async def _configuration(self, context: RequestContext) -> None:
+        await self._allow(context, CONFIGURATION)
         algorithms = {key.algorithms[0] for key in self._issuer.keys.verifying()}
         document = {
             "issuer": self._issuer.issuer,
@@ -222,16 +228,15 @@ class IssuerDocuments:
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": sorted(algorithms, key=ALGORITHMS.index),
         }
-        self._respond(request, document, "application/json")
+        self._respond(context.request, document, "application/json")
 
-    async def _keys(self, request: Request, values: Mapping[str, str]) -> None:
-        await self._allow(request, KEYS)
+    async def _keys(self, context: RequestContext) -> None:
+        await self._allow(context, KEYS)
         keys = [key.jwk() for key in self._issuer.keys.verifying()]
-        self._respond(request, {"keys": keys}, "application/jwk-set+json")
+        self._respond(context.request, {"keys": keys}, "application/jwk-set+json")
 
-    async def _allow(self, request: Request, path: str) -> None:
-        user = cast(APIRequest, request).requester
-        await self._gate.authorize(Attributes(user, "get", path=path))
+    async def _allow(self, context: RequestContext, path: str) -> None:
+        await self._gate.authorize(Attributes(context.user, "get", path=path))
         if not self._jwks_uri:
             raise not_found()
 

@@ -11,26 +11,30 @@ alternative.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import shown
-from twisted_exec.api.kinds import CONSOLE, PODS
+from twisted_exec.api.kinds import CONSOLE, PODS, machine_kind
 from twisted_exec.api.status import BadRequest, MethodNotAllowed, NotImplementedByBackend
-from twisted_exec.apiserver.consoles.connect import MachineLocator
+from twisted_exec.apiserver.consoles.connect import LOG, console_facts
 from twisted_exec.apiserver.machine_pods.conversion import PodNames
 from twisted_exec.apiserver.machine_pods.storage import READ_ONLY
-from twisted_exec.apiserver.serving.filters import APIRequest
+from twisted_exec.apiserver.serving.filters import query_of
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
-from twisted_exec.streaming.http.routes import Routes, split_path
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.routes import Match
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.text.relay import Relay
 
 _PODS = f"{root_of(PODS)}/namespaces/{{namespace}}/{PODS.resource.plural}"
 _POD = f"{_PODS}/{{name}}"
@@ -38,22 +42,22 @@ _WORDS = {b"POST": "create", b"PUT": "replace", b"PATCH": "patch", b"DELETE": "d
 
 
 @implementer(IStreamLocator)
-class ByPodName:
+class MachineOfPod:
     """
-    Locates by a Pod's name.
+    Finds what is behind the machine that a Pod shows.
 
     :param machines: locators by dialect.
     """
 
-    def __init__(self, names: PodNames, machines: Mapping[Dialect, MachineLocator]) -> None:
-        self._names, self._machines = names, machines
+    def __init__(self, machines: Mapping[Dialect, IStreamLocator]) -> None:
+        self._machines = {
+            machine_kind(dialect).resource: each for dialect, each in machines.items()
+        }
 
-    def locate(self, request: IRequest) -> Deferred[Location]:
-        """As :meth:`IStreamLocator.locate`."""
-        assert isinstance(request, APIRequest)
-        *_, namespace, _plural, pod, _subresource = split_path(request.path)
-        dialect, name = self._names.machine(pod)
-        return self._machines[dialect].find(request, namespace, name)
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        """As :meth:`IStreamLocator.locate`; the target is the machine."""
+        found: Deferred[Location] = self._machines[context.target.kind.resource].locate(context)
+        return found
 
 
 @implementer(IStreamLocator)
@@ -67,18 +71,24 @@ class PodLocator:
     def __init__(self, machines: IStreamLocator) -> None:
         self._machines = machines
 
-    def locate(self, request: IRequest) -> Deferred[Location]:
-        """As :meth:`IStreamLocator.locate`."""
-        return Deferred.fromCoroutine(self._locate(request))
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        """As :meth:`IStreamLocator.locate`; the target is the machine."""
+        return Deferred.fromCoroutine(self._locate(context))
 
-    async def _locate(self, request: IRequest) -> Location:
-        # Authorize first: an unauthorized client must learn nothing else.
-        location: Location = await self._machines.locate(request)
-        query = Query(request.args)
+    async def _locate(self, context: RequestContext) -> Location:
+        # First, because a user who may not open the console is told nothing else.
+        location: Location = await self._machines.locate(context)
+        query = query_of(context)
         check_container(query)
-        *_, pod, subresource = split_path(request.path)
+        *_, pod, subresource = context.segments
         if subresource == "exec":
-            request.args.update(_query_of(query.texts("command"), pod))
+            flags = _flags_of(query.texts("command"), pod)
+            options = context.options
+            context.options = replace(
+                options,
+                read_only=options.read_only or "--read-only" in flags,
+                force=options.force or "--force" in flags,
+            )
         _check_streams(query)
         return location
 
@@ -95,20 +105,19 @@ def check_container(query: Query) -> None:
         )
 
 
-def _query_of(command: Sequence[str], name: str) -> dict[bytes, list[bytes]]:
+def _flags_of(command: Sequence[str], name: str) -> Sequence[str]:
     """
-    Convert a command to query parameters.
+    The stream options that a command sets, as flags.
 
-    :raises BadRequest: not the console's command, or unknown options.
+    :raises BadRequest: it is another command than ``console``, or has other options.
     """
     first, *options = [*command, ""][: len(command) or 1]
-    if first != CONSOLE or len(options) > 1 or not set(options) <= _OPTIONS.keys():
+    if first != CONSOLE or len(options) > 1 or not set(options) <= _FLAGS:
         raise BadRequest(_no_commands(name))
-    return {_OPTIONS[option]: [b"true"] for option in options}
+    return options
 
 
-_OPTIONS = {"--read-only": b"readOnly", "--force": b"force"}
-"""Options of the command and their query parameters: see :mod:`~twisted_exec.wire.stream_options`."""
+_FLAGS = frozenset({"--read-only", "--force"})
 
 
 def _no_commands(name: str) -> str:
@@ -123,22 +132,30 @@ def _check_streams(query: Query) -> None:
         raise BadRequest("you must specify at least 1 of stdin, stdout, stderr")
 
 
-def add_pod_consoles(routes: Routes, proxy: Proxy) -> None:
+def add_pod_consoles(
+    routes: GatedRoutes, names: PodNames, dialects: Sequence[Dialect], proxy: Proxy, relay: Relay
+) -> None:
     """
-    ``pods/attach`` and ``pods/exec``, as GET and POST.
+    Add ``pods/attach``, ``pods/exec`` and ``pods/log``.
 
     :param proxy: with a :class:`PodLocator`.
+    :param relay: with a :class:`MachineOfPod` of logs.
     """
+    facts = console_facts(dialects)
 
-    async def handle(request: Request, values: Mapping[str, str]) -> None:
-        await proxy.handle(request)
+    def machine(subresource: str, match: Match[Any]) -> Target:
+        dialect, name = names.machine(match.values["name"])
+        return Target(machine_kind(dialect), match.values["namespace"], name, subresource)
 
+    console, log = partial(machine, "exec"), partial(machine, LOG)
     for subresource in ("attach", "exec"):
-        routes.add(["GET", "POST"], f"{_POD}/{subresource}", handle)
+        path = f"{_POD}/{subresource}"
+        routes.add_session(["GET", "POST"], path, proxy.handle, target=console, session=facts)
+    routes.add_session(["GET"], f"{_POD}/{LOG}", relay.handle, target=log, session=facts)
 
 
-def add_refusals(routes: Routes, names: PodNames) -> None:
-    """Add routes that refuse what a console lacks, and what a view does not allow."""
+def add_refusals(routes: GatedRoutes, names: PodNames) -> None:
+    """What a console has not, and what a view lets nobody do."""
     read_only = partial(_read_only, names)
     routes.add(["GET", "POST"], f"{_POD}/portforward", _no_ports)
     routes.add(["POST", "DELETE"], _PODS, read_only)
@@ -147,19 +164,22 @@ def add_refusals(routes: Routes, names: PodNames) -> None:
     routes.add(["PUT", "PATCH"], f"{_POD}/ephemeralcontainers", _no_containers)
 
 
-async def _no_ports(request: Request, values: Mapping[str, str]) -> None:
+async def _no_ports(context: RequestContext) -> None:
     raise NotImplementedByBackend(
-        f'no port of pod "{values["name"]}" can be forwarded: it is a machine, of which only the '
+        f'no port of pod "{context.values["name"]}" can be forwarded: it is a machine, of which only the '
         "serial console can be reached"
     )
 
 
-async def _no_containers(request: Request, values: Mapping[str, str]) -> None:
-    """Refuse ``kubectl debug``."""
-    raise MethodNotAllowed(f'machine "{values["name"]}": {_no_commands(values["name"])}')
+async def _no_containers(context: RequestContext) -> None:
+    """What ``kubectl debug`` would add."""
+    raise MethodNotAllowed(
+        f'machine "{context.values["name"]}": {_no_commands(context.values["name"])}'
+    )
 
 
-async def _read_only(names: PodNames, request: Request, values: Mapping[str, str]) -> None:
+async def _read_only(names: PodNames, context: RequestContext) -> None:
+    request, values = context.request, context.values
     request.setHeader(b"Allow", b"GET")
     dialect, name = names.machine(values.get("name", ""))
     which = f'{dialect.noun} "{name}"' if name else dialect.workload.plural

@@ -19,28 +19,27 @@ the Pod.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 from urllib.parse import quote, quote_plus
 
 from twisted.internet.defer import Deferred
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import NODE_PODS, NODES, Object
 from twisted_exec.api.kinds.pods.node_pods import containers_of, node_of
 from twisted_exec.api.logs import parse_of_pod
 from twisted_exec.api.status import BadRequest
-from twisted_exec.apiserver.consoles.session_reviewer import SessionEvidence
 from twisted_exec.apiserver.node_pods.kubelets import Kubelet, Kubelets
-from twisted_exec.apiserver.serving.filters import APIRequest, Gate, Limits
+from twisted_exec.apiserver.serving.filters import Limits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.auth.dispatcher import GatedRoutes, Handler
+from twisted_exec.auth.gate import Gate
 from twisted_exec.storage.interfaces import IStorage
-from twisted_exec.streaming.http.routes import Routes, split_path
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.routes import Match
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
@@ -74,52 +73,34 @@ class NodePodLocator:
         self._kubelets, self._reactor = kubelets, reactor
         self._limits = limits
 
-    def locate(self, request: IRequest) -> Deferred[Location]:
-        """As :meth:`IStreamLocator.locate`."""
-        assert isinstance(request, APIRequest)
-        *_, namespace, _plural, name, subresource = split_path(request.path)
-        target = Target(NODE_PODS, namespace, name, subresource)
-        return Deferred.fromCoroutine(self._locate(request, target))
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        """As :meth:`IStreamLocator.locate`; the target is the Pod."""
+        return Deferred.fromCoroutine(self._locate(context))
 
-    async def _locate(self, request: APIRequest, target: Target) -> Location:
-        request.subject = replace(
-            request.subject,
-            namespace=target.namespace,
-            machine=target.name,
-            resource=NODE_PODS.resource.qualified,
-            noun="pod",
-            subresource=target.subresource,
-        )
-        sender = await self._gate.sender(request)
-        request.subject = replace(request.subject, user=sender.name)
-        user = request.requester = await self._gate.acting(request, sender)
-        if user is not sender:  # under impersonation the audit record names both
-            request.subject = replace(request.subject, user=user.name, caller=sender.name)
-        with self._limits.short(user):
-            return await self._found(request, target)
+    async def _locate(self, context: RequestContext) -> Location:
+        with self._limits.short(context.user):
+            return await self._found(context, context.target)
 
-    async def _found(self, request: APIRequest, target: Target) -> Location:
-        """As :meth:`locate`, for an authorized request."""
-        allowed = await self._gate.authorize_target(request.requester, self.verb, target)
-        query = Query(request.args)
-        if query.texts("dryRun"):
+    async def _found(self, context: RequestContext, target: Target) -> Location:
+        permission = attributes_of(context.user, self.verb, target)
+        await self._gate.authorize_session(context, permission)
+        if query_of(context).texts("dryRun"):
             raise BadRequest(f"dryRun is not supported for {target.subresource}")
         pod = await self._storage.get(NODE_PODS.resource, target.namespace, target.name)
-        path = self._path(pod, target, query, request)
+        path = self._path(pod, context)
         if not (node := node_of(pod)):
             raise BadRequest(f"pod {target.name} does not have a host assigned")
-        uid = pod["metadata"]["uid"]
-        request.subject = replace(request.subject, uid=uid, pool=node)
+        context.learn(uid=pod["metadata"]["uid"], pool=node)
         kubelet = await self._kubelets.of(node, self._storage, self._reactor)
-        request.evidence = SessionEvidence(request.credentials, request.sender, allowed)
-        return to(kubelet, request, path)
+        return to(kubelet, context, path)
 
-    def _path(self, pod: Object, target: Target, query: Query, request: APIRequest) -> bytes:
+    def _path(self, pod: Object, context: RequestContext) -> bytes:
         """
         Return path and query of the kubelet's request.
 
         :raises APIError: the request is malformed, or does not suit this Pod.
         """
+        request, target, query = context.request, context.target, query_of(context)
         if b";" in request.uri:
             # Some parsers split at semicolons; a command cut short there would be another command.
             raise BadRequest("invalid semicolon separator in query")
@@ -131,13 +112,15 @@ class NodePodLocator:
 class NodePortLocator(NodePodLocator):
     """Locates the kubelet for ``.../pods/NAME/portforward``."""
 
-    def _path(self, pod: Object, target: Target, query: Query, request: APIRequest) -> bytes:
-        ports = [text for suffix in query.texts("ports") for text in suffix.split(",") if text]
+    def _path(self, pod: Object, context: RequestContext) -> bytes:
+        ports = [
+            text for entry in query_of(context).texts("ports") for text in entry.split(",") if text
+        ]
         for port in ports:
             if not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536):
                 raise BadRequest(f"strconv.ParseUint: parsing {port[:16]!r}: invalid port")
         suffix = "?port=" + quote(",".join(ports)) if ports else ""
-        return _at("portForward", target) + suffix.encode("ascii")
+        return _at("portForward", context.target) + suffix.encode("ascii")
 
 
 class NodeLogLocator(NodePodLocator):
@@ -145,17 +128,18 @@ class NodeLogLocator(NodePodLocator):
 
     verb: ClassVar[str] = "get"
 
-    def _path(self, pod: Object, target: Target, query: Query, request: APIRequest) -> bytes:
-        options = parse_of_pod(request.args, target.name)
-        container = container_of(pod, query.text("container"))
+    def _path(self, pod: Object, context: RequestContext) -> bytes:
+        target = context.target
+        options = parse_of_pod(context.request.args, target.name)
+        container = container_of(pod, query_of(context).text("container"))
         suffix = options.query()
         return _at("containerLogs", target, container) + (b"?" + suffix if suffix else b"")
 
 
-def to(kubelet: Kubelet, request: Request, path: bytes) -> Location:
+def to(kubelet: Kubelet, context: RequestContext, path: bytes) -> Location:
     """The next hop, for a request that is complete with its path and query."""
     return Location(
-        subject=request.subject,
+        subject=context.subject,
         endpoints=[(kubelet.label, kubelet.endpoint)],
         path=path,
         host=kubelet.host,
@@ -214,7 +198,7 @@ def kubelet_query(command: Sequence[bytes], query: Query) -> bytes:
 
 
 def add_node_pods(
-    routes: Routes,
+    routes: GatedRoutes,
     proxies: Callable[[IStreamLocator], Proxy],
     relay: Callable[[IStreamLocator], Relay],
     places: tuple[Any, ...],
@@ -229,16 +213,29 @@ def add_node_pods(
     streams, ports = proxies(NodePodLocator(*places)), proxies(NodePortLocator(*places))
     logs = relay(NodeLogLocator(*places))
 
-    def handled(by: Proxy | Relay) -> Callable[..., Any]:
-        async def handle(request: Request, values: Mapping[str, str]) -> None:
-            await by.handle(request)
+    def add(methods: list[str], subresource: str, handler: Handler) -> None:
+        def target(match: Match[Any]) -> Target:
+            values = match.values
+            return Target(NODE_PODS, values["namespace"], values["name"], subresource)
 
-        return handle
+        base = f"{root_of(NODE_PODS)}/namespaces/{{namespace}}/{NODE_PODS.resource.plural}"
+        path = f"{base}/{{name}}/{subresource}"
+        routes.add_session(methods, path, handler, target=target, session=_facts)
 
-    base = f"{root_of(NODE_PODS)}/namespaces/{{namespace}}/{NODE_PODS.resource.plural}/{{name}}"
     for subresource, proxy in (("attach", streams), ("exec", streams), ("portforward", ports)):
-        routes.add(["GET", "POST"], f"{base}/{subresource}", handled(proxy))
-    routes.add(["GET"], f"{base}/log", handled(logs))
+        add(["GET", "POST"], subresource, proxy.handle)
+    add(["GET"], "log", logs.handle)
+
+
+def _facts(target: Target) -> dict[str, str]:
+    """The facts of a session of a Pod, or of a Node."""
+    return {
+        "namespace": target.namespace,
+        "machine": target.name,
+        "resource": target.kind.resource.qualified,
+        "noun": target.kind.resource.kind.lower(),
+        "subresource": target.subresource,
+    }
 
 
 PROXY = "proxy"
@@ -265,39 +262,36 @@ class NodeProxyLocator:
         self._gate, self._storage, self._kubelets = gate, storage, kubelets
         self._reactor, self._limits = reactor, limits
 
-    def locate(self, request: IRequest) -> Deferred[Location]:
-        """As :meth:`IStreamLocator.locate`."""
-        assert isinstance(request, APIRequest)
-        return Deferred.fromCoroutine(self._locate(request))
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        """As :meth:`IStreamLocator.locate`; the target is the Node."""
+        return Deferred.fromCoroutine(self._locate(context))
 
-    async def _locate(self, request: APIRequest) -> Location:
-        segments = split_path(request.path)
-        at = segments.index(NODES.resource.plural)
-        name, path = segments[at + 1], segments[at + 3 :]
-        request.subject = replace(
-            request.subject, machine=name, resource="nodes", noun="node", subresource=PROXY
-        )
-        user = request.requester = await self._gate.authenticate(request)
-        request.subject = replace(request.subject, user=user.name, pool=name)
-        with self._limits.short(user):
-            await self._gate.authorize_target(user, "get", Target(NODES, "", name, PROXY))
+    async def _locate(self, context: RequestContext) -> Location:
+        target, request = context.target, context.request
+        context.learn(pool=target.name)
+        with self._limits.short(context.user):
+            permission = attributes_of(context.user, "get", target)
+            await self._gate.authorize_session(context, permission)
             if is_upgrade(request):
                 raise BadRequest("a node's proxy opens no streams: ask for those of a pod")
-            kubelet = await self._kubelets.of(name, self._storage, self._reactor)
+            kubelet = await self._kubelets.of(target.name, self._storage, self._reactor)
         _, mark, query = request.uri.partition(b"?")
-        path_below = "".join(f"/{quote(each, safe='')}" for each in path).encode("ascii")
-        return to(kubelet, request, path_below + mark + query)
+        nodes = list(context.segments).index(NODES.resource.plural)
+        below = context.segments[nodes + 3 :]
+        path_below = "".join(f"/{quote(each, safe='')}" for each in below).encode("ascii")
+        return to(kubelet, context, path_below + mark + query)
 
 
-def add_node_proxy(routes: Routes, relay: Relay) -> None:
+def add_node_proxy(routes: GatedRoutes, relay: Relay) -> None:
     """
     Add the routes.
 
     :param relay: a relay with a :class:`NodeProxyLocator`.
     """
 
-    async def handle(request: Request, values: Mapping[str, str]) -> None:
-        await relay.handle(request)
+    def target(match: Match[Any]) -> Target:
+        return Target(NODES, "", match.values["name"], PROXY)
 
     for path in PATHS:
-        routes.add(["GET"], f"{root_of(NODES)}/nodes/{{name}}/{PROXY}/{path}", handle)
+        pattern = f"{root_of(NODES)}/nodes/{{name}}/{PROXY}/{path}"
+        routes.add_session(["GET"], pattern, relay.handle, target=target, session=_facts)

@@ -13,8 +13,6 @@ Source: ``pkg/registry/core/pod/strategy.go`` (``CheckGracefulDelete``),
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import cast
 
 from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import BINDINGS, NODE_PODS, Kind, Object
@@ -23,13 +21,15 @@ from twisted_exec.api.kinds.pods.schema import LONGEST_GRACE_SECONDS
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.api.status import BadRequest, Conflict, Invalid
 from twisted_exec.apiserver.interfaces import UPDATE, Change
-from twisted_exec.apiserver.serving.filters import APIRequest, Gate, Limits
-from twisted_exec.apiserver.serving.query import Query, WriteOptions, write_options
+from twisted_exec.apiserver.serving.filters import Limits, attributes_of, query_of
+from twisted_exec.apiserver.serving.query import WriteOptions, write_options
 from twisted_exec.apiserver.serving.rest import read_body, root_of
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import User
-from twisted_exec.streaming.http.routes import Routes
-from twisted_exec.streaming.http.site import Request, respond_json
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.site import respond_json
 
 _ATTEMPTS = 5
 _BOUND = {"type": "PodScheduled", "status": "True"}
@@ -151,17 +151,17 @@ class Bindings:
     def __init__(self, gate: Gate, verbs: NodePodVerbs, limits: Limits) -> None:
         self._gate, self._verbs, self._limits = gate, verbs, limits
 
-    def add_to(self, routes: Routes) -> None:
+    def add_to(self, routes: GatedRoutes) -> None:
         """Add the route."""
         item = "namespaces/{namespace}/pods/{name}/binding"
         routes.add(["POST"], f"{root_of(NODE_PODS)}/{item}", self._create)
 
-    async def _create(self, request: Request, values: Mapping[str, str]) -> None:
-        user = cast(APIRequest, request).requester
+    async def _create(self, context: RequestContext) -> None:
+        request, user, values = context.request, context.user, context.values
         target = Target(NODE_PODS, values["namespace"], values["name"], "binding")
         with self._limits.short(user):
-            await self._gate.authorize_target(user, "create", target)
-            options = write_options(Query(request.args), "CreateOptions")
+            await self._gate.authorize(attributes_of(user, "create", target))
+            options = write_options(query_of(context), "CreateOptions")
             binding = strategy.shaped(BINDINGS, read_body(request, BINDINGS, options))
             node = _node(binding, target)
             await self._verbs.bind(user, target, node, binding["metadata"], options)

@@ -147,6 +147,8 @@ class RestrictedAuthorizer:
         restricted = self._restrictions.decide(attributes)
         if not restricted.allowed:
             return restricted
+        if decision.visibility is None and restricted.visibility is None:
+            return decision
         visibility = intersection(decision.visibility, restricted.visibility)
         if visibility is not None and attributes.subresource in CONSOLES:
             return await self._decide_stream(attributes, visibility, decision)

@@ -10,12 +10,14 @@ A stopping server is not ready at once, so that load balancers move on; it stays
 
 from __future__ import annotations
 
-from typing import cast
+from functools import partial
 
 from twisted_exec.api.status import Unauthorized
-from twisted_exec.apiserver.serving.filters import APIRequest, Gate
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Attributes
 from twisted_exec.observe.health import Health, Results, listing
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import not_found
 from twisted_exec.streaming.http.site import Request, respond_text
 
@@ -55,30 +57,23 @@ class Probes:
     def _ready_names(self) -> list[str]:
         return [*self._health.names, SHUTDOWN]
 
-    async def answer(self, request: Request) -> bool:
-        """Serve a probe; false if the request is none."""
-        if request.method not in (b"GET", b"HEAD"):
-            return False
-        _, _, path = request.path.partition(b"/")
-        endpoint, slash, name = path.decode("utf-8", "replace").partition("/")
-        if endpoint not in _ENDPOINTS or "/" in name:
-            return False
-        if slash:
-            await self._one(request, endpoint, name)
-        else:
-            await self._all(request, endpoint)
-        return True
+    def add_to(self, routes: GatedRoutes) -> None:
+        """Add the routes; the gate is asked only where more is said than one word."""
+        for endpoint in _ENDPOINTS:
+            routes.add(["GET"], f"/{endpoint}", partial(self._all, endpoint), is_open=True)
+            routes.add(["GET"], f"/{endpoint}/{{name}}", partial(self._one, endpoint))
 
-    async def _one(self, request: Request, endpoint: str, name: str) -> None:
-        user = cast(APIRequest, request).requester = await self._gate.authenticate(request)
-        await self._gate.authorize(Attributes(user, "get", path=f"/{endpoint}/{name}"))
+    async def _one(self, endpoint: str, context: RequestContext) -> None:
+        request, name = context.request, context.values["name"]
+        await self._gate.authorize(Attributes(context.user, "get", path=f"/{endpoint}/{name}"))
         results = dict(await self._checked(request, endpoint))
         if name not in results:
             raise not_found()
         failed = results[name] is not None
         respond_text(request, 503 if failed else 200, f"{name} check failed" if failed else "ok")
 
-    async def _all(self, request: Request, endpoint: str) -> None:
+    async def _all(self, endpoint: str, context: RequestContext) -> None:
+        request = context.request
         excluded = [name.decode("utf-8", "replace") for name in request.args.get(b"exclude", [])]
         results = await self._checked(request, endpoint)
         counted = [(name, error) for name, error in results if name not in excluded]
@@ -87,7 +82,7 @@ class Probes:
         # twisted.web drops parameters without an equals sign from ``args``.
         query = request.uri.partition(b"?")[2].split(b"&")
         verbose = any(item.partition(b"=")[0] == b"verbose" for item in query)
-        if verbose and await self._known(request):
+        if verbose and await self._known(context):
             text = listing(results, endpoint, excluded)
         respond_text(request, 200 if passed else 503, text)
 
@@ -101,9 +96,9 @@ class Probes:
             self._checked_until = now + _CHECK_SECONDS
         return [(PING, None), *self._results, (SHUTDOWN, self._stopping)]
 
-    async def _known(self, request: Request) -> bool:
+    async def _known(self, context: RequestContext) -> bool:
         try:
-            await self._gate.authenticate(request)
+            await self._gate.identify(context)
         except Unauthorized:
             return False
         return True

@@ -4,10 +4,10 @@ The verbs over HTTP: one kind's routes, and what goes in and out of them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import cast
+from typing import Any
 
 from twisted_exec.api import body, fields, patch, strategy
 from twisted_exec.api.fields import Cause
@@ -21,7 +21,12 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.apiserver.serving.encoding import list_pieces, object_json
-from twisted_exec.apiserver.serving.filters import APIRequest, Gate, Limits, attributes_of
+from twisted_exec.apiserver.serving.filters import (
+    APIRequest,
+    Limits,
+    attributes_of,
+    request_of,
+)
 from twisted_exec.apiserver.serving.query import (
     LIST,
     OBJECT,
@@ -39,15 +44,18 @@ from twisted_exec.apiserver.serving.query import (
 )
 from twisted_exec.apiserver.serving.verbs import Page, Target, Verbs
 from twisted_exec.apiserver.serving.watch import Watches
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IVisibility, User
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.paced import respond_pieces
-from twisted_exec.streaming.http.routes import Routes
+from twisted_exec.streaming.http.routes import Match
 from twisted_exec.streaming.http.site import Request, respond_json
 
 _PRETTY_ITEMS = 500
 """Longer lists are for programs: laying one out would keep everyone else waiting."""
 
-_Action = Callable[[APIRequest, Target], Awaitable[None]]
+_Action = Callable[[RequestContext, Target], Awaitable[None]]
 
 
 _SHOWN_BYTES = 30
@@ -85,7 +93,7 @@ class REST:
         self._verbs, self._watches, self._gate = verbs, watches, gate
         self._limits, self._now = limits, now
 
-    def add_to(self, routes: Routes, kind: Kind) -> None:
+    def add_to(self, routes: GatedRoutes, kind: Kind) -> None:
         """Add a kind's routes, but those of its connect subresources."""
         root, plural = root_of(kind), kind.resource.plural
         scope = "/namespaces/{namespace}" if kind.resource.namespaced else ""
@@ -113,31 +121,35 @@ class REST:
     def _short(self, action: _Action) -> _Action:
         """The action as a short request, from the question whether its user may."""
 
-        async def counted(request: APIRequest, target: Target) -> None:
-            with self._limits.short(request.requester):
-                await action(request, target)
+        async def counted(context: RequestContext, target: Target) -> None:
+            with self._limits.short(context.user):
+                await action(context, target)
 
         return counted
 
     def _add(
         self,
-        routes: Routes,
+        routes: GatedRoutes,
         kind: Kind,
         method: str,
         pattern: str,
         action: _Action,
         subresource: str = "",
     ) -> None:
-        async def handle(request: Request, values: Mapping[str, str]) -> None:
-            target = Target(kind, values.get("namespace", ""), values.get("name", ""), subresource)
-            await action(cast(APIRequest, request), target)
+        def target(match: Match[Any]) -> Target:
+            values = match.values
+            return Target(kind, values.get("namespace", ""), values.get("name", ""), subresource)
 
-        routes.add([method], pattern, handle)
+        async def handle(context: RequestContext) -> None:
+            await action(context, context.target)
 
-    async def _list(self, request: APIRequest, target: Target) -> None:
-        query, user = Query(request.args), request.requester
+        routes.add([method], pattern, handle, target=target)
+
+    async def _list(self, context: RequestContext, target: Target) -> None:
+        request = request_of(context)
+        query, user = request.query, context.user
         if query.flag("watch"):
-            await self._watch(request, target, query)
+            await self._watch(context, target, query)
             return
         chosen = list_options(query)
         with self._limits.short(user):
@@ -147,11 +159,12 @@ class REST:
         # Who reads slowly keeps nobody waiting.
         await self._respond_list(request, target.kind, page, form)
 
-    async def _watch(self, request: APIRequest, target: Target, query: Query) -> None:
+    async def _watch(self, context: RequestContext, target: Target, query: Query) -> None:
+        request = request_of(context)
         if request.method == b"HEAD":
             # Its client takes the head for the end, and asks on a connection that is busy.
             raise MethodNotAllowed("HEAD is not allowed here: a watch has no end")
-        chosen, user = selectors_of(query), request.requester
+        chosen, user = selectors_of(query), context.user
         with self._limits.short(user):
             visibility = await self._visibility(user, "watch", target, chosen)
         form = _form(request, query, (OBJECT, LIST), tables=not announces(query))
@@ -174,63 +187,67 @@ class REST:
         decision = await self._gate.authorize(attributes_of(user, verb, named, chosen.fields))
         return decision.visibility
 
-    async def _authorized(self, request: APIRequest, verb: str, target: Target) -> Verbs:
+    async def _authorized(self, user: User, verb: str, target: Target) -> Verbs:
         """
         Authorize a verb on one object.
 
         :return: the verbs, limited to the objects that this verb is allowed for.
         :raises Forbidden: the verb is not allowed.
         """
-        decision = await self._gate.authorize(attributes_of(request.requester, verb, target))
+        decision = await self._gate.authorize(attributes_of(user, verb, target))
         return self._verbs.through(decision.visibility)
 
-    async def _get(self, request: APIRequest, target: Target) -> None:
-        verbs = await self._authorized(request, "get", target)
-        query = Query(request.args)
+    async def _get(self, context: RequestContext, target: Target) -> None:
+        request = request_of(context)
+        verbs = await self._authorized(context.user, "get", target)
+        query = request.query
         form, at_least = _form(request, query), query.version()
         obj = await verbs.get(target, at_least)
         self._respond(request, 200, target.kind, obj, form)
 
-    async def _create(self, request: APIRequest, target: Target) -> None:
-        verbs = await self._authorized(request, "create", target)
-        query = Query(request.args)
+    async def _create(self, context: RequestContext, target: Target) -> None:
+        request = request_of(context)
+        verbs = await self._authorized(context.user, "create", target)
+        query = request.query
         options = write_options(query, "CreateOptions", agent=_agent(request))
         form = _form(request, query)
         body = read_body(request, target.kind, options)
         with _advised(request, options):
-            obj = await verbs.create(request.requester, target, body, options)
+            obj = await verbs.create(context.user, target, body, options)
         self._respond(request, 201, target.kind, obj, form, options)
 
-    async def _update(self, request: APIRequest, target: Target) -> None:
-        verbs = await self._authorized(request, "update", target)
-        query = Query(request.args)
+    async def _update(self, context: RequestContext, target: Target) -> None:
+        request = request_of(context)
+        verbs = await self._authorized(context.user, "update", target)
+        query = request.query
         options = write_options(query, "UpdateOptions", agent=_agent(request))
         form = _form(request, query)
         body = read_body(request, target.kind, options)
         with _advised(request, options):
-            obj = await verbs.update(request.requester, target, body, options)
+            obj = await verbs.update(context.user, target, body, options)
         self._respond(request, 200, target.kind, obj, form, options)
 
-    async def _patch(self, request: APIRequest, target: Target) -> None:
-        verbs = await self._authorized(request, "patch", target)
-        query, media_type = Query(request.args), _patch_type(request)
+    async def _patch(self, context: RequestContext, target: Target) -> None:
+        request = request_of(context)
+        verbs = await self._authorized(context.user, "patch", target)
+        query, media_type = request.query, _patch_type(request)
         applying = media_type == patch.APPLY
         options = patch_options(query, agent=_agent(request), applying=applying)
         form = _form(request, query)
         with _advised(request, options):
             if applying:
-                obj, created = await self._apply(request, verbs, target, query, options)
+                obj, created = await self._apply(context, verbs, target, query, options)
             else:
                 schema = strategy.full_schema(target.kind)
                 raw, duplicates = request.content.read(), options.duplicates
                 make = patch.reader(media_type, raw, duplicates, schema)
-                obj = await verbs.patch(request.requester, target, make, options)
+                obj = await verbs.patch(context.user, target, make, options)
                 created = False
         self._respond(request, 201 if created else 200, target.kind, obj, form, options)
 
     async def _apply(
         self,
-        request: APIRequest,
+        context: RequestContext,
         verbs: Verbs,
         target: Target,
         query: Query,
@@ -242,15 +259,16 @@ class REST:
         What is there now is not made anew should it go meanwhile: nobody asked
         whether the user may.
         """
-        config = patch.configuration(request.content.read(), options.duplicates)
+        content = context.request.content.read()
+        config = patch.configuration(content, options.duplicates)
         try:
             await verbs.get(target)
             may_create = False
         except NotFound:
-            await self._gate.authorize_target(request.requester, "create", target)
+            await self._authorized(context.user, "create", target)
             may_create = True
         return await verbs.apply(
-            request.requester,
+            context.user,
             target,
             config,
             options,
@@ -258,21 +276,23 @@ class REST:
             may_create=may_create,
         )
 
-    async def _delete(self, request: APIRequest, target: Target) -> None:
-        verbs = await self._authorized(request, "delete", target)
+    async def _delete(self, context: RequestContext, target: Target) -> None:
+        request = request_of(context)
+        verbs = await self._authorized(context.user, "delete", target)
         told = _delete_options(request)
-        options = write_options(Query(request.args), "DeleteOptions", told)
+        options = write_options(request.query, "DeleteOptions", told)
         with _advised(request, options):
             obj, gone = await verbs.delete(
-                request.requester, target, options, told.get("preconditions") or {}
+                context.user, target, options, told.get("preconditions") or {}
             )
         if gone:
             respond_json(request, 200, _deleted(target.kind, obj))
         else:
             respond_json(request, 200, obj)
 
-    async def _delete_collection(self, request: APIRequest, target: Target) -> None:
-        user, query = request.requester, Query(request.args)
+    async def _delete_collection(self, context: RequestContext, target: Target) -> None:
+        request = request_of(context)
+        user, query = context.user, request.query
         with self._limits.short(user):
             chosen = list_options(query)
             asked = attributes_of(user, "deletecollection", target, chosen.fields)
@@ -309,7 +329,8 @@ class REST:
         respond_json(request, code, object_json(kind, obj, form, self._now()) + b"\n")
 
 
-async def _not_by_hand(request: APIRequest, target: Target) -> None:
+async def _not_by_hand(context: RequestContext, target: Target) -> None:
+    request = context.request
     request.setHeader(b"Allow", b"DELETE, GET")
     told = request.method.decode("ascii", "replace")
     raise MethodNotAllowed(f"{told} is not allowed here: {target.kind.server_made}")
@@ -395,7 +416,7 @@ def _agent(request: Request) -> str:
     return request.requestHeaders.getRawHeaders(b"user-agent", [b""])[0].decode("utf-8", "replace")
 
 
-def _delete_options(request: Request) -> Object:
+def _delete_options(request: APIRequest) -> Object:
     raw = request.content.read()
     # Only those without a body say it in the query.
     told = body.decode(content_type(request), raw) if raw.strip() else _from_query(request)
@@ -420,8 +441,8 @@ def _check_types(told: Object) -> None:
             )
 
 
-def _from_query(request: Request) -> Object:
-    query = Query(request.args)
+def _from_query(request: APIRequest) -> Object:
+    query = request.query
     told: Object = {}
     if query.text("gracePeriodSeconds"):
         told["gracePeriodSeconds"] = query.number("gracePeriodSeconds")

@@ -1,21 +1,19 @@
 """
-The server's routes: probes, discovery, kinds, reviews, consoles.
+Documents about the server itself: discovery, versions, OpenAPI and metrics.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import cast
 
 from prometheus_client import CollectorRegistry
 from twisted.web import http
 
-from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.status import APIError, MethodNotAllowed, NotAcceptable
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.status import NotAcceptable
 from twisted_exec.apiserver.serving import discovery
-from twisted_exec.apiserver.serving.filters import APIRequest, Gate
 from twisted_exec.apiserver.serving.openapi import (
     V2_CONTENT_TYPE,
     V2_DOCUMENT,
@@ -27,53 +25,15 @@ from twisted_exec.apiserver.serving.openapi_v2 import JSON
 from twisted_exec.apiserver.serving.probes import Probes
 from twisted_exec.apiserver.serving.query import media_ranges
 from twisted_exec.apiserver.serving.registry import Registry
-from twisted_exec.apiserver.serving.rest import root_of
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Attributes
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
-from twisted_exec.streaming.http.routes import Routes, not_found, split_path
-from twisted_exec.streaming.http.site import Dispatcher, Request, respond, respond_json
-from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.routes import not_found
+from twisted_exec.streaming.http.site import Request, respond, respond_json
 
 _AGGREGATED = "application/json;g={group};v={version};as=APIGroupDiscoveryList"
-
-
-class APIDispatcher(Dispatcher):
-    """
-    Dispatches every request of the API server.
-
-    Probes are open to anyone and return one word.  Console locators authenticate by themselves, so
-    that refusals are audited.  All other requests are authenticated before anything is answered.
-
-    :param routes: routes of everything but probes and consoles.
-    :param consoles: routes of ``exec`` and ``log`` of machines.
-    """
-
-    def __init__(self, routes: Routes, consoles: Routes, gate: Gate, probes: Probes) -> None:
-        super().__init__()
-        self._routes, self._consoles = routes, consoles
-        self._gate, self._probes = gate, probes
-
-    async def dispatch(self, request: Request) -> None:
-        """As :meth:`Dispatcher.dispatch`."""
-        if await self._probes.answer(request):
-            return
-        if not await self._console(request):
-            cast(APIRequest, request).requester = await self._gate.authenticate(request)
-            await self._routes.dispatch(request)
-
-    async def _console(self, request: Request) -> bool:
-        try:
-            handler, values = self._consoles.match(request.method, request.path, request)
-        except MethodNotAllowed:
-            await self._gate.authenticate(request)
-            raise
-        except APIError:
-            return False
-        if request.method == b"HEAD":
-            # A HEAD of a stream has no answer, and no locator authenticates it.
-            await self._gate.authenticate(request)
-        await handler(request, values)
-        return True
 
 
 class Documents:
@@ -90,7 +50,7 @@ class Documents:
         self._probes = probes
         self._openapi = OpenAPI(registry)
 
-    def add_to(self, routes: Routes) -> None:
+    def add_to(self, routes: GatedRoutes) -> None:
         """Add the routes."""
         self._add(routes, "/", self._paths)
         self._add(routes, "/version", discovery.version)
@@ -115,18 +75,19 @@ class Documents:
         routes.add(["GET"], "/openapi/v2", self._openapi_v2)
         routes.add(["GET"], "/metrics", self._figures)
 
-    def _add(self, routes: Routes, path: str, document: Callable[[], Object]) -> None:
-        async def handle(request: Request, values: Mapping[str, str]) -> None:
-            await self._allow(request)
-            respond_json(request, 200, document())
+    def _add(self, routes: GatedRoutes, path: str, document: Callable[[], Object]) -> None:
+        async def handle(context: RequestContext) -> None:
+            await self._allow(context)
+            respond_json(context.request, 200, document())
 
         routes.add(["GET"], path, handle)
 
     def _add_discovery(
-        self, routes: Routes, path: str, document: Callable[[], Object], *, core: bool
+        self, routes: GatedRoutes, path: str, document: Callable[[], Object], *, core: bool
     ) -> None:
-        async def handle(request: Request, values: Mapping[str, str]) -> None:
-            await self._allow(request)
+        async def handle(context: RequestContext) -> None:
+            await self._allow(context)
+            request = context.request
             version = _aggregated_version(request)
             request.setHeader(b"Vary", b"Accept")
             if not version:
@@ -153,8 +114,9 @@ class Documents:
     def _group(self, name: str) -> Object:
         return {"kind": "APIGroup", "apiVersion": "v1", **discovery.group(self._registry, name)}
 
-    async def _openapi_v3(self, request: Request, values: Mapping[str, str]) -> None:
-        await self._allow(request)
+    async def _openapi_v3(self, context: RequestContext) -> None:
+        await self._allow(context)
+        request = context.request
         path = request.path.decode("ascii", "replace").removeprefix("/openapi/v3/")
         document = self._openapi.of(path)
         if document is None:
@@ -164,8 +126,9 @@ class Documents:
             request.setHeader(b"Cache-Control", b"public, immutable, max-age=31536000")
         _respond_document(request, document, "application/json")
 
-    async def _openapi_v2(self, request: Request, values: Mapping[str, str]) -> None:
-        await self._allow(request)
+    async def _openapi_v2(self, context: RequestContext) -> None:
+        await self._allow(context)
+        request = context.request
         request.setHeader(b"Vary", b"Accept")
         accept = request.requestHeaders.getRawHeaders(b"accept", [b""])[0].decode("latin-1")
         if accept and media_ranges(accept)[0][0] == JSON:
@@ -173,15 +136,15 @@ class Documents:
         else:
             _respond_document(request, V2_DOCUMENT, V2_CONTENT_TYPE)
 
-    async def _figures(self, request: Request, values: Mapping[str, str]) -> None:
-        await self._allow(request)
+    async def _figures(self, context: RequestContext) -> None:
+        await self._allow(context)
+        request = context.request
         respond(request, 200, metrics_text(self._metrics), CONTENT_TYPE)
 
-    async def _allow(self, request: Request) -> None:
-        user = cast(APIRequest, request).requester
-        # Authorize the decoded path, as the routes match it.
-        path = "/" + "/".join(split_path(request.path))
-        await self._gate.authorize(Attributes(user, "get", path=path))
+    async def _allow(self, context: RequestContext) -> None:
+        # As the routes read it, not as it was encoded.
+        path = "/" + "/".join(context.segments)
+        await self._gate.authorize(Attributes(context.user, "get", path=path))
 
 
 def _respond_document(request: Request, body: bytes, content_type: str) -> None:
@@ -203,18 +166,3 @@ def _aggregated_version(request: Request) -> str:
             if parameters.get("g") == discovery.AGGREGATED and version in ("v2", "v2beta1"):
                 return version
     raise NotAcceptable("only the following media types are accepted: application/json")
-
-
-def add_consoles(routes: Routes, kind: Kind, proxy: Proxy) -> None:
-    """
-    Add ``machines/exec`` of one dialect: GET and POST, and DELETE, which ends the user's session.
-
-    :param kind: the dialect's machines.
-    """
-
-    async def handle(request: Request, values: Mapping[str, str]) -> None:
-        await proxy.handle(request)
-
-    base = f"{root_of(kind)}/namespaces/{{namespace}}/{kind.resource.plural}/{{name}}"
-    for subresource in kind.connects:
-        routes.add(["GET", "POST", "DELETE"], f"{base}/{subresource}", handle)

@@ -15,7 +15,6 @@ Sources: ``pkg/kubelet/server/auth.go``, ``server.go`` of Kubernetes; kubernetes
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -29,10 +28,10 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.auth.credentials import CredentialHeaders, PresentedCredentials, check_declared
+from twisted_exec.auth.credentials import PresentedCredentials, check_declared
+from twisted_exec.auth.gate import Gate, GatePolicy, Impersonation
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
-from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import ISessionReviewer, Subject
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.wire.upgrade import HeaderSet
 
 PROXY = ("proxy",)
@@ -101,18 +100,9 @@ class NamedCertificateAuthenticator:
         return user
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What let a request in: a user, and the credentials that they showed."""
-
-    user: User
-    credentials: PresentedCredentials
-
-
-@implementer(ISessionReviewer)
-class Gate:
+class NodeAccess:
     """
-    Authentication and authorization of every path.
+    What a node server allows: its gate, and the permissions on Nodes.
 
     :param authenticator: knows everyone who may be known here.
     :param authorizer: knows what they may.
@@ -121,42 +111,31 @@ class Gate:
     _log = Logger()
 
     def __init__(self, authenticator: IAuthenticator, authorizer: IAuthorizer) -> None:
-        self._authenticator, self._authorizer = authenticator, authorizer
         # A root's API server does not say for whom it asks: a header that claims to is thrown away,
-        # and so are those of impersonation.
-        self.credential_headers = CredentialHeaders(authenticator, impersonation=False)
+        # and so are those of impersonation.  Browsers do not come here.
+        policy = GatePolicy(
+            impersonation=Impersonation.DROPPED, allowed_origins=None, outage=self._outage
+        )
+        self.gate = Gate(authenticator, authorizer, policy)
         self._problem = ""
 
-    async def who(self, request: Request) -> User:
-        """
-        Who asks.  Asked again about the same request, it says the same.
+    def _outage(self, problem: APIError) -> APIError:
+        self._warn(problem)
+        # What the root thinks of us is not the business of a client with a token.
+        return ServiceUnavailable(
+            "it cannot be found out now whose token this is", retry_after_seconds=1
+        )
 
-        :raises Unauthorized: nobody whom we know.
-        :raises ServiceUnavailable: it could not be found out.
+    async def authorize(
+        self, user: User, node: str, subresources: Sequence[str], verb: str
+    ) -> Attributes:
         """
-        if isinstance(request.evidence, Evidence):
-            return request.evidence.user
-        credentials = self.credential_headers.take_from(request)
-        try:
-            user: User | None = await self._authenticator.authenticate(credentials)
-        except Unauthorized:
-            raise
-        except APIError as problem:
-            self._tell(problem)
-            # What the root thinks of us is nothing for whoever shows a token.
-            raise ServiceUnavailable(
-                "it cannot be found out now whose token this is", retry_after_seconds=1
-            ) from None
-        if user is None:
-            raise Unauthorized
-        request.evidence = Evidence(user, credentials)
-        return user
+        Check a permission on a Node.
 
-    async def may(self, user: User, node: str, subresources: Sequence[str], verb: str) -> None:
-        """
         :param node: the Node's name in the root; empty for all Nodes.
-        :param subresources: of the Node; one that they may is enough.
-        :raises Forbidden: they may none of them.
+        :param subresources: of the Node; one that the user may is enough.
+        :return: the permission that the user has.
+        :raises Forbidden: the user has none of them.
         :raises InternalError: it could not be found out.
         """
         what = (
@@ -166,28 +145,22 @@ class Gate:
         for subresource in subresources:
             attributes = Attributes(user, verb, "", "v1", "nodes", subresource, name=node)
             try:
-                decision = await self._authorizer.authorize(attributes)
+                decision = await self.gate.decide(attributes)
             except APIError as problem:
-                self._tell(problem)
+                self._warn(problem)
                 raise InternalError(f"Authorization error {what}") from None
             self._problem = ""
             if decision.allowed:
-                return
+                return attributes
         raise Forbidden(f"Forbidden {what}", details={"name": node, "kind": "nodes"})
 
-    def _tell(self, problem: APIError) -> None:
-        """Only news: anyone may ask, as often as they like."""
+    async def authorize_session(self, context: RequestContext, node: str) -> None:
+        """Check the permission of a session, as :meth:`authorize`, and keep it for its reviews."""
+        verb = verb_of(context.request.method, context.subject.subresource)
+        self.gate.allow(context, await self.authorize(context.user, node, PROXY, verb))
+
+    def _warn(self, problem: APIError) -> None:
+        """Log an outage once: clients may come as often as they like."""
         if problem.message != self._problem:
             self._log.warn("the root cannot be asked who may: {why}", why=one_line(problem.message))
         self._problem = problem.message
-
-    def review(self, subject: Subject, evidence: object) -> Deferred[None]:
-        """As :meth:`ISessionReviewer.review`; the evidence is an :class:`Evidence`."""
-        assert isinstance(evidence, Evidence)
-        return Deferred.fromCoroutine(self._review(subject, evidence))
-
-    async def _review(self, subject: Subject, evidence: Evidence) -> None:
-        user: User | None = await self._authenticator.authenticate(evidence.credentials)
-        if user is None or user.name != evidence.user.name:
-            raise Unauthorized
-        await self.may(user, subject.pool, PROXY, verb_of(b"GET", subject.subresource))

@@ -11,8 +11,8 @@ from typing import Any
 from twisted.web.iweb import IRequest
 
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
-from twisted_exec.nodeserver.kubelet_api.gate import Gate, subresources_of, verb_of
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess, subresources_of, verb_of
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 
@@ -29,25 +29,27 @@ class Hop:
     :param shared: the connections that followed logs share.
     """
 
-    gate: Gate
+    access: NodeAccess
     root_pods: IRootPods
     leaves: ILeaves
     sessions: Sessions
     clock: Any
     shared: SharedDownloads
 
-    async def admit(self, request: Request) -> str:
+    async def admit(self, context: RequestContext, node: str | None = None) -> str:
         """
-        Let a request in that is about no Pod.
+        Authorize a request that is about no Pod.
 
-        :return: the Node that it is about; empty for all of ours.
-        :raises Unauthorized: nobody whom we know.
-        :raises Forbidden: they may not.
+        :param node: the Node that it is about; by default, the one that its ``Host`` names.
+        :return: the Node; empty for all of ours.
+        :raises Forbidden: the user may not.
         :raises APIError: it could not be found out.
         """
-        node = asked_node(request, self.leaves.nodes())
-        user = await self.gate.who(request)
-        await self.gate.may(user, node, subresources_of(request.path), verb_of(request.method, ""))
+        request = context.request
+        if node is None:
+            node = asked_node(request, self.leaves.nodes())
+        verb = verb_of(request.method, "")
+        await self.access.authorize(context.user, node, subresources_of(request.path), verb)
         return node
 
 

@@ -21,13 +21,11 @@ Sources: ``getContainerLogs`` of ``pkg/kubelet/server/server.go``, ``ValidatePod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote_plus
 
 from twisted.internet.defer import Deferred
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from twisted_exec.api.fields import forbidden
@@ -36,7 +34,7 @@ from twisted_exec.api.status import Invalid
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
 from twisted_exec.nodeserver.kubelet_api.upstream import find, to_leaf
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
 from twisted_exec.streaming.text.relay import Relay
 
@@ -84,16 +82,16 @@ class LogLocator:
     hop: Hop
     shares: bool = False
 
-    def locate(self, request: IRequest) -> Deferred[Location]:
+    def locate(self, context: RequestContext) -> Deferred[Location]:
         """See :meth:`IStreamLocator.locate`."""
-        return Deferred.fromCoroutine(self._locate(cast(Request, request)))
+        return Deferred.fromCoroutine(self._locate(context))
 
-    async def _locate(self, request: Request) -> Location:
-        target, pod = await find(self.hop, request)
-        options = options_of(request.args, target.pod).query()
+    async def _locate(self, context: RequestContext) -> Location:
+        target, pod = await find(self.hop, context)
+        options = options_of(context.request.args, target.pod).query()
         query = b"container=" + quote_plus(target.container).encode("ascii")
         query += b"&" + options if options else b""
-        return await to_leaf(self.hop, request.subject, pod, "log", query, shares=self.shares)
+        return await to_leaf(self.hop, context.subject, pod, "log", query, shares=self.shares)
 
 
 def log_routes(hop: Hop) -> list[Route]:
@@ -104,8 +102,8 @@ def log_routes(hop: Hop) -> list[Route]:
         LogLocator(hop, shares=True), **about, answer_seconds=None, keeps_connections=False
     )
 
-    async def answer(request: Request, names: Mapping[str, str]) -> None:
-        relay = following if follows(request.args) else reading
-        await relay.handle(request)
+    async def answer(context: RequestContext) -> None:
+        relay = following if follows(context.request.args) else reading
+        await relay.handle(context)
 
     return list(of_pod("containerLogs", answer, ("GET",), "log", plain=True))

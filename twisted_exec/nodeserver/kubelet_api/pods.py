@@ -12,7 +12,7 @@ Source: ``getPods``, ``getRunningPods`` and ``encodePods`` of ``pkg/kubelet/serv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
@@ -22,7 +22,8 @@ from twisted_exec.nodeserver.interfaces import LeafPod
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route
 from twisted_exec.nodeserver.ownership import STATUSES
-from twisted_exec.streaming.http.site import Request, respond_json
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.site import respond_json
 
 _OF_THE_ITEM = ("apiVersion", "kind")  # absent in the items of a list
 
@@ -62,16 +63,16 @@ class PodLists:
     def __init__(self, hop: Hop) -> None:
         self._hop = hop
 
-    async def pods(self, request: Request, names: Mapping[str, str]) -> None:
+    async def pods(self, context: RequestContext) -> None:
         """Those on the Node that is asked about, or on all of ours."""
-        node = await self._hop.admit(request)
+        node = await self._hop.admit(context)
         if not self._hop.root_pods.synced:
             raise ServiceUnavailable("the root's Pods are not known yet", retry_after_seconds=1)
-        respond_json(request, 200, listed(self._hop.root_pods.on([node] if node else [])))
+        respond_json(context.request, 200, listed(self._hop.root_pods.on([node] if node else [])))
 
-    async def running(self, request: Request, names: Mapping[str, str]) -> None:
+    async def running(self, context: RequestContext) -> None:
         """Those of them that run."""
-        node = await self._hop.admit(request)
+        node = await self._hop.admit(context)
         leaves = [self._hop.leaves.of_node(node)] if node else self._hop.leaves.all()
         for leaf in leaves:
             if not leaf.synced:
@@ -83,7 +84,7 @@ class PodLists:
             for pod in leaf.pods()
             if node in ("", pod.root["spec"]["nodeName"])
         ]
-        respond_json(request, 200, listed(pod for pod in items if pod is not None))
+        respond_json(context.request, 200, listed(pod for pod in items if pod is not None))
 
 
 def pod_routes(hop: Hop) -> list[Route]:

@@ -12,17 +12,21 @@ and whatever is read in plain text, as by a kubelet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from twisted_exec.api.status import APIError, Unauthorized
+from twisted_exec.auth.dispatcher import GatedDispatcher, GatedEndpoint, GatedRoutes, Handler
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
+from twisted_exec.nodeserver.kubelet_api.query import Wanted
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
-from twisted_exec.streaming.http.routes import Handler, Routes
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.routes import Match
 from twisted_exec.streaming.http.site import (
-    Dispatcher,
     Request,
     respond,
     respond_status,
@@ -32,8 +36,6 @@ from twisted_exec.streaming.http.site import (
 RESOURCE = "pods"
 NOUN = "pod"
 
-_SESSIONS = frozenset({b"exec", b"attach", b"portForward", b"run", b"containerLogs"})
-
 
 @dataclass(frozen=True)
 class Route:
@@ -41,10 +43,11 @@ class Route:
     One path of a kubelet.
 
     :param methods: upper case; the others get 405.
-    :param pattern: as in :meth:`Routes.add`.  ``{namespace}`` and ``{pod}`` become the subject's.
+    :param pattern: as in :meth:`RouteTable.add_endpoint`.  ``{namespace}`` and ``{pod}`` become the
+        subject's.
     :param handler: answers a request whose user is known, but not what they may.
-    :param subresource: of the Pod, for the subject; empty for what is about no Pod.
-    :param plain: it is refused in plain text, not with a ``Status``.
+    :param subresource: of the Pod, for the subject; empty for a request that is about no Pod.
+    :param plain: errors are plain text, not a ``Status``.
     """
 
     methods: Sequence[str]
@@ -74,86 +77,85 @@ def of_pod(
         yield Route(methods, pattern, handler, subresource, plain)
 
 
-class NodeRoutes(Dispatcher):
+@dataclass(frozen=True)
+class _PodEndpoint(GatedEndpoint):
+    """:param plain: errors are plain text."""
+
+    plain: bool = True
+
+
+class NodeRoutes(GatedDispatcher):
     """
     The resource of a node server.
 
-    :param routes: of those who answer; the paths that are about the server itself are here.
+    :param routes: besides the paths that are about the server itself, which are here.
     """
 
+    names_unknown = False
+
     def __init__(self, hop: Hop, registry: CollectorRegistry, routes: Iterable[Route]) -> None:
-        super().__init__()
+        table = GatedRoutes()
+        super().__init__(hop.access.gate, table, hop.sessions)
         self._hop, self._registry = hop, registry
-        self._routes = Routes()
         for route in (
             *routes,
             Route(["GET"], "/healthz", self._healthz),
             Route(["GET"], "/metrics", self._metrics),
         ):
-            self._add(route)
+            self._add(table, route)
 
-    def _add(self, route: Route) -> None:
-        async def answer(request: Request, names: Mapping[str, str]) -> None:
-            await self._answered(route, request, names)
-
-        self._routes.add(route.methods, route.pattern, answer)
+    def _add(self, table: GatedRoutes, route: Route) -> None:
+        if not route.subresource:
+            table.add(route.methods, route.pattern, route.handler)
+            return
+        facts = partial(_facts, route.subresource)
+        endpoint = _PodEndpoint(route.handler, _target, facts, plain=route.plain)
+        table.add_endpoint(route.methods, route.pattern, endpoint)
 
     async def dispatch(self, request: Request) -> None:
-        """See :meth:`Dispatcher.dispatch`."""
+        """See :meth:`Dispatcher.dispatch`; errors are plain text."""
         try:
-            await self._admitted(request)
-        except Unauthorized as error:
-            _refuse(request, error)
-            self._record(request, error)
+            await super().dispatch(request)
         except APIError as error:
             _refuse(request, error)
 
-    async def _admitted(self, request: Request) -> None:
-        user = await self._hop.gate.who(request)
-        request.subject = replace(request.subject, user=user.name)
-        handler, names = self._routes.match(request.method, _path(request), request)
-        await handler(request, names)
-
-    async def _answered(self, route: Route, request: Request, names: Mapping[str, str]) -> None:
-        if route.subresource:
-            request.subject = replace(
-                request.subject,
-                namespace=names["namespace"],
-                machine=names["pod"],
-                resource=RESOURCE,
-                noun=NOUN,
-                subresource=route.subresource,
-            )
+    async def answer(self, match: Match[GatedEndpoint], request: Request) -> None:
+        """As :meth:`GatedDispatcher.answer`; errors of streams are a ``Status``."""
         try:
-            await route.handler(request, names)
+            await super().answer(match, request)
         except APIError as error:
-            if route.plain or isinstance(error, Unauthorized):
+            endpoint = match.endpoint
+            is_plain = not isinstance(endpoint, _PodEndpoint) or endpoint.plain
+            if is_plain or isinstance(error, Unauthorized):
                 raise
             respond_status(request, error)
 
-    def _record(self, request: Request, error: APIError) -> None:
-        """Who was not even known is on record where a session was asked for."""
-        word, *_ = request.path[1:].split(b"/")
-        if word in _SESSIONS and not request.subject.resource:
-            subresource = "log" if word == b"containerLogs" else word.decode("ascii").lower()
-            subject = replace(
-                request.subject, resource=RESOURCE, noun=NOUN, subresource=subresource
-            )
-            self._hop.sessions.refused(subject, error.code, error.message)
+    def path_of(self, request: Request) -> bytes:
+        """Without a last slash: ``/runningpods/`` is what a kubelet calls one of its paths."""
+        path = request.path
+        return path[:-1] if len(path) > 1 and path.endswith(b"/") else path
 
-    async def _healthz(self, request: Request, names: Mapping[str, str]) -> None:
-        await self._hop.admit(request)
-        respond_text(request, 200, "ok")
+    async def _healthz(self, context: RequestContext) -> None:
+        await self._hop.admit(context)
+        respond_text(context.request, 200, "ok")
 
-    async def _metrics(self, request: Request, names: Mapping[str, str]) -> None:
-        await self._hop.admit(request)
-        respond(request, 200, metrics_text(self._registry), CONTENT_TYPE)
+    async def _metrics(self, context: RequestContext) -> None:
+        await self._hop.admit(context)
+        respond(context.request, 200, metrics_text(self._registry), CONTENT_TYPE)
 
 
-def _path(request: Request) -> bytes:
-    """Without a last slash: ``/runningpods/`` is what a kubelet calls one of its paths."""
-    path = request.path
-    return path[:-1] if len(path) > 1 and path.endswith(b"/") else path
+def _target(match: Match[Any]) -> Wanted:
+    return Wanted.of(match.segments)
+
+
+def _facts(subresource: str, target: Wanted) -> dict[str, str]:
+    return {
+        "namespace": target.namespace,
+        "machine": target.pod,
+        "resource": RESOURCE,
+        "noun": NOUN,
+        "subresource": subresource,
+    }
 
 
 def _refuse(request: Request, error: APIError) -> None:

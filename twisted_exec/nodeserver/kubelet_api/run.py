@@ -14,7 +14,6 @@ command).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from urllib.parse import parse_qs
 
 from twisted.internet.defer import Deferred
@@ -26,8 +25,9 @@ from twisted_exec.nodeserver.kubelet_api.query import run_query
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
 from twisted_exec.nodeserver.kubelet_api.streams import ANSWER_SECONDS
 from twisted_exec.nodeserver.kubelet_api.upstream import find, to_leaf
-from twisted_exec.streaming.http.outcomes import naming, outcome
-from twisted_exec.streaming.http.site import Request, respond
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.outcomes import outcome
+from twisted_exec.streaming.http.site import respond
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
     UpgradeRefused,
@@ -64,22 +64,16 @@ _STREAMS = frozenset({Channel.ERROR, Channel.STDOUT, Channel.STDERR})
 def run_routes(hop: Hop) -> list[Route]:
     """Return the routes of ``/run``, with and without the Pod's UID."""
 
-    async def answer(request: Request, names: Mapping[str, str]) -> None:
-        try:
-            await _run(hop, request)
-        except APIError as error:
-            raise naming(error, request.subject) from None
+    async def answer(context: RequestContext) -> None:
+        await _run(hop, context)
 
     return list(of_pod("run", answer, ("POST",), "run", plain=True))
 
 
-async def _run(hop: Hop, request: Request) -> None:
-    try:
-        location = await _locate(hop, request)
-    except BaseException as problem:
-        hop.sessions.refused(request.subject, *outcome(problem))
-        raise
-    session = hop.sessions.open(location.subject, request.evidence)
+async def _run(hop: Hop, context: RequestContext) -> None:
+    location = await _locate(hop, context)
+    context.has_session = True
+    session = hop.sessions.open(location.subject, context.evidence)
     command = Command(hop.clock)
     try:
         await command.start(location)
@@ -92,7 +86,7 @@ async def _run(hop: Hop, request: Request) -> None:
     session.over("backend closed", bytes_to_user=command.printed_bytes)
     if not ending.ok:
         raise InternalError(_told(location, command, ending))
-    respond(request, 200, command.output, "text/plain; charset=utf-8")
+    respond(context.request, 200, command.output, "text/plain; charset=utf-8")
 
 
 def _record(session: Session, command: Command, problem: BaseException) -> None:
@@ -100,12 +94,13 @@ def _record(session: Session, command: Command, problem: BaseException) -> None:
     session.over(reason, code=code, bytes_to_user=command.printed_bytes)
 
 
-async def _locate(hop: Hop, request: Request) -> Location:
-    target, pod = await find(hop, request)
+async def _locate(hop: Hop, context: RequestContext) -> Location:
+    target, pod = await find(hop, context)
+    request = context.request
     if is_upgrade(request):
         raise BadRequest("what is run has no stream; ask for exec")
     query = run_query(request.uri.partition(b"?")[2], target.container)
-    return await to_leaf(hop, request.subject, pod, "exec", query)
+    return await to_leaf(hop, context.subject, pod, "exec", query)
 
 
 def _told(location: Location, command: Command, ending: Ending) -> str:

@@ -17,17 +17,16 @@ Sources: ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/kubelet/server/stats/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from twisted_exec.api.times import timestamp
 from twisted_exec.nodeserver.kubelet_api.counters import NANOSECONDS, Counter
-from twisted_exec.nodeserver.kubelet_api.gate import subresources_of, verb_of
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.resource_metrics import exposition
 from twisted_exec.nodeserver.kubelet_api.routes import Route
 from twisted_exec.nodeserver.kubelet_api.usage import LeafUsage, PodUsage, Usage
 from twisted_exec.observe.metrics import CONTENT_TYPE
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request, respond, respond_json
 
 
@@ -82,22 +81,19 @@ class UsagePages:
     def __init__(self, hop: Hop) -> None:
         self._hop, self._usage = hop, Usage(hop.leaves, hop.clock)
 
-    async def summary(self, request: Request, names: Mapping[str, str]) -> None:
+    async def summary(self, context: RequestContext) -> None:
         """``only_cpu_and_memory`` changes nothing: there is nothing else."""
-        node = await self._hop.admit(request)
-        respond_json(request, 200, summary(node, await self._usage.of(node)))
+        node = await self._hop.admit(context)
+        respond_json(context.request, 200, summary(node, await self._usage.of(node)))
 
-    async def metrics(self, request: Request, names: Mapping[str, str]) -> None:
+    async def metrics(self, context: RequestContext) -> None:
         """Of the Node that is asked about."""
-        await self._metrics(request, await self._hop.admit(request))
+        await self._metrics(context.request, await self._hop.admit(context))
 
-    async def metrics_of(self, request: Request, names: Mapping[str, str]) -> None:
+    async def metrics_of(self, context: RequestContext) -> None:
         """Of the Node that the path names."""
-        node = names["node"]
-        user = await self._hop.gate.who(request)
-        verb = verb_of(request.method, "")
-        await self._hop.gate.may(user, node, subresources_of(request.path), verb)
-        await self._metrics(request, node)
+        node = await self._hop.admit(context, context.values["node"])
+        await self._metrics(context.request, node)
 
     async def _metrics(self, request: Request, node: str) -> None:
         text = exposition(node, await self._usage.of(node))

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import cast
 from urllib.parse import parse_qs
 
 from twisted.internet.defer import Deferred
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from twisted_exec.nodeserver.kubelet_api.hop import HOP, Hop
@@ -27,6 +25,7 @@ from twisted_exec.nodeserver.kubelet_api.query import (
 )
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
 from twisted_exec.nodeserver.kubelet_api.upstream import find, to_leaf
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy, require_upgrade
@@ -50,17 +49,15 @@ class PodLocator:
 
     hop: Hop
 
-    def locate(self, request: IRequest) -> Deferred[Location]:
+    def locate(self, context: RequestContext) -> Deferred[Location]:
         """See :meth:`IStreamLocator.locate`."""
-        return Deferred.fromCoroutine(self._locate(cast(Request, request)))
+        return Deferred.fromCoroutine(self._locate(context))
 
-    async def _locate(self, request: Request) -> Location:
-        target, pod = await find(self.hop, request)
-        query = _query(request, target)
+    async def _locate(self, context: RequestContext) -> Location:
+        target, pod = await find(self.hop, context)
+        query, subject = _query(context.request, target), context.subject
         streams = None if target.what == "portForward" else _streams(query)
-        return await to_leaf(
-            self.hop, request.subject, pod, request.subject.subresource, query, streams
-        )
+        return await to_leaf(self.hop, subject, pod, subject.subresource, query, streams)
 
 
 def _query(request: Request, target: Wanted) -> bytes:
@@ -88,13 +85,9 @@ def stream_routes(hop: Hop) -> list[Route]:
         clock=hop.clock,
         answer_seconds=ANSWER_SECONDS,
         leave_seconds=LEAVE_SECONDS,
-        credential_headers=hop.gate.credential_headers,
+        credential_headers=hop.access.gate.credential_headers,
     )
-
-    async def answer(request: Request, names: object) -> None:
-        await proxy.handle(request)
-
-    methods = ("GET", "POST")
+    answer, methods = proxy.handle, ("GET", "POST")
     return [
         *of_pod("exec", answer, methods, "exec"),
         *of_pod("attach", answer, methods, "attach"),

@@ -35,11 +35,9 @@ from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.transport.connection import endpoint
 from twisted_exec.kube.upstream import Way, sharing
 from twisted_exec.nodeserver.interfaces import ILeaf, LeafPod
-from twisted_exec.nodeserver.kubelet_api.gate import PROXY, verb_of
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.query import Wanted, path
-from twisted_exec.streaming.http.routes import split_path
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import Location, Subject
 from twisted_exec.wire.channel import Channel
 
@@ -57,24 +55,21 @@ _RULES = (
 _log = Logger()
 
 
-async def find(hop: Hop, request: Request) -> tuple[Wanted, LeafPod]:
+async def find(hop: Hop, context: RequestContext) -> tuple[Wanted, LeafPod]:
     """
-    The Pod in its leaf that a request is for; what is learned on the way goes into its subject.
+    Find the Pod of a request in its leaf, and authorize the user for its Node.
 
-    :raises Unauthorized: nobody whom we know asks.
-    :raises Forbidden: they may not use that Node.
+    :raises Forbidden: the user may not use that Node.
     :raises NotFound: there is no such Pod or container in the root, or none of ours in the leaf.
     :raises APIError: that cannot be found out.
     """
-    target = Wanted.of(split_path(request.path))
-    user = await hop.gate.who(request)
+    target: Wanted = context.target
     root = await _root_pod(hop, target)
     node = str(root["spec"]["nodeName"]) if root else ""
     uid = str(root["metadata"]["uid"]) if root else ""
-    request.subject = replace(request.subject, user=user.name, pool=node, uid=uid)
+    context.learn(pool=node, uid=uid)
     was_seen = hop.root_pods.by_uid(uid) is not None
-    verb = verb_of(request.method, request.subject.subresource)
-    await hop.gate.may(user, node, PROXY, verb)
+    await hop.access.authorize_session(context, node)
     if root is None or (target.uid and target.uid != uid):
         raise NotFound("pods", target.pod)
     _check_container(root, target)

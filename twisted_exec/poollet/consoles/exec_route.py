@@ -1,6 +1,6 @@
 """
-The console route of a poollet: who asks, may they, and where the console is.  The route of logs
-(:mod:`.log_route`) asks the same questions.
+The console route of a poollet: the gate, the permissions, and where the console is.  The route of
+logs (:mod:`.log_route`) shares them.
 
 The poollet decides for itself.  A user whom a named proxy forwards needs
 ``create`` on ``machines/exec`` of that very machine, and the proxy needs
@@ -15,14 +15,12 @@ made anew under the same name is another one, for every hop.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import ClassVar, cast
+from dataclasses import dataclass
+from typing import ClassVar
 from urllib.parse import quote
 
-from twisted.internet.defer import Deferred, TimeoutError, succeed
+from twisted.internet.defer import Deferred, TimeoutError, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
@@ -36,21 +34,20 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.auth.credentials import CredentialHeaders, PresentedCredentials
-from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.credentials import UnionAuthenticator
+from twisted_exec.auth.gate import Gate, GatePolicy, Impersonation
+from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
-from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers.reflector import IStore
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.poollet.consoles.dialling import Dialler, Target
 from twisted_exec.poollet.machines.config import wants_power
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
-from twisted_exec.streaming.interfaces import ISessionReviewer, IStreamLocator, Location, Subject
+from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
 from twisted_exec.streaming.proxy import require_upgrade
-from twisted_exec.streaming.sessions.registry import forwarded_session_id
 from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
 
 RUNTIME_SECONDS = 4.0
@@ -67,161 +64,95 @@ USER_HEADER = b"X-Twisted-Exec-User"
 
 
 @dataclass(frozen=True)
-class Asking:
+class PoolAccess:
     """
-    Who asks: the user, and the proxy that speaks for them, if one does.
+    What the consoles of a pool's machines require.
 
-    :param credentials: of a user without a proxy.
-    """
-
-    user: User
-    caller: User | None = None
-    credentials: PresentedCredentials | None = None
-
-
-@implementer(ISessionReviewer)
-@dataclass(frozen=True)
-class Gate:
-    """
-    Authentication and authorization of the console route.
-
-    :param proxies: knows users whom a trusted proxy forwards; ``None`` for no such proxies.
-    :param direct: knows everyone else.
     :param pool_proxy_suffices: names of users that need no permission on the machine.
-    :param allowed_origins: sites besides this server's own whose pages may ask.
     """
 
     dialect: Dialect
     pool: str
-    proxies: RequestHeaderAuthenticator | None
-    direct: IAuthenticator
-    authorizer: IAuthorizer
     pool_proxy_suffices: Collection[str] = ()
-    allowed_origins: Collection[bytes] = ()
 
-    async def who(self, request: Request) -> Asking:
+    def permissions(self, context: RequestContext) -> tuple[Attributes, ...]:
         """
-        :raises Unauthorized: nobody whom we know.
-        :raises Forbidden: not they ask, but a page in their browser; or they want to act
-            as someone else, which is a right that only API servers know.
+        Return what a session needs.
+
+        The user needs the machine's console or log: opening a console is a ``create``, reading its
+        log a ``get``.  The caller, or a user without one, needs the pool.
         """
-        credentials = self.credential_headers.take_from(request)
-        user: User | None = await self.authenticator.authenticate(credentials)
-        if user is None:
-            raise Unauthorized
-        if user.forwarded_by is not None:
-            return Asking(user, user.forwarded_by)
-        if user.name not in self.pool_proxy_suffices and not credentials.token_in_header:
-            # Those that suffice judge for themselves.
-            unasked = credentials.sent_unasked
-            refuse_other_sites(request, self.allowed_origins, sent_unasked=unasked)
-        if credentials.impersonates:
-            raise Forbidden("nobody can act as someone else here; ask the API server")
-        return Asking(user, credentials=credentials)
-
-    @cached_property
-    def authenticator(self) -> IAuthenticator:
-        """Knows everyone."""
-        proxies = [] if self.proxies is None else [self.proxies]
-        return UnionAuthenticator([*proxies, self.direct])
-
-    @cached_property
-    def credential_headers(self) -> CredentialHeaders:
-        """The registry of credential headers."""
-        return CredentialHeaders(self.authenticator, impersonation=True)
-
-    def review(self, subject: Subject, evidence: object) -> Deferred[None]:
-        """As :meth:`ISessionReviewer.review`; the evidence is an :class:`Asking`."""
-        assert isinstance(evidence, Asking)
-        return Deferred.fromCoroutine(self._review(subject, evidence))
-
-    async def _review(self, subject: Subject, asking: Asking) -> None:
-        if asking.credentials is not None:  # else a proxy reviews its users' credentials itself
-            user = await self.direct.authenticate(asking.credentials)
-            if user is None or user.name != asking.user.name:
-                raise Unauthorized
-            asking = replace(asking, user=user)
-        await self.admit(asking, subject)
-
-    async def admit(self, asking: Asking, subject: Subject) -> None:
-        """
-        :param subject: which machine, and what of it: opening a console is a ``create``,
-            reading its log a ``get``.
-        :raises Forbidden: the user may not do that, or the caller may not reach this pool.
-        :raises APIError: it could not be found out.
-        """
-        dialect = self.dialect
-        caller = asking.caller or asking.user
-        if not (asking.caller is None and caller.name in self.pool_proxy_suffices):
-            await self.require(
-                Attributes(
-                    asking.user,
-                    VERBS[subject.subresource],
-                    dialect.group,
-                    dialect.version,
-                    dialect.workload.plural,
-                    subject.subresource,
-                    subject.namespace,
-                    subject.machine,
-                )
-            )
-        await self.require(
-            Attributes(
-                caller,
-                "create",
-                dialect.group,
-                dialect.version,
-                dialect.pool.plural,
-                dialect.proxy_subresource,
-                name=self.pool,
-            )
+        dialect, subject = self.dialect, context.subject
+        caller = context.caller or context.user
+        proxy = Attributes(
+            caller,
+            "create",
+            dialect.group,
+            dialect.version,
+            dialect.pool.plural,
+            dialect.proxy_subresource,
+            name=self.pool,
         )
-
-    async def require(self, attributes: Attributes) -> None:
-        """
-        :raises Forbidden: the user may not.
-        :raises APIError: it could not be found out.
-        """
-        decision = await self.authorizer.authorize(attributes)
-        if decision.allowed:
-            return
-        if attributes.path:
-            raise Forbidden(
-                f'User "{attributes.user.name}" cannot {attributes.verb} path "{attributes.path}"'
-            )
-        qualified = f"{attributes.resource}.{attributes.group}"
-        where = f' in the namespace "{attributes.namespace}"' if attributes.namespace else ""
-        raise Forbidden(
-            f'{qualified} "{attributes.name}" is forbidden: User "{attributes.user.name}" cannot '
-            f'{attributes.verb} resource "{attributes.resource}/{attributes.subresource}" in API group '
-            f'"{attributes.group}"{where}' + (f": {decision.reason}" if decision.reason else ""),
-            details={
-                "name": attributes.name,
-                "group": attributes.group,
-                "kind": attributes.resource,
-            },
+        if context.caller is None and caller.name in self.pool_proxy_suffices:
+            return (proxy,)
+        machine = Attributes(
+            context.user,
+            VERBS[subject.subresource],
+            dialect.group,
+            dialect.version,
+            dialect.workload.plural,
+            subject.subresource,
+            subject.namespace,
+            subject.machine,
         )
+        return (machine, proxy)
 
-    def caller_of(self, request: Request) -> Deferred[str]:
-        """
-        The proxy that may end the sessions it opened.
 
-        :return: fires with its name, or fails with :class:`Unauthorized`.
-        """
-        credentials = self.credential_headers.take_from(request)
-        caller = self.proxies.caller(credentials) if self.proxies is not None else None
-        if caller is None:
+def gate_of(
+    access: PoolAccess,
+    proxies: RequestHeaderAuthenticator | None,
+    direct: Sequence[IAuthenticator],
+    authorizer: IAuthorizer,
+    allowed_origins: Collection[bytes] = (),
+) -> Gate:
+    """
+    Make the gate of a poollet.
+
+    :param proxies: knows users whom a trusted proxy forwards; ``None`` for no such proxies.
+    :param direct: know everyone else.
+    :param allowed_origins: sites besides this server's own whose pages may ask.
+    """
+    policy = GatePolicy(
+        impersonation=Impersonation.REFUSED,
+        allowed_origins=allowed_origins,
+        judges=access.pool_proxy_suffices,
+        proxy_is_caller=True,
+        accepts_session=lambda session: True,
+    )
+    first = [] if proxies is None else [proxies]
+    return Gate(UnionAuthenticator([*first, *direct]), authorizer, policy)
+
+
+def proxy_of(
+    gate: Gate, proxies: RequestHeaderAuthenticator | None
+) -> Callable[[Request], Deferred[str]]:
+    """Make the function that authenticates a proxy, which may end the sessions that it opened."""
+
+    def name(request: Request) -> str:
+        credentials = gate.credential_headers.take_from(request)
+        proxy = proxies.caller(credentials) if proxies is not None else None
+        if proxy is None:
             raise Unauthorized("only a proxy that forwards users ends sessions here")
-        return succeed(caller.name)
+        return proxy.name
+
+    return lambda request: maybeDeferred(name, request)
 
 
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
 class ExecLocator:
     """
-    Finds the console of a Machine.
-
-    The route has put the Machine's namespace and name into ``request.subject``.
+    Finds the console of a Machine, which the context's subject names.
 
     :param store: the pool's Machines, as last seen.
     :param observed: the runtime's machines for a UID, as last listed.
@@ -231,6 +162,7 @@ class ExecLocator:
     needs_power: ClassVar[bool] = True
 
     gate: Gate
+    access: PoolAccess
     client: IKubeClient
     runtime: IMachineRuntime
     store: IStore
@@ -239,20 +171,17 @@ class ExecLocator:
     clock: IReactorTime
     runtime_seconds: float = RUNTIME_SECONDS
 
-    def locate(self, request: IRequest) -> Deferred[Location]:
+    def locate(self, context: RequestContext) -> Deferred[Location]:
         """See :meth:`IStreamLocator.locate`."""
-        return Deferred.fromCoroutine(self._locate(cast(Request, request)))
+        return Deferred.fromCoroutine(self._locate(context))
 
-    async def _locate(self, request: Request) -> Location:
-        asking = await self.gate.who(request)
-        request.subject = subject = self._subject(request, asking)
-        await self.gate.admit(asking, subject)
-        machine = await self._machine(subject)
-        request.subject = subject = replace(subject, uid=machine["metadata"]["uid"])
+    async def _locate(self, context: RequestContext) -> Location:
+        await self.gate.authorize_session(context, *self.access.permissions(context))
+        machine = await self._machine(context.subject)
+        context.learn(uid=machine["metadata"]["uid"])
         self._check(machine)
-        self._check_request(request)
-        request.evidence = asking
-        return await self._to(subject)
+        self._check_request(context)
+        return await self._to(context.subject)
 
     async def _to(self, subject: Subject) -> Location:
         """Where the runtime says that its console is, this time."""
@@ -276,25 +205,13 @@ class ExecLocator:
             again=lambda: Deferred.fromCoroutine(self._to(subject)),
         )
 
-    def _subject(self, request: Request, asking: Asking) -> Subject:
-        session = forwarded_session_id(request) if asking.caller is not None else None
-        return replace(
-            request.subject,
-            session=session or request.subject.session,
-            user=asking.user.name,
-            resource=self.gate.dialect.workload.qualified,
-            noun=self.gate.dialect.noun,
-            pool=self.gate.pool,
-            caller=asking.caller.name if asking.caller is not None else "",
-        )
-
     async def _machine(self, subject: Subject) -> Object:
         """
         The Machine, asked of the API server when it is too new for our copy.
 
         :raises NotFound: there is none, or it is not bound to this pool.
         """
-        dialect = self.gate.dialect
+        dialect = self.access.dialect
         machine = self.store.get(subject.machine, subject.namespace)
         if machine is None:
             try:
@@ -307,17 +224,17 @@ class ExecLocator:
                     raise
                 machine = {}
         bound = ((machine.get("spec") or {}).get(dialect.pool_reference) or {}).get("name")
-        if bound != self.gate.pool:
+        if bound != self.access.pool:
             raise self._unknown(subject)
         return machine
 
     def _unknown(self, subject: Subject) -> NotFound:
-        workload = self.gate.dialect.workload
+        workload = self.access.dialect.workload
         return NotFound(
             workload.plural,
             subject.machine,
             workload.group,
-            f'{workload.qualified} "{subject.machine}" not found in pool "{self.gate.pool}"',
+            f'{workload.qualified} "{subject.machine}" not found in pool "{self.access.pool}"',
         )
 
     def _check(self, machine: Object) -> None:
@@ -325,17 +242,17 @@ class ExecLocator:
         :raises Conflict: the Machine is on its way out, or off.
         """
         metadata = machine["metadata"]
-        name = f'{self.gate.dialect.workload.qualified} "{metadata["name"]}"'
+        name = f'{self.access.dialect.workload.qualified} "{metadata["name"]}"'
         if metadata.get("deletionTimestamp"):
             raise Conflict(f"{name} is being deleted")
         if self.needs_power and not wants_power(machine):
             raise Conflict(f"{name} is powered off")
 
-    def _check_request(self, request: Request) -> None:
+    def _check_request(self, context: RequestContext) -> None:
         """
         :raises BadRequest: it is not the kind of request that is answered here.
         """
-        require_upgrade(request)
+        require_upgrade(context.request)
 
     async def _check_again(self, subject: Subject) -> None:
         """
@@ -359,13 +276,13 @@ class ExecLocator:
                 if error.code != NotFound.code:
                     raise
                 # What was listed a few seconds ago is gone: look again.
-        selector = {self.gate.dialect.uid_label: subject.uid}
+        selector = {self.access.dialect.uid_label: subject.uid}
         request = pb.ListMachinesRequest(filter=pb.MachineFilter(label_selector=selector))
         listed = await self.runtime.list_machines(request)
         return await self._exec(list(listed.machines), subject)
 
     async def _exec(self, machines: Sequence[pb.Machine], subject: Subject) -> Target:
-        name = f'{self.gate.dialect.workload.qualified} "{subject.machine}"'
+        name = f'{self.access.dialect.workload.qualified} "{subject.machine}"'
         if not machines:
             raise ServiceUnavailable(
                 f"{name} is not running yet{self._trouble(subject)}", retry_after_seconds=1

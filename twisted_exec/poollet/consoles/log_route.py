@@ -18,7 +18,7 @@ from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.iri.interfaces import IMachineLogs
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.poollet.consoles.exec_route import ExecLocator
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
 
 
@@ -26,21 +26,18 @@ from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
 @dataclass(frozen=True)
 class LogLocator(ExecLocator):
     """
-    Finds the log of a Machine.
-
-    The route has put the Machine's namespace and name into ``request.subject``, and ``log`` as
-    its subresource.
+    Finds the log of a Machine, which the context's subject names.
     """
 
     needs_power: ClassVar[bool] = False
 
-    async def _locate(self, request: Request) -> Location:
-        location = await super()._locate(request)
-        query = parse(request.args, location.subject.machine).query()
+    async def _locate(self, context: RequestContext) -> Location:
+        location = await super()._locate(context)
+        query = parse(context.request.args, location.subject.machine).query()
         return replace(location, path=location.path + (b"?" + query if query else b""))
 
-    def _check_request(self, request: Request) -> None:
-        parse(request.args, request.subject.machine)
+    def _check_request(self, context: RequestContext) -> None:
+        parse(context.request.args, context.subject.machine)
 
     async def _url(self, machine_id: str, subject: Subject) -> str:
         if not IMachineLogs.providedBy(self.runtime):

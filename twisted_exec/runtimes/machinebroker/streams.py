@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from twisted_exec.api.logs import parse
@@ -30,7 +29,7 @@ from twisted_exec.runtimes.machinebroker.objects import CachedMachine
 from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.runtimes.machinebroker.tokens import Claim, Tokens
 from twisted_exec.runtimes.serving.routes import UID_HEADER, USER_HEADER, ServerRoutes, header_text
-from twisted_exec.streaming.http.routes import split_path
+from twisted_exec.streaming.context import RequestContext, on_record
 from twisted_exec.streaming.http.site import Request, respond_json
 from twisted_exec.streaming.http.upgrade_client import (
     UpgradeRefused,
@@ -126,26 +125,24 @@ class BrokerLocator:
     cache: MachineCache
     tokens: Tokens
     allowed_origins: Collection[bytes] = ()
-    claims: dict[Request, Claim] = field(default_factory=dict)
+    claims: dict[RequestContext, Claim] = field(default_factory=dict)
 
-    def locate(self, request: IRequest) -> Deferred[Location]:
-        """See :meth:`IStreamLocator.locate`."""
-        return Deferred.fromCoroutine(self._locate(cast(Request, request)))
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        """See :meth:`IStreamLocator.locate`; the target is the token."""
+        return Deferred.fromCoroutine(self._locate(context))
 
-    async def _locate(self, request: Request) -> Location:
-        session = forwarded_session_id(request) or request.subject.session
+    async def _locate(self, context: RequestContext) -> Location:
+        request, token = context.request, context.target
+        session = forwarded_session_id(request) or context.subject.session
         user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)
-        request.subject = replace(
-            request.subject, session=session, user=user, uid=uid, subresource=self.purpose
-        )
+        context.learn(session=session, user=user, uid=uid, subresource=self.purpose)
         self._check(request)
         refuse_other_sites(request, self.allowed_origins)
-        token = split_path(request.path)[-1]
         claim = await self.tokens.claim(token, user=user, machine_uid=uid, purpose=self.purpose)
-        self.claims[request] = claim
+        self.claims[context] = claim
         grant = claim.grant
         entry = find(self.cache, grant.machine_id, grant.machine_uid, needs_power=self.needs_power)
-        request.subject = subject = subject_of(request.subject, grant, entry)
+        context.subject = subject = subject_of(context.subject, grant, entry)
         return await self._to(request, subject, grant)
 
     async def _to(self, request: Request, subject: Subject, grant: Grant) -> Location:
@@ -228,8 +225,10 @@ class BrokerRoutes(ServerRoutes):
             connect_seconds=CONNECT_SECONDS,
             answer_seconds=ANSWER_SECONDS,
         )
-        self._routes.add(["GET", "POST"], "/exec/{token}", _once(console, self._proxy.handle))
-        self._routes.add(["GET"], "/log/{token}", _once(log, relay.handle))
+        # Not ``add``: a stream has no head that could be asked for alone.
+        exec_once, log_once = self._once(console, self._proxy.handle), self._once(log, relay.handle)
+        self._routes.add_endpoint(["GET", "POST"], "/exec/{token}", exec_once)
+        self._routes.add_endpoint(["GET"], "/log/{token}", log_once)
         self._routes.add(["DELETE"], "/exec/{token}", self._end)
 
     async def _end(self, request: Request, names: Mapping[str, str]) -> None:
@@ -257,21 +256,22 @@ class BrokerRoutes(ServerRoutes):
             if not 200 <= answer.code < 300:
                 raise answer.as_api_error() from None
 
+    def _once(
+        self, locator: BrokerLocator, handle: Callable[[RequestContext], Awaitable[None]]
+    ) -> Callable[[Request, Mapping[str, str]], Awaitable[None]]:
+        """Return the claim of a token if its request fails before the response begins."""
 
-def _once(
-    locator: BrokerLocator, handle: Callable[[Request], Awaitable[None]]
-) -> Callable[[Request, Mapping[str, str]], Awaitable[None]]:
-    """Return the claim of a token if its request fails before the response begins."""
+        async def answer(request: Request, names: Mapping[str, str]) -> None:
+            context = RequestContext(request, target=names["token"], values=names)
+            try:
+                with on_record(self._sessions, context):
+                    await handle(context)
+            except BaseException:
+                claim = locator.claims.pop(context, None)
+                if claim is not None and not request.startedWriting:
+                    await claim.give_back()
+                raise
+            finally:
+                locator.claims.pop(context, None)
 
-    async def answer(request: Request, names: Mapping[str, str]) -> None:
-        try:
-            await handle(request)
-        except BaseException:
-            claim = locator.claims.pop(request, None)
-            if claim is not None and not request.startedWriting:
-                await claim.give_back()
-            raise
-        finally:
-            locator.claims.pop(request, None)
-
-    return answer
+        return answer

@@ -2,14 +2,15 @@
 One table of routes per server, matched by whole path segments.
 
 A path is split *before* it is percent-decoded, and a segment that decodes to
-something with a slash, to a dot segment or to nothing is refused: what one hop
-authorises is then what every later hop sees, however it normalises.
+something with a slash, to a dot segment or to nothing is refused.  What one hop
+authorizes is then what every later hop sees, however it normalizes paths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from twisted_exec.api.status import APIError, BadRequest, MethodNotAllowed
@@ -18,12 +19,41 @@ from twisted_exec.streaming.http.site import Request
 Handler = Callable[[Request, Mapping[str, str]], Awaitable[None]]
 """Answers a request; gets the decoded values of the pattern's ``{names}``."""
 
+Endpoint = TypeVar("Endpoint")
+
 
 @dataclass
-class _Node:
-    literals: dict[str, _Node] = field(default_factory=dict)
-    variable: _Node | None = None
-    handlers: dict[bytes, tuple[Handler, tuple[str, ...]]] = field(default_factory=dict)
+class _Node(Generic[Endpoint]):
+    literals: dict[str, _Node[Endpoint]] = field(default_factory=dict)
+    variable: _Node[Endpoint] | None = None
+    endpoints: dict[bytes, tuple[Endpoint, tuple[str, ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Match(Generic[Endpoint]):
+    """
+    The route of a request.
+
+    :param values: of the pattern's ``{names}``, decoded.
+    :param segments: of the whole path, decoded.
+    """
+
+    endpoint: Endpoint
+    values: Mapping[str, str]
+    segments: Sequence[str]
+
+
+class WrongMethod(MethodNotAllowed):
+    """
+    The path exists, for other methods.
+
+    :ivar allowed: the value of the ``Allow`` header.
+    """
+
+    def __init__(self, method: bytes, allowed: Iterable[bytes]) -> None:
+        self.allowed = b", ".join(sorted(set(allowed) - {b"HEAD"}))
+        name = method.decode("ascii", "replace")
+        super().__init__(f"{name} is not allowed here; allowed: {self.allowed.decode()}")
 
 
 def split_path(path: bytes) -> list[str]:
@@ -56,18 +86,20 @@ def not_found() -> APIError:
     return APIError("the server could not find the requested resource", code=404, reason="NotFound")
 
 
-class Routes:
-    """Patterns such as ``/api/v1/namespaces/{name}`` and who answers them."""
+class RouteTable(Generic[Endpoint]):
+    """Patterns such as ``/api/v1/namespaces/{name}``, each with an endpoint."""
 
     def __init__(self) -> None:
-        self._root = _Node()
+        self._root: _Node[Endpoint] = _Node()
 
-    def add(self, methods: Iterable[str], pattern: str, handler: Handler) -> None:
+    def add_endpoint(self, methods: Iterable[str], pattern: str, endpoint: Endpoint) -> None:
         """
-        :param methods: upper case.  ``GET`` answers ``HEAD`` too, without a body.
+        Add a route.
+
+        :param methods: upper case.
         :param pattern: literal segments and ``{name}`` ones, which match any one
             non-empty segment.  Where both match, the literal goes first.
-        :raises ValueError: the pattern already has a handler for that method.
+        :raises ValueError: the pattern already has an endpoint for that method.
         """
         node, names = self._root, []
         for part in pattern.strip("/").split("/") if pattern != "/" else []:
@@ -78,48 +110,62 @@ class Routes:
             else:
                 node = node.literals.setdefault(part, _Node())
         for method in methods:
-            if method.encode() in node.handlers:
+            if method.encode() in node.endpoints:
                 raise ValueError(f"{method} {pattern} has a handler")
-            node.handlers[method.encode()] = (handler, tuple(names))
+            node.endpoints[method.encode()] = (endpoint, tuple(names))
+
+    def match(self, method: bytes, path: bytes) -> Match[Endpoint]:
+        """
+        Find the route of a request.
+
+        :raises APIError: 404 when no pattern matches; :class:`WrongMethod` when one does for
+            another method; 400 when the path is refused.
+        """
+        segments = split_path(path)
+        nodes = list(_walk(self._root, segments, ()))
+        for node, values in nodes:
+            if method in node.endpoints:
+                endpoint, names = node.endpoints[method]
+                return Match(endpoint, dict(zip(names, values, strict=True)), segments)
+        allowed = [each for node, _ in nodes for each in node.endpoints]
+        if not allowed:
+            raise not_found()
+        raise WrongMethod(method, allowed)
+
+
+class Routes(RouteTable[Handler]):
+    """The routes of a server without a gate, and who answers them."""
+
+    def add(self, methods: Iterable[str], pattern: str, handler: Handler) -> None:
+        """As :meth:`add_endpoint`.  ``GET`` answers ``HEAD`` too, without a body."""
+        self.add_endpoint(with_head(methods), pattern, handler)
 
     async def dispatch(self, request: Request) -> None:
         """
-        Let the matching handler answer.
+        Let the matching handler answer; errors as :meth:`match`.
 
-        :raises APIError: 404 when no pattern matches, 405 (and an ``Allow``
-            header) when one does for another method.
+        The answer to a wrong method has an ``Allow`` header.
         """
-        handler, values = self.match(request.method, request.path, request)
-        await handler(request, values)
+        try:
+            match = self.match(request.method, request.path)
+        except WrongMethod as error:
+            request.setHeader(b"Allow", error.allowed)
+            raise
+        await match.endpoint(request, match.values)
 
-    def match(
-        self, method: bytes, path: bytes, request: Request | None = None
-    ) -> tuple[Handler, dict[str, str]]:
-        """The handler for a method and path, and the values of its names."""
-        nodes = list(_walk(self._root, split_path(path), ()))
-        wanted = b"GET" if method == b"HEAD" else method
-        for node, values in nodes:
-            for one in (method, wanted):
-                if one in node.handlers:
-                    handler, names = node.handlers[one]
-                    return handler, dict(zip(names, values, strict=True))
-        allowed = sorted({one for node, _ in nodes for one in node.handlers})
-        if not allowed:
-            raise not_found()
-        if request is not None:
-            request.setHeader(b"Allow", b", ".join(allowed))
-        raise MethodNotAllowed(
-            f"{method.decode('ascii', 'replace')} is not allowed here;"
-            f" allowed: {b', '.join(allowed).decode()}"
-        )
+
+def with_head(methods: Iterable[str]) -> list[str]:
+    """``HEAD`` besides, where there is ``GET``: twisted.web sends no body then."""
+    methods = list(dict.fromkeys(methods))
+    return [*methods, "HEAD"] if "GET" in methods and "HEAD" not in methods else methods
 
 
 def _walk(
-    node: _Node, segments: list[str], values: tuple[str, ...]
-) -> Iterable[tuple[_Node, tuple[str, ...]]]:
+    node: _Node[Endpoint], segments: Sequence[str], values: tuple[str, ...]
+) -> Iterable[tuple[_Node[Endpoint], tuple[str, ...]]]:
     """The nodes that match, the more literal ones first."""
     if not segments:
-        if node.handlers:
+        if node.endpoints:
             yield node, values
         return
     first, rest = segments[0], segments[1:]

@@ -88,13 +88,13 @@ class Request(server.Request):
     :ivar subject: user and target, as far as known; locators refine it.
     :ivar credentials: the client's credentials, once they have been taken out of the headers
         (:mod:`twisted_exec.auth.credentials`).
-    :ivar evidence: the gate's reason to admit the request; a session keeps it for reviews.
+    :ivar is_forwarded: a trusted proxy sent the request for its user, once that is known.
     """
 
-    evidence: object = None
     channel: Channel
     content: Any
     credentials: Any = None
+    is_forwarded = False
     gone = False
 
     def __init__(self, channel: Channel, *args: Any, **more: Any) -> None:

@@ -72,6 +72,7 @@ class ServerUser(CarrierUser, Typing):
 def accept(
     request: Request,
     protocol: str,
+    options: StreamOptions,
     user: ServerUser,
     *,
     session: str,
@@ -85,16 +86,18 @@ def accept(
     everything that the client sent right behind its request.
 
     :param protocol: as chosen by :func:`~twisted_exec.streaming.remotecommand.negotiation.choose_protocol`.
+    :param options: the stream options of the request.
     :param session: id of the session, sent to the client as ``Audit-Id``.
     :raises ConnectionDone: the client has left.
     """
     take = _accept_spdy if is_upgrade(request) == SPDY else _accept_websocket
-    take(request, protocol, user, session, clock, limits)
+    take(request, protocol, options, user, session, clock, limits)
 
 
 def _accept_websocket(
     request: Request,
     protocol: str,
+    options: StreamOptions,
     user: ServerUser,
     session: str,
     clock: IReactorTime,
@@ -118,6 +121,7 @@ def _may_be_deaf(request: Request) -> bool:
 def _accept_spdy(
     request: Request,
     protocol: str,
+    options: StreamOptions,
     user: ServerUser,
     session: str,
     clock: IReactorTime,
@@ -125,7 +129,7 @@ def _accept_spdy(
 ) -> None:
     carrier = ServerSPDY(
         protocol,
-        StreamOptions.of(request.args).channels,
+        options.channels,
         user=user,
         clock=clock,
         open_seconds=limits.open_seconds,

@@ -75,17 +75,17 @@ def serve(
     :raises APIError: the request is no valid handshake; nothing was sent.
     :raises ConnectionDone: the client has left.
     """
-    protocol = choose_protocol(request)
+    protocol, options = choose_protocol(request), StreamOptions.of(request.args)
     server = ConsoleServer(
         attachment,
         session=session,
         user=user,
-        asked=StreamOptions.of(request.args),
+        asked=options,
         clock=clock,
         limits=limits,
         record=record,
     )
-    accept(request, protocol, server, session=session, clock=clock, limits=limits)
+    accept(request, protocol, options, server, session=session, clock=clock, limits=limits)
     return server
 
 

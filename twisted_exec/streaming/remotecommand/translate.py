@@ -56,6 +56,7 @@ _OTHER_WAYS = {SPDY: (V5, V4), b"websocket": (OVER_SPDY, V4)}
 
 async def translate(
     request: Request,
+    options: StreamOptions,
     ask: Callable[[Attempt], Awaitable[Upgraded]],
     translation: Translation,
     *,
@@ -65,6 +66,7 @@ async def translate(
     """
     Bridge a request to a next hop that refused its protocol.
 
+    :param options: the stream options of the request.
     :param ask: sends an offer to that hop on a new connection; raises
         :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused`.
     :param open_seconds: time limit for the backend's streams.
@@ -78,7 +80,7 @@ async def translate(
         protocol = choose_protocol(request)
     except APIError:
         return False  # not a console request, as far as we know
-    channels = streams or requested_channels(StreamOptions.of(request.args))
+    channels = streams or requested_channels(options)
     for way in _OTHER_WAYS[is_upgrade(request)]:
         attempt = Attempt.over(way)
         try:
@@ -91,7 +93,7 @@ async def translate(
             continue
         else:
             await translation.begin(upgraded, way, chosen, channels, open_seconds)
-            translation.take(request, protocol)
+            translation.take(request, protocol, options)
             return True
     return False
 
@@ -165,16 +167,26 @@ class Translation:
         upgraded.hand_over(holder)
         await machine.opening
 
-    def take(self, request: Request, protocol: str) -> None:
+    def take(self, request: Request, protocol: str, options: StreamOptions) -> None:
         """
         Answer the client.
 
+        :param options: what it asked for.
         :raises ConnectionDone: it has left; the machine's connection is closed.
         """
         clock, limits = self.clock, self._limits
-        self._asked = StreamOptions.of(request.args)
+        self._asked = options
+        session = self._session
         try:
-            accept(request, protocol, self._user, session=self._session, clock=clock, limits=limits)
+            accept(
+                request,
+                protocol,
+                options,
+                self._user,
+                session=session,
+                clock=clock,
+                limits=limits,
+            )
         except BaseException:
             self._machine.carrier.abort()
             raise

@@ -21,9 +21,10 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from twisted_exec.api.status import APIError, BadGateway, MethodNotAllowed, Unauthorized
-from twisted_exec.streaming.http.outcomes import naming, outcome
-from twisted_exec.streaming.http.site import Request
+from twisted_exec.api.status import APIError, BadGateway, Unauthorized
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.outcomes import outcome
+from twisted_exec.streaming.http.routes import WrongMethod
 from twisted_exec.streaming.http.upgrade_client import (
     AskingFactory,
     UpgradeRefused,
@@ -79,20 +80,18 @@ class Relay:
         self.end_seconds, self.downloads = end_seconds, downloads
         self.keeps_connections, self.tells_loss = keeps_connections, tells_loss
 
-    async def handle(self, request: Request) -> None:
+    async def handle(self, context: RequestContext) -> None:
         """
         Relay a text; returns when it has begun.
+
+        The caller has it on record (:func:`~twisted_exec.streaming.context.on_record`).
 
         :raises APIError: refused here or by the next hop; the caller sends it.  Cancelling (the
             client left) closes everything.
         """
-        if request.method != b"GET":
-            request.setHeader(b"Allow", b"GET")
-            raise MethodNotAllowed("a log is read with GET")
-        try:
-            await _Passage(self, request).run()
-        except APIError as error:
-            raise naming(error, request.subject) from None
+        if context.request.method != b"GET":
+            raise WrongMethod(context.request.method, [b"GET"])
+        await _Passage(self, context).run()
 
 
 class _Passage:
@@ -103,18 +102,14 @@ class _Passage:
     _label = ""  # of the backend
     _late: IDelayedCall | None = None
 
-    def __init__(self, relay: Relay, request: Request) -> None:
-        self._relay, self._request = relay, request
+    def __init__(self, relay: Relay, context: RequestContext) -> None:
+        self._relay, self._context, self._request = relay, context, context.request
 
     async def run(self) -> None:
-        sessions, request = self._relay.sessions, self._request
-        try:
-            location = await self._relay.locator.locate(request)
-        except BaseException as problem:
-            sessions.refused(request.subject, *outcome(problem))
-            raise
-        request.subject = location.subject
-        session = sessions.open(location.subject, request.evidence)
+        sessions, request, context = self._relay.sessions, self._request, self._context
+        location = await self._relay.locator.locate(context)
+        context.subject, context.has_session = location.subject, True
+        session = sessions.open(location.subject, context.evidence)
         try:
             self._text = self._form()(request, self._pause, self._resume)
             reaching = Deferred.fromCoroutine(self._reach(location))
@@ -168,7 +163,7 @@ class _Passage:
 
     def _pass_on(self, session: Session) -> None:
         text = self._text
-        del self._request  # saves memory: a follower may wait for hours
+        del self._request, self._context  # saves memory: a follower may wait for hours
         try:
             text.begin()
         except ConnectionDone:  # lost in this very reactor turn

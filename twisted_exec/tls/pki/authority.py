@@ -1,9 +1,10 @@
 """
-A small certificate authority: P-256 keys, PEM texts, private files.
+A small certificate authority: P-256 keys, PEM texts, files nobody else can read.
 
-It issues only what the programs need: server certificates for DNS names and IP
-addresses, and client certificates with a user (common name) and groups
-(organizations), as Kubernetes reads them.  Keys are handed out as PEM only.
+It issues what the programs need and no more: server certificates that name DNS
+names and IP addresses, and client certificates that name a user (common name) and
+groups (organizations), as Kubernetes reads them.  Keys never leave as
+anything but PEM.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
 _CLOCK_SKEW = timedelta(minutes=5)
 LONGEST_COMMON_NAME = 64
-"""Limit of names in X.520, enforced by cryptography and OpenSSL."""
+"""X.520's limit, which cryptography and OpenSSL keep to."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Issued:
         """
         Write both files, mode 0600, the key first.
 
-        :raises TLSConfigError: a file exists and ``replace`` is false, or cannot be written.
+        :raises TLSConfigError: one exists and ``replace`` is false, or cannot be written.
         """
         if not replace:
             for path in (certificate_path, key_path):
@@ -65,7 +66,7 @@ class Authority:
 
     @classmethod
     def create(cls, common_name: str, *, now: datetime | None = None) -> Authority:
-        """Create a self-signed authority, valid for ten years."""
+        """A new authority, self-signed, valid for ten years."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _subject(common_name, ())
         builder = _builder(name, name, key.public_key(), now, _CA_LIFE)
@@ -85,11 +86,12 @@ class Authority:
         key_what: str = "the CA key",
     ) -> Authority:
         """
-        Load an authority from its PEM texts.
+        An authority from its PEM texts.
 
-        :param certificate_what: name of the certificate in errors.
-        :param key_what: name of the key in errors.
-        :raises TLSConfigError: one is malformed, they do not match, or the certificate is not a CA's.
+        :param certificate_what: how to name the certificate in errors.
+        :param key_what: how to name the key.
+        :raises TLSConfigError: they cannot be read, do not belong together,
+            or are not a CA's.
         """
         certificate = pem.certificates(certificate_pem, certificate_what)[0]
         key = pem.private_key(key_pem, key_what)
@@ -104,17 +106,17 @@ class Authority:
         return cls(certificate, key)
 
     def has_issued(self, certificate: x509.Certificate) -> bool:
-        """Return whether a certificate is signed with this authority's key."""
+        """Whether a certificate is signed with this authority's key."""
         return pem.has_issued(self._certificate, certificate)
 
     @property
     def certificate_pem(self) -> bytes:
-        """The CA certificate, for clients and servers to trust."""
+        """What others trust."""
         return pem.pem_of([self._certificate])
 
     @property
     def key_pem(self) -> bytes:
-        """The CA's private key."""
+        """What nobody else may have."""
         return _key_pem(self._key)
 
     def issue_server(
@@ -126,11 +128,12 @@ class Authority:
         life: timedelta = _LEAF_LIFE,
     ) -> Issued:
         """
-        Issue a server's certificate.
+        A server's certificate.
 
         :param names: DNS names and IP addresses, one or more.
-        :param common_name: the subject, such as a poollet's pool; empty for the first of ``names``.
-        :raises TLSConfigError: a name is malformed, or the common name is too long.
+        :param common_name: whom else it names, such as a poollet's pool; the
+            first name when empty.
+        :raises TLSConfigError: a name is none, or the common name is too long.
         """
         if not names:
             raise TLSConfigError("a server certificate needs a name: a DNS name or an IP address")
@@ -149,7 +152,7 @@ class Authority:
         life: timedelta = _LEAF_LIFE,
     ) -> Issued:
         """
-        Issue a client's certificate: common name ``user``, one organization per group.
+        A client's certificate: common name ``user``, one organization per group.
 
         :raises TLSConfigError: the user or a group is empty or longer than 64 characters.
         """
@@ -167,12 +170,12 @@ class Authority:
         life: timedelta,
     ) -> bytes:
         """
-        Issue a certificate for another party's public key; return it as PEM.
+        A certificate for someone else's key, as PEM.
 
-        It expires no later than the authority's own certificate.
+        It ends no later than this authority's own.
 
-        :param names: DNS names and IP addresses of a server; empty for a client's certificate.
-        :raises TLSConfigError: the authority has expired, or a name is malformed.
+        :param names: a server's DNS names and IP addresses; none: it is a client's.
+        :raises TLSConfigError: the authority's time is over, or someone cannot be named.
         """
         life = min(life, self._certificate.not_valid_after_utc - now)
         if life <= timedelta(0):
@@ -224,10 +227,10 @@ class Authority:
 
 def request_server(common_name: str, organizations: Sequence[str], names: Sequence[str]) -> Issued:
     """
-    Return a new key with a request (PKCS #10) for a server's certificate in place of the certificate.
+    A new key, and the request (PKCS #10) for a server's certificate, in place of a certificate.
 
     :param names: DNS names and IP addresses, one or more.
-    :raises TLSConfigError: a name is malformed or too long.
+    :raises TLSConfigError: a name is none, or one is too long.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
@@ -238,7 +241,7 @@ def request_server(common_name: str, organizations: Sequence[str], names: Sequen
 
 def request_client(common_name: str, organizations: Sequence[str]) -> Issued:
     """
-    Return a new key with a request (PKCS #10) for a client's certificate in place of the certificate.
+    A new key, and the request (PKCS #10) for a client's certificate, in place of a certificate.
 
     :raises TLSConfigError: a name is too long.
     """
@@ -249,7 +252,7 @@ def request_client(common_name: str, organizations: Sequence[str]) -> Issued:
 
 
 def new_key_pem() -> bytes:
-    """Return a new private key as PEM, to sign something other than certificates."""
+    """A new private key that signs something else than certificates, as PEM."""
     return _key_pem(ec.generate_private_key(ec.SECP256R1()))
 
 
@@ -301,7 +304,7 @@ def _subject(common_name: str, organizations: Sequence[str]) -> x509.Name:
                 f"a certificate can name {text!r} only if it has 1 to "
                 f"{LONGEST_COMMON_NAME} characters; it has {len(text)}"
             )
-    # One RDN per organization, as Go writes and reads them.
+    # One set per organization, as Go writes and reads them.
     attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations]
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
@@ -323,7 +326,7 @@ def write_private(path: str, content: bytes) -> None:
     :raises TLSConfigError: it cannot be written.
     """
     try:
-        # mkstemp creates the file with mode 0600, whatever the umask.
+        # mkstemp makes it 0600 from the first moment, whatever the umask.
         descriptor, temporary = tempfile.mkstemp(prefix=".", dir=os.path.dirname(path) or ".")
         try:
             with open(descriptor, "wb") as stream:

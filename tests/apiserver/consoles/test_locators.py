@@ -1,0 +1,51 @@
+"""The locators of an API server for machines keep the contract of :class:`~twisted_exec.streaming.interfaces.IStreamLocator`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from tests.apiserver.support import MACHINES, PODS, APITestCase
+from tests.contracts.stream_locator import StreamLocatorContract
+from twisted_exec.apiserver.consoles.connect import LogLocator, MachineLocator
+from twisted_exec.apiserver.machine_pods.streams import MachineOfPod, PodLocator
+
+UPGRADE = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
+PATHS = {
+    "exec": f"{MACHINES}/vm/exec?readOnly=true",
+    "log": f"{MACHINES}/vm/log?tailLines=1",
+    "pod": f"{PODS}/vm/exec?stdin=true&command=console&command=--read-only",
+    "machine of pod": f"{PODS}/vm/log",
+}
+
+
+class LocatorTests(StreamLocatorContract, APITestCase):
+    """Of machines, and of Pods that show them."""
+
+    pods_view = True
+    locators = {
+        "exec": MachineLocator,
+        "log": LogLocator,
+        "pod": PodLocator,
+        "machine of pod": MachineOfPod,
+    }
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.make_pool("pool-a", addresses=[{"type": "InternalIP", "address": "127.0.0.1"}])
+        self.make_machine("vm")
+
+    def finish(self, test: Any) -> None:
+        """As :meth:`StreamLocatorContract.finish`."""
+        self.successResultOf(Deferred.fromCoroutine(test))
+
+    async def ask_for(self, word: str, *, allowed: bool) -> None:
+        """As :meth:`StreamLocatorContract.ask_for`; nothing connects."""
+        user = "admin" if allowed else "bob"
+        client = self.server.connect()
+        lines = [f"GET {PATHS[word]} HTTP/1.1", "Host: x", f"Authorization: Bearer {user}"]
+        if "log" not in PATHS[word]:
+            lines += [f"{name}: {value}" for name, value in UPGRADE]
+        client.send("\r\n".join([*lines, "", ""]).encode())
+        client.lose()

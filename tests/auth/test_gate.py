@@ -1,0 +1,208 @@
+"""
+Tests for :mod:`twisted_exec.auth.gate`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.auth.support import CredentialsCase
+from tests.auth.test_credentials import KEY, KeyAuthenticator
+from tests.contracts.session_guard import Permissions, SessionGuardContract, Tokens
+from tests.tls.support import client_identity
+from twisted_exec.api.status import (
+    APIError,
+    Forbidden,
+    NotFound,
+    ServiceUnavailable,
+    Unauthorized,
+)
+from twisted_exec.auth.credentials import UnionAuthenticator
+from twisted_exec.auth.gate import Gate, GatePolicy, Impersonation
+from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator
+from twisted_exec.auth.request_header import RequestHeaderAuthenticator
+from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.interfaces import REVOKED, Ending, Subject
+from twisted_exec.streaming.sessions.guard import REVIEW_SECONDS
+
+AS_JANE = {"Impersonate-User": ["jane"]}
+PAGE = {"Origin": ["https://evil.example"], "Host": ["api.example"]}
+
+
+class GateTests(CredentialsCase):
+    """Tests for :class:`Gate`."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.tokens, self.permissions = Tokens(), Permissions()
+        self.tokens.users = {"t": "ann"}
+
+    def authenticator(self) -> IAuthenticator:
+        return UnionAuthenticator(
+            [
+                RequestHeaderAuthenticator(self.forwarding_ca, ["proxy"], self.clock),
+                X509Authenticator(self.users_ca, self.clock),
+                KeyAuthenticator(),
+                self.tokens,
+            ]
+        )
+
+    def gate(self, **policy: Any) -> Gate:
+        return Gate(self.authenticator(), self.permissions, GatePolicy(**policy))
+
+    def context(self, headers: dict[str, list[str]], shown: Any = None) -> RequestContext:
+        request = self.request(headers, shown)
+        request.subject = Subject("s-0")
+        request.isSecure = lambda: True
+        return RequestContext(request)
+
+    def identified(
+        self, gate: Gate, headers: dict[str, list[str]], shown: Any = None
+    ) -> RequestContext:
+        context = self.context(headers, shown)
+        self.successResultOf(Deferred.fromCoroutine(gate.identify(context)))
+        return context
+
+    def refused(
+        self, gate: Gate, error: type[APIError], headers: dict[str, list[str]], shown: Any = None
+    ) -> str:
+        context = self.context(headers, shown)
+        identifying = Deferred.fromCoroutine(gate.identify(context))
+        failure = self.failureResultOf(identifying, error)
+        self.subject = context.subject
+        return failure.getErrorMessage()
+
+    token = {"Authorization": ["Bearer t"]}
+
+    def test_user(self) -> None:
+        """A context gets its user, who is on record, and no caller."""
+        context = self.identified(self.gate(), self.token)
+        self.assertEqual((context.user.name, context.caller), ("ann", None))
+        self.assertEqual((context.subject.user, context.subject.caller), ("ann", ""))
+
+    def test_nobody(self) -> None:
+        """Without a valid credential there is no user."""
+        for headers in ({}, {"Authorization": ["Bearer other"]}, {KEY: ["wrong"]}):
+            self.refused(self.gate(), Unauthorized, headers)
+
+    def test_impersonation(self) -> None:
+        """Checked: the request is answered as the other user, and the sender is its caller."""
+        context = self.identified(self.gate(), {**self.token, **AS_JANE})
+        self.assertEqual(context.user.name, "jane")
+        assert context.caller is not None
+        self.assertEqual(context.caller.name, "ann")
+        self.assertEqual((context.subject.user, context.subject.caller), ("jane", "ann"))
+        self.permissions.refused.add("ann")
+        self.refused(self.gate(), Forbidden, {**self.token, **AS_JANE})
+        self.assertEqual(self.subject.user, "ann")  # on record, though refused
+
+    def test_impersonation_elsewhere(self) -> None:
+        """Refused by a poollet; dropped unread by a node server."""
+        gate = self.gate(impersonation=Impersonation.REFUSED)
+        self.refused(gate, Forbidden, {**self.token, **AS_JANE})
+        gate = self.gate(impersonation=Impersonation.DROPPED)
+        context = self.identified(gate, {**self.token, **AS_JANE})
+        self.assertEqual(context.user.name, "ann")
+        self.assertFalse(context.request.requestHeaders.hasHeader("Impersonate-User"))
+
+    def test_proxy(self) -> None:
+        """A proxy is the caller of its users where the policy says so."""
+        proxy = client_identity("proxy", ca="forwarding")
+        named = {"X-Remote-User": ["jane"], "Audit-Id": ["s-9"]}
+        context = self.identified(self.gate(), named, proxy)
+        self.assertEqual((context.user.name, context.caller), ("jane", None))
+        self.assertTrue(context.request.is_forwarded)
+        gate = self.gate(proxy_is_caller=True, accepts_session=lambda session: session == "s-9")
+        context = self.identified(gate, named, proxy)
+        self.assertEqual((context.subject.caller, context.subject.session), ("proxy", "s-9"))
+        gate = self.gate(proxy_is_caller=True)
+        self.assertEqual(self.identified(gate, named, proxy).subject.session, "s-0")
+
+    def test_session_of_a_user(self) -> None:
+        """A user who speaks for nobody else brings no session id."""
+        gate = self.gate(accepts_session=lambda session: True)
+        context = self.identified(gate, {**self.token, "Audit-Id": ["s-9"]})
+        self.assertEqual(context.subject.session, "s-0")
+
+    def test_other_sites(self) -> None:
+        """A page gets nowhere with what a browser sends unasked; a token in a header it must know."""
+        jane = client_identity("jane")
+        self.refused(self.gate(), Forbidden, PAGE, jane)
+        self.refused(self.gate(), Forbidden, {**PAGE, KEY: ["secret"]})
+        self.identified(self.gate(), {**PAGE, **self.token}, jane)
+        for policy in (
+            {"allowed_origins": [b"https://evil.example"]},
+            {"allowed_origins": None},
+            {"judges": ["jane"]},
+        ):
+            self.identified(self.gate(**policy), PAGE, jane)
+
+    def test_outage(self) -> None:
+        """The policy says what a client gets when nobody can decide."""
+        self.tokens.is_away = True
+        self.refused(self.gate(), ServiceUnavailable, self.token)
+        gate = self.gate(outage=lambda problem: NotFound("answers", "any"))
+        self.refused(gate, NotFound, self.token)
+
+    def test_undeclared(self) -> None:
+        """An authenticator that declares no headers is no authenticator of a gate."""
+        nothing: Any = object()
+        self.assertRaises(TypeError, Gate, nothing, self.permissions)
+
+
+class SessionGuardTests(SessionGuardContract, SynchronousTestCase):
+    """The gate reviews the sessions of the API server."""
+
+    resource = "machines.compute.ironcore.dev"
+
+    def make_reviewer(self) -> Gate:
+        """As :meth:`SessionGuardContract.make_reviewer`."""
+        self.gate = Gate(self.tokens, self.permissions)
+        return self.gate
+
+    async def admit(self, request: Any, subject: Subject) -> object:
+        """As :meth:`SessionGuardContract.admit`, as a dispatcher and a locator do it."""
+        request.subject = subject
+        context = RequestContext(request)
+        await self.gate.identify(context)
+        await self.gate.authorize_session(
+            context,
+            Attributes(
+                context.user,
+                "create",
+                "compute.ironcore.dev",
+                "v1alpha1",
+                "machines",
+                "exec",
+                "default",
+            ),
+        )
+        return context.evidence
+
+    def test_messages(self) -> None:
+        """Users read why their credential does not count any more."""
+        self.open("ann")
+        self.open("bob")
+        del self.tokens.users["t-ann"]
+        self.tokens.users["t-bob"] = "eve"
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(
+            self.endings,
+            {
+                "ann": Ending(REVOKED, "the token is not known"),
+                "bob": Ending(REVOKED, "the credential is now another user's"),
+            },
+        )
+
+    def test_hidden(self) -> None:
+        """A machine that its user may not see any more is out of reach, too."""
+        self.open("ann")
+        hidden = Decision(False, "the pool is another's", hidden=True)
+        self.permissions.authorize = lambda attributes: succeed(hidden)  # type: ignore[method-assign]
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(self.reasons(), {"ann": REVOKED})
+        self.assertIn("not found: the pool is another's", self.endings["ann"].message)

@@ -1,0 +1,136 @@
+"""
+What every :class:`~twisted_exec.streaming.interfaces.IStreamLocator` promises.
+
+Inherit :class:`StreamLocatorContract` beside a trial ``TestCase`` of a hop, and say how to ask that hop
+for each of its streams.  The requests are real; what its locators do with them is written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.python.failure import Failure
+from zope.interface.verify import verifyClass
+
+from twisted_exec.api.status import APIError
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.interfaces import IStreamLocator, Location
+
+_Facts = tuple[Any, ...]
+
+
+@dataclass
+class Located:
+    """
+    One call of a locator.
+
+    :ivar before: facts of the request, which a locator must leave as they are.
+    """
+
+    context: RequestContext
+    before: _Facts
+    after: _Facts = ()
+    result: Any = None
+
+
+def _facts(context: RequestContext) -> _Facts:
+    request = context.request
+    headers = {name: tuple(lines) for name, lines in request.requestHeaders.getAllRawHeaders()}
+    args = {name: tuple(values) for name, values in request.args.items()}
+    segments, values = tuple(context.segments), dict(context.values)
+    return request.method, request.uri, request.path, args, headers, segments, values
+
+
+class StreamLocatorContract:
+    """
+    Tests; ``self`` is a :class:`twisted.trial.unittest.TestCase`.
+
+    :cvar locators: the implementations, by a word for each.
+    """
+
+    locators: Mapping[str, type]
+
+    async def ask_for(self, word: str, *, allowed: bool) -> None:
+        """
+        Ask for a stream that a locator has to find; whatever comes of it does not matter.
+
+        :param word: of :attr:`locators`.
+        :param allowed: by a user who may have it; else by one who is known, and may not.
+        """
+        raise NotImplementedError
+
+    @contextmanager
+    def watched(self: Any, word: str) -> Iterator[list[Located]]:
+        """The calls of a locator meanwhile."""
+        kind, calls = self.locators[word], []
+        is_own, locate = "locate" in vars(kind), kind.locate
+
+        def watch(locator: Any, context: RequestContext) -> Deferred[Location]:
+            call = Located(context, _facts(context))
+
+            def note(result: Any) -> Any:
+                call.after, call.result = _facts(context), result
+                return result
+
+            calls.append(call)
+            return maybeDeferred(locate, locator, context).addBoth(note)
+
+        kind.locate = watch
+        try:
+            yield calls
+        finally:
+            # Not by ``patch``: what a class inherits would become its own.
+            if is_own:
+                kind.locate = locate
+            else:
+                del kind.locate
+
+    def test_interface(self: Any) -> None:
+        """They are locators."""
+        for kind in self.locators.values():
+            verifyClass(IStreamLocator, kind)
+
+    def finish(self: Any, test: Coroutine[Any, Any, None]) -> Any:
+        """Run a test; a case without a reactor waits for nothing."""
+        return Deferred.fromCoroutine(test)
+
+    def test_allowed(self: Any) -> Any:
+        """A location has the session's facts, an endpoint and a path; the request is as it was."""
+        return self.finish(self._check_allowed())
+
+    async def _check_allowed(self: Any) -> None:
+        for word in self.locators:
+            with self.watched(word) as calls:
+                await self.ask_for(word, allowed=True)
+            (call,) = calls
+            self.assertEqual(call.after, call.before, word)
+            location, context = call.result, call.context
+            self.assertIsInstance(location, Location, word)
+            for key in ("session", "user", "caller", "machine", "subresource"):
+                expected = getattr(context.subject, key)
+                self.assertEqual(getattr(location.subject, key), expected, (word, key))
+            self.assertTrue(location.subject.user, word)
+            self.assertTrue(location.subject.machine, word)
+            self.assertTrue(location.endpoints, word)
+            self.assertTrue(location.path.startswith(b"/"), word)
+            self.assertTrue(location.host, word)
+
+    def test_refused(self: Any) -> Any:
+        """A user who may not gets an error for users; the record has who, and what was asked for."""
+        return self.finish(self._check_refused())
+
+    async def _check_refused(self: Any) -> None:
+        for word in self.locators:
+            with self.watched(word) as calls:
+                await self.ask_for(word, allowed=False)
+            (call,) = calls
+            self.assertEqual(call.after, call.before, word)
+            assert isinstance(call.result, Failure), word
+            self.assertTrue(call.result.check(APIError), (word, call.result))
+            self.assertIn(call.result.value.code, (403, 404), word)
+            subject = call.context.subject
+            self.assertTrue(subject.user and subject.machine and subject.resource, word)

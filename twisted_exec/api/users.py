@@ -1,0 +1,25 @@
+"""
+Users as Kubernetes knows them.  Source: ``k8s.io/apiserver/pkg/authentication/user``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class User:
+    """
+    A user of the API.
+
+    :param groups: with ``system:authenticated``, unless the user is anonymous.
+    :param forwarded_by: the proxy that speaks for the user, if one does; not part of the user's
+        identity.
+    """
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    forwarded_by: User | None = field(default=None, compare=False, repr=False)

@@ -1,0 +1,122 @@
+"""
+The order in which a program with a gate looks at every request.
+
+Match the path, authenticate, and only then say anything: whoever is not known learns not even
+which paths exist.  Requests for sessions are on record from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twisted_exec.api.status import APIError
+from twisted_exec.auth.gate import Gate
+from twisted_exec.streaming.context import RequestContext, on_record
+from twisted_exec.streaming.http.routes import Match, RouteTable, WrongMethod, with_head
+from twisted_exec.streaming.http.site import Dispatcher, Request
+from twisted_exec.streaming.sessions.registry import Sessions
+
+Handler = Callable[[RequestContext], Awaitable[None]]
+"""Answers a request whose user is known, but not what they may do."""
+
+
+@dataclass(frozen=True)
+class GatedEndpoint:
+    """
+    What answers a route.
+
+    :param target: makes the context's target of the matched path.
+    :param session: the facts of the target for a session's subject; ``None`` where no session is
+        opened.
+    :param is_open: the handler authenticates by itself, if at all.
+    """
+
+    handler: Handler
+    target: Callable[[Match[Any]], Any] | None = None
+    session: Callable[[Any], Mapping[str, str]] | None = None
+    is_open: bool = False
+
+
+class GatedRoutes(RouteTable[GatedEndpoint]):
+    """The routes of a server with a gate."""
+
+    def add(
+        self,
+        methods: Iterable[str],
+        pattern: str,
+        handler: Handler,
+        *,
+        target: Callable[[Match[Any]], Any] | None = None,
+        is_open: bool = False,
+    ) -> None:
+        """
+        Add a route that is answered at once.  ``GET`` answers ``HEAD`` too, without a body.
+
+        :param is_open: see :class:`GatedEndpoint`.
+        """
+        endpoint = GatedEndpoint(handler, target, is_open=is_open)
+        self.add_endpoint(with_head(methods), pattern, endpoint)
+
+    def add_session(
+        self,
+        methods: Iterable[str],
+        pattern: str,
+        handler: Handler,
+        *,
+        target: Callable[[Match[Any]], Any],
+        session: Callable[[Any], Mapping[str, str]],
+    ) -> None:
+        """
+        Add a route that opens sessions.  A stream has no head that could be asked for alone.
+
+        :param session: see :class:`GatedEndpoint`.
+        """
+        self.add_endpoint(methods, pattern, GatedEndpoint(handler, target, session))
+
+
+class GatedDispatcher(Dispatcher):
+    """
+    Match, authenticate, answer.
+
+    :cvar names_unknown: a refusal to authenticate names the object that was asked for.
+    """
+
+    names_unknown = True
+
+    def __init__(self, gate: Gate, routes: GatedRoutes, sessions: Sessions) -> None:
+        super().__init__()
+        self._gate, self._routes, self._sessions = gate, routes, sessions
+
+    async def dispatch(self, request: Request) -> None:
+        """See :meth:`Dispatcher.dispatch`."""
+        try:
+            match = self._routes.match(request.method, self.path_of(request))
+        except APIError as problem:
+            await self._gate.identify(RequestContext(request))
+            if isinstance(problem, WrongMethod):
+                request.setHeader(b"Allow", problem.allowed)
+            raise
+        await self.answer(match, request)
+
+    def path_of(self, request: Request) -> bytes:
+        """The path to match."""
+        return request.path
+
+    async def answer(self, match: Match[GatedEndpoint], request: Request) -> None:
+        """Answer a request with its endpoint."""
+        endpoint = match.endpoint
+        target = None if endpoint.target is None else endpoint.target(match)
+        context = RequestContext(
+            request, target=target, values=match.values, segments=match.segments
+        )
+        if endpoint.session is not None:
+            context.learn(**endpoint.session(target))
+            with on_record(self._sessions, context, names_unknown=self.names_unknown):
+                await self._gate.identify(context)
+                await endpoint.handler(context)
+            return
+        if not endpoint.is_open:
+            await self._gate.identify(context)
+        await endpoint.handler(context)

@@ -1,0 +1,260 @@
+"""
+The gate of a program: who sends a request, as whom is it answered, and may they.
+
+The API server, poollets and node servers have the same gate and differ in its :class:`GatePolicy`.
+What the gate allowed, and to whom, is the :class:`Evidence` of a session: a review of the session
+authenticates the same credentials and asks for the same permissions again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
+from twisted_exec.auth.credentials import CredentialHeaders, PresentedCredentials
+from twisted_exec.auth.impersonation import impersonation
+from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator, IAuthorizer, User
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
+from twisted_exec.streaming.interfaces import ISessionReviewer, Subject
+from twisted_exec.streaming.sessions.registry import forwarded_session_id
+
+
+class Impersonation(Enum):
+    """What a gate does about ``Impersonate-`` headers."""
+
+    CHECKED = auto()
+    """The user of the headers, if the sender may act as that user."""
+    REFUSED = auto()
+    """403: only an API server knows this right, and to ignore the headers would answer as the sender."""
+    DROPPED = auto()
+    """The headers are taken away unread, as a kubelet does it."""
+
+
+@dataclass(frozen=True)
+class GatePolicy:
+    """
+    How the gate of one program differs from others.
+
+    :param allowed_origins: sites besides this server's own whose pages may send requests; ``None``
+        if requests of all pages pass, because browsers do not come here.
+    :param judges: names of users that are servers and check the origin of requests themselves.
+    :param proxy_is_caller: the caller of a user whom a proxy names is the proxy.
+    :param accepts_session: whether a caller may bring the id of the session; never if ``None``.
+    :param outage: what the client gets when an authenticator cannot decide.
+    """
+
+    impersonation: Impersonation = Impersonation.CHECKED
+    allowed_origins: Collection[bytes] | None = ()
+    judges: Collection[str] = ()
+    proxy_is_caller: bool = False
+    accepts_session: Callable[[str], bool] | None = None
+    outage: Callable[[APIError], APIError] | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """
+    What allowed a session.
+
+    :param credentials: of the sender.
+    :param sender: as authenticated.
+    :param user: as whom the request was answered; the sender, unless impersonated.
+    :param allowed: the permissions, of the user and of others that speak for the user.
+    """
+
+    credentials: PresentedCredentials
+    sender: User
+    user: User
+    allowed: tuple[Attributes, ...] = ()
+
+
+@implementer(ISessionReviewer)
+class Gate:
+    """
+    Authentication and authorization of one program.
+
+    :ivar credential_headers: the registry of the headers that are credentials here.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        authenticator: IAuthenticator,
+        authorizer: IAuthorizer,
+        policy: GatePolicy | None = None,
+    ) -> None:
+        self._authenticator, self._authorizer = authenticator, authorizer
+        self.policy = policy or GatePolicy()
+        reads = self.policy.impersonation is not Impersonation.DROPPED
+        self.credential_headers = CredentialHeaders(authenticator, impersonation=reads)
+
+    async def identify(self, context: RequestContext) -> None:
+        """
+        Find out as whom a request is answered; fills in the context's user and caller.
+
+        :raises Unauthorized: no credential, or an invalid one.
+        :raises Forbidden: the sender may not act as that user; or it is not the sender who asks, but
+            a page in their browser.
+        :raises APIError: the impersonation makes no sense, or nothing can be decided now.
+        """
+        credentials = self.credential_headers.take_from(context.request)
+        sender = await self.sender(context.request)
+        context.learn(user=sender.name)
+        user = await self._acting(credentials, sender)
+        context.user = user
+        if user is not sender:
+            context.caller = sender
+        elif self.policy.proxy_is_caller:
+            context.caller = sender.forwarded_by
+        if context.caller is not None:
+            session = self._session_of(context)
+            context.learn(user=user.name, caller=context.caller.name, session=session)
+        context.evidence = Evidence(credentials, sender, user)
+
+    async def sender(self, request: Request) -> User:
+        """Return who sent a request, whomever they act as; errors as :meth:`identify`."""
+        credentials = self.credential_headers.take_from(request)
+        sender = await self._authenticated(credentials)
+        request.is_forwarded = sender.forwarded_by is not None
+        self._check_origin(request, credentials, sender)
+        return sender
+
+    def caller_of(self, request: Request) -> Deferred[str]:
+        """Fire with the name of the sender, who may end the sessions that they opened."""
+
+        async def name() -> str:
+            return (await self.sender(request)).name
+
+        return Deferred.fromCoroutine(name())
+
+    async def _authenticated(self, credentials: PresentedCredentials) -> User:
+        try:
+            user: User | None = await self._authenticator.authenticate(credentials)
+        except Unauthorized:
+            raise
+        except APIError as problem:
+            if self.policy.outage is None:
+                raise
+            raise self.policy.outage(problem) from None
+        if user is None:
+            raise Unauthorized
+        return user
+
+    def _check_origin(
+        self, request: Request, credentials: PresentedCredentials, sender: User
+    ) -> None:
+        policy = self.policy
+        if policy.allowed_origins is None or credentials.token_in_header:
+            return
+        if sender.name in policy.judges or (policy.proxy_is_caller and sender.forwarded_by):
+            return
+        unasked = credentials.sent_unasked
+        refuse_other_sites(request, policy.allowed_origins, sent_unasked=unasked)
+
+    async def _acting(self, credentials: PresentedCredentials, sender: User) -> User:
+        if not credentials.impersonates:
+            return sender
+        if self.policy.impersonation is Impersonation.REFUSED:
+            if self.policy.proxy_is_caller and sender.forwarded_by is not None:
+                return sender  # the proxy has judged that
+            raise Forbidden("nobody can act as someone else here; ask the API server")
+        asked = impersonation(credentials.headers, sender)
+        if asked is None:
+            return sender
+        for need in asked.needs:
+            await self.authorize(need)
+        self._log.debug("{sender!r} acts as {user!r}", sender=sender.name, user=asked.user.name)
+        return asked.user
+
+    def _session_of(self, context: RequestContext) -> str:
+        accepts = self.policy.accepts_session
+        session = forwarded_session_id(context.request)
+        if accepts is None or session is None or not accepts(session):
+            return context.subject.session
+        return session
+
+    async def decide(self, attributes: Attributes) -> Decision:
+        """Ask the authorizer."""
+        decision: Decision = await self._authorizer.authorize(attributes)
+        return decision
+
+    async def authorize(self, attributes: Attributes) -> Decision:
+        """
+        Make sure that a request is allowed.
+
+        :return: the decision; its visibility must be applied to the objects of the answer.
+        :raises Forbidden: it is not allowed.
+        :raises NotFound: it is not allowed, and the user may not know that the object exists.
+        """
+        decision = await self.decide(attributes)
+        if decision.allowed:
+            return decision
+        if decision.hidden:
+            raise hidden(attributes, decision.reason)
+        raise forbidden(attributes, decision.reason)
+
+    async def authorize_session(self, context: RequestContext, *permissions: Attributes) -> None:
+        """Check the permissions of a session, and keep them for its reviews; as :meth:`authorize`."""
+        for attributes in permissions:
+            await self.authorize(attributes)
+        self.allow(context, *permissions)
+
+    def allow(self, context: RequestContext, *permissions: Attributes) -> None:
+        """Keep the permissions of a session for its reviews."""
+        assert isinstance(context.evidence, Evidence)
+        context.evidence = replace(context.evidence, allowed=permissions)
+
+    def review(self, subject: Subject, evidence: object) -> Deferred[None]:
+        """As :meth:`ISessionReviewer.review`; the evidence is an :class:`Evidence`."""
+        assert isinstance(evidence, Evidence)
+        return Deferred.fromCoroutine(self._review(evidence))
+
+    async def _review(self, evidence: Evidence) -> None:
+        sender = evidence.sender
+        if sender.forwarded_by is None:  # else it is the proxy that reviews credentials
+            sender = await self._authenticated(evidence.credentials)
+        user = await self._acting(evidence.credentials, sender)
+        if user.name != evidence.user.name:
+            raise Forbidden("the credential is now another user's")
+        try:
+            for attributes in evidence.allowed:
+                if attributes.user is evidence.user:
+                    attributes = replace(attributes, user=user)
+                await self.authorize(attributes)
+        except NotFound as error:  # hidden: withdrawn as well
+            raise Forbidden(error.message) from None
+
+
+def hidden(attributes: Attributes, reason: str) -> NotFound:
+    """The 404 of an object that does not exist for the user."""
+    group, resource = attributes.group, attributes.resource
+    qualified = f"{resource}.{group}" if group else resource
+    because = f": {reason}" if reason else ""
+    message = f'{qualified} "{attributes.name}" not found{because}'
+    return NotFound(resource, attributes.name, group, message)
+
+
+def forbidden(attributes: Attributes, reason: str) -> Forbidden:
+    """The refusal, worded as Kubernetes words it."""
+    suffix = f": {reason}" if reason else ""
+    user = f'User "{attributes.user.name}" cannot {attributes.verb}'
+    if not attributes.resource:
+        return Forbidden(f'forbidden: {user} path "{attributes.path}"{suffix}')
+    group, name, namespace = attributes.group, attributes.name, attributes.namespace
+    resource = "/".join(filter(None, (attributes.resource, attributes.subresource)))
+    scope = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+    qualified = f"{attributes.resource}.{group}" if group else attributes.resource
+    named = f'{qualified} "{name}"' if name else qualified
+    return Forbidden(
+        f'{named} is forbidden: {user} resource "{resource}" in API group "{group}" {scope}{suffix}',
+        details={"name": name, "group": group, "kind": attributes.resource},
+    )

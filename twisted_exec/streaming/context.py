@@ -1,0 +1,107 @@
+"""
+One request on its way through a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from twisted_exec.api.status import APIError
+from twisted_exec.api.users import User
+from twisted_exec.streaming.http.outcomes import naming, outcome
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.wire.stream_options import StreamOptions
+
+
+class RequestContext:
+    """
+    Who sends a request, what it is about, and what it asks for.
+
+    The dispatcher creates it when it has matched the path.  The gate adds the user.  Handlers and
+    locators read it, and nobody parses the path or the stream options again.
+
+    :param target: the object that the request is about, as the program's route names it.
+    :param values: the variable segments of the path, by name.
+    :param segments: all segments of the path, decoded.
+    :ivar user: as whom the request is answered; set by the gate.
+    :ivar caller: the user or proxy that acts for ``user``; ``None`` if the user acts for themselves.
+    :ivar evidence: what allowed the session, for its reviews.
+    :ivar has_session: a session was opened, which records its own end.
+    """
+
+    user: User
+    caller: User | None = None
+    evidence: object = None
+    has_session = False
+
+    def __init__(
+        self,
+        request: Request,
+        *,
+        target: Any = None,
+        values: Mapping[str, str] | None = None,
+        segments: Sequence[str] = (),
+    ) -> None:
+        self.request, self.target = request, target
+        self.values, self.segments = values or {}, segments
+
+    @cached_property
+    def options(self) -> StreamOptions:
+        """The stream options of the query.  A locator may replace them."""
+        return StreamOptions.of(self.request.args)
+
+    @property
+    def subject(self) -> Subject:
+        """The session's facts for audit and metrics, as far as they are known."""
+        return self.request.subject
+
+    @subject.setter
+    def subject(self, subject: Subject) -> None:
+        self.request.subject = subject
+
+    def learn(self, **facts: str) -> None:
+        """
+        Add facts to the subject.
+
+        At once, not when everything is known: the record of a refusal has what is known by then.
+        """
+        self.subject = replace(self.subject, **facts)
+
+    @property
+    def is_identified(self) -> bool:
+        """The gate has found the user."""
+        return "user" in vars(self)
+
+    @property
+    def via(self) -> str:
+        """The resource and subresource of the path, such as ``pods/attach``."""
+        *_, resource, _name, subresource = ["", "", "", *self.segments]
+        return f"{resource}/{subresource}"
+
+
+@contextmanager
+def on_record(
+    sessions: Sessions, context: RequestContext, *, names_unknown: bool = True
+) -> Iterator[None]:
+    """
+    Audit a request for a session: record its refusal, and name its object in the message.
+
+    A refusal is on record from the start of authentication until there is a session; a session
+    records its own end.
+
+    :param names_unknown: also name it to users who are not known.
+    """
+    try:
+        yield
+    except BaseException as problem:
+        if not context.has_session:
+            sessions.refused(context.subject, *outcome(problem))
+        if isinstance(problem, APIError) and (names_unknown or context.is_identified):
+            raise naming(problem, context.subject) from None
+        raise
