@@ -2,8 +2,8 @@
 The credentials of a request: taken out of it once, and kept for the reviews of its session.
 
 Each authenticator declares the headers that it reads.  :class:`CredentialHeaders` is their union
-with the headers that name an identity everywhere.  It decides what authenticators get to see, what is
-left in the request, and so what the next hop can receive.
+with the headers that name an identity everywhere.  The same registry serves extraction, reviews, and
+the removal of credentials before a request goes to the next hop.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ IMPERSONATION_HEADERS = HeaderSet.of(prefixes=["Impersonate-"])
 @dataclass(frozen=True, eq=False, repr=False)
 class PresentedCredentials:
     """
-    What a client presented to say who it is.  Nothing of it is verified yet.
+    The credentials that a client presented, not verified yet.
 
     It outlives the request: a review of a session authenticates the same credentials again.  The
     certificate is a copy, because a transport that is lost forgets its own while the last bytes of

@@ -1,8 +1,8 @@
 """
-The order in which a program with a gate looks at every request.
+The dispatcher of programs with a gate: match, authenticate, answer.
 
-Match the path, authenticate, and only then say anything: whoever is not known learns not even
-which paths exist.  Requests for sessions are on record from the start.
+An unknown client gets 401 for every path, so that it does not even learn which paths exist.
+Requests for sessions are on record from the match on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Handler = Callable[[RequestContext], Awaitable[None]]
 @dataclass(frozen=True)
 class GatedEndpoint:
     """
-    What answers a route.
+    The handler of a route, and what it needs to know of the path.
 
     :param target: makes the context's target of the matched path.
     :param session: the facts of the target for a session's subject; ``None`` where no session is
@@ -69,7 +69,7 @@ class GatedRoutes(RouteTable[GatedEndpoint]):
         session: Callable[[Any], Mapping[str, str]],
     ) -> None:
         """
-        Add a route that opens sessions.  A stream has no head that could be asked for alone.
+        Add a route that opens sessions.  ``HEAD`` is not answered: a stream has no headers of its own.
 
         :param session: see :class:`GatedEndpoint`.
         """

@@ -1,9 +1,9 @@
 """
-The gate of a program: who sends a request, as whom is it answered, and may they.
+The gate of a program: authentication, impersonation and authorization.
 
 The API server, poollets and node servers have the same gate and differ in its :class:`GatePolicy`.
-What the gate allowed, and to whom, is the :class:`Evidence` of a session: a review of the session
-authenticates the same credentials and asks for the same permissions again.
+A session keeps the gate's :class:`Evidence`: the credentials and the permissions.  A review of the
+session authenticates the same credentials and checks the same permissions again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from twisted_exec.streaming.sessions.registry import forwarded_session_id
 
 
 class Impersonation(Enum):
-    """What a gate does about ``Impersonate-`` headers."""
+    """The treatment of ``Impersonate-`` headers."""
 
     CHECKED = auto()
     """The user of the headers, if the sender may act as that user."""
@@ -41,7 +41,7 @@ class Impersonation(Enum):
 @dataclass(frozen=True)
 class GatePolicy:
     """
-    How the gate of one program differs from others.
+    The settings of one program's gate.
 
     :param allowed_origins: sites besides this server's own whose pages may send requests; ``None``
         if requests of all pages pass, because browsers do not come here.
@@ -62,7 +62,7 @@ class GatePolicy:
 @dataclass(frozen=True)
 class Evidence:
     """
-    What allowed a session.
+    The reason to allow a session.
 
     :param credentials: of the sender.
     :param sender: as authenticated.
@@ -129,7 +129,7 @@ class Gate:
         return sender
 
     def caller_of(self, request: Request) -> Deferred[str]:
-        """Fire with the name of the sender, who may end the sessions that they opened."""
+        """Fire with the name of the sender, for a request to end one of their own sessions."""
 
         async def name() -> str:
             return (await self.sender(request)).name
@@ -183,7 +183,7 @@ class Gate:
         return session
 
     async def decide(self, attributes: Attributes) -> Decision:
-        """Ask the authorizer."""
+        """Return the authorizer's decision."""
         decision: Decision = await self._authorizer.authorize(attributes)
         return decision
 

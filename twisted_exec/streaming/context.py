@@ -21,10 +21,10 @@ from twisted_exec.wire.stream_options import StreamOptions
 
 class RequestContext:
     """
-    Who sends a request, what it is about, and what it asks for.
+    The user, the target and the options of one request.
 
     The dispatcher creates it when it has matched the path.  The gate adds the user.  Handlers and
-    locators read it, and nobody parses the path or the stream options again.
+    locators read it; the path and the stream options are not parsed again.
 
     :param target: the object that the request is about, as the program's route names it.
     :param values: the variable segments of the path, by name.

@@ -1,5 +1,5 @@
 """
-Doors of the streaming room: what carries a console, and what it carries.
+Interfaces of streaming: consoles, the streams that carry them, and where a stream goes next.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ names its user to a runtime.  Authenticators add headers of their own
 
 @dataclass(frozen=True)
 class Subject:
-    """Who reaches what: the facts of one session that audit and metrics need."""
+    """The facts of one session for audit, metrics and messages: user and object."""
 
     session: str
     """The session's id, the same on every hop (header ``Audit-Id``)."""
@@ -93,40 +93,40 @@ class Subject:
     uid: str = ""
     pool: str = ""
     resource: str = ""
-    """What kind of thing the machine is, such as ``machines.compute.ironcore.dev``."""
+    """The qualified resource, such as ``machines.compute.ironcore.dev``."""
     noun: str = "machine"
-    """What it is called in messages."""
+    """The word for the object in messages."""
     subresource: str = "exec"
-    """What of the machine: its console (``exec``), or what that has printed (``log``)."""
+    """``exec`` for a machine's console, ``log`` for its output; other subresources for Pods."""
     caller: str = ""
-    """Who spoke for the user: a proxy, or whoever acts as the user; or empty."""
+    """The proxy, or the impersonating user, that acts for ``user``; empty without one."""
     agent: str = ""
-    """What the user's program says that it is (``User-Agent``); nobody has proved that."""
+    """The client's ``User-Agent``, unverified."""
 
 
 @dataclass(frozen=True)
 class Location:
     """
-    Where a stream goes next.
+    The next hop of a stream.
 
-    :param endpoints: tried in order, each with a label for messages; the next
-        one is tried only when connecting (TLS included) failed.
+    :param endpoints: tried in order, each with a label for messages.  The next
+        endpoint is tried only if connecting (TLS included) failed.
     :param path: path and query of the backend's request.
     :param host: its ``Host`` header.
-    :param headers: set on the backend's request after the inbound credential,
-        identity and hop-by-hop headers have been stripped.
-    :param streams: those that the backend waits for where streams are opened, whatever
-        the request says; ``None`` for those that it asks for.
-    :param again: where the same session goes when it must ask once more, for a backend
-        whose path is good for one request; ``None`` where it may be asked twice.
-    :param ends_here: the backend cannot be asked to end a session (a cluster of another make), so
-        this hop tells the user why, between two frames of a stream that it does not read.
-    :param later: the same place as it is reached by then, for what is asked about a stream that has
-        been open for long; ``None`` where the endpoints take new credentials by themselves.
-    :param whole: the path's query is all that is asked for; else what the user's request asks for
-        is added to it.
-    :param refusal: makes of a refusal by the backend, a 401 too, what it means to the user;
-        ``None``: it is passed on, and a 401 is a 502, for it is this server that is not known.
+    :param headers: set on the backend's request, from which the inbound credential,
+        identity and hop-by-hop headers have been removed.
+    :param streams: the channels that the backend waits for, whatever the request says;
+        ``None`` for those of the request.
+    :param again: makes a new location for a second request of the same session, for a backend
+        whose path is valid for one request; ``None`` if the path may be used twice.
+    :param ends_here: the backend has no request that ends a session (a cluster of another make), so
+        this hop writes the reason to the user, between two frames of a stream that it does not read.
+    :param later: makes the location anew, with current credentials, for a request about a stream
+        that has been open for long; ``None`` if the endpoints follow new credentials by themselves.
+    :param whole: the path has the complete query; otherwise the stream options of the user's
+        request are added to it.
+    :param refusal: converts a refusal by the backend, also 401, into the user's error.
+        ``None`` passes it on, except that 401 becomes 502: the backend does not know this server.
     """
 
     subject: Subject
@@ -166,7 +166,7 @@ class ISessionReviewer(Interface):
         Authenticate and authorize again, with what allowed the session.
 
         :param subject: whose session it is, and of which object.
-        :param evidence: what the hop's own gate put into ``request.evidence``; nobody else reads it.
+        :param evidence: what the hop's own gate put into ``context.evidence``; nobody else reads it.
         :return: fires with ``None`` when the session may go on.  Fails with
             :class:`~twisted_exec.api.status.Unauthorized` or
             :class:`~twisted_exec.api.status.Forbidden` when it may not: the session ends, and its
@@ -206,17 +206,16 @@ class IAttachment(Interface):
 
 class IOperable(IAttachment):
     """
-    An attachment whose user can ask for more than what is typed.
+    An attachment whose user can send BREAK and change roles.
 
-    One that does not provide this is no less a console: the stream tells the user
-    that there is no such thing.
+    Without it the stream answers such requests itself, with a message that they are not available.
     """
 
     def wished(wish: Break | Role) -> None:
         """
         The user asks for a BREAK, or for another role; in order with what is typed.
 
-        Not called for one who only looks on (``asked.takes_input`` is false).
+        Not called for an observer (``asked.takes_input`` is false).
         """
 
 
@@ -232,8 +231,8 @@ class IAttachmentTransport(Interface):
     session = Attribute("The session's id (str).")
     user = Attribute("Whose attachment it is (str).")
     asked = Attribute(
-        "What the user asked for (:class:`~twisted_exec.wire.stream_options.StreamOptions`).  Input and sizes of"
-        " one who only looks on do not reach the attachment."
+        "The stream options of the request (:class:`~twisted_exec.wire.stream_options.StreamOptions`).  Input"
+        " and terminal sizes of an observer do not reach the attachment."
     )
 
     def write(data: bytes) -> None:
@@ -292,8 +291,8 @@ class IBreakable(Interface):
         """
         Send BREAK on the line; nothing while it is not open.
 
-        Whoever calls it writes nothing into the line until so much time has gone by,
-        and does not call it again.  A line that has a BREAK of its own length sends that.
+        The caller neither writes into the line nor calls this again until that time has passed.
+        A line whose BREAK has a fixed length sends that.
 
         :param milliseconds: 1 to 5000.
         """

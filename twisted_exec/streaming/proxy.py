@@ -1,15 +1,13 @@
 """
-The middle of the chain: locate, connect, splice.
+The proxy for streams: locate, connect, splice.
 
-What differs between an API server and a poollet is where a stream goes next and
-who may send it there; that is the locator's.  All else is here, once: which
-requests are upgrades, what is passed on and what is stripped, how a backend's
-refusal is told, and one audit start and one end for every session, refusals
-included.
+Each program has its own locator, which finds the next hop and authorizes the user.  The proxy does
+the rest: it checks the upgrade, forwards and removes headers, passes on the backend's refusal, and
+keeps the session's record.
 
-Order, as in kube-apiserver: who (401), may they (403), is it there (404, 400),
-and only then whether the request is an upgrade at all (400).  Every refusal names
-the machine: whoever reads it may have asked for many.
+Checks come in the order of kube-apiserver: authentication (401), authorization (403), the object
+(404, 400), and only then whether the request is an upgrade (400).  Every refusal names the machine,
+because its reader may have asked for many.
 """
 
 from __future__ import annotations
@@ -79,41 +77,40 @@ from twisted_exec.wire.upgrade import (
 
 def require_upgrade(request: IRequest) -> bytes:
     """
-    What the request asks to be upgraded to: ``websocket`` or ``SPDY/3.1``.
+    Return the protocol of an upgrade request: ``websocket`` or ``SPDY/3.1``.
 
-    Locators that create something for a session (a token) ask this first.
+    Locators that create something for a session, such as a token, check this first.
 
-    :raises BadRequest: it asks for nothing, for something else, or has a body.
+    :raises BadRequest: the request is no upgrade, or to another protocol, or has a body.
     """
-    wanted = is_upgrade(request)
-    if not wanted:
+    upgrade = is_upgrade(request)
+    if not upgrade:
         raise BadRequest(UPGRADE_REQUIRED)
-    if wanted not in FORWARDED_UPGRADES:
-        told = wanted[:64].decode("ascii", "replace")
-        raise BadRequest(f"cannot upgrade to {told!r}: only websocket and SPDY/3.1 pass here")
+    if upgrade not in FORWARDED_UPGRADES:
+        name = upgrade[:64].decode("ascii", "replace")
+        raise BadRequest(f"cannot upgrade to {name!r}: only websocket and SPDY/3.1 pass here")
     if request.content.read(1):
         raise BadRequest("an upgrade request has no body")
-    return wanted
+    return upgrade
 
 
 class Proxy:
     """
-    CoalescedRuns upgrade requests on to where the locator says.
+    Forwards upgrade requests to the locations of a locator.
 
     :param hop: the name of this hop, for the log.
     :param caller_of: authenticates the caller of a ``DELETE`` that ends a
-        session; fires with the name of the one who opened it: its session's
-        ``subject.caller``, or ``subject.user`` where nobody spoke for the user.
-        ``None``: sessions are not ended from before this hop.
+        session; fires with the caller's name, which must be the session's
+        ``subject.caller``, or its ``subject.user`` without a caller.
+        ``None``: the hop before this one cannot end sessions.
     :param connect_seconds: for each address, TLS included.
     :param answer_seconds: from the request to the 101.
-    :param end_seconds: how long a session that was asked to end may take
-        before it is cut.
+    :param end_seconds: from the request to end a session until the session is cut.
     :param drain_seconds: see :class:`~twisted_exec.streaming.splice.Splice`.
     :param leave_seconds: likewise.
     :param credential_headers: names of the headers that never reach the next hop.
-    :param cuts_when_refused: a session that the next hop refuses to end is cut at once;
-        else when ``end_seconds`` are over, for it may be told why in another way.
+    :param cuts_when_refused: cut a session at once if the next hop refuses to end it; otherwise
+        after ``end_seconds``, because its user may get the reason in another way.
     """
 
     _log = Logger()

@@ -44,7 +44,7 @@ _WORDS = {b"POST": "create", b"PUT": "replace", b"PATCH": "patch", b"DELETE": "d
 @implementer(IStreamLocator)
 class MachineOfPod:
     """
-    Finds what is behind the machine that a Pod shows.
+    Locates the machine that a Pod shows.
 
     :param machines: locators by dialect.
     """
@@ -76,7 +76,7 @@ class PodLocator:
         return Deferred.fromCoroutine(self._locate(context))
 
     async def _locate(self, context: RequestContext) -> Location:
-        # First, because a user who may not open the console is told nothing else.
+        # Authorize first: an unauthorized client must learn nothing else.
         location: Location = await self._machines.locate(context)
         query = query_of(context)
         check_container(query)
@@ -155,7 +155,7 @@ def add_pod_consoles(
 
 
 def add_refusals(routes: GatedRoutes, names: PodNames) -> None:
-    """What a console has not, and what a view lets nobody do."""
+    """Add routes that refuse what a console lacks, and what a view does not allow."""
     read_only = partial(_read_only, names)
     routes.add(["GET", "POST"], f"{_POD}/portforward", _no_ports)
     routes.add(["POST", "DELETE"], _PODS, read_only)
@@ -172,7 +172,7 @@ async def _no_ports(context: RequestContext) -> None:
 
 
 async def _no_containers(context: RequestContext) -> None:
-    """What ``kubectl debug`` would add."""
+    """Refuse ``kubectl debug``."""
     raise MethodNotAllowed(
         f'machine "{context.values["name"]}": {_no_commands(context.values["name"])}'
     )

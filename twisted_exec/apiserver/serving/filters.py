@@ -1,6 +1,5 @@
 """
-Requests to the API server: their query, what authorizers are asked about them, and limits on how
-many are answered at once.
+Requests to the API server: query, authorization attributes, and limits on concurrency.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class APIRequest(Request):
 
     @property
     def pretty(self) -> bool:
-        """Whether JSON is to be laid out for people: ``?pretty=true``."""
+        """True if JSON is indented for people: ``?pretty=true``."""
         return self.query.flag("pretty")
 
     def laid_out(self, body: bytes, content_type: str) -> bytes:
@@ -81,7 +80,7 @@ def query_of(context: RequestContext) -> Query:
 def attributes_of(
     user: User, verb: str, target: Target, field_selector: FieldSelector = EVERYTHING
 ) -> Attributes:
-    """Return what an authorizer is asked about a verb on a target."""
+    """Return the authorization attributes of a verb on a target."""
     resource = target.kind.resource
     # As in Kubernetes, a namespace lies within itself, so its own roles can show it.
     own = target.name if target.kind is NAMESPACES else ""
@@ -100,17 +99,16 @@ def attributes_of(
 
 class Limits:
     """
-    How many requests are answered at once.
+    Limits on concurrent requests.
 
-    Short ones are counted apart from long ones, so that watches cannot keep
-    anyone from a quick answer.  A short one may take long, too, when the host's reviews or
-    admission do; so no user has more than a part of them.  Whoever sits behind one proxy is counted by
-    who they are.
+    Short requests are counted apart from watches, so that watches cannot delay quick answers.  A
+    short request takes long when the host's reviews or admission do; therefore each user has a
+    limit of their own.  Users behind one proxy are counted as themselves.
 
-    :param short: in all.
-    :param long: in all.
-    :param long_per_user: of one user.
-    :param short_per_user: of one user.
+    :param short: short requests of all users.
+    :param long: watches of all users.
+    :param long_per_user: watches of one user.
+    :param short_per_user: short requests of one user.
     """
 
     def __init__(

@@ -82,7 +82,7 @@ def _segment(raw: bytes) -> str:
 
 
 def not_found() -> APIError:
-    """The 404 of a path that nobody knows."""
+    """Return the 404 of a path without a route."""
     return APIError("the server could not find the requested resource", code=404, reason="NotFound")
 
 

@@ -4,7 +4,7 @@ The session guard: it decides how long a session may last.
 A hop decides once whether to open a session, and the session may then last for days.  Meanwhile a
 token expires, a role binding is deleted, or the machine goes away.  The guard ends such sessions:
 
-* The gate puts what allowed the session (credentials, user, permission) into ``request.evidence``,
+* The gate puts what allowed the session (credentials, user, permission) into ``context.evidence``,
   and the session keeps that until it is over.  Nothing else remembers it.
 * The guard passes each session and its evidence to the hop's :class:`ISessionReviewer`, every few
   seconds (:data:`REVIEW_SECONDS`) and soon after a hint (:meth:`SessionGuard.review_soon`).

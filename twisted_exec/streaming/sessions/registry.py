@@ -229,7 +229,7 @@ class Sessions:
         """
         Open a session.  It counts towards the limits until it is :meth:`~Session.over`.
 
-        :param evidence: the session's ``request.evidence``, for
+        :param evidence: the session's ``context.evidence``, for
             :class:`~twisted_exec.streaming.sessions.guard.SessionGuard`; without it the session is
             not reviewed.
         :raises TooManyRequests: the limit of all sessions, or of this user's, is reached.
