@@ -11,7 +11,7 @@ The driver ``libvirt``: consoles and power of existing libvirt domains.
         web-2: {domain: old-web-2}
       capabilities: {cpu: "1", memory: 1Gi}
 
-A Machine gets the domain that is listed under its name (:mod:`.lines`).  libvirt reports where the console is:
+A Machine gets the domain that is listed under its name (:mod:`.lines.claims`).  libvirt reports where the console is:
 a terminal or a UNIX socket of this host.  Power on starts the domain if it is off.  Power off requests a shutdown,
 and destroys the domain (libvirt's word for switching off) after a time limit.  Deleting a Machine leaves its domain
 as it is.
@@ -134,7 +134,7 @@ class LibvirtDriver:
 
 
 class DomainPower:
-    """The power of one domain; see :class:`~.held.Power`."""
+    """The power of one domain; see :class:`~.lines.shared_line.Power`."""
 
     def __init__(self, driver: LibvirtDriver, facts: MachineFacts, domain: Domain) -> None:
         self._driver, self._facts, self._domain = driver, facts, domain

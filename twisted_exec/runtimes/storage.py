@@ -1,12 +1,10 @@
 """
-The directories of machines on disk.
+The state directory of a runtime: its lock, its id, and the directories of machines.
 
 Without ``--keep-machines`` a machine ends with its runtime, which removes its directory; the next runtime
 creates the machine again with new disks.  With it, the file ``machine`` in the directory contains metadata, spec
 and ignition (a ``machine.v1alpha1.Machine``, in protobuf's encoding), from which the next runtime continues,
 whether the machine still runs or not.
-
-The lock and the identity of a runtime's state directory.
 """
 
 from __future__ import annotations
@@ -28,6 +26,9 @@ from twisted_exec.tls.pki.authority import write_private
 from twisted_exec.tls.unix import private_directory
 
 from .machines import Record
+
+_FILE = "machine"
+_MAX_FILE_BYTES = 32 << 20
 
 ID = re.compile(r"[0-9a-f]{32}")
 """The form of :func:`identity` and of the ids of machines."""
@@ -70,10 +71,6 @@ def identity(path: str) -> str:
         file.write(new)
     os.replace(f"{path}.new", path)
     return new
-
-
-_FILE = "machine"
-_MAX_FILE_BYTES = 32 << 20
 
 
 class RetainedMachinesError(Exception):

@@ -50,7 +50,7 @@ class SerialCase(LineCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.patch(serial_port, "DIRECTORY", self.directory)
+        self.patch(serial_port, "LOCK_DIRECTORY", self.directory)
         self.patch(shared_line, "_FIRST_DELAY_SECONDS", 0.01)
         self.path = os.path.join(self.directory, "ttyUSB0")
         self.plug_in()

@@ -27,7 +27,6 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from tests.contracts.console import Line
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.runtimes.lines import serial_port
-from twisted_exec.runtimes.lines import serial_port as device_lock
 from twisted_exec.runtimes.lines.serial_port import DeviceLock, SerialEndpoint, SerialPort
 from twisted_exec.wire.com_port import LineSettings
 
@@ -69,7 +68,7 @@ class DeviceCase(TestCase):
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.directory)
-        self.patch(device_lock, "DIRECTORY", self.directory)
+        self.patch(serial_port, "LOCK_DIRECTORY", self.directory)
         self.device = Device()
         self.addCleanup(self.device.pull_out)
 

@@ -13,7 +13,7 @@ The driver ``command``: consoles behind a command of this host, such as conserve
       capabilities: {cpu: "1", memory: 1Gi}
 
 With the driver ``pty`` the command *is* the machine; here it only leads to one.  So each machine has a command
-of its own, and the end of the command is a lost line, which :mod:`.held` reopens.
+of its own, and the end of the command is a lost line, which :mod:`.shared_line` reopens.
 """
 
 from __future__ import annotations

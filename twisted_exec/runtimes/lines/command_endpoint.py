@@ -1,14 +1,12 @@
 """
 An endpoint whose connections are commands in pseudo-terminals, such as ssh(1).
 
-Each connection is a :class:`~.pty.PtyRun`; its end is a lost line.  The endpoint waits until the program has
+Each connection is a :class:`~twisted_exec.runtimes.pty.PtyRun`; its end is a lost line.  The endpoint waits until the program has
 reached the machine.  If it fails, its last message becomes the reason.
 
-Escape characters of ssh(1) and ipmitool(1), sans I/O.
-
-These programs interpret the character only at the start of a line: at the very beginning, and after a carriage
-return or newline.  There ``~.`` hangs up, ``~B`` sends BREAK and ``~~`` sends one ``~``.  Users' input is for the
-machine, so each ``~`` of theirs at the start of a line must be doubled.
+ssh(1) and ipmitool(1) interpret an escape character, but only at the start of a line: at the very beginning, and
+after a carriage return or newline.  There ``~.`` hangs up, ``~B`` sends BREAK and ``~~`` sends one ``~``.  Users'
+input is for the machine, so :class:`Escaper` doubles each ``~`` at the start of a line.
 """
 
 from __future__ import annotations
@@ -30,6 +28,9 @@ from twisted_exec.console.session import ending_of
 from twisted_exec.runtimes.pty import PtyRun
 from twisted_exec.streaming.interfaces import TerminalSize
 
+_MAX_EARLY_BYTES = 64 << 10
+_MAX_COMPLAINT = 200
+_EARLY_END_SECONDS = 5.0
 _LINE_ENDS = b"\r\n"
 
 
@@ -71,11 +72,6 @@ class Escaper:
         lead = b"" if self._at_start else b"\r"
         self._at_start = True
         return lead + self._character + letter
-
-
-_MAX_EARLY_BYTES = 64 << 10
-_MAX_COMPLAINT = 200
-_EARLY_END_SECONDS = 5.0
 
 
 class Typing:

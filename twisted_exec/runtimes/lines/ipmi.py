@@ -226,7 +226,7 @@ def _complaint(printed: bytes) -> str:
 
 
 class Chassis:
-    """The power of one server; see :class:`~.held.Power`."""
+    """The power of one server; see :class:`~.shared_line.Power`."""
 
     def __init__(self, driver: IPMIDriver, facts: MachineFacts, line: IPMILine) -> None:
         self._driver, self._facts, self._line = driver, facts, line

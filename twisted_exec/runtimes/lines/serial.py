@@ -11,7 +11,7 @@ The driver ``serial``: machines at serial devices of this host.
       capabilities: {cpu: "1", memory: 1Gi}
 
 Power on opens the device; power off closes it and drops DTR unless ``hangup`` is false.  A device that is
-unplugged is reopened when it is back (:mod:`.held`).
+unplugged is reopened when it is back (:mod:`.shared_line`).
 """
 
 from __future__ import annotations

@@ -7,9 +7,7 @@ and had its last release in 2020.  Linux only, like all runtimes; rates without 
 
 Unplugging the device ends the connection.
 
-Lock files of serial devices, in the form of UUCP.
-
-``/run/lock/LCK..ttyUSB0`` contains the process id of the owner (Filesystem Hierarchy Standard 3.0, 5.9).
+While a device is open it has a lock file in the form of UUCP: ``/run/lock/LCK..ttyUSB0`` contains the process id of the owner (Filesystem Hierarchy Standard 3.0, 5.9).
 ser2net, minicom and picocom use these files; not all of them check the kernel's locks.
 """
 
@@ -35,7 +33,29 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.wire.com_port import LineSettings
 
-DIRECTORY = "/run/lock"
+LOCK_DIRECTORY = "/run/lock"
+
+_TIOCSBRK, _TIOCCBRK = 0x5427, 0x5428
+_TCGETS2, _TCSETS2 = 0x802C542A, 0x402C542B
+_TERMIOS2 = struct.Struct("=4IB19s2I")
+_BOTHER = 0o010000
+_CMSPAR = 0o10000000000
+
+_DATA_BITS = {5: termios.CS5, 6: termios.CS6, 7: termios.CS7, 8: termios.CS8}
+_PARITY_FLAGS = {
+    "none": 0,
+    "even": termios.PARENB,
+    "odd": termios.PARENB | termios.PARODD,
+    "space": termios.PARENB | _CMSPAR,
+    "mark": termios.PARENB | termios.PARODD | _CMSPAR,
+}
+_PROBLEMS = {
+    errno.ENOENT: "there is no such device; is it plugged in?",
+    errno.ENXIO: "there is no such device; is it plugged in?",
+    errno.EACCES: "the runtime's user may not open it; most devices belong to the group dialout",
+    errno.EBUSY: "another program uses it",
+    errno.EIO: "there is no hardware behind it",
+}
 
 
 class DeviceLock:
@@ -47,7 +67,7 @@ class DeviceLock:
 
     def __init__(self, path: str, directory: str | None = None) -> None:
         name = os.path.realpath(path).removeprefix("/dev/").replace("/", "_")
-        self.path = os.path.join(directory or DIRECTORY, f"LCK..{name}")
+        self.path = os.path.join(directory or LOCK_DIRECTORY, f"LCK..{name}")
         self._is_owner = False
 
     def take(self) -> None:
@@ -94,29 +114,6 @@ class DeviceLock:
             self._remove()
         except (OSError, ValueError, IndexError, OverflowError):
             pass  # alive with another user, or being written
-
-
-_TIOCSBRK, _TIOCCBRK = 0x5427, 0x5428
-_TCGETS2, _TCSETS2 = 0x802C542A, 0x402C542B
-_TERMIOS2 = struct.Struct("=4IB19s2I")
-_BOTHER = 0o010000
-_CMSPAR = 0o10000000000
-
-_DATA_BITS = {5: termios.CS5, 6: termios.CS6, 7: termios.CS7, 8: termios.CS8}
-_PARITY_FLAGS = {
-    "none": 0,
-    "even": termios.PARENB,
-    "odd": termios.PARENB | termios.PARODD,
-    "space": termios.PARENB | _CMSPAR,
-    "mark": termios.PARENB | termios.PARODD | _CMSPAR,
-}
-_PROBLEMS = {
-    errno.ENOENT: "there is no such device; is it plugged in?",
-    errno.ENXIO: "there is no such device; is it plugged in?",
-    errno.EACCES: "the runtime's user may not open it; most devices belong to the group dialout",
-    errno.EBUSY: "another program uses it",
-    errno.EIO: "there is no hardware behind it",
-}
 
 
 @implementer(IStreamClientEndpoint)

@@ -11,7 +11,7 @@ The driver ``socket``: consoles at UNIX sockets and at ports of console servers.
         vm-7: {endpoint: "unix:/run/vms/7/serial"}
       capabilities: {cpu: "1", memory: 1Gi}
 
-Power on opens the line; :mod:`.held` reconnects it.
+Power on opens the line; :mod:`.shared_line` reconnects it.
 """
 
 from __future__ import annotations

@@ -48,8 +48,11 @@ from twisted_exec.streaming.sessions.registry import (
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
 
+HOP = "broker"
 ANSWER_SECONDS = 4.0
 """Less than the 5 s of the API server in front, so that it gets an error instead of a timeout."""
+
+_DONE = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
 
 def find(
@@ -186,11 +189,6 @@ def subject_of(subject: Subject, grant: Grant, entry: CachedMachine) -> Subject:
         resource=owner.resource,
         uid=owner.uid,
     )
-
-
-HOP = "broker"
-
-_DONE = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
 
 class BrokerRoutes(ServerRoutes):

@@ -2,9 +2,7 @@
 The stream server of a runtime: its address, start and stop.
 
 :class:`StreamServer` serves consoles and logs for tokens.  With :class:`~twisted_exec.iri.server.IRIServer` it
-is all that a runtime of another project needs.  The routes are in :mod:`.stream_routes`.
-
-The readiness probe of the address of the machine runtime interface.
+is all that a runtime of another project needs.  The routes are in :mod:`.routes`.
 """
 
 from __future__ import annotations
@@ -38,27 +36,6 @@ from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import accept_unbuffered
 from twisted_exec.tls.unix import checked_socket_path
-
-
-async def probe_iri(target: Target, reactor: Any) -> object:
-    """
-    Connect to the address where this program serves the runtime interface.
-
-    :raises Exception: the connection failed.
-    """
-    if target.is_unix:
-        endpoint: Any = unix_client_endpoint(reactor, target.path)
-    else:
-        endpoint = HostnameEndpoint(reactor, _reachable(target.host), target.port)
-    connection: Any = await connectProtocol(endpoint, Protocol())
-    connection.transport.abortConnection()
-    return None
-
-
-def _reachable(host: str) -> str:
-    """Translate the wildcard address of a listener into one to connect to."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-
 
 _MAX_BODY_BYTES = 64 << 10
 
@@ -255,3 +232,23 @@ def unix_path(address: str) -> str:
 
 def _is_loopback(host: str) -> bool:
     return ipaddress.ip_address(host).is_loopback
+
+
+async def probe_iri(target: Target, reactor: Any) -> object:
+    """
+    Connect to the address where this program serves the runtime interface.
+
+    :raises Exception: the connection failed.
+    """
+    if target.is_unix:
+        endpoint: Any = unix_client_endpoint(reactor, target.path)
+    else:
+        endpoint = HostnameEndpoint(reactor, _reachable(target.host), target.port)
+    connection: Any = await connectProtocol(endpoint, Protocol())
+    connection.transport.abortConnection()
+    return None
+
+
+def _reachable(host: str) -> str:
+    """Translate the wildcard address of a listener into one to connect to."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
