@@ -105,7 +105,7 @@ class ServerCase(TestCase):
             reactor,
             make=make,
             parts=parts,
-            # What is kept of answers has tests of its own.
+            # Answer caches have tests of their own.
             authorizer=DelegatedAuthorizer(
                 self.root.client(), reactor, allow_seconds=0, deny_seconds=0
             ),
@@ -148,7 +148,7 @@ class ServerCase(TestCase):
         raise AssertionError("it was upgraded")
 
     async def healthy(self, path: str) -> tuple[int, bytes]:
-        """What the health port answers."""
+        """Return the answer of the health port."""
         address: Any = self.server.health_address
         request = UpgradeRequest(b"GET", path.encode(), b"node", ())
         endpoint = client_endpoint(reactor, "127.0.0.1", address.port, None)

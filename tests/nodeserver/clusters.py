@@ -139,7 +139,7 @@ class Cluster:
         return path
 
     def config(self, user: str) -> ClientConfig:
-        """How the server is reached in the name of a user."""
+        """Return the configuration of a client that authenticates as a user."""
         return load(self.kubeconfig(user))
 
     def client(self, user: str) -> KubeClient:
@@ -149,7 +149,7 @@ class Cluster:
         return client
 
     def server_tls(self, name: str = "kubelet") -> ServerTLS:
-        """What a kubelet of this cluster shows, or who has a kubelet's face, at 127.0.0.1."""
+        """TLS of a kubelet of this cluster, or of a program that poses as one, at 127.0.0.1."""
         pair = self.pki.pair(f"runtime-{name}")
         return ServerTLS(pair.certificate, pair.key, client_cas=[self.client_ca], clock=reactor)
 

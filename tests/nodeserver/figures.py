@@ -32,7 +32,7 @@ def put_usage(
     at: Any = AT,
     window: Any = "15.5s",
 ) -> Object:
-    """What the containers of a Pod use: processors and memory, as quantities."""
+    """Set the usage of a Pod's containers: processors and memory, as quantities."""
     return leaf.put(
         (POD_METRICS, namespace, name),
         {
@@ -56,7 +56,7 @@ def put_node_usage(
     at: str = AT,
     labels: Mapping[str, str] | None = None,
 ) -> Object:
-    """What a node uses."""
+    """Set the usage of a node."""
     return leaf.put(
         (NODE_METRICS, "", name),
         {

@@ -44,9 +44,8 @@ def status(request: Request, code: int, message: str, reason: str = "") -> bytes
 
 class LeafServer(resource.Resource):
     """
-    :ivar answer: what is done with each request.
-    :ivar asked: the requests so far.
-    :ivar left: those whose client has left before the answer was over.
+    :ivar answer: handles each request. :ivar asked: the requests so far. :ivar left: requests whose
+    client left before the answer was complete.
     """
 
     isLeaf = True
@@ -109,7 +108,7 @@ class LeafServerCase(ServerCase):
         self.leaf_pod = put_leaf_pod(self.leaf, self.root_pod)
 
     def leaf_factory(self) -> Any:
-        """What the leaf serves with."""
+        """Return the site that serves a leaf."""
         return server.Site(self.leaf_server)
 
     def credentials(self, token: str) -> ClientConfig:

@@ -177,7 +177,7 @@ class ChainTestCase(TestCase):
         user: str = ROOT,
         early: bytes = b"",
     ) -> Raw:
-        """Send a request, with ``early`` right behind its head; what is answered is to be awaited."""
+        """Send a request, with ``early`` right after its header; the answer arrives later."""
         client = await self.connected()
         head = [f"{method} {target} HTTP/1.1".encode("latin-1"), b"Host: node", *lines]
         if user:
@@ -194,7 +194,7 @@ class ChainTestCase(TestCase):
         return client
 
     async def answered(self, client: Raw) -> Raw:
-        """The same, once its answer's head is there."""
+        """The same, once the answer's header has arrived."""
         await self.until(lambda: b"\r\n\r\n" in client.received or client.lost)
         return client
 

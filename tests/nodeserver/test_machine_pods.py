@@ -76,7 +76,7 @@ class MirrorTests(MirrorCase):
         )
 
     def test_not_exposed(self) -> None:
-        """A machine that nobody has exposed is not there, and goes when it is exposed no longer."""
+        """A machine that is not exposed has no Pod, and loses it when it is no longer exposed."""
         self.machine("hidden", exposed="false")
         self.machine()
         self.run_mirror()
@@ -112,7 +112,7 @@ class MirrorTests(MirrorCase):
         self.assertEqual(annotations[MACHINE_UID], again["metadata"]["uid"])
 
     def test_deleted_in_the_root(self) -> None:
-        """Whoever deletes the Pod deletes no machine: it is shown again."""
+        """Deleting the Pod deletes no machine: the Pod is created again."""
         self.machine()
         self.run_mirror()
         before = self.shown()["metadata"]["uid"]
@@ -123,7 +123,7 @@ class MirrorTests(MirrorCase):
         self.assertEqual(self.machines.requests, [])
 
     def test_a_foreign_pod(self) -> None:
-        """A Pod of that name that somebody else made is never touched."""
+        """A foreign Pod of that name is never touched."""
         theirs = put_pod(self.root, "vm", "worker")
         self.machine()
         self.run_mirror()
@@ -133,7 +133,7 @@ class MirrorTests(MirrorCase):
         self.assertEqual(self.shown(), theirs)
 
     def test_of_other_keepers(self) -> None:
-        """Pods that other node servers keep are theirs, though nobody here knows their machines."""
+        """Pods of other node servers stay, though their machines are unknown here."""
         self.machine()
         self.start("kube-system/other").stopService()
         self.machines.remove((POD, "default", "vm"))
@@ -141,7 +141,7 @@ class MirrorTests(MirrorCase):
         self.assertEqual(self.shown()["metadata"]["annotations"][KEPT_BY], "kube-system/other")
 
     def test_gone_while_nobody_looked(self) -> None:
-        """What shows a machine that went meanwhile goes when somebody looks again."""
+        """A Pod whose machine disappeared during a downtime is deleted at the next start."""
         self.machine()
         self.start().stopService()
         self.machines.remove((POD, "default", "vm"))
@@ -178,7 +178,7 @@ class MirrorTests(MirrorCase):
         self.assertIsNone(self.shown())
 
     def test_steady_state(self) -> None:
-        """What is as it should be costs no request."""
+        """Pods in their desired state cost no request."""
         for number in range(50):
             self.machine(f"vm-{number}")
         self.run_mirror()
@@ -208,7 +208,7 @@ class NodeTests(SynchronousTestCase):
 
 
 class RuleTests(MirrorCase):
-    """Which machine a Pod of the root leads to."""
+    """The machine behind a Pod of the root."""
 
     def test_only_its_own(self) -> None:
         """A Pod leads to the machine that it was made for while that is exposed, and no other does."""

@@ -12,7 +12,7 @@ OTHERS: list[Any] = [None, 1, 1.5, True, "x", [1]]
 
 
 class ShapeTests(SynchronousTestCase):
-    """What is in its form stays; what is not is left out."""
+    """Parts of the proper shape stay; others are dropped."""
 
     def test_another_form(self) -> None:
         """Nothing is left of what is something else altogether."""

@@ -21,7 +21,7 @@ JSON = st.recursive(
 
 
 def fresh() -> Any:
-    """One of many equal parts, as each message brings it."""
+    """Return one of many equal parts, as each message brings it."""
     return json.loads('{"name": "main", "env": [{"name": "A", "value": "some value"}]}')
 
 
@@ -50,7 +50,7 @@ class SharedTests(SynchronousTestCase):
 
     @given(JSON, JSON)
     def test_nothing_changes(self, first: Any, two: Any) -> None:
-        """What is given back is what was given, whatever was given before."""
+        """The result equals the input, whatever came before."""
         shared = Shared()
         for value in (first, two, first):
             self.assertEqual(json.dumps(shared.of(value)), json.dumps(value))

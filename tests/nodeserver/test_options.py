@@ -21,7 +21,7 @@ GIVEN = {"tls-cert-file": "/c", "tls-private-key-file": "/k", "client-ca-file": 
 
 
 class OptionsTests(SynchronousTestCase):
-    """What may be said, and what not."""
+    """Options of the server."""
 
     def read(self, environ: dict[str, str] | None = None, **arguments: Any) -> Options:
         options = Options()
@@ -58,7 +58,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertIn("(or APISERVER_KEY_LOCATION) is missing", told_half)
 
     def test_clients(self) -> None:
-        """Whose certificates are good must be said; whose names, may be."""
+        """The CA of clients is required; their names are optional."""
         self.assertIn("--client-ca-file is missing", self.refused(client_ca_file=""))
         self.assertEqual(self.read().server().client_names, frozenset())
         server_settings = self.read(client_allowed_names="kube-apiserver, other,").server()
@@ -72,7 +72,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertIn("--drain-seconds:", self.refused(drain_seconds="soon"))
 
     def test_idle(self) -> None:
-        """How long nothing may pass: up to a week, or for ever."""
+        """The idle timeout is at most a week, or none."""
         self.assertEqual(self.read().server().stream_idle_seconds, 4 * 3600)
         self.assertEqual(self.read(stream_idle_seconds="0").server().stream_idle_seconds, 0)
         self.assertEqual(self.read(stream_idle_seconds="90.5").server().stream_idle_seconds, 90.5)

@@ -57,7 +57,7 @@ class OursTests(SynchronousTestCase):
         self.assertFalse(OwnershipRule(root="east").is_for(self.made(), self.root))
 
     def test_marked_elsewhere(self) -> None:
-        """Who may write into another namespace of the leaf cannot make a Pod of theirs ours."""
+        """A user with write access to another namespace of the leaf cannot make a Pod ours."""
         self.assertFalse(OwnershipRule().is_for(self.made(namespace="theirs"), self.root))
 
     def test_translated(self) -> None:
@@ -67,7 +67,7 @@ class OursTests(SynchronousTestCase):
         self.assertFalse(ours.is_for(self.made(), self.root))
 
     def test_kosmos(self) -> None:
-        """What Kosmos made is ours by its label and its name, where Kosmos is."""
+        """A Pod created by Kosmos is ours by label and name, where Kosmos is enabled."""
         pod = put_pod(self.leaf, "web", labels=KOSMOS)
         self.assertTrue(OwnershipRule(kosmos=True).is_for(pod, self.root))
         self.assertFalse(OwnershipRule().is_for(pod, self.root))
@@ -77,7 +77,7 @@ class OursTests(SynchronousTestCase):
         )
 
     def test_marks(self) -> None:
-        """Whoever makes a Pod with the marks makes it ours, and it is followed."""
+        """Any Pod with our marks is ours, and watched."""
         ours = OwnershipRule(root="east", kosmos=True)
         marks = ours.marks(self.root)
         pod = put_pod(self.leaf, "web", **marks)

@@ -32,7 +32,7 @@ END = b"\r\n\r\n"
 
 
 class RecordedLeaf(Raw):
-    """Answers as a real leaf did, whatever it is asked."""
+    """Answers every request as a real leaf did."""
 
     def __init__(self, answer: bytes) -> None:
         super().__init__()
@@ -102,10 +102,10 @@ class RecordedTests(ChainTestCase):
 
 
 class CaptureTests(SynchronousTestCase):
-    """What the recordings hold."""
+    """The contents of the recordings."""
 
     def test_forms(self) -> None:
-        """Every form of client is there, from roots of two releases."""
+        """Every kind of client is recorded, from roots of two releases."""
         captures = [json.loads(path.read_text()) for path in CAPTURES]
         self.assertEqual(len({capture["root"] for capture in captures}), 2)
         requests = [capture["to_node_server"]["request"] for capture in captures]

@@ -84,7 +84,7 @@ class RootPodsTests(SynchronousTestCase):
         self.assertTrue(self.pods.synced)
 
     def test_without_a_request(self) -> None:
-        """One that is known is answered at once; one that is not ours is asked for, and refused."""
+        """A known Pod is returned at once; a foreign one is requested, and refused."""
         put_pod(self.cluster, "web", "leaf-one")
         put_pod(self.cluster, "other", "worker")
         self.begin("leaf-one")
@@ -96,7 +96,7 @@ class RootPodsTests(SynchronousTestCase):
         self.failureResultOf(self.pods.get("default", "missing"), NotFound)
 
     def test_too_new(self) -> None:
-        """A Pod, or the next life of one, that the watch did not tell yet is asked for."""
+        """A Pod, or its successor of the same name, that the watch has not delivered yet is requested."""
         self.begin("leaf-one")
         self.cluster.end_watches(unreachable())
         web = put_pod(self.cluster, "web", "leaf-one")
@@ -115,7 +115,7 @@ class RootPodsTests(SynchronousTestCase):
         )
 
     def test_changes(self) -> None:
-        """Who follows is told of each change; another life of a name is two."""
+        """Followers get each change; a successor of the same name is two changes."""
         self.begin("leaf-one")
         put_pod(self.cluster, "web", "leaf-one", uid="1")
         put_pod(self.cluster, "web", "leaf-one", uid="1", labels={"a": "b"})
@@ -141,7 +141,7 @@ class RootPodsTests(SynchronousTestCase):
                 self.pods = RootPods(self.cluster.client(), self.clock)
 
     def test_few(self) -> None:
-        """Few Nodes are followed each by itself: of others' Pods nothing is told at all."""
+        """With few Nodes each has a watch: Pods of other Nodes are not transferred."""
         self.begin("leaf-one", "leaf-two")
         self.assertEqual(self.cluster.watches, 2)
         self.nodes("leaf-two", "leaf-three")
@@ -204,7 +204,7 @@ class RootPodsTests(SynchronousTestCase):
         self.assertEqual(self.changes, [("", "web"), ("", "db")])
 
     def test_gone_meanwhile(self) -> None:
-        """What went while nothing was followed is gone when everything was read again."""
+        """A Pod deleted without a watch is gone after the next complete list."""
         for name in ("web", "db"):
             put_pod(self.cluster, name, MANY[0])
         self.begin(MANY[0])
@@ -221,7 +221,7 @@ class RootPodsTests(SynchronousTestCase):
         self.assertTrue(self.pods.synced)
 
     def test_read_again(self) -> None:
-        """A watch that is too old is begun anew, and what changed is told."""
+        """An expired watch starts over, and changes are reported."""
         self.begin("leaf-one")
         put_pod(self.cluster, "web", "leaf-one")
         self.cluster.compact()
@@ -232,7 +232,7 @@ class RootPodsTests(SynchronousTestCase):
         self.assertEqual(self.names(), [])
 
     def test_not_synced_before_the_leaves(self) -> None:
-        """While not all leaves are known, nobody may think that all Pods are."""
+        """While leaves are unknown the Pods do not count as complete."""
         self.leaves.synced = False
         self.begin("leaf-one")
         self.assertFalse(self.pods.synced)

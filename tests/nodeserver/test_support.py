@@ -1,4 +1,6 @@
-"""The doubles that tests of the node server use keep the promises of its doors."""
+"""
+Tests for the doubles of the node server's interfaces.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class SimpleTests(SynchronousTestCase):
         self.assertEqual([each.name for each in leaf.pods()], ["web"])
 
     def test_not_ours(self) -> None:
-        """A Pod of that name that somebody else made is none; nor is one on another's Node."""
+        """A foreign Pod of that name is not found, nor one on another Node."""
         root = put_pod(self.roots.cluster, "web", "leaf-one")
         put_pod(self.leaf.cluster, "web")
         self.failureResultOf(self.leaf.pod(root), NotFound)
@@ -43,7 +45,7 @@ class SimpleTests(SynchronousTestCase):
         self.assertRaises(NotFound, self.leaves.of_node, "node-1")
 
     def test_stray(self) -> None:
-        """A Pod of ours whose Pod in the root is gone is told as one."""
+        """A Pod of ours whose Pod in the root is gone is an orphan."""
         root = put_pod(self.roots.cluster, "web", "leaf-one")
         put_leaf_pod(self.leaf.cluster, root)
         self.assertEqual(list(self.leaf.strays()), [])

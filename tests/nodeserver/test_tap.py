@@ -68,7 +68,7 @@ class TapTests(SynchronousTestCase):
         self.assertTrue(self.options("--kosmos").registry().kosmos)
 
     def test_spaces(self) -> None:
-        """Which Spaces are leaves is told whole, and what cannot be meant is refused."""
+        """The options for Spaces are passed on, and invalid ones are refused."""
         chosen = (
             self.options("--spaces=default, kcp", "--space-selector=exec=yes").registry().spaces
         )
@@ -91,14 +91,14 @@ class TapTests(SynchronousTestCase):
             self.assertIn(message, self.refusal(*wrong))
 
     def test_wrong_leaves(self) -> None:
-        """A file of leaves that makes no sense is told before anything begins."""
+        """An invalid file of leaves is reported before anything starts."""
         (self.directory / "leaves.yaml").write_text("leaves: [{name: one, kubekonfig: {}}]")
         self.assertIn("kubeconfig is missing", self.refusal())
         (self.directory / "leaves.yaml").unlink()
         self.assertIn("cannot read", self.refusal())
 
     def test_root_name(self) -> None:
-        """What the root is called is a label's value."""
+        """The root's name must be a valid label value."""
         self.assertEqual(self.options("--root-name=eu").registry().root_name, "eu")
         for wrong in ("", "a b", "x" * 64):
             self.assertIn("--root-name", self.refusal(f"--root-name={wrong}"))
@@ -117,6 +117,6 @@ class TapTests(SynchronousTestCase):
             self.assertIn(f"--node-port: {wrong!r} is not a port from 1 to 65535", message)
 
     def test_no_root(self) -> None:
-        """A kubeconfig that is none is told."""
+        """An invalid kubeconfig is reported."""
         (self.directory / "config").write_text("clusters: 1")
         self.assertIn("config", self.refusal())

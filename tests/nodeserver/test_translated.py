@@ -1,4 +1,6 @@
-"""Leaves that do not speak what the root's client does: what is read on the way, and how."""
+"""
+Tests of leaves that lack the protocol of the root's client.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ class OldLeafTests(ChainTestCase):
         )
 
     async def test_to_the_end(self) -> None:
-        """Input arrives, its end ends the command, and how that ended is told."""
+        """Input arrives, its end ends the command, and the exit code comes back."""
         client = await self.open()
         self.assertEqual(self.foreign.asked, [b"websocket", b"SPDY/3.1"])
         client.write(b"hello")
@@ -69,7 +71,7 @@ class OldLeafTests(ChainTestCase):
         await self.until(lambda: self.foreign.attachments[0].detached_with)
 
     async def test_same_question(self) -> None:
-        """The leaf is asked the same again, with the words in their places."""
+        """The leaf gets the same command, with the arguments in their places."""
         await self.open()
         first, second = (uri for _, uri, _ in self.leaf_server.asked)
         self.assertEqual(first, second)
@@ -79,7 +81,7 @@ class OldLeafTests(ChainTestCase):
         self.user.stream.abort()
 
     async def test_variable_streams(self) -> None:
-        """Only those streams are opened that were asked for: a leaf waits for no others."""
+        """Only the requested streams are opened: a leaf waits for no others."""
         for query in (b"output=1", b"output=1&error=1", b"input=1&output=1&tty=1"):
             self.user = RecordingUser()
             client = await self.open(b"/exec/default/web/main?command=sh&" + query)
@@ -92,7 +94,7 @@ class OldLeafTests(ChainTestCase):
             client.abort()
 
     async def test_refused(self) -> None:
-        """What the leaf says to the other question is the answer."""
+        """The leaf's answer to the second request is passed on."""
         self.foreign.refusal = (404, 'pods "web" not found')
         with self.assertRaises(APIError) as caught:
             await self.open()
@@ -106,7 +108,7 @@ class OldLeafTests(ChainTestCase):
         self.assertLess(took, 1)
 
     async def test_leaf_dies(self) -> None:
-        """The user is told that there is no status, not that all went well."""
+        """The user learns that the status is missing; the command does not seem to have succeeded."""
         await self.open()
         self.foreign.attachments[0].transport.cut()
         await self.until(lambda: self.user.detached_with)

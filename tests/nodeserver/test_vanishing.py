@@ -45,7 +45,7 @@ def recorded(name: str, target: str) -> tuple[bytes, bytes, bytes]:
 
 
 def places(length: int, chance: random.Random) -> Iterator[int]:
-    """Where to vanish in so many bytes."""
+    """Return offsets to break off at, for so many bytes."""
     yield from sorted({0, 1, length // 2, length - 1, length})
     for _ in range(EACH):
         yield chance.randrange(length + 1)

@@ -24,7 +24,7 @@ def sample(at: float, nanocores: int = SECOND // 4, window: float = 15) -> Sampl
 
 
 def seconds(counted: Counter) -> float:
-    """What was used, in core-seconds."""
+    """CPU usage in core-seconds."""
     return (counted.core_nanoseconds - LEAST) / SECOND
 
 
@@ -40,7 +40,7 @@ class CountTests(SynchronousTestCase):
         self.assertEqual((seconds(counted), counted.started), (3.75, NOON - 15 * SECOND))
 
     def test_rates_come_back(self) -> None:
-        """Whoever makes a rate of two counts gets the leaf's own."""
+        """The rate between two counter values is the leaf's own."""
         before = self.counts.take("web", sample(0))
         for at, nanocores in ((15, SECOND), (30, 0), (47, 2 * SECOND)):
             after = self.counts.take("web", sample(at, nanocores))
@@ -71,7 +71,7 @@ class CountTests(SynchronousTestCase):
         self.assertEqual((seconds(at_once), at_once.started), (0, NOON + 15 * SECOND))
 
     def test_not_looked_at(self) -> None:
-        """What was used in a long time that nobody looked is not made up."""
+        """Usage over a long gap is not invented."""
         self.counts.take("web", sample(0))
         late = LONGEST_SECONDS + 1
         again = self.counts.take("web", sample(late, window=2 * late))
@@ -79,11 +79,11 @@ class CountTests(SynchronousTestCase):
         self.assertEqual(seconds(again), late / 4)
 
     def test_idle(self) -> None:
-        """What uses nothing has a count that is not 0: readers take 0 for missing."""
+        """An idle container's counter is not 0: readers take 0 for missing."""
         self.assertEqual(self.counts.take("web", sample(0, 0)).core_nanoseconds, LEAST)
 
     def test_forgotten(self) -> None:
-        """What is gone is not kept."""
+        """Counters of vanished containers are forgotten."""
         self.counts.take("web", sample(0))
         self.counts.take("db", sample(0))
         self.counts.keep({"db", "more"})

@@ -25,7 +25,7 @@ WITHIN_SECONDS = 1.0
 
 
 def query_of(query: str) -> str:
-    """What the leaf is asked for a query."""
+    """Return the leaf's query for a query of the root."""
     args = parse_qs(query.encode(), keep_blank_values=True)
     return str(options_of(args, "web").query(), "ascii")
 
@@ -39,7 +39,7 @@ class OptionsTests(SynchronousTestCase):
         return caught.exception.message
 
     def test_every_option(self) -> None:
-        """Each is told on in one form; what is not told is not told on."""
+        """Each option is passed on in one form; absent options stay absent."""
         for request, forwarded in (
             ("", ""),
             ("follow=true", "follow=true"),
@@ -63,7 +63,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(query_of("sinceTime="), "")
 
     def test_b3_zero_lines(self) -> None:
-        """B3: no lines at all are asked for as such; it is not as if nothing were asked."""
+        """B3: a request for zero lines is passed on as zero; it does not mean all."""
         self.assertEqual(query_of("tailLines=0"), "tailLines=0")
         self.assertEqual(query_of("tail=0&follow=true"), "follow=true&tailLines=0")
 
@@ -75,17 +75,17 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(query_of("tail=&tailLines=9"), "tailLines=9")
 
     def test_all_streams(self) -> None:
-        """Both streams are what a leaf gives anyway; an older one would refuse to be asked."""
+        """Both streams are a leaf's default; an older leaf would refuse the option."""
         self.assertEqual(query_of("stream=All&tailLines=1"), "tailLines=1")
 
     def test_stays_here(self) -> None:
-        """Whom to verify is not for the asker to say; what nobody knows is passed over."""
+        """Options about TLS verification are dropped, as are unknown ones."""
         self.assertEqual(
             query_of("insecureSkipTLSVerifyBackend=true&container=two&pretty=1&x=%00"), ""
         )
 
     def test_unreadable(self) -> None:
-        """What cannot be read is a bad request."""
+        """An unreadable value is a bad request."""
         for query in (
             "tailLines=many",
             "tail=-",
@@ -97,7 +97,7 @@ class OptionsTests(SynchronousTestCase):
             self.assertTrue(self.refused(query, BadRequest), query)
 
     def test_makes_no_sense(self) -> None:
-        """What can be read and makes no sense is invalid, and says what."""
+        """A readable but contradictory request is invalid, with the reason."""
         for query, message in (
             ("tailLines=-1", "tailLines"),
             ("tail=-1", "tailLines"),
@@ -146,10 +146,13 @@ class LogCase(LeafServerCase):
 
 
 class PassedTests(LogCase):
-    """What the leaf is asked, and what it answers."""
+    """Requests to the leaf, and its answers."""
 
     async def test_request(self) -> None:
-        """The leaf is asked for its Pod's log, as whom it knows us, and not by the root's words."""
+        """
+        The leaf gets a request for its own Pod's log, with our credentials and without the root's
+        wording.
+        """
         await self.read(f"{LOG}?tail=5&timestamps=true&insecureSkipTLSVerifyBackend=true")
         (request,) = self.leaf_server.asked
         self.assertEqual(
@@ -201,7 +204,7 @@ class PassedTests(LogCase):
         self.assertEqual((reader.text, reader.complete), (b"", True))
 
     async def test_slow_reader(self) -> None:
-        """Of a reader that stops the leaf hears: what is kept here is bounded."""
+        """A stalled reader slows the leaf down: buffers are bounded."""
         whole = 64 << 20
         flood = Flood(whole)
         self.leaf_server.answer = flood.start
@@ -246,10 +249,10 @@ class Flood:
 
 
 class RefusedTests(LogCase):
-    """What is refused, and with which code."""
+    """Refusals, with their codes."""
 
     async def test_status_is_kept(self) -> None:
-        """Whatever the leaf says about the request is said with its code, and as text."""
+        """The leaf's refusal of the request keeps its code, and becomes text."""
         for code, message in (
             (400, 'previous terminated container "main" in pod "web" not found'),
             (404, 'pods "web" not found'),
@@ -263,7 +266,7 @@ class RefusedTests(LogCase):
             self.assertEqual((answer.code, answer.body.decode()), (code, message))
 
     async def test_text_of_another_name(self) -> None:
-        """Where the leaf's Pod has another name, the root's is told as well."""
+        """If the leaf's Pod has another name, the message has the root's name as well."""
         self.leaf_server.answer = lambda request: status(request, 400, 'pod "web-7" is bad')
         answer = await self.refused(LOG)
         self.assertEqual(answer.body, b'pod "web": pod "web-7" is bad')
@@ -281,7 +284,7 @@ class RefusedTests(LogCase):
         self.assertEqual({n.lower(): v for n, v in answer.headers}[b"retry-after"], b"7")
 
     async def test_our_credentials(self) -> None:
-        """That the leaf does not take *us* is no word about who asks: 502, and what is to be mended."""
+        """A leaf that refuses *our* credentials is a 502 with a remedy; the client's credentials are fine."""
         no = 'pods "web" is forbidden: User "node-server" cannot get resource "pods/log"'
         for code, message in ((401, "Unauthorized"), (403, no)):
             self.leaf_server.answer = lambda request, c=code, m=message: status(request, c, m)  # type: ignore[misc]
@@ -319,7 +322,7 @@ class RefusedTests(LogCase):
         self.assertEqual(len(self.leaf_server.asked), 2)
 
     async def test_options(self) -> None:
-        """Options are refused before the leaf is asked."""
+        """Invalid options are refused before the leaf gets a request."""
         for query, code in (
             ("tailLines=-1", 422),
             ("sinceSeconds=5&sinceTime=2026-11-20T05:00:00Z", 422),
@@ -346,7 +349,7 @@ class RefusedTests(LogCase):
         self.assertEqual(self.leaf_server.asked, [])
 
     async def test_who(self) -> None:
-        """Nobody without credentials reads a log, nor who may not; they learn nothing of Pods."""
+        """Clients without credentials or permission read no log and learn nothing of Pods."""
         self.assertEqual((await self.refused(LOG, identity=None)).code, 401)
         for path in (LOG, "/containerLogs/default/nobody/main", f"{LOG}?tailLines=-1"):
             self.assertEqual((await self.refused(path, identity=JANE)).code, 403)
@@ -358,7 +361,7 @@ class RefusedTests(LogCase):
             self.assertEqual((await self.refused(LOG, method=method)).code, 405)
 
     async def test_leaf_down(self) -> None:
-        """Nobody there is 502, and names the leaf."""
+        """An unreachable leaf is a 502 that names it."""
         await self.leaf_port.stopListening()
         answer = await self.refused(FOLLOW)
         self.assertEqual(answer.code, 502)
@@ -366,12 +369,12 @@ class RefusedTests(LogCase):
 
 
 class FollowTests(LogCase):
-    """Who follows a log, and how it ends."""
+    """Followers, and the end of their log."""
 
     async def test_silent_container(self) -> None:
         """
-        A kubelet sends the head with the first line only: it is waited for, however long, and nobody
-        is told that there is a log before.
+        A kubelet sends the header with the first line: the wait has no limit, and no output
+        precedes it.
         """
         self.leaf_server.answer = lambda request: server.NOT_DONE_YET
         reading = Deferred.fromCoroutine(self.read(FOLLOW))
@@ -399,7 +402,7 @@ class FollowTests(LogCase):
         await until(lambda: not len(self.server.sessions))
 
     async def test_leaf_goes(self) -> None:
-        """A log that breaks off does not look complete, and says so: a root tells nobody of a cut."""
+        """A truncated log says so; a root does not report the truncation."""
         reader = await self.follow()
         self.lose_leaf()
         await until(lambda: reader.complete is not None)
@@ -410,7 +413,7 @@ class FollowTests(LogCase):
         self.assertEqual(self.end()["reason"], "backend lost")
 
     async def test_rotated_credentials(self) -> None:
-        """Who follows goes on when the leaf's credentials are exchanged; who comes uses the new."""
+        """Followers go on when the leaf's credentials change; new requests use the new ones."""
         reader = await self.follow()
         self.leaves.leaves[0].told = self.credentials("renewed")
         self.leaves.tell()
@@ -421,7 +424,7 @@ class FollowTests(LogCase):
         await until(lambda: reader.text == b"one\ntwo\n")
 
     async def test_drain(self) -> None:
-        """Who follows while the server stops is told so in a last line, also before the first one."""
+        """At shutdown each follower gets a last line, even before its first."""
         reader = await self.follow()
         self.leaf_server.answer = lambda request: server.NOT_DONE_YET
         waiting = Deferred.fromCoroutine(self.read(FOLLOW))

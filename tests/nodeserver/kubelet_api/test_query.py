@@ -28,7 +28,7 @@ class WantedTests(SynchronousTestCase):
     """Tests for :class:`Wanted`."""
 
     def test_of(self) -> None:
-        """A UID stands before the container, and last where there is none."""
+        """A UID comes before the container, and last if there is none."""
         for segments, expected in (
             ("exec ns p c", Wanted("exec", "ns", "p", "c")),
             ("exec ns p uid c", Wanted("exec", "ns", "p", "c", "uid")),
@@ -54,7 +54,7 @@ class ExecTests(SynchronousTestCase):
     """Tests for :func:`exec_query` and :func:`attach_query`."""
 
     def test_recorded(self) -> None:
-        """What kube-apiserver asks a kubelet for, in an API server's words."""
+        """Requests of a real kube-apiserver to a kubelet, translated for an API server."""
         for query, expected in (
             (
                 b"command=sh&command=-c&command=exit+7&error=1&output=1",
@@ -82,7 +82,7 @@ class ExecTests(SynchronousTestCase):
 
     @given(ARGUMENTS)
     def test_other_spelling(self, command: list[bytes]) -> None:
-        """How the root encodes them is of no account."""
+        """The root's way of encoding does not matter."""
         query = "&".join(f"command={quote_from_bytes(each)}" for each in command).encode()
         plus = "&".join(f"command={quote_plus(each)}" for each in command).encode()
         self.assertEqual(
@@ -97,7 +97,7 @@ class ExecTests(SynchronousTestCase):
             self.assertEqual(attach_query(query + b"&output=1", "c"), b"container=c&stdout=true")
 
     def test_first_counts(self) -> None:
-        """A stream that is told twice is what was told first."""
+        """Of repeated stream options the first counts."""
         self.assertEqual(
             attach_query(b"input=0&input=1&output=1&output=0", "c"), b"container=c&stdout=true"
         )
@@ -126,7 +126,7 @@ class ExecTests(SynchronousTestCase):
             self.assertIn("you must specify a command", str(caught.exception))
 
     def test_nothing_else_passes(self) -> None:
-        """A container is what the path says, and what is not known is nobody's way around us."""
+        """The path names the container; unknown options do not get through."""
         query = b"output=1&container=other&command=ls&dryRun=All&x&=y"
         self.assertEqual(exec_query(query, "c"), b"command=ls&container=c&stdout=true")
         self.assertEqual(attach_query(query, "c"), b"container=c&stdout=true")
@@ -138,7 +138,7 @@ class ExecTests(SynchronousTestCase):
                 exec_query(query + b"&command=ls&output=1", "c")
 
     def test_too_long(self) -> None:
-        """What is longer than any request may be is refused before it is taken apart."""
+        """An excessive query is refused before it is parsed."""
         with self.assertRaises(APIError) as caught:
             exec_query(b"output=1&command=" + b"x" * MAX_QUERY_BYTES, "c")
         self.assertEqual(caught.exception.code, 414)
@@ -160,7 +160,7 @@ class ForwardTests(SynchronousTestCase):
         self.assertEqual(forward_query(b"port=80", needs_ports=False), b"")
 
     def test_wrong(self) -> None:
-        """What a kubelet refuses is refused."""
+        """Requests that a kubelet refuses are refused."""
         for query in (b"", b"port=", b"port=80,", b"port=0", b"port=65536", b"port=x", b"port=-1"):
             with self.assertRaises(BadRequest):
                 forward_query(query, needs_ports=True)

@@ -64,13 +64,13 @@ class ExpositionTests(SynchronousTestCase):
         self.assertTrue(list(text_string_to_metric_families(WHOLE)))
 
     def test_no_node(self) -> None:
-        """Where several Nodes are meant, none is told of: one figure cannot be for all."""
+        """A request for several Nodes gets no node metrics: one value cannot stand for all."""
         text = exposition("", USAGE).decode()
         self.assertNotIn("node_", text)
         self.assertIn("pod_cpu_usage_seconds_total{", text)
 
     def test_problem(self) -> None:
-        """Without figures only the error is told."""
+        """Without usage only the error metric is present."""
         lines = exposition("n", LeafUsage(problem="no such API")).decode().splitlines()
         self.assertEqual(lines[-1], "resource_scrape_error 1.0")
         self.assertEqual(len(lines), 3)

@@ -40,13 +40,16 @@ class SharedCase(test_logs.LogCase):
 
 
 class SharedPassedTests(SharedCase, test_logs.PassedTests):
-    """What passes, when it is followed."""
+    """The answers of followed logs."""
 
     async def read(self, path: str) -> Reader:
         return await super().read(followed(path))
 
     async def test_request(self) -> None:
-        """The leaf is asked for its Pod's log, as whom it knows us, and not by the root's words."""
+        """
+        The leaf gets a request for its own Pod's log, with our credentials and without the root's
+        wording.
+        """
         await self.read(f"{test_logs.LOG}?tail=5&timestamps=true&insecureSkipTLSVerifyBackend=true")
         (request,) = self.leaf_server.asked
         self.assertEqual(
@@ -59,20 +62,20 @@ class SharedPassedTests(SharedCase, test_logs.PassedTests):
         self.assertEqual(len(self.front.streams), 1)
 
     async def test_not_followed(self) -> None:
-        """What is not followed has a connection of its own."""
+        """A log that is not followed has a connection of its own."""
         await super().read(test_logs.LOG)
         self.assertEqual((len(self.leaf_server.asked), self.fronts.made), (1, []))
 
 
 class SharedRefusedTests(SharedCase, test_logs.RefusedTests):
-    """What is refused, when it is followed."""
+    """Refusals of followed logs."""
 
     async def ask(self, path: str, **more: Any) -> UpgradeRefused:
         return await super().ask(followed(path), **more)
 
 
 class SharedFollowTests(SharedCase, test_logs.FollowTests):
-    """Who follows."""
+    """Followers on a shared connection."""
 
     async def test_one_connection(self) -> None:
         """All share one."""
@@ -84,7 +87,7 @@ class SharedFollowTests(SharedCase, test_logs.FollowTests):
             await until(lambda r=reader, n=number: r.text == b"one\n%d\n" % n)
 
     async def test_leaf_is_lost(self) -> None:
-        """With the connection all are lost, and all are told."""
+        """When the connection breaks all its followers end, each with a message."""
         readers = [await self.follow() for _ in range(3)]
         self.front.transport.abortConnection()
         for reader in readers:
@@ -95,7 +98,7 @@ class SharedFollowTests(SharedCase, test_logs.FollowTests):
         self.assertEqual(again.text, b"one\n")
 
     async def test_rotated_goes_apart(self) -> None:
-        """What is asked with renewed credentials does not go where the old ones are known."""
+        """Requests with renewed credentials do not use the connection of the old ones."""
         await self.follow()
         self.leaves.leaves[0].told = self.credentials("renewed")
         self.leaves.tell()

@@ -52,7 +52,7 @@ class UsageCase(SynchronousTestCase):
         return self.successResultOf(Deferred.fromCoroutine(self.usage.of(node)))
 
     def again(self, node: str = "") -> LeafUsage:
-        """When what was told is no more kept."""
+        """Read again after the cache has expired."""
         self.clock.advance(KEEP)
         return self.told(node)
 
@@ -61,7 +61,7 @@ class UsageCase(SynchronousTestCase):
         return pod
 
     def listed(self) -> int:
-        """How often Pods' figures were asked for."""
+        """Return how often Pod metrics were requested."""
         return sum(verb == "list" and plural == "pods" for verb, plural, *_ in self.leaf.requests)
 
     def lines(self) -> list[str]:
@@ -71,7 +71,7 @@ class UsageCase(SynchronousTestCase):
 
 
 class TellTests(UsageCase):
-    """What is told."""
+    """Reported usage."""
 
     def test_containers(self) -> None:
         """Each container, and the Pod as all of them, in the units of a kubelet."""
@@ -151,7 +151,7 @@ class TellTests(UsageCase):
         self.failureResultOf(Deferred.fromCoroutine(self.usage.of("another")), NotFound)
 
     def test_nonsense(self) -> None:
-        """What a leaf tells that is no figure is left out, and the rest is told."""
+        """Invalid values are left out; the rest is reported."""
         put_usage(self.leaf, "web", {"main": ("1", "1Mi"), "two": ("many", "1Mi")})
         self.assertEqual(list(self.only().containers), ["main"])
         for broken in (
@@ -171,7 +171,7 @@ class TellTests(UsageCase):
             self.assertEqual(self.told().problem, "")
 
     def test_another_form(self) -> None:
-        """What a leaf tells in no form at all is left out as well."""
+        """A report in another form is left out as well."""
         for broken in (5, "main", {"name": "main"}, [5], [None], [{"usage": 5}], [{"name": 5}]):
             put_usage(self.leaf, "web", {})
             self.leaf.objects[POD_METRICS, "default", "web"]["containers"] = broken
@@ -195,10 +195,10 @@ class TellTests(UsageCase):
 
 
 class AskTests(UsageCase):
-    """How often a leaf is asked, and what when it does not answer."""
+    """Requests to a leaf, and failures."""
 
     def test_once_for_all(self) -> None:
-        """Whoever comes within a moment shares one answer."""
+        """Requests within a moment share one answer."""
         put_usage(self.leaf, "web", {"main": ("1", "1Mi")})
         for _ in range(5):
             self.told()
@@ -208,7 +208,7 @@ class AskTests(UsageCase):
         self.assertEqual(self.listed(), 2)
 
     def test_no_such_api(self) -> None:
-        """Nothing is told, with a reason, and one line of the log says so; another when it is there."""
+        """Usage is missing with a reason, with one line in the log, and another when it is back."""
         self.leaf.kinds = {
             resource: kind
             for resource, kind in self.leaf.kinds.items()
@@ -249,7 +249,7 @@ class AskTests(UsageCase):
         self.assertEqual(len(self.again().pods), 1)
 
     def test_nodes_forbidden(self) -> None:
-        """Who may not read nodes' figures tells those of Pods, and no scrape has failed."""
+        """Without permission for node metrics, Pods are still reported and no scrape fails."""
         put_usage(self.leaf, "web", {"main": ("1", "1Mi")})
         ask = self.one.client.list
 

@@ -94,7 +94,7 @@ class FileCredentialsTests(CredentialsTestCase):
         self.assertEqual(opened.problem, "")
 
     def test_other_context(self) -> None:
-        """A context that is not there is told by name."""
+        """A missing context is reported by name."""
         self.write(kubeconfig())
         message = self.refusal(self.begin(KubeconfigFile(str(self.path), "prod")))
         self.assertIn('no context "prod"', message)
@@ -109,7 +109,7 @@ class DataCredentialsTests(CredentialsTestCase):
         self.assertIs(opened.current(), opened.current())
 
     def test_problems(self) -> None:
-        """What cannot be used is told with where it is from."""
+        """Invalid credentials are reported with their source."""
         for content, message in (
             (kubeconfig()[:40], "cluster one: not YAML"),
             (kubeconfig(tokenFile="/etc/passwd"), "tokenFile is not taken from here; use token"),
@@ -127,7 +127,7 @@ class SecretCredentialsTests(CredentialsTestCase):
     told_of = KubeconfigSecret("leaves", "one")
 
     def test_least_privilege(self) -> None:
-        """One Secret is asked for by its name, and no other is ever told."""
+        """The client requests one Secret by name, and receives no other."""
         put_secret(self.root, kubeconfig(token="other"), "other")
         put_secret(self.root, kubeconfig(token="own"))
         self.assertEqual(self.begin(self.told_of).current().token, "own")
@@ -139,7 +139,7 @@ class SecretCredentialsTests(CredentialsTestCase):
         self.assertEqual(len(self.told), 1)
 
     def test_rotated(self) -> None:
-        """Another content counts for the next request, and who failed is told to try again."""
+        """New content applies to the next request; failed requests are retried."""
         put_secret(self.root, kubeconfig(token="old"))
         opened = self.begin(self.told_of)
         put_secret(self.root, kubeconfig(token="new"))
@@ -147,7 +147,7 @@ class SecretCredentialsTests(CredentialsTestCase):
         self.assertEqual(len(self.told), 3)  # the Secret was made anew: it went, and came
 
     def test_bad_rotation(self) -> None:
-        """What cannot be used leaves the last in force; the log says so once, without any of it."""
+        """Invalid content leaves the last valid one in force; the log says so once, without quoting it."""
         put_secret(self.root, kubeconfig(token="old"))
         opened = self.begin(self.told_of)
         (key,) = self.root.objects
@@ -161,7 +161,7 @@ class SecretCredentialsTests(CredentialsTestCase):
         self.assertIn("secret leaves/one: not YAML", warnings[0])
 
     def test_taken_away(self) -> None:
-        """A Secret that is deleted takes the credentials along, and the remedy is told."""
+        """Deleting the Secret withdraws the credentials; the message has a remedy."""
         put_secret(self.root, kubeconfig())
         opened = self.begin(self.told_of)
         self.root.remove((SECRETS.resource, "leaves", "one"))
@@ -174,7 +174,7 @@ class SecretCredentialsTests(CredentialsTestCase):
         self.assertEqual(opened.current().token, "secret")
 
     def test_other_key(self) -> None:
-        """A key that is not there is told by name."""
+        """A missing key is reported by name."""
         put_secret(self.root, kubeconfig(), key="value")
         self.assertEqual(
             self.refusal(self.begin(self.told_of)),
@@ -184,7 +184,7 @@ class SecretCredentialsTests(CredentialsTestCase):
         self.assertEqual(self.begin(other).current().token, "secret")
 
     def test_not_let(self) -> None:
-        """A root that does not show the Secret is told why, until it does."""
+        """If the root denies access to the Secret, the problem says so until it grants it."""
         self.root.problem = Forbidden("secrets is forbidden")
         opened = self.begin(self.told_of)
         self.assertEqual(
@@ -196,7 +196,7 @@ class SecretCredentialsTests(CredentialsTestCase):
         self.assertEqual(opened.current().token, "secret")
 
     def test_nothing_outside(self) -> None:
-        """Who may write the Secret runs no program here."""
+        """A user with write access to the Secret cannot run programs here."""
         put_secret(self.root, kubeconfig(exec={"command": "/bin/sh"}))
         message = self.refusal(self.begin(self.told_of))
         self.assertIn("exec is not taken from here; use a token or a certificate", message)

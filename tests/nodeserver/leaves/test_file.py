@@ -39,7 +39,7 @@ class ParseTests(SynchronousTestCase):
         return str(caught.exception).removeprefix("/l.yaml: ")
 
     def wrong(self, **more: Any) -> str:
-        """What is said of a leaf with this in it."""
+        """Return the problem of a leaf with these fields."""
         return self.refusal(ONE | more).removeprefix("leaves[0] (one)")
 
     def test_least(self) -> None:
@@ -97,7 +97,7 @@ class ParseTests(SynchronousTestCase):
         self.assertEqual(parse({}, "/l.yaml"), [])
 
     def test_unknown_keys(self) -> None:
-        """What nobody knows is refused at every level, with what may be meant."""
+        """Unknown fields are refused at every level, with similar names."""
         self.assertIn("unknown key 'leafs'", self.refusal(leafs=[]))
         self.assertEqual(
             self.wrong(namespace={}), ": unknown key 'namespace'; did you mean namespaces?"
@@ -114,7 +114,7 @@ class ParseTests(SynchronousTestCase):
         self.assertIn("did you mean effect?", self.wrong(nodes=[{"name": "a", "taints": [taint]}]))
 
     def test_mistakes(self) -> None:
-        """What cannot be meant is told with its place and what would help."""
+        """Invalid values are reported with their place and a remedy."""
         for more, message in (
             ({"kubeconfig": {}}, "give either file: PATH or secret: {namespace: ..., name: ...}"),
             (
@@ -152,14 +152,14 @@ class ParseTests(SynchronousTestCase):
     @settings(max_examples=150, deadline=None, database=None)
     @given(path=st.sampled_from(_paths(WHOLE)), new=JSON)
     def test_any_part(self, path: tuple[Any, ...], new: Any) -> None:
-        """Whatever stands in a part's place, the answer is leaves or one line."""
+        """Whatever a part contains, the result is leaves or one line."""
         try:
             parse(_replaced(WHOLE, path, new), "/l.yaml")
         except ConfigError as refused:
             self.assertNotIn("\n", str(refused))
 
     def test_twice(self) -> None:
-        """A leaf or a Node is there once."""
+        """Names of leaves and Nodes are unique."""
         self.assertEqual(self.refusal(ONE, ONE), "leaf 'one' is there more than once; rename one")
         two = ONE | {"name": "two", "nodes": [{"name": "one"}]}
         self.assertEqual(self.refusal(ONE, two), "node 'one' is there more than once; rename one")
@@ -190,7 +190,7 @@ class LoadTests(FileTestCase):
         return str(caught.exception)
 
     def test_unusable(self) -> None:
-        """What cannot be read, or is no YAML, is told in one line that names the file."""
+        """An unreadable file, or invalid YAML, is reported in one line that names the file."""
         self.assertEqual(self.refusal(), f"cannot read {self.path}: No such file or directory")
         for content, message in (
             ("leaves: [", "is not YAML: line "),
@@ -231,13 +231,13 @@ class LeafFileTests(FileTestCase):
         verifyObject(ISource, self.source)
 
     def test_changed(self) -> None:
-        """Another content counts soon; the same one tells nobody."""
+        """New content applies soon; the same content causes no call."""
         self.assertEqual((self.names(), self.told), (["one"], 0))
         self.leaves("one", "two")
         self.assertEqual((self.names(), self.told), (["one", "two"], 1))
 
     def test_bad_content(self) -> None:
-        """A content that cannot be used leaves the old one in force, and is told once."""
+        """Invalid content leaves the old one in force, and is reported once."""
         logged: list[str] = []
 
         def observe(event: object) -> None:

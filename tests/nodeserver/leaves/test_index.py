@@ -107,7 +107,7 @@ class LeavesTests(SynchronousTestCase):
         self.assertEqual(set(self.leaves.nodes()), {"a", "b", "c"})
 
     def test_unknown(self) -> None:
-        """What is none of ours is not found, and the message says what was asked for."""
+        """An unknown name is not found, and the message quotes it."""
         self.begin()
         with self.assertRaises(NotFound) as caught:
             self.leaves.of_node("worker")
@@ -115,7 +115,7 @@ class LeavesTests(SynchronousTestCase):
         self.assertRaises(NotFound, self.leaves.get, "one")
 
     def test_unchanged(self) -> None:
-        """What is told again as it was changes nothing and tells nobody."""
+        """An unchanged spec changes nothing and causes no call."""
         self.begin(spec("one"))
         leaf, messages = self.leaves.get("one"), self.told
         self.tell(spec("one"))
@@ -131,7 +131,7 @@ class LeavesTests(SynchronousTestCase):
         self.assertEqual(leaf.config().token, "new")
 
     def test_gone(self) -> None:
-        """A leaf that nobody tells any more is let go, with its Nodes and its watches."""
+        """A leaf that no source lists is removed, with its Nodes and watches."""
         self.begin(spec("one"), spec("two"))
         self.assertEqual(self.cluster.watches, 2)
         messages = self.told
@@ -155,7 +155,7 @@ class LeavesTests(SynchronousTestCase):
         self.assertNotIn("kosmos-gone", self.leaves.nodes())
 
     def test_seen_whole(self) -> None:
-        """B8: whoever looks sees a state of before or of after, never one in between."""
+        """B8: a reader sees the state before or after a change, never one in between."""
         self.begin(spec("one", "a"), spec("two", "b"))
         changes: list[list[str]] = []
 
@@ -174,7 +174,7 @@ class LeavesTests(SynchronousTestCase):
         self.assertEqual(changes[-1], ["a", "b"])
 
     def test_crowd(self) -> None:
-        """A source that tells of a thousand leaves one by one is looked at once."""
+        """A source that reports a thousand leaves one by one causes one look."""
         self.begin()
         messages = self.told
         specs = [spec(f"n{number}") for number in range(1000)]
@@ -185,7 +185,7 @@ class LeavesTests(SynchronousTestCase):
         self.assertEqual(self.told, messages + 1)
 
     def test_same_name(self) -> None:
-        """A second leaf of one name is not taken; that is told once, with both places."""
+        """A second leaf of the same name is refused; that is reported once, with both sources."""
         self.begin(spec("one"))
         leaf = self.leaves.get("one")
         self.second.tell(spec("one", "other", origin="cluster"))
@@ -198,7 +198,7 @@ class LeavesTests(SynchronousTestCase):
         self.assertEqual(self.logged.count(problem), 1)
 
     def test_first_come(self) -> None:
-        """Who was first keeps its name, whatever source the second is of; until it goes."""
+        """The first leaf keeps its name, whatever source the second has, until it is removed."""
         self.second.now = [spec("one", origin="cluster")]
         self.begin()
         leaf = self.leaves.get("one")

@@ -83,7 +83,7 @@ class SpecTests(SynchronousTestCase):
         self.assertEqual(self.complaint, "cluster east: '' cannot be the name of one more node")
 
     def test_expressions(self) -> None:
-        """What cannot be chosen by is told."""
+        """An unsupported selector is reported."""
         selector = {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
         (node,) = self.spec(
             models=[{"leafNodeName": "gpu", "nodeSelector": {"labelSelector": selector}}]
@@ -101,7 +101,7 @@ class SpecTests(SynchronousTestCase):
         self.assertEqual(node.name, "kosmos-" + "x" * 56)
 
     def test_kubeconfig(self) -> None:
-        """It stands in the object; one that cannot be read is told, each in its own words."""
+        """The kubeconfig is in the object; an unreadable one is reported with its reason."""
         spec = self.spec()
         assert isinstance(spec.kubeconfig, KubeconfigData)
         self.assertEqual(spec.kubeconfig.content.decode(), kubeconfig())
@@ -118,7 +118,7 @@ class SpecTests(SynchronousTestCase):
             self.assertEqual(found.kubeconfig.problem, why)
 
     def test_anything(self) -> None:
-        """Whatever stands in a field's place, there is a leaf."""
+        """Whatever a field contains, there is a leaf."""
         for spec in (None, [], "x", {"clusterTreeOptions": []}, {"clusterTreeOptions": {}}):
             found, _ = spec_of({"metadata": {"name": "east"}, "spec": spec})
             self.assertEqual(found.nodes[0].name, "kosmos-east")
@@ -167,7 +167,7 @@ class ClustersTests(SynchronousTestCase):
         self.assertEqual(self.told, before + 2)
 
     def test_none(self) -> None:
-        """A root without Clusters was read, too: it is told so once."""
+        """A root without Clusters was read as well, and reported once."""
         self.begin()
         self.assertTrue(self.clusters.synced)
         self.assertEqual(self.told, 1)
@@ -185,7 +185,7 @@ class ClustersTests(SynchronousTestCase):
         self.assertEqual(self.names(), [])
 
     def test_network_alone(self) -> None:
-        """One that is told of its network alone is no leaf; one that says neither is."""
+        """A Cluster used only for its network is no leaf; one without either option is."""
         metadata = {"name": "east"}
         for spec, leaf in (
             ({"clusterLinkOptions": {"enable": True}}, False),
@@ -210,7 +210,7 @@ class ClustersTests(SynchronousTestCase):
         self.assertIn("cluster part has no kubeconfig", spec.kubeconfig.problem)
 
     def test_told_once(self) -> None:
-        """What of a Cluster cannot be had is logged once."""
+        """An invalid part of a Cluster is logged once."""
         logged: list[str] = []
 
         def observe(event: object) -> None:

@@ -99,7 +99,7 @@ class LeafTests(LeafTestCase):
         self.assertEqual(len(self.cluster.requests), before)
 
     def test_too_new(self) -> None:
-        """A Pod that the copy has not got yet is asked for."""
+        """A Pod that the copy does not have yet is requested."""
         root = self.pod()
         put_leaf_pod(self.cluster, root)
         leaf_pod = self.found(self.make(started=False), root)
@@ -137,7 +137,7 @@ class LeafTests(LeafTestCase):
         self.assertEqual(self.found(self.make(policy=SAME_NAME), root).name, "web")
 
     def test_kosmos(self) -> None:
-        """What Kosmos made is followed and found by its name."""
+        """A Pod created by Kosmos is watched and found by its name."""
         root = self.pod()
         put_pod(self.cluster, "web", labels=KOSMOS)
         leaf = self.make(kosmos=True)
@@ -155,7 +155,7 @@ class LeafTests(LeafTestCase):
         self.assertEqual(self.refused(leaf, self.pod(), NotFound), message)
 
     def test_all(self) -> None:
-        """Those that are ours are listed with the root's; those of nobody any more apart."""
+        """Our Pods are listed with the root's; orphans separately."""
         roots = [self.pod(name) for name in ("a", "b", "c")]
         leaf = self.make()
         for root in roots:
@@ -172,7 +172,7 @@ class LeafTests(LeafTestCase):
         self.assertEqual(list(self.make(nodes=(), kosmos=True).pods()), [])
 
     def test_no_strays_while_unread(self) -> None:
-        """While the root's Pods, or the leaf's, are not known whole, nobody's are told."""
+        """While the root's Pods or the leaf's are not completely known, no orphan is reported."""
         put_leaf_pod(self.cluster, self.pod())
         self.root.remove((PODS.resource, "default", "web"))
         self.assertEqual(list(self.make(started=False).strays()), [])
@@ -182,7 +182,7 @@ class LeafTests(LeafTestCase):
         self.assertEqual(list(leaf.strays()), [])
 
     def test_followers(self) -> None:
-        """Who follows is told of each change by the UID of the root's Pod, Kosmos's Pods included."""
+        """Followers get each change by the UID of the root's Pod, also of Kosmos's Pods."""
         leaf = self.make(kosmos=True)
         told: list[str] = []
         end = leaf.follow(told.append)
@@ -213,7 +213,7 @@ class LeafTests(LeafTestCase):
 
 
 class ReachedTests(LeafTestCase):
-    """Whether a leaf can be reached, and what is told when it cannot."""
+    """Reachability of a leaf, and the errors without it."""
 
     def test_reached(self) -> None:
         """A leaf that is followed has no problem."""
@@ -222,7 +222,7 @@ class ReachedTests(LeafTestCase):
         self.assertEqual(self.make().problem, "")
 
     def test_down(self) -> None:
-        """A leaf that is down has a problem, its Pods are asked for all the same, and it comes back."""
+        """An unreachable leaf has a problem, its Pods are still requested, and it recovers."""
         root = self.pod()
         put_leaf_pod(self.cluster, root)
         leaf = self.make()
@@ -304,7 +304,7 @@ class RotatedTests(LeafTestCase):
     """Credentials that change while the leaf is in use."""
 
     def test_in_place(self) -> None:
-        """New credentials count for the next request; what is followed goes on."""
+        """New credentials apply to the next request; watches go on."""
         root = self.pod()
         put_leaf_pod(self.cluster, root)
         leaf = self.make()
@@ -316,7 +316,7 @@ class RotatedTests(LeafTestCase):
         self.assertEqual([each.token for each in self.network.seen], ["secret", "new"])
 
     def test_unusable(self) -> None:
-        """What cannot be used leaves the last that could in force; nothing at all takes it away."""
+        """Invalid credentials leave the last valid ones in force; missing ones withdraw them."""
         leaf = self.make()
         for content in (b"nonsense", b"", b"still"):
             leaf.become(replace(self.spec, kubeconfig=KubeconfigData(content, "cluster one", "")))
@@ -333,7 +333,7 @@ class RotatedTests(LeafTestCase):
         self.assertEqual(leaf.problem, "cluster one: no base64")
 
     def test_at_once(self) -> None:
-        """Who was refused does not wait for the next try when there are new credentials."""
+        """With new credentials a failed watch is retried at once."""
         self.cluster.problem = Unauthorized()
         leaf = self.make()
         self.clock.pump([10] * 6)
@@ -359,7 +359,7 @@ class RotatedTests(LeafTestCase):
         self.assertEqual(leaf.problem, "")
 
     def test_secret_takes_a_moment(self) -> None:
-        """While a Secret is read nothing is said; that it is not there is, a moment later."""
+        """A Secret that is being read is no problem; a missing one is, a moment later."""
         listing: Deferred[Object] = Deferred()
         client = self.root.client()
         client.list = lambda *_, **__: listing  # type: ignore[method-assign]
@@ -376,7 +376,7 @@ class RotatedTests(LeafTestCase):
         self.assertIn('of leaf cluster "one": secret leaves/one does not exist', message)
 
     def test_moved(self) -> None:
-        """Credentials for another server: nothing of the old one's Pods is told any more."""
+        """Credentials for another server: the old server's Pods are forgotten."""
         root = self.pod()
         put_leaf_pod(self.cluster, root)
         other = self.network.add(OTHER)

@@ -37,7 +37,7 @@ class LeafMetricsTests(SynchronousTestCase):
         self.assertIsNone(value())
 
     def test_ends(self) -> None:
-        """The certificate that we show to a leaf is told with its end; a token has none."""
+        """Our client certificate for a leaf has an expiry; a token has none."""
         self.assertEqual(ends(self.leaves), {})
         pem = client_identity("us").certificate_pem
         assert isinstance(self.leaf.told, ClientConfig)

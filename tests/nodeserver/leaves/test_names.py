@@ -33,13 +33,13 @@ class NamesTests(SynchronousTestCase):
         self.assertEqual(names.root("eu", "r1-web"), ("shop", "web"))
 
     def test_nobody(self) -> None:
-        """What the leaf has besides is nobody's in the root."""
+        """Other namespaces of the leaf have no counterpart in the root."""
         names = Names({"shop": "eu"}, "root-", "r1-")
         for namespace, name in (("lab", "r1-web"), ("root-lab", "web"), ("root-shop", "r1-web")):
             self.assertIsNone(names.root(namespace, name))
 
     def test_two_never_meet(self) -> None:
-        """A namespace that would lead to another's has no place, and is told whose it is."""
+        """A namespace whose counterpart is taken is refused, and the message names the owner."""
         names = Names({"shop": "lab"})
         with self.assertRaises(NotFound) as caught:
             names.leaf(pod("lab", "web"))
@@ -57,7 +57,7 @@ class NamesTests(SynchronousTestCase):
     def test_there_and_back(
         self, mapping: dict[str, str], prefix: str, first: str, two: str
     ) -> None:
-        """Whatever is said, no two namespaces lead to one, and each is found again."""
+        """Under any mapping, no two namespaces map to one, and each is found again."""
         names = Names(mapping, prefix)
         try:
             leaf = names.namespace(first)

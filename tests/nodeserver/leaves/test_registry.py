@@ -88,7 +88,7 @@ class RegistryTests(SynchronousTestCase):
         self.assertIn("cluster one: there is a leaf cluster 'one' already", problem)
 
     def test_stopped(self) -> None:
-        """When it has ended, nothing is watched and nothing is waited for."""
+        """After the stop no watch and no timer is left."""
         self.successResultOf(self.registry.stop())
         self.assertEqual([each.watches for each in (self.root, self.one, self.two)], [0, 0, 0])
         self.assertEqual(self.clock.getDelayedCalls(), [])

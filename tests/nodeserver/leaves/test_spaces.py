@@ -74,7 +74,7 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.assertEqual(node.annotations, {SPACE_ANNOTATION: "default/one"})
 
     def test_none(self) -> None:
-        """That there are none of those that were chosen is said once, with whose."""
+        """If no Space matches, the log says so once, with the providers."""
         with capturedLogs() as events:
             self.start("kpc")
         messages = [
@@ -84,7 +84,7 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.assertEqual(messages, [expected])
 
     def test_vanishes(self) -> None:
-        """One that is deleted is a leaf no more, and says why."""
+        """A deleted Space is no leaf any more, with the reason."""
         self.hub.both(kubeconfig(ONE))
         registry = self.start()
         leaf = self.leaf(registry)
@@ -103,7 +103,7 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.assertEqual(leaf.config().token, "t2")
 
     def test_mended(self) -> None:
-        """What failed because of the credentials is tried at once when there are others."""
+        """New credentials cause an immediate retry of what failed with the old ones."""
         self.hub.both(kubeconfig(ONE))
         self.one.problem = Unauthorized()
         registry = self.start()
@@ -115,7 +115,7 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.assertEqual((leaf.problem, leaf.synced), ("", True))
 
     def test_exchanged(self) -> None:
-        """One that stands for another physical space is another leaf."""
+        """A Space backed by another physical space is another leaf."""
         self.hub.both(kubeconfig(ONE), physical="a")
         registry = self.start()
         leaf = self.leaf(registry)
@@ -127,7 +127,7 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.assertEqual(other.config().server, TWO)
 
     def test_not_ready_at_the_start(self) -> None:
-        """One that was there and cannot be reached keeps its Node, and what runs there."""
+        """A Space that is unreachable at the start keeps its Node, and the Pods there."""
         self.hub.secret(kubeconfig(ONE))
         self.hub.space(phase=spaces.NOT_READY)
         registry = self.start()
@@ -138,7 +138,7 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.assertEqual((self.leaf(registry).problem, len(registry.leaves.all())), ("", 1))
 
     def test_not_there_yet(self) -> None:
-        """One that is just being made is none yet; one that goes while it waits is none any more."""
+        """A Space that is still being created is no leaf, nor one that is deleted while it waits."""
         self.hub.space("new", phase=spaces.INITIALIZING, secret=None)
         self.hub.space("ill", phase=spaces.NOT_READY)
         registry = self.start()
@@ -147,7 +147,7 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.assertEqual(self.leaves(registry), [])
 
     def test_chosen_by_provider(self) -> None:
-        """Only those of the providers, whose namespaces alone are read."""
+        """Only Spaces of the chosen providers are leaves; only their namespaces are read."""
         self.hub.both(kubeconfig(ONE))
         self.hub.both(kubeconfig(TWO), "two", provider="kcp")
         registry = self.start("kcp")
@@ -164,7 +164,10 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.assertEqual(self.leaves(registry), ["one"])
 
     def test_imported_among_a_providers(self) -> None:
-        """One that somebody puts into a chosen provider's namespace is not that provider's, and no leaf."""
+        """
+        A Space imported into a chosen provider's namespace does not belong to that provider, and is
+        no leaf.
+        """
         place = spaces.namespace_of("default")
         self.hub.both(kubeconfig(ONE))
         self.hub.secret(kubeconfig(TWO), own="mine", namespace=place)
@@ -197,7 +200,7 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.assertEqual(registry.problems, [])
 
     def test_pods(self) -> None:
-        """Whose Pods they are is everyone's to choose, and each Space's."""
+        """The ownership of Pods is set for all Spaces, and overridden by each."""
         self.hub.both(kubeconfig(ONE), labels={spaces.PODS_LABEL: MACHINES})
         self.hub.both(kubeconfig(TWO), "two")
         registry = self.start()
@@ -205,7 +208,7 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.assertEqual(machines, [True, False])
 
     def test_bad_labels(self) -> None:
-        """What cannot be meant is a problem of that Space, and of no other."""
+        """Invalid labels are a problem of that Space only."""
         self.hub.both(kubeconfig(ONE), labels={spaces.PODS_LABEL: "mine"})
         self.hub.both(kubeconfig(TWO), "two", labels={spaces.LEAF_LABEL: "A_b"})
         self.hub.both(kubeconfig(TWO), "three")

@@ -32,17 +32,17 @@ class ContestTests(SynchronousTestCase):
         self.contest = AddressConflict(1)
 
     def overwritten(self, now: float) -> bool:
-        """We write, and somebody else does at once."""
+        """Write, and let another writer overwrite it at once."""
         self.contest.wrote(OURS, "1")
         return self.contest.is_reported(THEIRS, now)
 
     def test_accident(self) -> None:
-        """Once or twice may be by accident; after that it is told of."""
+        """One or two foreign writes may be chance; more are reported."""
         reported = [self.overwritten(0.0) for _ in range(ADDRESS_CONFLICT)]
         self.assertEqual(reported, [False] * (ADDRESS_CONFLICT - 1) + [True])
 
     def test_nothing_written(self) -> None:
-        """What stood there before we wrote anything is nobody's answer to us."""
+        """Values from before our first write are no conflict."""
         self.assertEqual([self.contest.is_reported(THEIRS, 0.0) for _ in range(9)], [False] * 9)
 
     def test_old_copy(self) -> None:
@@ -52,7 +52,7 @@ class ContestTests(SynchronousTestCase):
             self.assertFalse(self.contest.is_reported(node("10.1.1.1", "1"), 0.0))
 
     def test_agreed(self) -> None:
-        """Who writes what leads to us is no opponent."""
+        """A writer of our own address is no opponent."""
         for _ in range(9):
             self.contest.wrote(OURS, "1")
             self.assertFalse(self.contest.is_reported(node("10.9.9.9", "3"), 0.0))

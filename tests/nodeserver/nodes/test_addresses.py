@@ -64,7 +64,7 @@ class PublishedTests(SynchronousTestCase):
         self.assertEqual(publication_order([], LEAF, 0)[:3], LEAF[:3])
 
     def test_twice(self) -> None:
-        """What is there twice is told once: API servers refuse duplicates."""
+        """Duplicates are dropped: API servers refuse them."""
         self.assertEqual(
             publication_order(OURS * 2, [*OURS, *LEAF, *LEAF], 4), publication_order(OURS, LEAF, 4)
         )
@@ -75,7 +75,7 @@ class PublishedTests(SynchronousTestCase):
         self.assertEqual(chosen(addresses, ["InternalIP"]), ("InternalIP", "10.9.9.9"))
 
     def test_many(self) -> None:
-        """A leaf with a thousand addresses does not make a Node that nobody can store."""
+        """A leaf with a thousand addresses yields a Node that the root can store."""
         many = [("InternalIP", f"10.0.{n // 256}.{n % 256}") for n in range(1000)]
         self.assertLess(len(publication_order(OURS, many, 4)), 64)
 
@@ -92,7 +92,7 @@ class FamilyTests(SynchronousTestCase):
         self.assertEqual(root_family([late, real, silent, virtual]), 6)
 
     def test_none(self) -> None:
-        """Nobody tells, or in words that are no address."""
+        """Nodes without addresses, or with text that is not an address, decide nothing."""
         self.assertEqual(root_family([]), 0)
         self.assertEqual(root_family([node("a", ("InternalIP", "somewhere"))]), 0)
 
@@ -109,11 +109,11 @@ class ChosenTests(SynchronousTestCase):
         self.assertIsNone(chosen(addresses, ("ExternalDNS",)))
 
     def test_ours(self) -> None:
-        """Nothing is said when it is ours."""
+        """If our address is chosen there is no message."""
         self.assertEqual(not_chosen(publication_order(OURS, LEAF, 4), OURS, ("InternalDNS",)), "")
 
     def test_default_order(self) -> None:
-        """With a kube-apiserver's own order a leaf's Hostname wins, and it is said what helps."""
+        """In a kube-apiserver's default order a leaf's Hostname wins; the message has a remedy."""
         message = not_chosen(publication_order(OURS, LEAF, 4), OURS, ADDRESS_TYPES)
         for part in (
             "dials the leaf's Hostname worker-1, not ours (InternalDNS 10.9.9.9)",
@@ -124,7 +124,7 @@ class ChosenTests(SynchronousTestCase):
             self.assertIn(part, message)
 
     def test_none(self) -> None:
-        """A root that knows none of the types is told of, too."""
+        """A root that uses none of the types is reported, too."""
         message = not_chosen(OURS, OURS, ("ExternalIP",))
         self.assertIn("would dial none of this node's addresses", message)
 
@@ -145,7 +145,7 @@ class ReadTests(SynchronousTestCase):
             self.assertIn(why, str(caught.exception))
 
     def test_addresses(self) -> None:
-        """Empty ones, and those that are there already, are none."""
+        """Empty addresses and duplicates are dropped."""
         obj = node("a", ("InternalIP", ""), ("InternalIP", "10.0.0.1"), ("InternalIP", "10.0.0.1"))
         self.assertEqual(addresses_of(obj), [("InternalIP", "10.0.0.1")])
         self.assertEqual(addresses_of({"metadata": {"name": "x"}}), [])

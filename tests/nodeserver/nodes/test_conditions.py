@@ -34,7 +34,7 @@ def leaf_node(ready: str) -> Object:
 
 
 class ExecReadyTests(SynchronousTestCase):
-    """Whether a stream could be opened."""
+    """Tests for the condition ExecReady."""
 
     def told(self, observation: Observation) -> ConditionValue:
         return conditions(observation, [], LEAF)[EXEC_READY]
@@ -54,7 +54,7 @@ class ExecReadyTests(SynchronousTestCase):
         self.assertEqual(self.told(replace(WELL, leaf=DOWN))[1], "LeafUnreachable")
 
     def test_not_known(self) -> None:
-        """What nobody could find out is never True."""
+        """An unknown state is never True."""
         self.assertEqual(self.told(Observation())[:2], ("Unknown", NOT_PROBED))
         unknown = replace(WELL, root=("Unknown", "NotPermitted", "no"))
         self.assertEqual(self.told(unknown)[:2], ("Unknown", "NotPermitted"))
@@ -69,7 +69,7 @@ class ExecReadyTests(SynchronousTestCase):
 
 
 class ReadyTests(SynchronousTestCase):
-    """When the Node is ready."""
+    """Tests for the condition Ready."""
 
     def ready(self, observation: Observation, policy: str = LEAF, *nodes: Object) -> ConditionValue:
         return conditions(observation, nodes, policy)[READY]

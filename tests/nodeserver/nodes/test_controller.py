@@ -41,7 +41,7 @@ YES: ConditionValue = ("True", "Fine", "")
 
 
 class Ways:
-    """What probes find; they go nowhere."""
+    """Results of probes, without network."""
 
     def __init__(self) -> None:
         self.root, self.ready, self.allowed = YES, YES, YES
@@ -131,12 +131,12 @@ class UpkeepTestCase(SynchronousTestCase):
         return sorted(key[2] for key in self.root.objects if key[0] == NODES.resource)
 
     def put_node(self, name: str = NAME, **more: Any) -> Object:
-        """A Node that somebody else made."""
+        """Put a foreign Node into the root."""
         metadata = {"name": name, "uid": f"uid-{name}", **more.pop("metadata", {})}
         return self.root.put((NODES.resource, "", name), {"metadata": metadata, **more})
 
     def change(self, **status: Any) -> None:
-        """Somebody else writes a Node's status."""
+        """Change a Node's status as another writer."""
         client = self.root.client()
         self.successResultOf(
             client.patch(NODES.resource, NAME, {"status": status}, subresource="status")
@@ -149,7 +149,7 @@ class UpkeepTestCase(SynchronousTestCase):
         return "", ""
 
     def events(self) -> list[tuple[str, str, str]]:
-        """Type and reason of what was told, and about which Node."""
+        """Return type, reason and Node of the Events."""
         events = [each for key, each in self.root.objects.items() if key[0] == EVENTS.resource]
         return [
             (event["type"], event["reason"], event["involvedObject"]["name"]) for event in events
@@ -165,7 +165,7 @@ class UpkeepTestCase(SynchronousTestCase):
 
 
 class NodeTests(UpkeepTestCase):
-    """One Node, for as long as its leaf is there."""
+    """One Node, as long as its leaf exists."""
 
     def test_made(self) -> None:
         """A leaf gets a Node that says where we are, and looks like the leaf to people."""
@@ -192,7 +192,7 @@ class NodeTests(UpkeepTestCase):
     def test_let_go_of(self) -> None:
         """At the end it is waited for what was under way for leaves that went before."""
         upkeep = self.start()
-        slow: Deferred[None] = Deferred(lambda _: None)  # who is cancelled may take a while
+        slow: Deferred[None] = Deferred(lambda _: None)  # cancellation may take a while
         (watch,) = upkeep._watches.values()
         watch.stop = lambda: slow  # type: ignore[method-assign]
         self.successResultOf(watch.nodes.stop())
@@ -205,7 +205,7 @@ class NodeTests(UpkeepTestCase):
         self.successResultOf(stopped)
 
     def test_way_is_logged(self) -> None:
-        """Who reads the log sees once why no stream can be opened, and when it can be again."""
+        """The log says once why no stream can be opened, and once when it can be again."""
         self.ways.root = ("False", "RootCannotReachUs", "certificate refused: it has expired")
         with capturedLogs() as logs:
             self.start()
@@ -233,7 +233,7 @@ class NodeTests(UpkeepTestCase):
         self.assertEqual(self.node()["status"]["capacity"], {"cpu": "4"})
 
     def test_quiet(self) -> None:
-        """What is as it is to be costs the Lease, and the status every five minutes."""
+        """A Node in its desired state costs its Lease, and a status update every five minutes."""
         self.start()
         self.pass_time(BEAT_SECONDS)
         before = self.writes()
@@ -258,7 +258,7 @@ class NodeTests(UpkeepTestCase):
         self.assertNotEqual(self.root.objects[key]["spec"]["renewTime"], first["spec"]["renewTime"])
 
     def test_overwritten(self) -> None:
-        """A port and addresses that somebody changed are ours again within a heartbeat."""
+        """Foreign changes of port and addresses are reverted within a heartbeat."""
         self.start()
         self.change(addresses=[], daemonEndpoints={"kubeletEndpoint": {"Port": 1}})
         self.pass_time(BEAT_SECONDS)
@@ -267,7 +267,7 @@ class NodeTests(UpkeepTestCase):
         self.assertEqual(status["addresses"][0]["address"], "10.9.9.9")
 
     def test_deleted(self) -> None:
-        """A Node that somebody deleted is made again, and its Lease is the new one's."""
+        """A deleted Node is created again, and its Lease refers to the new one."""
         self.start()
         before = self.node()["metadata"]["uid"]
         self.root.remove((NODES.resource, "", NAME))
@@ -278,7 +278,7 @@ class NodeTests(UpkeepTestCase):
         self.assertEqual(lease["metadata"]["ownerReferences"][0]["uid"], after)
 
     def test_leaf_changes(self) -> None:
-        """What changes in the leaf is told soon, not with the next heartbeat."""
+        """A change in the leaf is written soon, not with the next heartbeat."""
         self.start()
         self.put_leaf_node("w2", ("InternalIP", "192.168.7.2"))
         self.pass_time(1)
@@ -323,7 +323,7 @@ class NodeTests(UpkeepTestCase):
         return [each["address"] for each in self.node()["status"]["addresses"]]
 
     def test_conflict(self) -> None:
-        """Who was faster is not overwritten: the Node is looked at again."""
+        """A concurrent change is not overwritten: the Node is planned again."""
         upkeep = self.start()
         worker, stale = upkeep.workers[NAME], self.node()
         theirs: Object = {"type": "Theirs", "status": "True", "reason": "Mine"}
@@ -369,13 +369,13 @@ class NodeTests(UpkeepTestCase):
         self.assertEqual(self.node("p0")["status"].get("capacity", {}), {})
 
     def test_declared(self) -> None:
-        """What our routes can do is declared when we are told to."""
+        """Features of our routes are declared if the option is set."""
         self.start(replace(PUBLISHED, features=["ExtendWebSocketsToKubelet"]))
         declared = self.node()["status"]["declaredFeatures"]
         self.assertEqual(declared, ["ExtendWebSocketsToKubelet"])
 
     def test_bug(self) -> None:
-        """What fails although nobody thought so is told, and the next look is as good as the first."""
+        """A bug is logged, and the next look works."""
         upkeep = self.start()
         worker = upkeep.workers[NAME]
         with patched(worker, "_addresses", lambda nodes: 1 / 0):
@@ -389,7 +389,7 @@ class NodeTests(UpkeepTestCase):
         self.assertEqual(self.node()["status"]["capacity"], {"cpu": "8"})
 
     def test_stopped(self) -> None:
-        """Whoever stops leaves the Node as it is; its Lease is for the next one to renew."""
+        """Stopping leaves the Node as it is; its Lease is renewed by the next leader."""
         upkeep = self.start()
         before = self.node()
         self.stop(upkeep)
@@ -398,10 +398,10 @@ class NodeTests(UpkeepTestCase):
 
 
 class WhoseTests(UpkeepTestCase):
-    """Nodes that are there already, and Nodes that nobody wants any more."""
+    """Existing Nodes, and Nodes without a leaf."""
 
     def test_foreign(self) -> None:
-        """A Node that is not ours is never touched; it is said once, in an Event on it."""
+        """A foreign Node is never touched; an Event on it says so once."""
         before = copy.deepcopy(self.put_node(status={"addresses": []}))
         upkeep = self.start()
         self.pass_time(5 * BEAT_SECONDS)
@@ -412,7 +412,7 @@ class WhoseTests(UpkeepTestCase):
         self.assertNotIn(NAME, self.ways.looks)
 
     def test_made_ours(self) -> None:
-        """When an administrator says that it is ours, it is."""
+        """A Node that an administrator annotates for us becomes ours."""
         self.put_node()
         self.start()
         client = self.root.client()
@@ -436,7 +436,7 @@ class WhoseTests(UpkeepTestCase):
         self.assertEqual(self.events(), [("Normal", "NodeRemoved", NAME)])
 
     def test_orphan_before_start(self) -> None:
-        """Also one that lost its leaf while nobody looked; not before the registry was read."""
+        """A Node that lost its leaf before the start is deleted, but only after the registry was read."""
         self.put_node("old", metadata={"annotations": {KEPT_BY: PUBLISHED.keeper}})
         self.put_node("other", metadata={"annotations": {KEPT_BY: "other/exec-nodeserver"}})
         self.leaves.synced = False
@@ -460,7 +460,7 @@ class WhoseTests(UpkeepTestCase):
         self.assertEqual(self.node()["metadata"]["uid"], uid)
 
     def test_another_leaf(self) -> None:
-        """A leaf of the same name that is another one is looked at anew."""
+        """Another leaf of the same name is probed anew."""
         self.start()
         roots = SimpleRootPods(self.root, [NAME])
         _, others = simple(node=NAME)
@@ -511,7 +511,7 @@ class EndpointsTests(UpkeepTestCase):
         self.assertEqual(self.nodes(), ["old"])
 
     def test_order_of_others(self) -> None:
-        """Where the other one says our address first, what it says behind it is its own affair."""
+        """If the other writer lists our address first, its further addresses are its own business."""
         self.start()
         theirs = [
             {"type": "InternalDNS", "address": "10.9.9.9"},
@@ -525,7 +525,7 @@ class EndpointsTests(UpkeepTestCase):
         self.assertEqual(self.events(), [])
 
     def test_contested(self) -> None:
-        """Two who write in turns: it is told who, and we write ever less often."""
+        """Two writers in turns: the other is reported, and we write less and less often."""
         self.start()
         theirs = [{"type": "InternalDNS", "address": "10.1.1.1"}]
         before, times = self.writes(), 200
@@ -542,8 +542,8 @@ class EndpointsTests(UpkeepTestCase):
 
     def test_contested_port(self) -> None:
         """
-        Kosmos writes one node's port over and over where a Node stands for that one: no address of
-        its own would help, only that we listen there, and that is what is said.
+        Kosmos keeps writing a node's port where a Node stands for that node: another address would
+        not help, only listening on that port, and the message says so.
         """
         self.start()
         for _ in range(10):
@@ -559,10 +559,10 @@ class EndpointsTests(UpkeepTestCase):
 
 
 class ConditionTests(UpkeepTestCase):
-    """What is said of the way."""
+    """Conditions of a Node."""
 
     def test_leaf_down(self) -> None:
-        """A leaf that is away is said at once, and makes the Node unready after a while."""
+        """An unreachable leaf shows at once, and makes the Node unready after a while."""
         self.start()
         self.ways.ready = ("False", "LeafUnreachable", "cannot reach it")
         self.pass_time(PROBE_SECONDS)
@@ -575,7 +575,7 @@ class ConditionTests(UpkeepTestCase):
         self.assertEqual(self.condition("Ready")[0], "True")
 
     def test_after_silence(self) -> None:
-        """What a root's controllers said of a Node that nobody kept is taken back."""
+        """Conditions that a root's controllers set on a neglected Node are reset."""
         self.stop(self.start())
         never = {"status": "Unknown", "reason": "NodeStatusNeverUpdated"}
         types = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
@@ -585,7 +585,7 @@ class ConditionTests(UpkeepTestCase):
         self.assertEqual([self.condition(type)[0] for type in types], ["True"] + ["False"] * 3)
 
     def test_rate(self) -> None:
-        """A leaf is looked at every thirty seconds at most, once for all of its Nodes."""
+        """A leaf is probed every thirty seconds at most, once for all of its Nodes."""
         self.leaf.nodes = [LeafNode(f"n{number}", "one") for number in range(3)]
         self.start()
         self.pass_time(10 * PROBE_SECONDS)

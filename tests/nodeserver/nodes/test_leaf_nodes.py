@@ -44,7 +44,7 @@ class AmountTests(SynchronousTestCase):
     """Tests for :func:`capacity` and :func:`allocatable`."""
 
     def test_sums(self) -> None:
-        """Capacity is of all, what Pods may have only of those that take Pods."""
+        """Capacity sums over all nodes, allocatable only over schedulable ones."""
         amounts = {"cpu": "1500m", "memory": "1Gi", "pods": "110"}
         nodes = [
             node("a", capacity=amounts, allocatable=amounts),
@@ -84,7 +84,7 @@ class InfoTests(SynchronousTestCase):
         self.assertEqual((info["kubeletVersion"], info["bootID"]), ("v1.32.0", "x"))
 
     def test_labels(self) -> None:
-        """Pods choose Nodes by what every kubelet says; what is no label is none."""
+        """Nodes carry the labels of every kubelet; invalid label values are left out."""
         info = {"operatingSystem": "linux", "architecture": "not a label"}
         self.assertEqual(
             leaf_nodes.labels(LeafNode("n", "one"), info),
@@ -107,7 +107,7 @@ class TrimmedTests(SynchronousTestCase):
     """Tests for :func:`trimmed`: a leaf may be anyone's."""
 
     def test_kept(self) -> None:
-        """What is not read is not kept, and what is read is."""
+        """Unused fields are dropped, used ones stay."""
         base = node("a", images=[{"names": ["x"]}], capacity={"cpu": 1}, declaredFeatures=["X"])
         self.assertEqual(leaf_nodes.capacity([base]), {"cpu": "1"})
         self.assertTrue(leaf_nodes.is_ready(base))
@@ -115,7 +115,7 @@ class TrimmedTests(SynchronousTestCase):
         self.assertNotIn("declaredFeatures", base["status"])
 
     def test_nonsense(self) -> None:
-        """Whatever stands where something else should, nothing fails, and nothing of it is told."""
+        """Whatever a leaf sends, nothing fails, and nonsense is dropped."""
         wrong: list[Any] = [None, 7, "x", [], [None], [7], {}, {"x": 7}, {"x": None}, [{"type": 1}]]
         for value in wrong:
             told: Object = {
@@ -141,7 +141,7 @@ class TrimmedTests(SynchronousTestCase):
                 self.assertFalse(leaf_nodes.is_ready(leaf_nodes.trimmed(status)))
 
     def test_hostile(self) -> None:
-        """What a root would refuse, or what people should not see, is left out or made harmless."""
+        """Values that a root would refuse, or that could deceive readers, are dropped or made harmless."""
         trimmed_node = node(
             "a",
             capacity={"cpu": "-1", "bad key!": "1", "pods": "9"},

@@ -10,7 +10,7 @@ from twisted_exec.nodeserver.nodes.options import NodeOptions
 
 
 class NodeOptionsTests(SynchronousTestCase):
-    """What the command line and the environment come to."""
+    """Options from the command line and the environment."""
 
     def read(self, *arguments: str, **environ: str) -> NodeOptions:
         options = NodeOptions()
@@ -46,13 +46,13 @@ class NodeOptionsTests(SynchronousTestCase):
         )
 
     def test_no_address(self) -> None:
-        """An empty address is not published: it is said what is missing."""
+        """An empty address is not published: the message names the missing option."""
         self.assertIn("--node-address (or LEAF_NODE_IP) is missing", self.refused())
         self.assertIn("LEAF_NODE_IP", self.refused(LEAF_NODE_IP=" "))
         self.assertEqual(self.read("upkeep=none").own_addresses(), [])
 
     def test_several(self) -> None:
-        """One of each family, and a port that is published instead of ours."""
+        """One address of each family, and another port than ours."""
         options = self.read("node-address=10.9.9.9,fd00::9")
         options["node-port"] = 443
         published = options.published(10250)
@@ -65,7 +65,7 @@ class NodeOptionsTests(SynchronousTestCase):
         self.assertEqual(options.published(1).features, ["ExtendWebSocketsToKubelet"])
 
     def test_senseless(self) -> None:
-        """What cannot be meant is refused in a line that names the option."""
+        """Invalid values are refused in a line that names the option."""
         for argument, message in (
             ("node-address=a b", "is no host name or IP address"),
             ("node-address=0.0.0.0", "is no address that could be dialled"),

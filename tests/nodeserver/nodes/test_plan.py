@@ -1,4 +1,6 @@
-"""Tests for :mod:`twisted_exec.nodeserver.nodes.plan`: what is to be done about a Node."""
+"""
+Tests for :mod:`twisted_exec.nodeserver.nodes.plan`: the next actions for a Node.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def made(desired: DesiredNode = WANTED) -> Object:
 
 
 def status(planned: Plan) -> Any:
-    """What is written into the status; ``None`` for nothing."""
+    """Return the status patch; ``None`` if there is none."""
     patches = [each for each in planned.actions if isinstance(each, PatchStatus)]
     return patches[0].status if patches else None
 
@@ -90,17 +92,17 @@ class CreateTests(SynchronousTestCase):
         self.assertEqual(plan(WANTED, made(), "t9"), Plan([]))
 
     def test_endpoints_only(self) -> None:
-        """Where others keep Nodes, none is made."""
+        """Where another program keeps Nodes, none is created."""
         planned = plan(replace(WANTED, upkeep=ENDPOINTS), None, "t0")
         self.assertEqual(planned.actions, ())
         self.assertIn("--upkeep=endpoints creates none", planned.problem)
 
 
 class StatusTests(SynchronousTestCase):
-    """A Node that is there."""
+    """An existing Node."""
 
     def test_port_of_existing(self) -> None:
-        """A changed port arrives at a Node that was there before: Kosmos's never did."""
+        """A changed port is written to an existing Node, which Kosmos never did."""
         node = made()
         node["status"]["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 33250}}
         patch = status(plan(WANTED, node, "t1"))
@@ -123,7 +125,7 @@ class StatusTests(SynchronousTestCase):
         self.assertNotIn("capacity", patch)
 
     def test_features(self) -> None:
-        """What a leaf's node declared is taken back; what we declare is set."""
+        """Features of a leaf's node are removed; ours are set."""
         node = made()
         node["status"]["declaredFeatures"] = ["ExtendWebSocketsToKubelet"]
         self.assertEqual(status(plan(WANTED, node, "t1"))["declaredFeatures"], None)
@@ -140,13 +142,13 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual(types, ["Ready", "Theirs"])
 
     def test_restart(self) -> None:
-        """Who has just started and has not looked yet does not make a ready Node unknown."""
+        """A restart without probes does not turn a ready Node Unknown."""
         fresh = replace(WANTED, conditions={"Ready": UNPROBED})
         self.assertEqual(plan(fresh, made(), "t1").actions, [])
         self.assertEqual(made(fresh)["status"]["conditions"][0]["status"], "Unknown")
 
     def test_taints(self) -> None:
-        """Taints are an administrator's once the Node is there; marks of ours come back."""
+        """Taints of an existing Node are the administrator's; our labels come back."""
         node = made()
         node["spec"]["taints"] = []
         del node["metadata"]["labels"]["leaf.twisted-exec.dev/node"]
@@ -185,7 +187,7 @@ class WhoseTests(SynchronousTestCase):
         self.assertIn("is kept by the node server other/exec-nodeserver", planned.problem)
 
     def test_adopted(self) -> None:
-        """One that Kosmos made for the same cluster, or an administrator marked, is taken over."""
+        """A Node that Kosmos created for the same cluster, or that an administrator annotated, is adopted."""
         for marks in ({KOSMOS_LEAF: "one"}, {LEAF: "one"}):
             node = made()
             node["metadata"]["annotations"] = marks
@@ -205,7 +207,7 @@ class WhoseTests(SynchronousTestCase):
         self.assertEqual(set(patch.status), {"addresses", "daemonEndpoints"})
 
     def test_contested(self) -> None:
-        """What helps against somebody who writes in turns with us, by what is written."""
+        """The remedy against another writer depends on its values."""
         own = [("InternalDNS", "10.9.9.9"), ("InternalDNS", "fd00::9")]
         first = {"type": "InternalDNS", "address": "10.9.9.9"}
         port = {"kubeletEndpoint": {"Port": 10250}}
@@ -219,7 +221,7 @@ class WhoseTests(SynchronousTestCase):
             self.assertIn(expected, contested(theirs, own, 10250))
 
     def test_writers(self) -> None:
-        """Who wrote the addresses is found in the Node itself."""
+        """The Node itself shows who wrote the addresses."""
         entry = {"manager": "kosmos", "fieldsV1": {"f:status": {"f:addresses": {}}}}
         other = {"manager": "kubectl", "fieldsV1": {"f:metadata": {}}}
         ours = {**entry, "manager": "exec-nodeserver"}

@@ -42,7 +42,7 @@ NO_MACHINE = status(404, "not found", kind="machines", name="NODESERVER_PROBE")
 
 
 class Answers(Resource):
-    """Answers each path as the test says, and notes what it was asked."""
+    """Answers each path as the test says, and records the requests."""
 
     isLeaf = True
 
@@ -101,13 +101,13 @@ class LeafProbeTests(ProbeTestCase):
         self.assertEqual(headers["authorization"], "Bearer secret")
 
     async def test_no_place_for_default(self) -> None:
-        """Where the leaf's namespace is that of another of the root, it is asked about all the same."""
+        """If another namespace of the root maps to the leaf's, the probe still runs."""
         self.leaf.namespace = Names({"shop": "default"}).namespace  # type: ignore[method-assign]
         _, allowed = await Deferred.fromCoroutine(self.probe.look())
         self.assertEqual(allowed[0], "True")
 
     async def test_where(self) -> None:
-        """It is asked for where Pods of ours are: permissions may be of a namespace."""
+        """The probe uses a namespace with our Pods: permissions may be limited to it."""
         self.leaf.roots = self.roots
         root = put_pod(self.roots.cluster, "web", "leaf-one", "shop")
         put_leaf_pod(self.leaf.cluster, root)
@@ -118,21 +118,21 @@ class LeafProbeTests(ProbeTestCase):
         self.assertIn("no exec for you", allowed[2])
 
     async def test_credentials(self) -> None:
-        """Credentials that the leaf does not take are told as such, and nothing else is known."""
+        """Refused credentials are reported as such; all else is Unknown."""
         self.server.answers["/readyz"] = (401, status(401, "Unauthorized"))
         ready, allowed = await Deferred.fromCoroutine(self.probe.look())
         self.assertEqual(ready[:2], ("False", "CredentialsRefused"))
         self.assertEqual(allowed[:2], ("Unknown", "CredentialsRefused"))
 
     async def test_unusable(self) -> None:
-        """Without credentials it is said why."""
+        """Missing credentials are reported with the reason."""
         self.leaf.told = ServiceUnavailable("the Secret has no kubeconfig")
         ready, _ = await Deferred.fromCoroutine(self.probe.look())
         self.assertEqual(ready, ("False", "CredentialsUnusable", "the Secret has no kubeconfig"))
         self.assertEqual(self.server.asked, [])
 
     async def test_down(self) -> None:
-        """A leaf where nobody listens is away."""
+        """A leaf without a listener is unreachable."""
         self.leaf.told = replace(self.config, server="http://127.0.0.1:1")
         ready, allowed = await Deferred.fromCoroutine(self.probe.look())
         self.assertEqual(ready[:2], ("False", "LeafUnreachable"))
@@ -140,7 +140,7 @@ class LeafProbeTests(ProbeTestCase):
         self.assertEqual(self.probe.version, "")
 
     async def test_senseless_version(self) -> None:
-        """What is no version is none; the rest is found out all the same."""
+        """An invalid version counts as unknown; the other results stand."""
         for body in (b"[]", b"{", b'{"gitVersion": 3}', b'{"gitVersion": "v1\\u001b[2J"}'):
             self.server.answers["/version"] = (200, body)
             _, allowed = await Deferred.fromCoroutine(self.probe.look())
@@ -167,7 +167,7 @@ class RootProbeTests(ProbeTestCase):
         self.assertEqual([each[1] for each in self.server.asked], [self.path])
 
     async def test_fallen_back(self) -> None:
-        """Where the root may not be asked our own look decides only that nobody is there."""
+        """If the root permits no probe, dialling the address ourselves can only prove that it is closed."""
         self.server.answers[self.path] = (403, status(403, 'cannot get resource "nodes/proxy"'))
         verdict = await Deferred.fromCoroutine(self.look())
         self.assertEqual(verdict[:2], ("False", "AddressUnreachable"))
@@ -181,10 +181,10 @@ class RootProbeTests(ProbeTestCase):
 
 
 class VerdictTests(SynchronousTestCase):
-    """What answers mean."""
+    """The meaning of answers."""
 
     def test_root(self) -> None:
-        """What the root says of itself is kept apart from what it was told by whom it dialled."""
+        """The root's own refusals differ from those of the server that it dialled."""
         wanted = page(KEEPER)
         for code, body, expected in (
             (200, wanted.encode(), "True RootReachesUs"),
@@ -201,7 +201,7 @@ class VerdictTests(SynchronousTestCase):
             self.assertEqual(" ".join(root_verdict(code, body, wanted)[:2]), expected)
 
     def test_leaf(self) -> None:
-        """Whoever answers is there; an API server says when it is not ready."""
+        """Any answer shows a server; an API server says when it is not ready."""
         for code, expected in (
             (200, "True LeafAnswers"),
             (403, "True LeafAnswers"),
@@ -239,7 +239,7 @@ class MachinesTests(ExposedTestCase):
     """Before an API server of ours that shows machines as Pods."""
 
     def test_allowed(self) -> None:
-        """Who may open consoles there is told so, also who sees but those that are exposed."""
+        """Permission to open consoles is recognized, also if only exposed machines are visible."""
         path = "/api/v1/namespaces/default/pods/NODESERVER_PROBE/exec?command=true&stdout=true"
         for user, expected in (("admin", "ExecAllowed"), ("leaf", "ExecAllowed")):
             answer = self.ask("POST", path, user=user)

@@ -126,7 +126,7 @@ class KeptTests(TestCase):
         )
         await self.act(preferred=("InternalDNS", "InternalIP"))
         node = await self.until(
-            # One that was too slow is probed once more.
+            # A probe that was too slow runs once more.
             lambda node: (
                 node.get("status", {}).get("capacity")
                 and self.reason(node, "ExecReady").startswith("True")

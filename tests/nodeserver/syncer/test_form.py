@@ -45,7 +45,7 @@ class FormTests(SynchronousTestCase):
     """Tests for :func:`leaf_form`."""
 
     def test_what_the_root_decided(self) -> None:
-        """Where, how urgently and as whom is for the leaf to decide; the rest stays."""
+        """The leaf decides about node, priority and ServiceAccount; the rest stays."""
         root = a_root(
             nodeSelector={"a": "b"},
             affinity={"nodeAffinity": {}},
@@ -92,7 +92,7 @@ class FormTests(SynchronousTestCase):
         )
 
     def test_the_root_is_not_changed(self) -> None:
-        """The copy of the root's Pod that everybody shares stays as it is."""
+        """The shared copy of the root's Pod stays unchanged."""
         volumes = [{"name": "t", "projected": {"sources": [{"serviceAccountToken": {}}]}}]
         mounts = [{"name": "t", "mountPath": TOKEN}]
         root = a_root(volumes=volumes, containers=[{"name": "main", "volumeMounts": mounts}])
@@ -157,7 +157,7 @@ class FormTests(SynchronousTestCase):
         self.assertEqual([term["matchFields"][0]["values"] for term in terms], [["n1"], ["n2"]])
 
     def test_tolerations(self) -> None:
-        """What a Pod tolerates of the Node of the root is no matter in the leaf; the rest is."""
+        """Tolerations of the root's Node are dropped in the leaf; others stay."""
         taints: Any = ({"key": "leaf", "effect": "NoSchedule"},)
         node = LeafNode("v", "one", taints=taints)
         root = a_root(tolerations=[{"key": "leaf"}, {"key": "gpu"}, {"operator": "Exists"}])

@@ -44,7 +44,7 @@ class PlanTests(SynchronousTestCase):
     """Tests for :func:`plan`."""
 
     def test_nothing(self) -> None:
-        """Where all is as it should be there is nothing to do."""
+        """If both sides agree there is no step."""
         self.assertEqual(planned(*synced()), [])
 
     def test_new(self) -> None:
@@ -53,7 +53,7 @@ class PlanTests(SynchronousTestCase):
         self.assertEqual(planned(a_root({"namespace": "kube-system"}), None), [])
 
     def test_status(self) -> None:
-        """What the leaf says reaches the root."""
+        """The leaf's status is copied to the root."""
         root, pod = synced()
         pod["status"]["phase"] = "Succeeded"
         (step,) = planned(root, pod)
@@ -86,25 +86,25 @@ class PlanTests(SynchronousTestCase):
         self.assertEqual(planned(root, None), [DeleteInRoot()])
 
     def test_a_shorter_grace(self) -> None:
-        """Who deletes again to have it sooner has it sooner in the leaf."""
+        """A second deletion with a shorter grace period shortens it in the leaf."""
         root, pod = synced()
         root["metadata"] |= {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 1}
         pod["metadata"] |= {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 30}
         self.assertEqual(planned(root, pod), [DeleteInLeaf(1)])
 
     def test_force(self) -> None:
-        """Whoever waits for nothing in the root still has the leaf's kubelet end the containers."""
+        """A forced deletion in the root still lets the leaf's kubelet end the containers."""
         root, pod = synced()
         root["metadata"] |= {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0}
         self.assertEqual(planned(root, pod), [DeleteInLeaf(1)])
 
     def test_left_alone_and_deleted(self) -> None:
-        """What no leaf has ends at once: nobody else would say that it is gone."""
+        """A Pod without a counterpart is deleted at once: no kubelet would do it."""
         root = a_root({"namespace": "kube-system", "deletionTimestamp": NOW})
         self.assertEqual(planned(root, None), [DeleteInRoot()])
 
     def test_deleted_in_the_leaf(self) -> None:
-        """While a leaf's Pod ends by itself its status is told, and nothing is changed in it."""
+        """While a leaf's Pod ends by itself its status is copied, and the Pod is not changed."""
         root, pod = synced()
         pod["metadata"]["deletionTimestamp"] = NOW
         root["metadata"]["labels"]["app"] = "other"
@@ -126,14 +126,14 @@ class PlanTests(SynchronousTestCase):
         self.assertEqual(planned(root, again), [])
 
     def test_a_leaf_that_changes_what_it_gets(self) -> None:
-        """What a leaf makes of labels and images is not disputed for ever."""
+        """Changes of labels and images by the leaf are not reverted for ever."""
         root, pod = synced()
         pod["metadata"]["labels"]["app"] = "theirs"
         pod["spec"]["containers"][0]["image"] = "mirror/i"
         self.assertEqual(planned(root, pod), [])
 
     def test_made_by_others(self) -> None:
-        """A Pod that somebody else has made is neither written into nor deleted."""
+        """A Pod of another creator is neither changed nor deleted."""
         root, pod = synced()
         pod["metadata"]["annotations"] = {}
         root["metadata"]["labels"] = {"tier": "1"}

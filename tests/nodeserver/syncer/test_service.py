@@ -29,7 +29,7 @@ WRITES = ("create", "update", "patch", "delete")
 
 
 class Fragile:
-    """A client whose program dies: after so many writes nothing is asked, and nothing answered."""
+    """A client whose program dies: after a number of writes it sends and answers no request."""
 
     def __init__(self, client: Any, lives: list[int]) -> None:
         self._client, self._lives = client, lives
@@ -47,14 +47,14 @@ class Fragile:
             done = getattr(self._client, verb)(*args, **more)
             if self._lives[0]:
                 return done
-            done.addErrback(lambda _: None)  # done, or not: nobody hears of it any more
+            done.addErrback(lambda _: None)  # done or not: the program is dead
             return Deferred()
 
         return write
 
 
 class Unchanging:
-    """A client of a cluster that lets nobody change a Secret, as that of another type."""
+    """A client of a cluster that refuses to change a Secret, as if its type differed."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -142,14 +142,14 @@ class PodTests(SyncerCase):
         self.assertEqual(self.in_root()["status"]["podIP"], "10.1.0.7")
 
     def test_later(self) -> None:
-        """So does one that comes later, without anybody looking around."""
+        """So does a later Pod, without a sweep."""
         self.run_syncer()
         self.new_pod()
         self.settle()
         self.assertEqual(self.in_root()["status"]["phase"], "Running")
 
     def test_while_not_all_is_known(self) -> None:
-        """What came while one side was not known whole is looked at as soon as both are."""
+        """Changes that arrive while one side is incomplete are handled once both are complete."""
         self.run_syncer()
         for side in (self.roots, self.leaf):
             with self.subTest(side=side):
@@ -163,7 +163,7 @@ class PodTests(SyncerCase):
                 self.assertEqual(self.in_root(name)["status"]["phase"], "Running")
 
     def test_others(self) -> None:
-        """Pods on other Nodes, and those of a Node itself, are nobody's business here."""
+        """Pods on other Nodes, and DaemonSet Pods, are ignored."""
         put_pod(self.root, "else", "worker-9")
         self.new_pod("agent", "kube-system")
         self.run_syncer()
@@ -190,7 +190,7 @@ class PodTests(SyncerCase):
         self.assertIsNone(self.in_leaf())
 
     def test_deleted_while_nobody_looked(self) -> None:
-        """What went from the root in between ends when somebody looks again."""
+        """A Pod deleted in the root while the syncer was down is deleted in the leaf at the next sweep."""
         self.new_pod()
         syncer = self.start()
         self.settle()
@@ -237,7 +237,7 @@ class PodTests(SyncerCase):
         self.assertEqual(self.in_leaf()["metadata"], theirs["metadata"])
 
     def test_both_names_are_taken(self) -> None:
-        """Who takes the other name as well, which tells of a UID, keeps no Pod away unnoticed."""
+        """A Pod that takes the second name as well, which contains a UID, does not go unnoticed."""
         put_pod(self.there, "web", "worker-1")
         put_pod(self.there, "web-01234567", "worker-1")
         self.new_pod(uid="0123456789")
@@ -312,7 +312,7 @@ class PodTests(SyncerCase):
         self.assertIsNotNone(self.in_leaf())
 
     def test_a_refusal(self) -> None:
-        """Who may not make Pods in the leaf tells the users of the root, and tries again."""
+        """Without permission to create Pods in the leaf users get an Event, and the syncer retries."""
         self.there.problem = Forbidden("pods is forbidden: quota exceeded")
         self.new_pod()
         self.run_syncer()
@@ -355,7 +355,7 @@ class ObjectTests(SyncerCase):
         )
 
     def test_brought(self) -> None:
-        """What a Pod names is there before it is, and nothing else."""
+        """The objects that a Pod names are copied before the Pod is created, and no others."""
         self.put(CONFIG_MAPS, "settings", data={"a": "1"})
         self.put(SECRETS.resource, "registry", data={".x": "eA=="}, type="example.com/login")
         self.put(SECRETS.resource, "other", data={"b": "eQ=="})
@@ -394,7 +394,7 @@ class ObjectTests(SyncerCase):
         self.assertIsNone(self.of_leaf(CONFIG_MAPS, "settings"))
 
     def test_removed_while_nobody_looked(self) -> None:
-        """Copies that nobody names when a syncer begins are taken away."""
+        """Copies that no Pod names at the start are deleted."""
         self.put(CONFIG_MAPS, "settings", data={"a": "1"})
         self.a_user()
         syncer = self.start()
@@ -406,7 +406,7 @@ class ObjectTests(SyncerCase):
         self.assertIsNone(self.of_leaf(CONFIG_MAPS, "settings"))
 
     def test_foreign(self) -> None:
-        """What somebody else has put there by that name is left as it is, and serves the Pod."""
+        """A foreign object of that name stays, and serves the Pod."""
         theirs = {"metadata": {"namespace": "default", "name": "settings", "uid": "x"}, "data": {}}
         self.there.put((CONFIG_MAPS, "default", "settings"), theirs)
         self.put(CONFIG_MAPS, "settings", data={"a": "1"})
@@ -421,7 +421,7 @@ class ObjectTests(SyncerCase):
         self.assertIsNotNone(self.of_leaf(CONFIG_MAPS, "settings"))
 
     def test_another_namespace(self) -> None:
-        """What was brought into a namespace of the leaf goes when another one is to be its place."""
+        """Copies in a namespace of the leaf are deleted when another namespace becomes the counterpart."""
         self.put(SECRETS.resource, "registry", data={"x": "eA=="})
         self.a_user()
         self.run_syncer()
@@ -461,7 +461,7 @@ class ObjectTests(SyncerCase):
         self.assertIsNone(self.of_leaf(CONFIG_MAPS, "others"))
 
     def test_a_token(self) -> None:
-        """A Secret that is a token's is brought as what nobody fills in anew."""
+        """A token Secret is copied as an opaque one, which the leaf does not fill."""
         kind = "kubernetes.io/service-account-token"
         self.put(SECRETS.resource, "registry", data={"token": "eA=="}, type=kind)
         self.a_user()
@@ -469,7 +469,7 @@ class ObjectTests(SyncerCase):
         self.assertEqual(self.of_leaf(SECRETS.resource, "registry")["type"], "Opaque")
 
     def test_another_type(self) -> None:
-        """One that its leaf does not let become what its original is now is put in its place."""
+        """A copy that cannot be changed to match its original is replaced."""
         self.leaf.client = Unchanging(self.leaf.client)  # type: ignore[assignment]
         self.put(SECRETS.resource, "registry", data={"a": "eA=="}, type="example.com/login")
         self.a_user()
@@ -557,7 +557,7 @@ class KilledWhileEndingTests(KilledTests):
 
         def act(_: int) -> None:
             for name in ("web", "plain"):
-                # Who has gone meanwhile is gone.
+                # The Pod was deleted meanwhile.
                 self.root.client().delete(POD, name, "default").addErrback(lambda _: None)
 
         self.assertGreater(self.story(self.root.client, act), 8)
@@ -569,7 +569,7 @@ class KilledWhileEndingTests(KilledTests):
 
 
 class ManyTests(SyncerCase):
-    """What it costs, and who waits for whom."""
+    """Costs, and fairness between Pods."""
 
     def test_steady_state(self) -> None:
         """Any number of Pods that are as they should be cost no request, in either cluster."""
@@ -588,7 +588,7 @@ class ManyTests(SyncerCase):
         self.assertEqual([len(sync.queue) for sync in syncer.syncs], [0])
 
     def test_a_successor(self) -> None:
-        """Who takes over Pods that are as they should be writes nothing."""
+        """A successor that finds all Pods in their desired state writes nothing."""
         for number in range(MANY):
             self.new_pod(f"web-{number}")
         syncer = self.start()
@@ -616,7 +616,7 @@ class ManyTests(SyncerCase):
         self.assertEqual(self.in_root()["status"]["phase"], "Running")
 
     def test_a_leaf_that_is_down(self) -> None:
-        """While a leaf cannot be reached it is asked ever more rarely, and then goes on."""
+        """An unreachable leaf is asked less and less often, and then goes on."""
         self.new_pod()
         syncer = self.start()
         self.addCleanup(syncer.stopService)

@@ -28,7 +28,7 @@ class StatusTests(SynchronousTestCase):
         self.assertTrue(is_told(a_root(status), desired_status(a_root(status), {"status": status})))
 
     def test_what_is_no_more(self) -> None:
-        """What the leaf says no longer is taken away."""
+        """Fields that the leaf no longer reports are removed."""
         root = a_root({"reason": "Evicted", "conditions": []})
         self.assertIsNone(desired_status(root, {"status": {"phase": "Pending"}})["reason"])
 
