@@ -33,8 +33,8 @@ from twisted_exec.spacemanager.interfaces import Physical
 from twisted_exec.spacemanager.providers.common.accounts import (
     NAMESPACE,
     account_name,
-    asked_token,
-    made_account,
+    ensure_account,
+    request_token,
 )
 from twisted_exec.spacemanager.providers.common.kubeconfigs import of_config
 from twisted_exec.spacemanager.providers.kcp.workspaces import workspaces
@@ -249,8 +249,8 @@ class AccountTests(TestCase):
         """An account is made, known by its token, may everything, and is nobody once it is deleted."""
         name = account_name("lab")
         for _ in range(2):
-            await made_account(self.client, name, _here)
-            token = await asked_token(self.client, name, _here, reactor.seconds)
+            await ensure_account(self.client, name, _here)
+            token = await request_token(self.client, name, _here, reactor.seconds)
         self.assertLess(abs(token.expires - token.issued - 86400), 60)
         config = ClientConfig(
             self.config.server, ca=Material(data=self.config.ca.read()), token=token.secret

@@ -29,9 +29,9 @@ class RealLocalWorld(LocalWorld):
     def make_means(self) -> SpaceEnvironment:
         hub = MemoryCluster().client()
         around = ProviderContext(hub, reactor, os.path.dirname(self.path), time.time)
-        made = provider.means(ProviderSpec("default", "local"), around)
+        made = provider.space_environment(ProviderSpec("default", "local"), around)
         self.enrolled = made.enrol  # type: ignore[method-assign]
-        return SpaceEnvironment(reactor, time.time, made.words, made.environment, self.enrol)
+        return SpaceEnvironment(reactor, time.time, made.argv, made.environment, self.enrol)
 
     async def version(self) -> str:
         return "this release"

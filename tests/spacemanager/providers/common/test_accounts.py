@@ -16,8 +16,8 @@ from twisted_exec.spacemanager.providers.common.accounts import (
     Token,
     Tokens,
     account_name,
-    asked_token,
-    made_account,
+    ensure_account,
+    request_token,
 )
 from twisted_exec.testing.cluster import MemoryClient, MemoryCluster
 
@@ -40,13 +40,13 @@ class Granting(MemoryClient):
 
 
 class AccountTests(SynchronousTestCase):
-    """Tests for :func:`made_account`."""
+    """Tests for :func:`ensure_account`."""
 
     def setUp(self) -> None:
         self.cluster = MemoryCluster((NAMESPACES, SERVICEACCOUNTS, CLUSTERROLEBINDINGS))
 
     def make(self) -> Deferred[None]:
-        making = made_account(self.cluster.client(), NAME, lambda resource: resource)
+        making = ensure_account(self.cluster.client(), NAME, lambda resource: resource)
         return Deferred.fromCoroutine(making)
 
     def test_made(self) -> None:
@@ -86,11 +86,11 @@ class AccountTests(SynchronousTestCase):
 
 
 class TokenTests(SynchronousTestCase):
-    """Tests for :func:`asked_token`."""
+    """Tests for :func:`request_token`."""
 
     def ask(self, answer: Any) -> Deferred[Token]:
         self.client = Granting(MemoryCluster(()), answer)
-        asking = asked_token(self.client, NAME, lambda resource: resource, lambda: 100.0)
+        asking = request_token(self.client, NAME, lambda resource: resource, lambda: 100.0)
         return Deferred.fromCoroutine(asking)
 
     def test_asked(self) -> None:

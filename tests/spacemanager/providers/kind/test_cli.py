@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.contracts.space_world import pause
 from twisted_exec.api.status import BadGateway, GatewayTimeout, ServiceUnavailable
-from twisted_exec.spacemanager.providers.kind.cli import CompletedRun, KindCli, said
+from twisted_exec.spacemanager.providers.kind.cli import CompletedRun, KindCli, error_of
 
 reactor: Any = _reactor
 
@@ -127,7 +127,7 @@ class KindCliTests(TestCase):
         with self.assertRaises(BadGateway):
             await self.run_("exec yes")
         ran = await self.run_('head -c 3000000 /dev/zero >&2; echo "ERROR: end" >&2')
-        self.assertEqual(ran.told, "end")
+        self.assertEqual(ran.errors, "end")
 
     async def test_at_once(self) -> None:
         """Few run at once: each runs others in turn."""
@@ -167,17 +167,17 @@ class KindCliTests(TestCase):
 
 
 class SaidTests(SynchronousTestCase):
-    """Tests for :func:`said`."""
+    """Tests for :func:`error_of`."""
 
     def test_error(self) -> None:
         """What is wrong begins with ERROR; before that there is progress, with pictures."""
         told = (
             b"Creating cluster ...\n \xe2\x9c\x93 Ensuring\nERROR: failed: \x1b[31mwhy\n\nOutput: x"
         )
-        self.assertEqual(said(told), "failed: [31mwhy Output: x")
+        self.assertEqual(error_of(told), "failed: [31mwhy Output: x")
 
     def test_else(self) -> None:
         """Otherwise the end, on one line, and never much of it."""
-        self.assertEqual(said(b"a\nb"), "a b")
-        self.assertEqual(len(said(b"x" * 100000)), 500)
-        self.assertEqual(len(said(b"ERROR: " + b"x" * 100000)), 500)
+        self.assertEqual(error_of(b"a\nb"), "a b")
+        self.assertEqual(len(error_of(b"x" * 100000)), 500)
+        self.assertEqual(len(error_of(b"ERROR: " + b"x" * 100000)), 500)

@@ -121,8 +121,8 @@ class RecordsTests(SynchronousTestCase):
                 file.write(text)
             found = self.records.attempt("red")
             self.assertEqual(found.code, code)
-            self.assertTrue(found.told.endswith(b"the end"))
-            self.assertEqual(len(found.told), LOG_BYTES)
+            self.assertTrue(found.log.endswith(b"the end"))
+            self.assertEqual(len(found.log), LOG_BYTES)
 
     def test_clear(self) -> None:
         """Of the run before nothing is left that another would trip over, such as a lock of kind's own."""

@@ -141,7 +141,7 @@ class KeptTests(TestCase):
         self.world.words = lambda state, port: [  # type: ignore[method-assign]
             sys.executable, "-I", "-S", "-c", f"print({said!r}); raise SystemExit(1)"
         ]  # fmt: skip
-        self.world.means = replace(self.world.means, words=self.world.words)
+        self.world.means = replace(self.world.means, argv=self.world.words)
         self.provider = self.world.make()
         await self.provider.create(self.red, SpaceRequest("owner"))
         while not (info := await self.provider.get(self.red)).message:
@@ -158,7 +158,7 @@ class KeptTests(TestCase):
         fork = f"{deaf}\n{small}".replace("import time", "os.fork(); import time")
         self.world.means = replace(
             self.world.means,
-            words=lambda state, port: [sys.executable, "-I", "-S", "-c", fork, state, str(port)],
+            argv=lambda state, port: [sys.executable, "-I", "-S", "-c", fork, state, str(port)],
         )
         self.patch(process, "STOP_SECONDS", 0.05)
         self.provider = self.world.make()
@@ -259,7 +259,7 @@ class KeptTests(TestCase):
         pid = self.pid(self.red)
         (space,) = self.provider.spaces()
         self.world.means = replace(self.world.means, now=lambda: time.time() + 340 * 86400)
-        space._means = self.world.means
+        space._environment = self.world.means
         space.look()
         while (after := await self.provider.get(self.red)).access == before.access:
             await pause(0.01)

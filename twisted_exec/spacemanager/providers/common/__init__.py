@@ -1,3 +1,3 @@
 """
-What several providers share: the cluster they talk to, service accounts, kubeconfigs, watches.
+Shared code of providers: the cluster they talk to, service accounts, kubeconfigs, watches.
 """

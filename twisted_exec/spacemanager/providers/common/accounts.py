@@ -1,13 +1,14 @@
 """
-A ServiceAccount of ours within a physical space, and tokens of it: what is handed out instead of the
-provider's own credentials.
+ServiceAccounts of ours in physical spaces, and their tokens, which replace the provider's own
+credentials.
 
-Nobody can be told apart from the provider's administrator who has the administrator's token; a token of an
-account opens one physical space, ends by itself, and is taken back by deleting the account.
+A user with the administrator's token is indistinguishable from the administrator.  A token of our
+account gives access to one physical space, expires by itself, and is revoked by deleting the
+account.
 
-The account is made, or mended, whenever a token is asked for: everything here may be asked again after any
-failure.  Tokens are kept in memory only.  What is forgotten is asked for anew, and the one before goes on
-being good until its own end; so nobody who is using one is cut off.
+The account is created or repaired with every token request, so everything can be retried after a
+failure.  Tokens are only kept in memory.  After a restart new ones are requested, and old ones
+stay valid until they expire, so no user is cut off.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from twisted_exec.api.times import seconds
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
 NAMESPACE = MANAGER
-"""Of our accounts, within each physical space."""
+"""Namespace of our accounts in each physical space."""
 
 TOKEN_SECONDS = 86400
-"""What is asked for; who grants tokens may give less."""
+"""Requested lifetime of a token; the server may grant less."""
 
 ROLE = "cluster-admin"
 
 Place = Callable[[Resource], Resource]
-"""Where in the provider a resource of the physical space is; for most, where it always is."""
+"""Maps a resource of the physical space to its path at the provider; for most, the identity."""
 
 
 @dataclass(frozen=True)
@@ -52,25 +53,25 @@ class Token:
     expires: float
 
     def is_due(self, now: float) -> bool:
-        """Half of its time is over: another is to be had before somebody finds this one too old."""
+        """Return whether half of the lifetime has passed, so that it should be replaced."""
         return now >= (self.issued + self.expires) / 2
 
 
 def account_name(provider: str) -> str:
-    """The account by which a provider's Spaces are opened: several managers do not share one."""
+    """Return the name of a provider's account: several managers must not share one."""
     return f"{MANAGER}-{provider}"
 
 
 def subject(name: str) -> Object:
-    """The account as rules name it."""
+    """Return the account as a subject of a binding."""
     return {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
 
 
-async def made_account(client: IKubeClient, name: str, at: Place) -> None:
+async def ensure_account(client: IKubeClient, name: str, at: Place) -> None:
     """
-    Have the account, with all rights within its physical space.
+    Create or repair the account, with all permissions in its physical space.
 
-    :raises APIError: it cannot be had; ``Conflict`` when somebody else's rules have its name.
+    :raises APIError: the account cannot be created; ``Conflict`` if its binding's name is in use.
     """
     labels = {MANAGED_BY: MANAGER}
     namespace = {"metadata": {"name": NAMESPACE, "labels": labels}}
@@ -99,7 +100,7 @@ async def made_account(client: IKubeClient, name: str, at: Place) -> None:
 
 
 async def _made(client: IKubeClient, resource: Resource, obj: Object, namespace: str = "") -> bool:
-    """Whether it was made; else there is one already."""
+    """Create an object.  :return: false if it already exists."""
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
     try:
         await client.create(resource, whole, namespace)
@@ -109,12 +110,12 @@ async def _made(client: IKubeClient, resource: Resource, obj: Object, namespace:
 
 
 def _subjects(binding: Object) -> list[Object]:
-    found = binding.get("subjects") or []
+    subjects = binding.get("subjects") or []
     keys = ("kind", "name", "namespace")
-    return [{key: each.get(key) for key in keys} for each in found if isinstance(each, dict)]
+    return [{key: each.get(key) for key in keys} for each in subjects if isinstance(each, dict)]
 
 
-async def asked_token(
+async def request_token(
     client: IKubeClient,
     name: str,
     at: Place,
@@ -122,10 +123,10 @@ async def asked_token(
     wanted_seconds: int = TOKEN_SECONDS,
 ) -> Token:
     """
-    A new token of the account.
+    Request a new token of the account.
 
-    :param wanted_seconds: how long it is to be good; who grants it may give less.
-    :raises APIError: there is none to be had.
+    :param wanted_seconds: requested lifetime; the server may grant less.
+    :raises APIError: no token was granted.
     """
     issued = now()
     resource = TOKENREQUESTS.resource
@@ -135,8 +136,8 @@ async def asked_token(
         "spec": {"expirationSeconds": wanted_seconds},
     }
     accounts = at(SERVICEACCOUNTS.resource)
-    told = await client.create(accounts, request, NAMESPACE, subresource="token", name=name)
-    status = told.get("status")
+    answer = await client.create(accounts, request, NAMESPACE, subresource="token", name=name)
+    status = answer.get("status")
     try:
         assert isinstance(status, dict)
         secret, expires = status["token"], seconds(status["expirationTimestamp"])
@@ -150,9 +151,9 @@ async def asked_token(
 
 class Tokens:
     """
-    Tokens that were asked for, by what they are for.
+    Cached tokens, by key.
 
-    :param ask: has one made; called with what it is for.
+    :param ask: requests a token for a key.
     :param now: seconds since the epoch.
     """
 
@@ -163,49 +164,50 @@ class Tokens:
         self._kept: dict[Hashable, Token] = {}
 
     def kept(self, what: Hashable) -> Token | None:
-        """The one that there is, unless its time is over."""
+        """Return the cached token unless it has expired."""
         token = self._kept.get(what)
         return None if token is None or token.expires <= self._now() else token
 
     async def current(self, what: Hashable) -> Token:
         """
-        One that is good for half of its time at least; while no other can be had, the one that is good still.
+        Return a token with at least half of its lifetime left; if none can be requested, the
+        cached one.
 
-        :raises APIError: there is none.
+        :raises APIError: there is no valid token.
         """
-        kept = self.kept(what)
-        if kept is not None and not kept.is_due(self._now()):
-            return kept
+        cached = self.kept(what)
+        if cached is not None and not cached.is_due(self._now()):
+            return cached
         try:
             return await self.renewed(what)
         except APIError:
-            if kept is None:
+            if cached is None:
                 raise
-            return kept
+            return cached
 
     async def renewed(self, what: Hashable) -> Token:
         """
-        Another one; the one before is kept no more.
+        Request and cache a new token.
 
-        :raises APIError: there is none, and the one before is kept.
+        :raises APIError: the request failed; the old token stays cached.
         """
         token = await self._ask(what)
         self._kept[what] = token
         return token
 
     def stamp(self, what: Hashable) -> str:
-        """Changes when :meth:`current` would give another; never the same as of another token."""
-        kept = self._kept.get(what)
-        if kept is None or kept.is_due(self._now()):
+        """Return a text that changes whenever :meth:`current` would return another token."""
+        cached = self._kept.get(what)
+        if cached is None or cached.is_due(self._now()):
             return "due"
-        return f"{kept.issued:.3f}"
+        return f"{cached.issued:.3f}"
 
     def due(self) -> list[Hashable]:
-        """What another is to be asked for."""
+        """Return the keys whose tokens should be replaced."""
         now = self._now()
         return [what for what, token in self._kept.items() if token.is_due(now)]
 
     def keep_only(self, these: Collection[Hashable]) -> None:
-        """Forget all others: what they were for is gone."""
+        """Forget the tokens of all other keys."""
         for what in [what for what in self._kept if what not in these]:
             del self._kept[what]

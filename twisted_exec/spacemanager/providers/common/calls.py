@@ -1,5 +1,5 @@
 """
-The calls of an adaptor that has to ask somebody, and so answers in coroutines.
+Base class of providers whose calls are coroutines.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from twisted_exec.spacemanager.interfaces import Physical, SpaceInfo, SpaceReque
 
 
 class CoroutineProvider(ABC):
-    """:class:`ISpaceProvider`, but for what is followed and how it is closed."""
+    """:class:`ISpaceProvider` on top of coroutines, without :meth:`watch` and :meth:`close`."""
 
-    def create(self, physical: Physical, wanted: SpaceRequest) -> Deferred[None]:
+    def create(self, physical: Physical, request: SpaceRequest) -> Deferred[None]:
         """See :meth:`ISpaceProvider.create`."""
-        return Deferred.fromCoroutine(self._create(physical, wanted))
+        return Deferred.fromCoroutine(self._create(physical, request))
 
     def delete(self, physical: Physical, owner: str) -> Deferred[None]:
         """See :meth:`ISpaceProvider.delete`."""
@@ -36,7 +36,7 @@ class CoroutineProvider(ABC):
         return Deferred.fromCoroutine(self._get(physical))
 
     @abstractmethod
-    async def _create(self, physical: Physical, wanted: SpaceRequest) -> None: ...
+    async def _create(self, physical: Physical, request: SpaceRequest) -> None: ...
 
     @abstractmethod
     async def _delete(self, physical: Physical, owner: str) -> None: ...
@@ -45,7 +45,7 @@ class CoroutineProvider(ABC):
     async def _list_spaces(self) -> Sequence[SpaceInfo]: ...
 
     async def _list_names(self) -> Sequence[Physical]:
-        """Where names are no cheaper than all else."""
+        """Return the names from the list, for providers without a cheaper way."""
         return [info.physical for info in await self._list_spaces()]
 
     @abstractmethod

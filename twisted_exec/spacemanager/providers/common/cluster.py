@@ -1,9 +1,9 @@
 """
-The cluster that a provider keeps its things in: the manager's own, or that of a kubeconfig in its Secret.
+The cluster where a provider stores its objects: the manager's own, or that of a kubeconfig in its
+Secret.
 
-What such a cluster answers is told on with a remedy, and one answer is told apart from another that looks like
-it: that there is no such *object* says that something is gone, that there is no such *kind* says that we ask
-the wrong cluster, or that a right one is just being repaired.
+Errors are passed on with a remedy.  A missing *object* means that something is gone; a missing
+*kind* means that this is the wrong cluster, or that it is being repaired.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from twisted_exec.spaces.kubeconfigs import unwrapped
 T = TypeVar("T")
 
 MAX_LIST_BYTES = 256 << 20
-"""Of one list of a provider's server: whoever runs that is not to fill the manager's memory."""
+"""Limit for one list, so that the provider's server cannot exhaust the manager's memory."""
 
 
 class ProviderCluster:
     """
-    A cluster, and how to speak of it.
+    A cluster, with its name and remedies for messages.
 
-    :param client: of it.
-    :param title: what it is called in messages.
-    :param remedy: where credentials are to be put when it does not take ours.
+    :param client: client of the cluster.
+    :param title: name for messages.
+    :param remedy: where to put credentials that the cluster accepts.
     """
 
     def __init__(
@@ -58,24 +58,24 @@ class ProviderCluster:
 
     async def find(self, resource: Resource, name: str, namespace: str = "") -> Object | None:
         """
-        An object, or ``None`` when there is no such object.
+        Return an object, or ``None`` if it does not exist.
 
-        :raises APIError: that cannot be said.
+        :raises APIError: the request failed.
         """
         try:
-            found = await self.client.get(resource, name, namespace)
+            obj = await self.client.get(resource, name, namespace)
         except NotFound as refused:
             if refused.details.get("name") == name:
                 return None
             raise self._without(resource) from None
         except APIError as refused:
-            raise self._told(refused) from None
-        metadata = found.get("metadata")
+            raise self._with_remedy(refused) from None
+        metadata = obj.get("metadata")
         if not isinstance(metadata, dict) or metadata.get("name") != name:
             raise BadGateway(
-                f"{self._title}: what answers for {resource.qualified} is no API server"
+                f"{self._title}: the server that answers for {resource.qualified} is not an API server"
             )
-        return found
+        return obj
 
     async def list(
         self,
@@ -86,7 +86,7 @@ class ProviderCluster:
         field_selector: str = "",
         label_selector: str = "",
     ) -> list[Object]:
-        """All objects of a kind, trimmed.  Raises as :meth:`find`."""
+        """Return all objects of a kind, trimmed.  Raises like :meth:`find`."""
         try:
             listed = await self.client.list(
                 resource,
@@ -98,19 +98,22 @@ class ProviderCluster:
         except NotFound:
             raise self._without(resource) from None
         except APIError as refused:
-            raise self._told(refused) from None
+            raise self._with_remedy(refused) from None
         return list(listed["items"])
 
-    async def do(self, asked: Awaitable[T], resource: Resource, name: str) -> T:
-        """What came of a change of one object; :class:`NotFound` is about that object.  Raises as :meth:`find`."""
+    async def do(self, request: Awaitable[T], resource: Resource, name: str) -> T:
+        """
+        Return the result of a change of one object; :class:`NotFound` concerns that object.
+        Raises like :meth:`find`.
+        """
         try:
-            return await asked
+            return await request
         except NotFound as refused:
             if refused.details.get("name") == name:
                 raise
             raise self._without(resource) from None
         except APIError as refused:
-            raise self._told(refused) from None
+            raise self._with_remedy(refused) from None
 
     def _without(self, resource: Resource) -> APIError:
         return ServiceUnavailable(
@@ -118,14 +121,14 @@ class ProviderCluster:
             f" install what serves them there, or {self._remedy}"
         )
 
-    def _told(self, refused: APIError) -> APIError:
+    def _with_remedy(self, refused: APIError) -> APIError:
         if refused.code == Unauthorized.code:
             remedy = f"{self._remedy} that it takes"
         elif refused.code == Forbidden.code:
             remedy = "grant that there"
         else:
             return refused
-        # Another, not the same with another message: several may wait for one answer.
+        # A copy, because several callers may wait for the same error.
         mended = copy(refused)
         mended.message = f"{self._title}: {refused.message}; {remedy}"
         return mended
@@ -135,24 +138,24 @@ def reach(
     spec: ProviderSpec, around: ProviderContext, other_keys: Sequence[str] = ()
 ) -> ProviderCluster:
     """
-    The cluster that a SpaceProviderDesc means: that of the kubeconfig in its Secret, or the manager's own when
-    there is no Secret, or none with a kubeconfig but with what else there may be.
+    Return the cluster of a SpaceProviderDesc: that of the kubeconfig in its Secret, or the
+    manager's own if there is no Secret, or only other keys.
 
-    :param other_keys: what else its Secret may hold.
-    :raises Invalid: what the Secret holds cannot be used.
+    :param other_keys: further keys that the Secret may have.
+    :raises Invalid: the Secret's content is not usable.
     """
-    held = spec.secret or {}
-    if spec.secret is None or (held and set(held) <= set(other_keys)):
+    content = spec.secret or {}
+    if spec.secret is None or (content and set(content) <= set(other_keys)):
         return ProviderCluster(
             around.hub,
             f'provider "{spec.name}" (the cluster of the Spaces)',
             "name a Secret in spec.secretRef with the kubeconfig of another cluster",
         )
     source = f'secret {spec.secret_ref}, key "{KUBECONFIG_KEY}"'
-    if KUBECONFIG_KEY not in held:
+    if KUBECONFIG_KEY not in content:
         raise wrong_secret(spec, f"{source}: there is no such key; put a kubeconfig there")
     try:
-        config = load_inline(unwrapped(held[KUBECONFIG_KEY], source), source)
+        config = load_inline(unwrapped(content[KUBECONFIG_KEY], source), source)
     except KubeConfigError as error:
         raise wrong_secret(spec, str(error)) from None
     client = KubeClient(config, around.reactor, agent=MANAGER, list_bytes=MAX_LIST_BYTES)
@@ -162,7 +165,7 @@ def reach(
 
 
 def wrong_secret(spec: ProviderSpec, problem: str) -> APIError:
-    """What the Secret of a provider holds cannot be used."""
+    """Return the error for unusable content of a provider's Secret."""
     causes: list[Any] = [
         {"reason": "FieldValueInvalid", "message": problem, "field": "spec.secretRef"}
     ]

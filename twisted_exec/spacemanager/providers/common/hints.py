@@ -1,5 +1,5 @@
 """
-Hints that something of a provider may have changed, out of objects that are followed.
+Hints that physical spaces may have changed, from watched objects.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from twisted_exec.program.tasks import Stopping
 from twisted_exec.spacemanager.interfaces import Physical
 
 MAX_OBJECTS = 100_000
-"""Of one kind, of a provider's server: five times the physical spaces that are taken of one."""
+"""Limit per kind, five times the limit for physical spaces of a provider."""
 
 Changed = Callable[[Physical | None], None]
 Read = Callable[[Object | None, Object | None], Iterable[Physical]]
-"""From an object before and after: whatever may have changed with it."""
+"""Returns the physical spaces that a changed object affects, given the object before and after."""
 
 
 class Watchers:
     """
-    Who watches one provider.
+    The watchers of one provider.
 
-    What hints come from goes on for as long as there is anybody.
+    The source of hints runs while there is at least one watcher.
 
     :param of: the provider, for the log.
-    :param begin: called when somebody has come, though it may have begun already.
-    :param end: called when nobody is left; fires when nothing of it is under way any more.
+    :param begin: called for each new watcher; the source may already run.
+    :param end: called after the last watcher; fires when the source has ended.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Watchers:
         return len(self._followers)
 
     def tell(self, physical: Physical | None) -> None:
-        """Something may have changed."""
+        """Notify all watchers."""
         self._followers.tell(physical)
 
     def add(self, changed: Changed) -> Callable[[], None]:
@@ -66,7 +66,7 @@ class Watchers:
         return stop
 
     def close(self) -> Deferred[Any]:
-        """Tell nobody any more; fires when nothing is under way, of those either who have left before."""
+        """Remove all watchers; fires when the source has ended, including earlier ends."""
         self._followers.clear()
         self._stopping.add(self._end())
         return self._stopping.over()
@@ -74,9 +74,9 @@ class Watchers:
 
 class Watches:
     """
-    Who watches one provider, where each has :class:`Hints` of their own.
+    The watchers of one provider, each with :class:`Hints` of its own.
 
-    :param follow: says what the hints come from.
+    :param follow: starts the watches of new hints.
     """
 
     def __init__(self, client: IKubeClient, clock: Any, follow: Callable[[Hints], object]) -> None:
@@ -92,7 +92,7 @@ class Watches:
         return lambda: self._leave(hints)
 
     def close(self) -> Deferred[Any]:
-        """As :meth:`Watchers.close`."""
+        """Remove all watchers; see :meth:`Watchers.close`."""
         for hints in list(self._there):
             self._leave(hints)
         return self._stopping.over()
@@ -105,11 +105,11 @@ class Watches:
 
 class Hints:
     """
-    Objects of several kinds, followed for as long as somebody wants to be told.
+    Watches of objects of several kinds, for one watcher.
 
-    What is there at the beginning is no news: once it is known, one hint is given about all of it.
+    The initial objects cause no individual hints, only one hint for all of them.
 
-    :param changed: told of each.
+    :param changed: called with each hint.
     """
 
     def __init__(self, client: IKubeClient, clock: Any, changed: Changed) -> None:
@@ -129,12 +129,12 @@ class Hints:
         announce: bool = False,
     ) -> None:
         """
-        Follow what a selector chooses of a kind.
+        Watch the objects of a kind that a selector matches.
 
-        :param announce: give that one hint when it is all known.
+        :param announce: give the hint for all once the kind has been read.
         """
 
-        def told(before: Object | None, after: Object | None) -> None:
+        def notify(before: Object | None, after: Object | None) -> None:
             for physical in list(read(before, after)):
                 if reflector.synced and not self._ended:
                     self._changed(physical)
@@ -146,7 +146,7 @@ class Hints:
             namespace=namespace,
             field_selector=field_selector,
             label_selector=label_selector,
-            on_change=told,
+            on_change=notify,
             trim=trim,
             max_objects=MAX_OBJECTS,
         )
@@ -156,21 +156,21 @@ class Hints:
         reflector.start()
 
     def end(self) -> Deferred[Any]:
-        """No more of them; fires when nothing is under way any more."""
+        """Stop all watches; fires when they have ended."""
         self._ended = True
         return DeferredList([reflector.stop() for reflector in self._reflectors])
 
 
 def bare(obj: Object, *more: str) -> Object:
-    """What tells that an object has changed, and nothing that it holds but what is asked for."""
+    """Reduce an object to its identity and version, and the fields in ``more``."""
     metadata = obj["metadata"]
-    kept = ("name", "namespace", "uid", "resourceVersion", "ownerReferences", "deletionTimestamp")
-    kept_here = {key: metadata[key] for key in kept if key in metadata}
-    return {"metadata": kept_here, **{key: obj[key] for key in more if key in obj}}
+    keys = ("name", "namespace", "uid", "resourceVersion", "ownerReferences", "deletionTimestamp")
+    reduced = {key: metadata[key] for key in keys if key in metadata}
+    return {"metadata": reduced, **{key: obj[key] for key in more if key in obj}}
 
 
 def unmanaged(obj: Object) -> Object:
-    """An object without the longest part that nobody reads."""
+    """Remove the largest unused parts of an object."""
     obj["metadata"].pop("managedFields", None)
     (obj["metadata"].get("annotations") or {}).pop(
         "kubectl.kubernetes.io/last-applied-configuration", None

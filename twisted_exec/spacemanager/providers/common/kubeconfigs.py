@@ -1,7 +1,8 @@
 """
-Kubeconfigs that a provider has, as what may be handed out of them.
+A provider's kubeconfigs, reduced to what may be handed out.
 
-What was found wrong with kubeconfigs, so that lists, which do not look at them, agree with single looks.
+Verdicts on kubeconfigs from single requests are remembered, so that lists, which do not check
+them, agree.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from twisted_exec.spaces.kubeconfigs import unwrapped
 
 
 class KubeconfigVerdicts:
-    """The last of each physical space, for as long as its version is the same."""
+    """The last verdict on each physical space, while its version stays the same."""
 
     def __init__(self) -> None:
         self._refused: dict[Physical, SpaceInfo] = {}
 
     def note(self, info: SpaceInfo) -> SpaceInfo:
-        """What a single look found; :return: the same."""
+        """Remember the verdict of a single request.  :return: the same info."""
         if info.state == BROKEN:
             self._refused[info.physical] = info
         else:
@@ -33,11 +34,11 @@ class KubeconfigVerdicts:
         return info
 
     def applied(self, infos: Iterable[SpaceInfo]) -> Sequence[SpaceInfo]:
-        """A whole list, in order; those that are not in it are forgotten."""
-        found = {info.physical: self._of(info) for info in infos}
-        for physical in self._refused.keys() - found.keys():
+        """Apply the verdicts to a complete, sorted list, and forget spaces that are not in it."""
+        by_name = {info.physical: self._of(info) for info in infos}
+        for physical in self._refused.keys() - by_name.keys():
             del self._refused[physical]
-        return [found[physical] for physical in sorted(found)]
+        return [by_name[physical] for physical in sorted(by_name)]
 
     def _of(self, info: SpaceInfo) -> SpaceInfo:
         refused = self._refused.get(info.physical)
@@ -46,24 +47,24 @@ class KubeconfigVerdicts:
 
 def clean(content: bytes, source: str, name: str, context: str = "") -> Access:
     """
-    A kubeconfig with one cluster, one user and one context, whatever else was in it.
+    Reduce a kubeconfig to one cluster, one user and one context.
 
-    :param content: as somebody wrote it; encoded once too often is no harm.
-    :param source: what to call it in messages.
-    :param name: what these three are called.
-    :param context: instead of the current one.
-    :raises KubeConfigError: it is not data alone, or does not say who we are.
+    :param content: the kubeconfig, possibly encoded twice.
+    :param source: name for messages.
+    :param name: name of all three in the result.
+    :param context: use this instead of the current context.
+    :raises KubeConfigError: it is not self-contained, or has no credentials.
     """
     content = unwrapped(content, source)
-    # Without the environment: a proxy of this process is nobody else's.
+    # Without the environment: this process's proxy settings are of no use to others.
     return of_config(load_inline(content, source, context or None, environ={}), name)
 
 
 def combined(cluster: Mapping[str, Any], user: Mapping[str, Any], source: str, name: str) -> Access:
     """
-    A cluster that one told, and a user that another did; each as a kubeconfig has it.
+    Combine a cluster and a user from different sources, each in the format of a kubeconfig.
 
-    :raises KubeConfigError: as :func:`clean`.
+    :raises KubeConfigError: as for :func:`clean`.
     """
     document = {
         "clusters": [{"name": name, "cluster": dict(cluster)}],
@@ -71,7 +72,7 @@ def combined(cluster: Mapping[str, Any], user: Mapping[str, Any], source: str, n
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
     }
-    # What is neither text nor number nor truth, such as a date, is no part of a kubeconfig.
+    # Values of other types, such as dates, cannot be part of a kubeconfig.
     try:
         content = json.dumps(document, default=str).encode()
     except (ValueError, RecursionError):
@@ -81,9 +82,9 @@ def combined(cluster: Mapping[str, Any], user: Mapping[str, Any], source: str, n
 
 def user_of(content: bytes, source: str, context: str = "") -> Mapping[str, Any]:
     """
-    The user of a kubeconfig's context, whatever cluster that is for.
+    Return the user of a kubeconfig's context, whatever its cluster.
 
-    :param context: instead of the current one.
+    :param context: use this instead of the current context.
     :raises KubeConfigError: there is no such user.
     """
     files = ConfigFiles([ConfigFile.parse(source, unwrapped(content, source))])
@@ -93,9 +94,9 @@ def user_of(content: bytes, source: str, context: str = "") -> Mapping[str, Any]
 
 def of_config(config: ClientConfig, name: str) -> Access:
     """
-    The same of what was read already.
+    Return the access for a parsed kubeconfig.
 
-    :raises KubeConfigError: it does not say who we are.
+    :raises KubeConfigError: it has no credentials.
     """
     if not config.has_credentials:
         raise KubeConfigError(

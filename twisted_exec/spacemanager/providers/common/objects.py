@@ -1,7 +1,5 @@
 """
-What other programs say in their conditions, fit for ours.
-
-Whose a physical space is, where its provider keeps it as an object of Kubernetes.
+Reading objects of providers that are Kubernetes objects: owners and conditions.
 """
 
 from __future__ import annotations
@@ -16,16 +14,16 @@ from twisted_exec.api.status import BadRequest, one_line
 
 
 def owner_of(obj: Mapping[str, Any]) -> str:
-    """The mark that an object bears, or empty."""
+    """Return the owner in an object's annotation, or empty."""
     annotations = obj["metadata"].get("annotations")
     return str(annotations.get(OWNER) or "") if isinstance(annotations, dict) else ""
 
 
 def mark(owner: str) -> dict[str, str]:
     """
-    The annotation that says whose something is.
+    Return the annotation for an owner.
 
-    :raises BadRequest: that is no UID.
+    :raises BadRequest: the owner is not a UID.
     """
     if not owner or names.label_value(owner):
         raise BadRequest("the owner of a physical space must be the UID of a Space")
@@ -37,25 +35,25 @@ _LONGEST = 400
 
 
 def condition(status: Mapping[str, Any], type: str) -> Mapping[str, Any]:
-    """A condition of a status; empty when there is none."""
-    told = status.get("conditions")
-    for each in told if isinstance(told, list) else ():
+    """Return a condition of a status; empty if there is none."""
+    conditions = status.get("conditions")
+    for each in conditions if isinstance(conditions, list) else ():
         if isinstance(each, dict) and each.get("type") == type:
             return each
     return {}
 
 
 def reason_of(condition: Mapping[str, Any], otherwise: str) -> str:
-    """Its reason, if that is one word as a condition of ours may have it."""
-    told = str(condition.get("reason") or "")
-    return told if _WORD.fullmatch(told) else otherwise
+    """Return the condition's reason if it is a valid one-word reason."""
+    reason = str(condition.get("reason") or "")
+    return reason if _WORD.fullmatch(reason) else otherwise
 
 
 def message_of(condition: Mapping[str, Any]) -> str:
-    """Its message, on one line, of a bounded length; may be empty."""
+    """Return the condition's message, on one line and of bounded length; may be empty."""
     return one_line(str(condition.get("message") or ""))[:_LONGEST]
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """A member that should be a mapping, and may be anything or not there."""
+    """Return a value if it is a mapping, else an empty one."""
     return value if isinstance(value, dict) else {}

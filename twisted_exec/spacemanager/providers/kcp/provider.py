@@ -53,8 +53,8 @@ from twisted_exec.spacemanager.providers.common.accounts import (
     Token,
     Tokens,
     account_name,
-    asked_token,
-    made_account,
+    ensure_account,
+    request_token,
 )
 from twisted_exec.spacemanager.providers.common.calls import CoroutineProvider
 from twisted_exec.spacemanager.providers.common.cluster import MAX_LIST_BYTES, ProviderCluster
@@ -341,8 +341,10 @@ class KcpProvider(CoroutineProvider):
     async def _asked_token(self, what: Hashable) -> Token:
         assert isinstance(what, _Opened)
         cluster = what.cluster
-        await made_account(self._client, self._account, lambda resource: within(cluster, resource))
-        return await asked_token(
+        await ensure_account(
+            self._client, self._account, lambda resource: within(cluster, resource)
+        )
+        return await request_token(
             self._client, self._account, lambda resource: within(cluster, resource), self._now
         )
 

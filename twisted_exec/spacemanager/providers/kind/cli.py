@@ -1,13 +1,14 @@
 """
-The ``kind`` program, run as its users do.
+Runs of the ``kind`` program.
 
-Runs that only look, or delete, are ours: they end when they are cancelled or take too long, and so does all that
-they have started (docker, podman), for each leads a process group.  A run that makes a cluster is nobody's: it
-prints into a file, goes on when this process ends, and says its exit code in a file.
+Runs that only read or delete belong to the manager: they end when they are cancelled or time out,
+together with their children (docker, podman), because each has a process group of its own.  A run
+that creates a cluster is independent: it logs to a file, survives the manager, and writes its exit
+code to a file.
 
-``KUBECONFIG`` is never passed on, and every run that would write a kubeconfig is given a file of its own: kind
-writes into its user's otherwise, and switches its context (SF 10).  All else of the environment is passed on,
-``KIND_EXPERIMENTAL_PROVIDER`` and ``DOCKER_HOST`` included.
+``KUBECONFIG`` is never passed on, and every run that writes a kubeconfig gets a file of its own:
+otherwise kind writes to the user's file and switches its context (SF 10).  The rest of the
+environment is passed on, including ``KIND_EXPERIMENTAL_PROVIDER`` and ``DOCKER_HOST``.
 """
 
 from __future__ import annotations
@@ -29,37 +30,39 @@ from twisted_exec.program.tasks import Stopping
 
 PROGRAM = "kind"
 MAX_OUT_BYTES = 1 << 20
-MAX_TOLD_BYTES = 64 << 10
-"""Of standard error, from its end: that is where it says what went wrong."""
+MAX_STDERR_BYTES = 64 << 10
+"""Limit for stderr, from its end, which has the error."""
 AT_ONCE = 4
-"""How many runs of ours: each starts others in turn."""
+"""Limit for concurrent runs, because each starts other programs."""
 
 _MAKING = 'cd /; ulimit -f 16384; trap "" HUP; "$@"; echo $? > "$0.new" && mv -f "$0.new" "$0"'
 """
-For ``sh -c``: run a program that may print 8 MiB, and write its exit code into the file ``$0``, whole or not at
-all.
+Script for ``sh -c``: run a program with a limit of 8 MiB for its output, and write its exit code
+atomically to the file ``$0``.
 """
 
 
 @dataclass(frozen=True)
 class CompletedRun:
     """
-    How a run went.
+    Result of a run.
 
-    :param code: its exit code.
-    :param out: what it printed.
-    :param told: the end of what it said beside that, printable, on one line.
+    :param code: exit code.
+    :param out: standard output.
+    :param errors: the end of stderr, printable, on one line.
     """
 
     code: int
     out: bytes = field(repr=False)
-    told: str
+    errors: str
 
 
 class KindCli:
     """
-    :param reactor: spawns processes, and knows the time.
-    :param environ: what the program finds around itself.
+    Runs the program.
+
+    :param reactor: spawns processes, and has the clock.
+    :param environ: environment of the program.
     """
 
     def __init__(
@@ -70,16 +73,16 @@ class KindCli:
         self._environ = {key: value for key, value in around.items() if key != "KUBECONFIG"}
         self._room = DeferredSemaphore(AT_ONCE)
         self.running: set[_Run] = set()
-        """Runs of ours that are under way."""
+        """The manager's own active runs."""
         self._ending = Stopping()
 
     async def run(self, *words: str, seconds: float) -> CompletedRun:
         """
-        Run it and wait for its end.
+        Run the program and wait for its end.
 
-        :raises ServiceUnavailable: it cannot be started.
-        :raises GatewayTimeout: it took too long, and is there no more.
-        :raises BadGateway: it printed more than any answer can be.
+        :raises ServiceUnavailable: the program cannot be started.
+        :raises GatewayTimeout: the run took too long, and was killed.
+        :raises BadGateway: the output was too large.
         """
         waiting: Deferred[Any] = self._room.acquire()
         await waiting
@@ -90,7 +93,7 @@ class KindCli:
 
     async def _started(self, words: Sequence[str], seconds: float) -> CompletedRun:
         run = _Run(self._reactor, f"{self._program} {' '.join(words[:2])}", seconds)
-        self._spawn(run, [self._found(self._program), *words], {0: _NOTHING, 1: "r", 2: "r"})
+        self._spawn(run, [self._path_of(self._program), *words], {0: _NOTHING, 1: "r", 2: "r"})
         self.running.add(run)
         self._ending.add(run.gone)
         try:
@@ -102,33 +105,33 @@ class KindCli:
         self, words: Sequence[str], code: str, log: str, lock: int, ended: Callable[[], None]
     ) -> int:
         """
-        Run it, and let it go on whatever becomes of us.
+        Run the program independently of the manager.
 
-        :param code: the file for its exit code, made when it has ended by itself.
-        :param log: the file for what it prints.
-        :param lock: a descriptor that is open in it for as long as any of it runs.
-        :param ended: called when it has ended, if this process is there to see it.
-        :return: the number of its process group; 0 when it has ended already.
-        :raises ServiceUnavailable: it cannot be started.
+        :param code: file for the exit code, written at a regular end.
+        :param log: file for the output.
+        :param lock: descriptor that the run keeps open until all of it has ended.
+        :param ended: called at the end, if this process still exists.
+        :return: the process group; 0 if the run has already ended.
+        :raises ServiceUnavailable: the program cannot be started.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         prints = os.open(log, flags, 0o600)
         try:
-            whole = [self._found("sh"), "-c", _MAKING, code, self._found(self._program), *words]
-            found: int = self._spawn(
-                _Told(ended), whole, {0: _NOTHING, 1: prints, 2: prints, 3: lock}
+            whole = [self._path_of("sh"), "-c", _MAKING, code, self._path_of(self._program), *words]
+            group: int = self._spawn(
+                _IndependentRun(ended), whole, {0: _NOTHING, 1: prints, 2: prints, 3: lock}
             )
-            return found
+            return group
         finally:
             os.close(prints)
 
     def close(self) -> Deferred[Any]:
-        """End all runs of ours; fires when their processes are gone."""
+        """Kill the manager's own runs; fires when their processes are gone."""
         for run in list(self.running):
             run.kill()
         return self._ending.over()
 
-    def _found(self, program: str) -> str:
+    def _path_of(self, program: str) -> str:
         path = shutil.which(program, path=self._environ.get("PATH", os.defpath))
         if path is None:
             raise ServiceUnavailable(
@@ -139,13 +142,15 @@ class KindCli:
     def _spawn(
         self, protocol: ProcessProtocol, words: Sequence[str], files: Mapping[int, Any]
     ) -> int:
-        leading = self._found("setsid")  # then its number is that of its group
+        leading = self._path_of("setsid")  # the pid is then also the process group
         nothing = os.open(os.devnull, os.O_RDONLY)
-        given = {number: nothing if file is _NOTHING else file for number, file in files.items()}
+        descriptors = {
+            number: nothing if file is _NOTHING else file for number, file in files.items()
+        }
         try:
-            # Without a directory to go to, Twisted need not fork: that is four times as fast.
+            # Without a working directory Twisted need not fork, which is four times as fast.
             transport = self._reactor.spawnProcess(
-                protocol, leading, ["setsid", *words], env=self._environ, childFDs=given
+                protocol, leading, ["setsid", *words], env=self._environ, childFDs=descriptors
             )
         except OSError as problem:
             raise ServiceUnavailable(
@@ -154,14 +159,14 @@ class KindCli:
         finally:
             os.close(nothing)
         pid: int | None = transport.pid
-        return pid or 0  # it may have ended, and been waited for, before we get to know it
+        return pid or 0  # the process may already have been reaped
 
 
 _NOTHING = object()
 
 
 def kill_group(number: int) -> bool:
-    """End a process group at once; :return: whether there was one."""
+    """Kill a process group.  :return: whether it existed."""
     try:
         os.killpg(number, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -169,8 +174,8 @@ def kill_group(number: int) -> bool:
     return True
 
 
-class _Told(ProcessProtocol):
-    """A run that is nobody's."""
+class _IndependentRun(ProcessProtocol):
+    """An independent run."""
 
     def __init__(self, ended: Callable[[], None]) -> None:
         self._ended = ended
@@ -182,10 +187,10 @@ class _Told(ProcessProtocol):
 
 class _Run(ProcessProtocol):
     """
-    One run of ours.
+    One run of the manager.
 
-    :ivar ended: fires with how it went.
-    :ivar gone: fires when there is no such process any more.
+    :ivar ended: fires with the result.
+    :ivar gone: fires when the process is gone.
     """
 
     def __init__(self, reactor: Any, title: str, seconds: float) -> None:
@@ -194,28 +199,28 @@ class _Run(ProcessProtocol):
         self._reactor, self._title, self._seconds = reactor, title, seconds
         self._out: list[bytes] = []
         self._size = 0
-        self._told = b""
+        self._stderr = b""
         self._limit: IDelayedCall | None = None
 
     def connectionMade(self) -> None:
-        """Called by Twisted when it runs."""
+        """Called by Twisted when the process runs."""
         self._limit = self._reactor.callLater(self._seconds, self._too_slow)
 
     def outReceived(self, data: bytes) -> None:
         """Called by Twisted."""
         self._size += len(data)
         if self._size > MAX_OUT_BYTES:
-            told = f"{self._title} prints more than {MAX_OUT_BYTES >> 20} MiB; see what is installed as kind"
-            self._give_up(BadGateway(told))
+            message = f"{self._title} prints more than {MAX_OUT_BYTES >> 20} MiB; see what is installed as kind"
+            self._give_up(BadGateway(message))
         else:
             self._out.append(data)
 
     def errReceived(self, data: bytes) -> None:
         """Called by Twisted."""
-        self._told = (self._told + data)[-MAX_TOLD_BYTES:]
+        self._stderr = (self._stderr + data)[-MAX_STDERR_BYTES:]
 
     def processEnded(self, reason: Failure) -> None:
-        """Called by Twisted when it has ended and closed its output."""
+        """Called by Twisted when the process has ended and closed its output."""
         self._disarm()
         self.gone.callback(None)
         if self.ended.called:
@@ -227,22 +232,24 @@ class _Run(ProcessProtocol):
                 ServiceUnavailable(f"{self._title} was ended by signal {value.signal}")
             )
             return
-        self.ended.callback(CompletedRun(code, b"".join(self._out), said(self._told)))
+        self.ended.callback(CompletedRun(code, b"".join(self._out), error_of(self._stderr)))
 
     def kill(self) -> None:
-        """End it, and all that it has started."""
+        """Kill the run with its children."""
         self._disarm()
         transport: Any = self.transport
         if transport is not None:
             if transport.pid is not None and not kill_group(transport.pid):
-                os.kill(transport.pid, signal.SIGKILL)  # it does not lead a group yet
-            # Who left its group may hold its output open, and must not hold us.
+                os.kill(transport.pid, signal.SIGKILL)  # it has no process group yet
+            # A process outside the group may hold the output open, and must not block us.
             transport.loseConnection()
 
     def _too_slow(self) -> None:
         self._limit = None
-        told = f"{self._title} did not end within {self._seconds:g} s; see whether docker answers"
-        self._give_up(GatewayTimeout(told))
+        message = (
+            f"{self._title} did not end within {self._seconds:g} s; see whether docker answers"
+        )
+        self._give_up(GatewayTimeout(message))
 
     def _give_up(self, why: Exception) -> None:
         self._out.clear()
@@ -256,9 +263,9 @@ class _Run(ProcessProtocol):
             limit.cancel()
 
 
-def said(told: bytes) -> str:
-    """What kind says is wrong: from its last ``ERROR:`` on, or else its last lines."""
-    text = told.decode("utf-8", "replace")
-    _before, found, error = text.rpartition("ERROR: ")
-    chosen = error if found else text[-500:]
+def error_of(stderr: bytes) -> str:
+    """Return kind's error: the text from the last ``ERROR:`` on, or else the last lines."""
+    text = stderr.decode("utf-8", "replace")
+    _before, mark, error = text.rpartition("ERROR: ")
+    chosen = error if mark else text[-500:]
     return one_line(chosen)[:500]

@@ -1,11 +1,12 @@
 """
-What kind is told, and what it says: pure.
+Settings and names of kind clusters, and the output of ``kind get clusters``; pure.
 
-A node of kind runs privileged, from whatever image is said, and mounts whatever its configuration says.  So what a
-Space may say is bounded: an image among those that whoever set the provider up allows.  All else is theirs, in the
-provider's Secret, which a provider of this type can do without.
+A node of kind runs privileged, from an arbitrary image, with arbitrary mounts.  So Spaces may only
+choose among the images that the provider's owner allows.  All other settings are in the provider's
+Secret, which is optional for this type.
 
-Source: ``sigs.k8s.io/kind`` v0.32.0, ``pkg/cluster/internal/create/create.go``, ``pkg/apis/config/v1alpha4``.
+Source: ``sigs.k8s.io/kind`` v0.32.0, ``pkg/cluster/internal/create/create.go``,
+``pkg/apis/config/v1alpha4``.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from twisted_exec.spacemanager.interfaces import Physical, ProviderSpec
 from twisted_exec.spacemanager.providers.common.cluster import wrong_secret
 
 IMAGE = "image"
-"""Parameter: the image of its nodes."""
+"""Parameter: the image of the nodes."""
 CONFIG_KEY, IMAGES_KEY, INTERNAL_KEY = "config", "images", "internal"
 """
-Keys of the provider's Secret: a configuration of kind; patterns of images that Spaces may name; and ``true`` where
-the cluster of the Spaces is in the network of the nodes (``docker network`` ``kind``).
+Keys of the provider's Secret: a configuration of kind; patterns of images that Spaces may choose;
+and ``true`` if the hub is in the network of the nodes (``docker network`` ``kind``).
 """
 IMAGES = ("kindest/node:*", "kindest/node@sha256:*")
 LONGEST_NAME = 50
-"""kind warns of longer ones: names of hosts are made of them."""
+"""kind warns of longer names, because host names contain them."""
 API_VERSION = "kind.x-k8s.io/v1alpha4"
 _MAX_CONFIG_BYTES = 64 << 10
 
@@ -44,8 +45,10 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
 @dataclass(frozen=True)
 class KindSettings:
     """
-    :param config: what every cluster is made by, as data.
-    :param internal: the nodes' own addresses are a viewpoint, ``InCluster``.
+    Settings of a provider.
+
+    :param config: configuration for every cluster, self-contained.
+    :param internal: offer the nodes' own addresses as viewpoint ``InCluster``.
     """
 
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -55,15 +58,17 @@ class KindSettings:
 
 def kind_settings(spec: ProviderSpec) -> KindSettings:
     """
-    :raises Invalid: what the Secret holds cannot be used.
+    Parse a provider's Secret.
+
+    :raises Invalid: the Secret's content is not usable.
     """
-    held = spec.secret or {}
-    told = {key: _text(spec, key, held[key]) for key in held}
-    internal = told.get(INTERNAL_KEY, "").strip() or "false"
+    content = spec.secret or {}
+    texts = {key: _text(spec, key, content[key]) for key in content}
+    internal = texts.get(INTERNAL_KEY, "").strip() or "false"
     if internal not in ("true", "false"):
         raise _wrong(spec, INTERNAL_KEY, "it is neither true nor false")
-    images = tuple(told.get(IMAGES_KEY, "").split()) or IMAGES
-    return KindSettings(_config(spec, told.get(CONFIG_KEY, "")), images, internal == "true")
+    images = tuple(texts.get(IMAGES_KEY, "").split()) or IMAGES
+    return KindSettings(_config(spec, texts.get(CONFIG_KEY, "")), images, internal == "true")
 
 
 def _text(spec: ProviderSpec, key: str, value: bytes) -> str:
@@ -77,21 +82,21 @@ def _text(spec: ProviderSpec, key: str, value: bytes) -> str:
 
 def _config(spec: ProviderSpec, text: str) -> Mapping[str, Any]:
     try:
-        told = yaml.safe_load(text) if text.strip() else {}
-        json.dumps(told)
+        config = yaml.safe_load(text) if text.strip() else {}
+        json.dumps(config)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError):
         raise _wrong(spec, CONFIG_KEY, "it is no YAML that can be JSON") from None
-    if not isinstance(told, dict):
+    if not isinstance(config, dict):
         raise _wrong(spec, CONFIG_KEY, "a mapping is expected, with kind: Cluster")
-    is_ours = told.get("kind", "Cluster") == "Cluster"
-    if not is_ours or told.get("apiVersion", API_VERSION) != API_VERSION:
+    is_ours = config.get("kind", "Cluster") == "Cluster"
+    if not is_ours or config.get("apiVersion", API_VERSION) != API_VERSION:
         raise _wrong(spec, CONFIG_KEY, f"its kind must be Cluster, its apiVersion {API_VERSION}")
-    nodes = told.get("nodes") or []
+    nodes = config.get("nodes") or []
     if not isinstance(nodes, list) or not all(_is_node(each) for each in nodes):
         raise _wrong(
             spec, CONFIG_KEY, "nodes must be a list of mappings, labels mappings of strings"
         )
-    return {key: value for key, value in told.items() if key != "name"}
+    return {key: value for key, value in config.items() if key != "name"}
 
 
 def _is_node(node: Any) -> bool:
@@ -104,19 +109,19 @@ def _wrong(spec: ProviderSpec, key: str, problem: str) -> APIError:
 
 
 def config_of(settings: KindSettings, owner: str) -> bytes:
-    """The configuration of a cluster, whose nodes bear the mark of a Space."""
+    """Return the configuration of a cluster, whose nodes have the owner as a label."""
     nodes = settings.config.get("nodes") or [{"role": "control-plane"}]
     marked = [{**node, "labels": {**(node.get("labels") or {}), OWNER: owner}} for node in nodes]
-    # JSON is YAML, and needs no library to be written safely.
+    # JSON is YAML, and json.dumps() is a safe writer.
     whole = {"kind": "Cluster", "apiVersion": API_VERSION, **settings.config, "nodes": marked}
     return json.dumps(whole).encode()
 
 
 def image_of(settings: KindSettings, name: str, parameters: Mapping[str, str]) -> str:
     """
-    The image that a Space wants, or empty for the one that kind has.
+    Return the image that a Space chooses, or empty for kind's default.
 
-    :raises BadRequest: there is no such parameter, or the image is not allowed.
+    :raises BadRequest: the parameter is unknown, or the image is not allowed.
     """
     unknown = sorted(set(parameters) - {IMAGE})
     if unknown:
@@ -137,33 +142,36 @@ def image_of(settings: KindSettings, name: str, parameters: Mapping[str, str]) -
 
 def check_name(physical: Physical, *, new: bool = False) -> None:
     """
-    :param new: it is to be made.
-    :raises Invalid: there can be no such cluster.
+    Check the name of a cluster.
+
+    :param new: the cluster is to be created.
+    :raises Invalid: the name is impossible.
     """
     causes = []
     if not is_name(physical.name) or (new and len(physical.name) > LONGEST_NAME):
-        told = (
+        problem = (
             f"a cluster's name has up to {LONGEST_NAME} lower case letters, digits, '.' and '-', and begins and"
             " ends with a letter or a digit"
         )
-        causes.append({"field": "metadata.name", "message": told})
+        causes.append({"field": "metadata.name", "message": problem})
     if physical.parent:
-        told = "providers of type kind have no places: leave the Space's path out"
-        causes.append({"field": "metadata.annotations", "message": told})
+        problem = "providers of type kind have no places: leave the Space's path out"
+        causes.append({"field": "metadata.annotations", "message": problem})
     if causes:
         raise Invalid("clusters", one_line(str(physical))[:80], causes)
 
 
 def is_name(name: str) -> bool:
-    """Whether a cluster that concerns us can be called so; kind itself takes ``..`` and ``-v`` as well."""
+    """Return whether a name is valid for us; kind itself also accepts ``..`` and ``-v``."""
     return len(name) <= 200 and _NAME.fullmatch(name) is not None
 
 
 def listed_names(out: bytes) -> list[str]:
     """
-    What ``kind get clusters`` printed: a name on each line; that there are none it says elsewhere.
+    Parse the output of ``kind get clusters``: one name per line; an empty list is only reported on
+    stderr.
 
-    :raises BadGateway: it printed something else.
+    :raises BadGateway: the output is something else.
     """
     lines = out.decode("utf-8", "replace").splitlines()
     if not all(re.fullmatch(r"[a-z0-9.-]{1,253}", line) for line in lines):

@@ -1,5 +1,5 @@
 """
-What the API server of a cluster of kind says of itself.
+The identity of a kind cluster, from its API server.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ _MAX_BYTES = 8 << 20
 @dataclass(frozen=True)
 class Identity:
     """
-    :param uid: of the namespace ``kube-system``: no two clusters have the same.
-    :param owner: the mark that its nodes bear, or empty.
+    Identity of a cluster.
+
+    :param uid: UID of the namespace ``kube-system``, which is unique among clusters.
+    :param owner: the owner in the labels of its nodes, or empty.
     """
 
     uid: str
@@ -32,44 +34,46 @@ class Identity:
 
 
 class Server:
-    """One API server, over connections that are kept."""
+    """One API server, with persistent connections."""
 
     def __init__(self, config: ClientConfig, reactor: Any) -> None:
         self._http = HTTPTransport(config, reactor, connect_seconds=PROBE_SECONDS, agent=MANAGER)
 
     async def ready(self) -> None:
         """
-        Ask ``/readyz``: kubeconfigs of kind can be had long before their clusters can be used.
+        Check ``/readyz``: kind returns kubeconfigs long before clusters are usable.
 
-        :raises APIError: it cannot be reached, or says that it is not.
+        :raises APIError: the server is unreachable or not ready.
         """
         await self._body("/readyz")
 
     async def identity(self) -> Identity:
         """
-        :raises APIError: that cannot be had just now.
+        Read the identity of the cluster.
+
+        :raises APIError: the identity is not available now.
         """
         system = await self._object(NAMESPACES.resource.path(name="kube-system"))
         nodes = (await self._object(NODES.resource.path())).get("items")
         uid = (system.get("metadata") or {}).get("uid")
-        found = {_mark(node) for node in nodes} if isinstance(nodes, list) else set()
-        if not uid or not isinstance(uid, str) or not found:
+        owners = {_mark(node) for node in nodes} if isinstance(nodes, list) else set()
+        if not uid or not isinstance(uid, str) or not owners:
             raise BadGateway("the API server knows no Nodes yet")
-        # All of its nodes bear it, or it is not ours: nodes may be joined by anybody.
-        return Identity(uid, found.pop() if len(found) == 1 else "")
+        # All nodes must have the label, because anyone may join nodes to a cluster.
+        return Identity(uid, owners.pop() if len(owners) == 1 else "")
 
     def close(self) -> Deferred[None]:
-        """Let go of its connections; fires when they are closed."""
+        """Close the connections; fires when they are closed."""
         return self._http.close()
 
     async def _object(self, target: str) -> dict[str, Any]:
         try:
-            told = json.loads(await self._body(target))
+            obj = json.loads(await self._body(target))
         except (ValueError, RecursionError):
-            told = None
-        if not isinstance(told, dict):
+            obj = None
+        if not isinstance(obj, dict):
             raise BadGateway(f"the API server answers {target} with no object")
-        return told
+        return obj
 
     async def _body(self, target: str) -> bytes:
         code, _headers, body = await self._http.collect(

@@ -1,5 +1,5 @@
 """
-Hints of a provider that tells nobody: it is asked which names there are, every few seconds.
+Hints for a provider without notifications: the list of names is polled every few seconds.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ POLL_SECONDS = 2.0
 
 class NamePoller(Running):
     """
-    Asks for as long as anybody wants to be told.
+    Polls the names while there are watchers.
 
     :param clock: provides ``IReactorTime``.
-    :param names: asks for all names that there are.
-    :param unsettled: what is worth a look although its name is there as before.
+    :param names: returns all names.
+    :param unsettled: returns clusters that may change although their names stay.
     """
 
     _log = Logger()
@@ -44,15 +44,15 @@ class NamePoller(Running):
         self._seen: set[str] | None = None
 
     def add(self, changed: Changed) -> Callable[[], None]:
-        """Have ``changed`` called; :return: ends that."""
+        """Add a watcher.  :return: a function that removes it."""
         return self._watchers.add(changed)
 
     def tell(self, physical: Physical | None) -> None:
-        """Something may have changed."""
+        """Notify the watchers."""
         self._watchers.tell(physical)
 
     def close(self) -> Deferred[Any]:
-        """Tell nobody any more; fires when nothing is under way."""
+        """Remove all watchers; fires when polling has ended."""
         return self._watchers.close()
 
     def _start(self) -> None:
@@ -63,19 +63,19 @@ class NamePoller(Running):
     async def _go_on(self) -> None:
         while True:
             try:
-                await self._asked()
+                await self._poll()
             except APIError:
-                pass  # whoever lists is told why
+                pass  # lists report the problem
             await deferLater(self._clock, self._seconds)
 
     def _crashed(self, failure: Failure) -> None:
         self._log.failure("asking for clusters of kind ended", failure)
 
-    async def _asked(self) -> None:
+    async def _poll(self) -> None:
         now = set(await self._names())
         before, self._seen = self._seen, now
         if before is None:
-            self.tell(None)  # what happened before is looked for once
+            self.tell(None)  # one hint for everything before
             return
         for name in sorted(before ^ now):
             self.tell(Physical(name))

@@ -1,20 +1,21 @@
 """
-Clusters of kind, by its own program.
+Provider ``kind``: clusters that the ``kind`` program creates.
 
-``kind get clusters`` is what tells which there are, and is asked for anything; kubeconfigs, which cost three times
-as much, are fetched when one is looked at, and kept while the cluster answers to them.  Clusters are half built for
-minutes, and are listed meanwhile, so what is usable is asked of its API server.
+``kind get clusters`` decides which clusters exist, and runs for every request.  Kubeconfigs take
+three times as long, so they are fetched for single requests, and cached while the cluster accepts
+them.  kind lists clusters long before they are usable, so their API servers are asked.
 
-A cluster is made by a run of kind that is nobody's (:mod:`.kind_cli`), so ``create`` is over when that has begun.
-Whose a cluster is says a label of its nodes, and before it can be read a record here (:mod:`.kind_records`).  A record
-is written before anything is made: between the two nothing is there, and somebody else's cluster that would come under
-the name meanwhile makes our run fail, and is theirs.  A run that was broken off, by a power failure, leaves the
-record with a cluster that says nothing; that one is taken for ours, as the name was free when we began.
+An independent run of kind creates a cluster (:mod:`.cli`), so ``create`` ends when that run has
+started.  A label of the nodes names the owner; until it is readable, a record does
+(:mod:`.records`).  The record is written first.  If a foreign cluster gets the name in between,
+our run fails, and the cluster is not ours.  If a run was interrupted, by a power failure, the
+cluster may have no readable label; it is taken for ours, because the name was free at the start.
 
-From outside a cluster is reached where its nodes' ports are published, which is on the host of the nodes unless its
-configuration says more (``networking.apiServerAddress``).  The other viewpoint, ``kind get kubeconfig --internal``, is
-a name in the nodes' own network.  It is given where the provider's Secret says that the cluster of the Spaces is in
-that network, and otherwise there is none: it would lead nowhere, or elsewhere.
+External clients reach a cluster through its published ports, which are on the host of the nodes
+unless the configuration says otherwise (``networking.apiServerAddress``).  The other viewpoint,
+``kind get kubeconfig --internal``, is a name in the nodes' own network.  It is only offered if the
+provider's Secret says that the hub is in that network; otherwise the name would lead nowhere, or
+to another server.
 """
 
 from __future__ import annotations
@@ -98,18 +99,20 @@ DELETE_SECONDS = 300.0
 _STATES = {GROWING: BUILDING, FAILED: BROKEN, LEAVING: GOING}
 _TRIES = 5
 MAX_CLUSTERS, MAX_MAKING = 50, 4
-"""How many there may be that were made here, and how many of them in the making: each takes a core meanwhile."""
+"""
+Limits for clusters that were created here, and for concurrent creations, which take a core each.
+"""
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Check:
     """
-    What was found out of a cluster, when it was looked at last.
+    The last result of checking a cluster.
 
-    :param access: good for as long as its API server answers to it.
-    :param stamp: of all that; changes with it.
-    :param server: it, reached from here; there when the access is.
-    :param problem: why it could not be used then, or empty.
+    :param access: valid while the API server accepts it.
+    :param stamp: changes with the access.
+    :param server: the API server, present if the access is.
+    :param problem: why the cluster was not usable, or empty.
     """
 
     access: Mapping[str, Access]
@@ -120,8 +123,8 @@ class _Known:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """One cluster: what is recorded of it, whether kind lists it, and what comes of that."""
+class _Cluster:
+    """One cluster: its record, whether kind lists it, and its state."""
 
     name: str
     record: Record | None
@@ -132,7 +135,8 @@ class _Found:
 @implementer(ISpaceProvider, IHostLocal)
 class KindProvider(CoroutineProvider):
     """
-    The parameter of what is made is ``image``.  Lists tell of each as it was when it was looked at last.
+    See :class:`ISpaceProvider`.  There is one parameter, ``image``.  Lists report each cluster as
+    it was last checked.
 
     :param reactor: provides ``IReactorTime``, ``IReactorTCP`` and ``IReactorProcess``.
     :param now: seconds since the epoch.
@@ -150,46 +154,46 @@ class KindProvider(CoroutineProvider):
     ) -> None:
         self._settings, self._cli, self._records = settings, cli, records
         self._reactor, self._now = reactor, now
-        self._known: dict[str, _Known] = {}
+        self._checks: dict[str, _Check] = {}
         self._closing = Stopping()
         self._poll = NamePoller(reactor, self._listed_names, self._unsettled)
 
     def watch(self, changed: Changed) -> Callable[[], None]:
-        """See :meth:`ISpaceProvider.watch`: kind tells nobody, so it is asked every few seconds."""
+        """See :meth:`ISpaceProvider.watch`. Poll: kind sends no notifications."""
         return self._poll.add(changed)
 
     def close(self) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.close`: what is being made goes on."""
+        """See :meth:`ISpaceProvider.close`. Creations under way continue."""
         ending = [self._poll.close(), self._cli.close()]
-        for name in list(self._known):
+        for name in list(self._checks):
             self._learned(name, None)
         return DeferredList([*ending, self._closing.over()]).addCallback(lambda _done: None)
 
-    # What is there.
+    # Observing.
 
     async def _list_spaces(self) -> Sequence[SpaceInfo]:
         names = set(self._records.names())
         before = {name: self._read(name) for name in names}
         listed = set(await self._listed_names())
-        for name in [name for name in self._known if name not in listed]:
+        for name in [name for name in self._checks if name not in listed]:
             self._learned(name, None)
         infos = []
         for name in sorted(listed | names):
             attempt, record = before.get(name) or self._read(name)
-            found = self._judged(name, attempt, record, name in listed)
-            if found.standing.which != ABSENT:
-                infos.append(self._info(found))
+            cluster = self._judged(name, attempt, record, name in listed)
+            if cluster.standing.which != ABSENT:
+                infos.append(self._info(cluster))
         return infos
 
     async def _get(self, physical: Physical) -> SpaceInfo:
         check_name(physical)
-        found = await self._found(physical.name)
-        if found.standing.which == ABSENT:
+        cluster = await self._find(physical.name)
+        if cluster.standing.which == ABSENT:
             raise NotFound("clusters", physical.name)
-        return self._info(await self._probed(found))
+        return self._info(await self._probed(cluster))
 
-    async def _found(self, name: str) -> _Found:
-        """One, as it is recorded and listed at one time."""
+    async def _find(self, name: str) -> _Cluster:
+        """Read the record and kind's list consistently."""
         for _ in range(_TRIES):
             before = self._read(name)
             listed = name in await self._listed_names()
@@ -202,17 +206,17 @@ class KindProvider(CoroutineProvider):
     def _read(self, name: str) -> tuple[Attempt, Record | None]:
         return self._records.attempt(name), self._records.read(name)
 
-    def _judged(self, name: str, attempt: Attempt, record: Record | None, listed: bool) -> _Found:
+    def _judged(self, name: str, attempt: Attempt, record: Record | None, listed: bool) -> _Cluster:
         stands = standing(record, attempt, listed, self._now())
         if stands.forget:
             self._forget(name, record)
-            return _Found(name, None, listed, stands)
+            return _Cluster(name, None, listed, stands)
         if stands.late and record is not None and record.group:
             kill_group(record.group)
-        return _Found(name, record, listed, stands)
+        return _Cluster(name, record, listed, stands)
 
     def _forget(self, name: str, record: Record | None) -> None:
-        """A record is let go, unless somebody has written another meanwhile."""
+        """Remove a record unless another process has replaced it."""
         if name not in self._records.names():
             return
         lock = self._records.lock(name)
@@ -230,42 +234,43 @@ class KindProvider(CoroutineProvider):
             raise _refused("list clusters", ran)
         return listed_names(ran.out)
 
-    # Its API server.
+    # The API server.
 
-    async def _probed(self, found: _Found) -> _Found:
+    async def _probed(self, cluster: _Cluster) -> _Cluster:
         """
-        One that may have an API server, as that says; whose it is by its nodes goes before what is recorded.
+        Check the API server of a cluster that may have one; its owner label takes precedence over
+        the record.
         """
-        if not found.listed or found.standing.which not in (COMPLETE, OTHERS, FAILED):
-            return found
-        name = found.name
-        known = self._known.get(name)
-        if known is not None:
-            known = await self._asked(known)
-        if known is None or known.problem:
-            known = await self._asked(await self._fetched(name))
-        self._learned(name, known)
-        who, record = known.identity, found.record
+        if not cluster.listed or cluster.standing.which not in (COMPLETE, OTHERS, FAILED):
+            return cluster
+        name = cluster.name
+        check = self._checks.get(name)
+        if check is not None:
+            check = await self._ask(check)
+        if check is None or check.problem:
+            check = await self._ask(await self._fetched(name))
+        self._learned(name, check)
+        who, record = check.identity, cluster.record
         if who is None or record is None:
-            return found
+            return cluster
         if who.owner != record.owner:
             self._forget(name, record)
-            return _Found(name, None, True, ClusterState(OTHERS))
-        if found.standing.which == COMPLETE and record.uid != who.uid:
-            found = replace(found, record=self._kept(name, record, who.uid))
-        return found
+            return _Cluster(name, None, True, ClusterState(OTHERS))
+        if cluster.standing.which == COMPLETE and record.uid != who.uid:
+            cluster = replace(cluster, record=self._complete(name, record, who.uid))
+        return cluster
 
-    def _learned(self, name: str, known: _Known | None) -> None:
-        """What is known of a cluster is this now; connections to one that is not meant any more are closed."""
-        before = self._known.pop(name, None)
-        if known is not None:
-            self._known[name] = known
+    def _learned(self, name: str, check: _Check | None) -> None:
+        """Remember the last check of a cluster, and close the connections of the previous one."""
+        before = self._checks.pop(name, None)
+        if check is not None:
+            self._checks[name] = check
         server = before.server if before is not None else None
-        if server is not None and (known is None or known.server is not server):
+        if server is not None and (check is None or check.server is not server):
             self._closing.add(server.close())
 
-    def _kept(self, name: str, before: Record, uid: str) -> Record:
-        """The record of one that was found whole. :return: what it is now."""
+    def _complete(self, name: str, before: Record, uid: str) -> Record:
+        """Complete the record of a finished cluster.  :return: the current record."""
         lock = self._records.lock(name)
         if lock is None:
             return before
@@ -278,8 +283,8 @@ class KindProvider(CoroutineProvider):
         finally:
             os.close(lock)
 
-    async def _fetched(self, name: str) -> _Known:
-        """Its kubeconfigs, if there are any yet."""
+    async def _fetched(self, name: str) -> _Check:
+        """Fetch the kubeconfigs, if they exist yet."""
         ways = {EXTERNAL: ()} | ({IN_CLUSTER: ("--internal",)} if self._settings.internal else {})
         access: dict[str, Access] = {}
         stamp = hashlib.sha256()
@@ -287,7 +292,7 @@ class KindProvider(CoroutineProvider):
             words = ("get", "kubeconfig", f"--name={name}", *option)
             ran = await self._cli.run(*words, seconds=LOOK_SECONDS)
             if ran.code:
-                return _Known({}, "none", problem=f"there is no kubeconfig of it yet: {ran.told}")
+                return _Check({}, "none", problem=f"there is no kubeconfig of it yet: {ran.errors}")
             source = f"what kind {' '.join(words)} printed"
             try:
                 access[viewpoint] = clean(ran.out, source, f"kind-{name}")
@@ -295,66 +300,66 @@ class KindProvider(CoroutineProvider):
                 raise BadGateway(f"{problem}; see which program is called kind") from None
             stamp.update(access[viewpoint].kubeconfig)
         config = load_inline(access[EXTERNAL].kubeconfig, f'cluster "{name}"')
-        return _Known(access, stamp.hexdigest()[:16], Server(config, self._reactor))
+        return _Check(access, stamp.hexdigest()[:16], Server(config, self._reactor))
 
-    async def _asked(self, known: _Known) -> _Known:
-        """The same, as its API server says by now."""
-        if known.server is None:
-            return known
+    async def _ask(self, check: _Check) -> _Check:
+        """Check the API server."""
+        if check.server is None:
+            return check
         try:
-            await known.server.ready()
-            who = known.identity or await known.server.identity()
+            await check.server.ready()
+            who = check.identity or await check.server.identity()
         except APIError as problem:
-            return replace(known, problem=f"its API server is not ready: {problem.message}")
-        return replace(known, identity=who, problem="")
+            return replace(check, problem=f"its API server is not ready: {problem.message}")
+        return replace(check, identity=who, problem="")
 
-    def _info(self, found: _Found) -> SpaceInfo:
-        physical, record, stands = Physical(found.name), found.record, found.standing
-        known = self._known.get(found.name)
-        who = known.identity if known is not None else None
+    def _info(self, cluster: _Cluster) -> SpaceInfo:
+        physical, record, stands = Physical(cluster.name), cluster.record, cluster.standing
+        check = self._checks.get(cluster.name)
+        who = check.identity if check is not None else None
         uid = who.uid if who is not None else record.uid if record is not None else ""
         owner = record.owner if record is not None else who.owner if who is not None else None
         if stands.which in _STATES:
             state = _STATES[stands.which]
             version = f"{stands.reason or state}"
             return SpaceInfo(physical, state, stands.reason, stands.message, owner, uid, version)
-        if known is None:
+        if check is None:
             # What was made here whole is usable as far as kind can tell; of others' it cannot.
             state = USABLE if stands.which == COMPLETE else BUILDING
             return SpaceInfo(physical, state, owner=owner, uid=uid)
-        if known.problem:
-            reason, version = "NotReady", f"{known.stamp}-not"
-            return SpaceInfo(physical, BUILDING, reason, known.problem, owner, uid, version)
+        if check.problem:
+            reason, version = "NotReady", f"{check.stamp}-not"
+            return SpaceInfo(physical, BUILDING, reason, check.problem, owner, uid, version)
         return SpaceInfo(
-            physical, USABLE, owner=owner, uid=uid, version=known.stamp, access=known.access
+            physical, USABLE, owner=owner, uid=uid, version=check.stamp, access=check.access
         )
 
     def _unsettled(self) -> list[Physical]:
-        """What is worth a look although its name is listed as before."""
-        return [Physical(name) for name, known in self._known.items() if known.problem]
+        """Return the clusters that may change although their names stay."""
+        return [Physical(name) for name, check in self._checks.items() if check.problem]
 
-    # What is done.
+    # Changing.
 
-    async def _create(self, physical: Physical, wanted: SpaceRequest) -> None:
+    async def _create(self, physical: Physical, request: SpaceRequest) -> None:
         check_name(physical, new=True)
-        mark(wanted.owner)
+        mark(request.owner)
         name = physical.name
-        image = image_of(self._settings, name, wanted.parameters)
-        found = await self._probed(await self._found(name))
-        if found.standing.which == OTHERS:
-            self._adopt(found, wanted.owner)
+        image = image_of(self._settings, name, request.parameters)
+        cluster = await self._probed(await self._find(name))
+        if cluster.standing.which == OTHERS:
+            self._adopt(cluster, request.owner)
             return
-        record = found.record
-        if record is not None and record.owner != wanted.owner:
+        record = cluster.record
+        if record is not None and record.owner != request.owner:
             raise AlreadyExists("clusters", name)
-        if found.standing.which == LEAVING:
+        if cluster.standing.which == LEAVING:
             raise Conflict(f'cluster "{name}" is being deleted; it can be made when it is gone')
-        if found.standing.which in (ABSENT, FAILED):
+        if cluster.standing.which in (ABSENT, FAILED):
             self._check_room(name)
-            await self._begin(found, wanted.owner, image)
+            await self._begin(cluster, request.owner, image)
 
     def _check_room(self, name: str) -> None:
-        """Whoever may make Spaces is not to fill the manager's host."""
+        """Keep the users who may create Spaces from filling the manager's host."""
         others = [each for each in self._records.names() if each != name]
         making = [each for each in others if self._records.attempt(each).busy]
         if len(others) >= MAX_CLUSTERS:
@@ -365,34 +370,34 @@ class KindProvider(CoroutineProvider):
             return
         raise ServiceUnavailable(f'cluster "{name}" cannot be made yet: {what}')
 
-    def _adopt(self, found: _Found, owner: str) -> None:
-        """One that bears our mark and is not recorded: the directory is another's, or was lost."""
-        known = self._known.get(found.name)
-        who = known.identity if known is not None else None
+    def _adopt(self, cluster: _Cluster, owner: str) -> None:
+        """Adopt an unrecorded cluster with our label: its records are another manager's, or lost."""
+        check = self._checks.get(cluster.name)
+        who = check.identity if check is not None else None
         if who is None or who.owner != owner:
-            raise AlreadyExists("clusters", found.name)
-        lock = self._locked(found.name)
+            raise AlreadyExists("clusters", cluster.name)
+        lock = self._locked(cluster.name)
         try:
-            self._records.write(found.name, Record(owner, MADE, self._now(), uid=who.uid))
+            self._records.write(cluster.name, Record(owner, MADE, self._now(), uid=who.uid))
         finally:
             os.close(lock)
 
-    async def _begin(self, found: _Found, owner: str, image: str) -> None:
-        name = found.name
+    async def _begin(self, cluster: _Cluster, owner: str, image: str) -> None:
+        name = cluster.name
         lock = self._records.lock(name)
         if lock is None:
             raise Conflict(f'cluster "{name}" is being worked on; it is tried again')
         try:
-            if self._records.read(name) != found.record:
+            if self._records.read(name) != cluster.record:
                 raise Conflict(f'cluster "{name}" was changed meanwhile; it is tried again')
-            if found.standing.which == FAILED:
+            if cluster.standing.which == FAILED:
                 await self._removed(name)
             self._started(name, owner, image, lock)
         finally:
             os.close(lock)
 
     def _started(self, name: str, owner: str, image: str, lock: int) -> None:
-        """From here to the end nothing is awaited: it is recorded, and begun."""
+        """Record and start the creation, without awaiting anything in between."""
         self._learned(name, None)
         self._records.clear(name)
         self._records.put(name, CONFIG, config_of(self._settings, owner))
@@ -417,10 +422,10 @@ class KindProvider(CoroutineProvider):
     async def _delete(self, physical: Physical, owner: str) -> None:
         check_name(physical)
         name = physical.name
-        found = await self._probed(await self._found(name))
-        if found.standing.which == ABSENT:
+        cluster = await self._probed(await self._find(name))
+        if cluster.standing.which == ABSENT:
             return
-        whose = self._owner(found)
+        whose = self._owner(cluster)
         if whose is None:
             raise ServiceUnavailable(
                 f'whose cluster "{name}" is cannot be told: there is no record of it, and its API server does not answer;'
@@ -431,9 +436,9 @@ class KindProvider(CoroutineProvider):
                 f'cluster "{name}" does not bear the mark of this Space, so it is not deleted; delete it by kind if'
                 " it is to go"
             )
-        lock = await self._broken_off(found)
+        lock = await self._broken_off(cluster)
         try:
-            record = found.record or Record(owner, DELETING, self._now())
+            record = cluster.record or Record(owner, DELETING, self._now())
             self._records.write(name, replace(record, state=DELETING))
             await self._removed(name)
             self._learned(name, None)
@@ -441,16 +446,16 @@ class KindProvider(CoroutineProvider):
         finally:
             os.close(lock)
 
-    def _owner(self, found: _Found) -> str | None:
-        """``None`` when that cannot be told now."""
-        if found.record is not None:
-            return found.record.owner
-        known = self._known.get(found.name)
-        return known.identity.owner if known is not None and known.identity is not None else None
+    def _owner(self, cluster: _Cluster) -> str | None:
+        """Return the owner; ``None`` if it is currently unknown."""
+        if cluster.record is not None:
+            return cluster.record.owner
+        check = self._checks.get(cluster.name)
+        return check.identity.owner if check is not None and check.identity is not None else None
 
-    async def _broken_off(self, found: _Found) -> int:
-        """Whoever makes it is ended. :return: the lock."""
-        name, record = found.name, found.record
+    async def _broken_off(self, cluster: _Cluster) -> int:
+        """Kill the creating run.  :return: the lock."""
+        name, record = cluster.name, cluster.record
         for _ in range(50):
             lock = self._records.lock(name)
             if lock is not None:
@@ -470,7 +475,7 @@ class KindProvider(CoroutineProvider):
         return lock
 
     async def _removed(self, name: str) -> None:
-        # A kubeconfig of its own each time: where a run was killed, kind's lock beside the file stays.
+        # A kubeconfig file of its own each time: a killed run leaves kind's lock next to the file.
         file = self._records.path(name, f"{KUBECONFIG}-{os.urandom(4).hex()}")
         words = ("delete", "cluster", f"--name={name}", f"--kubeconfig={file}")
         ran = await self._cli.run(*words, seconds=DELETE_SECONDS)
@@ -479,9 +484,9 @@ class KindProvider(CoroutineProvider):
 
 
 def _refused(what: str, ran: CompletedRun) -> APIError:
-    told = ran.told or f"exit code {ran.code}"
+    detail = ran.errors or f"exit code {ran.code}"
     return ServiceUnavailable(
-        f"kind cannot {what}: {told}; see that docker, podman or nerdctl answers where the manager runs"
+        f"kind cannot {what}: {detail}; see that docker, podman or nerdctl answers where the manager runs"
     )
 
 

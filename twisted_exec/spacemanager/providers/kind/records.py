@@ -1,13 +1,14 @@
 """
-What is kept of clusters that were made here, beside the clusters: one directory for each.
+Records of the clusters that were created here: one directory for each.
 
-kind knows names of clusters and nothing more, least of all whose they are.  So a record is written before one is
-made, which says for whom; and the cluster bears the mark as well, as a label of its nodes, which is what counts
-wherever it can be read.  The record tells of a cluster that is half built, or down; the label tells whoever has
-lost the directory, and tells another's cluster that came under that name meanwhile.
+kind only knows names of clusters, not owners.  So a record with the owner is written before a
+cluster is created.  The cluster's nodes also have the owner as a label, which takes precedence if
+it is readable.  The record identifies a cluster that is incomplete or down; the label identifies
+it if the directory was lost, and reveals a foreign cluster that got the name meanwhile.
 
-``lock`` is held (``flock``) by whoever makes or deletes that cluster, and by the run of kind that makes it: it is
-free as soon as all of them have ended, however that was.  ``code`` is there once that run has ended by itself.
+``lock`` is locked (``flock``) by the process that creates or deletes the cluster, and by the run
+of kind that creates it: it is free as soon as all have ended, in whatever way.  ``code`` exists
+once that run has ended regularly.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ LOG_BYTES = 64 << 10
 @dataclass(frozen=True)
 class Record:
     """
-    :param owner: the UID of the Space.
+    The record of one cluster.
+
+    :param owner: UID of the Space.
     :param state: :data:`CREATING`, :data:`MADE` or :data:`DELETING`.
     :param began: seconds since the epoch.
-    :param group: the process group that makes it; 0 before there is one.
-    :param uid: the cluster's, once it was read.
+    :param group: process group of the creating run; 0 before it has started.
+    :param uid: UID of the cluster, once it is known.
     """
 
     owner: str
@@ -51,44 +54,46 @@ class Record:
 @dataclass(frozen=True)
 class Attempt:
     """
-    The run that makes one.
+    The run that creates a cluster.
 
-    :param busy: something is at work on it.
-    :param code: its exit code, ``None`` when it has not ended by itself.
-    :param told: the end of what it printed.
+    :param busy: a process holds the lock.
+    :param code: exit code; ``None`` without a regular end.
+    :param log: the end of its output.
     """
 
     busy: bool
     code: int | None = None
-    told: bytes = b""
+    log: bytes = b""
 
 
 class Records:
     """
-    :param directory: absolute; made, private, when something is kept.
-    :param step: called before each change that others can see.
+    The records of a provider.
+
+    :param directory: absolute path; created with mode 0700 when needed.
+    :param step: called before each visible change.
     """
 
     def __init__(self, directory: str, step: Callable[[], None] = lambda: None) -> None:
         self._directory, self._step = directory, step
 
     def path(self, name: str, file: str) -> str:
-        """A file of one cluster."""
+        """Return the path of a cluster's file."""
         return os.path.join(self._directory, name, file)
 
     def names(self) -> list[str]:
-        """Of all that there are records of."""
+        """Return the names of all records."""
         try:
             return sorted(os.listdir(self._directory))
         except FileNotFoundError:
             return []
 
     def read(self, name: str) -> Record | None:
-        """One; ``None`` when there is none that makes sense."""
+        """Return a record; ``None`` if it is missing or invalid."""
         try:
             with open(self.path(name, _RECORD), encoding="utf-8") as file:
-                told = json.load(file)
-            record = Record(**told)
+                document = json.load(file)
+            record = Record(**document)
         except (OSError, ValueError, TypeError):
             return None
         texts = (record.owner, record.state, record.uid)
@@ -99,7 +104,7 @@ class Records:
         return record if sound and record.state in _STATES else None
 
     def write(self, name: str, record: Record) -> None:
-        """Keep one, whole or not at all."""
+        """Write a record atomically."""
         self._step()
         self.put(name, _RECORD, json.dumps(asdict(record)).encode())
 
@@ -107,15 +112,15 @@ class Records:
         """
         Write a file of a cluster, mode 0600.
 
-        :raises ServiceUnavailable: it cannot be written.
+        :raises ServiceUnavailable: the file cannot be written.
         """
         try:
             write_private(self.path(name, file), content)
         except TLSConfigError as problem:
-            raise ServiceUnavailable(f"clusters of kind: {problem}; mend it") from None
+            raise ServiceUnavailable(f"clusters of kind: {problem}; repair it") from None
 
     def attempt(self, name: str) -> Attempt:
-        """How the run that makes it stands."""
+        """Return the state of the creating run."""
         try:
             descriptor = os.open(self.path(name, _LOCK), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -130,16 +135,16 @@ class Records:
 
     def lock(self, name: str) -> int | None:
         """
-        Be the one who is at work on it; closing the descriptor ends that.
+        Lock a cluster; closing the descriptor unlocks it.
 
-        :return: ``None`` when somebody else is.
-        :raises ServiceUnavailable: there is no place to keep anything.
+        :return: ``None`` if another process has the lock.
+        :raises ServiceUnavailable: the directory is not writable.
         """
         try:
             return self._locked(name)
         except OSError as problem:
             raise ServiceUnavailable(
-                f"clusters of kind: {self.path(name, _LOCK)} cannot be locked: {problem.strerror}; mend it"
+                f"clusters of kind: {self.path(name, _LOCK)} cannot be locked: {problem.strerror}; repair it"
             ) from None
 
     def _locked(self, name: str) -> int | None:
@@ -150,7 +155,7 @@ class Records:
                     self.path(name, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
                 )
             except FileNotFoundError:
-                continue  # it was just forgotten by somebody
+                continue  # another process has just removed the directory
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -161,19 +166,19 @@ class Records:
             os.close(descriptor)
 
     def clear(self, name: str) -> None:
-        """Forget the run before; the lock is held."""
+        """Remove the files of the previous run.  The lock must be held."""
         self._step()
         for file in os.listdir(os.path.join(self._directory, name)):
-            # A lock of kind's own stays where its run was killed: nothing would be made any more.
+            # A killed run leaves kind's own lock file, which would block the next run.
             if file not in (_LOCK, _RECORD):
                 os.unlink(self.path(name, file))
 
     def forget(self, name: str) -> None:
-        """Keep nothing of it.  Done while the lock is held, or when nobody can be at work."""
+        """Remove all files of a cluster.  The lock must be held, or no process can be at work."""
         if not os.path.lexists(os.path.join(self._directory, name)):
             return
         self._step()
-        # The record goes first: what is left of the rest says nothing.
+        # The record goes first: the rest has no meaning without it.
         for file in (_RECORD, ""):
             path = self.path(name, file)
             try:

@@ -1,37 +1,39 @@
 """
-How a cluster of kind stands, from what is recorded of it and whether kind lists it: pure.
+The state of a kind cluster, from its record and kind's list; pure.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twisted_exec.spacemanager.providers.kind.cli import said
+from twisted_exec.spacemanager.providers.kind.cli import error_of
 from twisted_exec.spacemanager.providers.kind.records import CREATING, DELETING, Attempt, Record
 
 ABSENT = "absent"
-"""There is none."""
+"""The cluster does not exist."""
 OTHERS = "others'"
-"""It is there, and nothing is recorded of it."""
+"""The cluster exists, and has no record."""
 GROWING = "growing"
-"""It is being made."""
+"""The cluster is being created."""
 FAILED = "failed"
-"""It could not be made, or its making was broken off."""
+"""The creation failed or was interrupted."""
 COMPLETE = "complete"
-"""It was made here, and is there."""
+"""The cluster was created here, and exists."""
 LEAVING = "leaving"
-"""It is being deleted."""
+"""The cluster is being deleted."""
 
 MAKING_SECONDS = 1800.0
-"""How long one may be in the making: the image may have to be fetched first."""
+"""Limit for a creation, which may have to pull the image first."""
 
 
 @dataclass(frozen=True)
 class ClusterState:
     """
+    The state of a cluster.
+
     :param which: one of the words above.
-    :param forget: the record says nothing any more, and is to go.
-    :param late: its making takes too long, and is to be ended.
+    :param forget: the record is obsolete and must be removed.
+    :param late: the creation takes too long and must be killed.
     """
 
     which: str
@@ -65,16 +67,16 @@ def standing(record: Record | None, attempt: Attempt, listed: bool, now: float) 
 
 def _not_made(attempt: Attempt, listed: bool) -> ClusterState:
     if attempt.code is None:
-        told = "its making was broken off"
+        detail = "its making was broken off"
         return ClusterState(
-            FAILED, "Interrupted", f"{told}; it is made anew when it is created again"
+            FAILED, "Interrupted", f"{detail}; it is made anew when it is created again"
         )
-    if b"already exist" in attempt.told:
+    if b"already exist" in attempt.log:
         # Somebody else was first: that one is theirs.
         return ClusterState(OTHERS if listed else ABSENT, forget=True)
-    told = said(attempt.told) or f"exit code {attempt.code}"
+    detail = error_of(attempt.log) or f"exit code {attempt.code}"
     if listed:
         # kind has taken back what it made, so this is no part of it.  If it could not, it says so, and nobody
         # can tell its remains from somebody else's beginnings.
         return ClusterState(OTHERS, forget=True)
-    return ClusterState(FAILED, "CreateFailed", f"kind could not make it: {told}")
+    return ClusterState(FAILED, "CreateFailed", f"kind could not make it: {detail}")

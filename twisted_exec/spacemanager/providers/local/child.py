@@ -1,8 +1,7 @@
 """
 ``python -m twisted_exec.spacemanager.providers.local.child PLUGIN [options]``: twistd in a process group of its own.
 
-So it, and whatever it starts and loses, can be ended together; and a ``^C`` that is typed to the manager is
-not the space's.
+The group, including orphaned children, can be killed as a whole, and a ``^C`` for the manager does not reach it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from twisted.scripts.twistd import run
 
 
 def main() -> None:
-    """Lead a group, then be twistd."""
+    """Start a process group, then run twistd."""
     os.setsid()
     sys.argv = ["twistd", "-n", "--pidfile=", *sys.argv[1:]]
     run()

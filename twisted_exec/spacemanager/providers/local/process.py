@@ -1,10 +1,10 @@
 """
-The process of a local space: started, seen to be ready, ended with all that it has started.
+The process of a local space: start, readiness, and end together with its children; and its port.
 
-It reads standard input and stops when that ends.  So it ends with its manager, however that ends: the kernel
-closes the pipe.
+The process stops when its standard input ends.  So it ends with its manager, however that ends:
+the kernel closes the pipe.
 
-Ports for local spaces: such as nobody else is given by chance.
+Ports are chosen outside the range that the kernel assigns automatically.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 _TRIES = 100
 
 
-def free_port(taken: Collection[int]) -> int:
+def free_port(used: Collection[int]) -> int:
     """
-    A port of loopback that is free now, and below those that the kernel gives to whoever connects: a space
-    that was stopped for a while finds it free again.
+    Return a free loopback port below the kernel's ephemeral range, so that a space that was
+    stopped for a while finds its port still free.
 
-    :param taken: by others that may not run just now.
-    :raises ServiceUnavailable: there seems to be none.
+    :param used: ports of spaces that may not be running.
+    :raises ServiceUnavailable: no free port was found.
     """
     for _ in range(_TRIES):
         port = random.randrange(LOWEST, highest())
-        if port not in taken and _is_free(port):
+        if port not in used and _is_free(port):
             return port
     raise ServiceUnavailable(
         f"local spaces: no free port from {LOWEST} to {highest()} on 127.0.0.1; free some"
@@ -50,7 +50,7 @@ def free_port(taken: Collection[int]) -> int:
 
 
 def highest() -> int:
-    """The first port that is not for us."""
+    """Return the first port beyond our range."""
     try:
         with open(_RANGE, encoding="ascii") as file:
             lowest_given = int(file.read(64).split()[0])
@@ -71,22 +71,22 @@ def _is_free(port: int) -> bool:
 
 PROGRAM = "exec-standalone"
 STOP_SECONDS = 10.0
-"""How long one may take to end its sessions and machines; then it is killed."""
+"""Timeout for ending sessions and machines before the process is killed."""
 _LOOK_SECONDS = 0.02
 _LONGEST_LOG = 1 << 20
 _TAIL_BYTES = 8 << 10
 _KEPT_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
 
 
-def words(state_directory: str, port: int, client_ca: str = "") -> list[str]:
+def argv(state_directory: str, port: int, client_ca: str = "") -> list[str]:
     """
-    The command line of a space's process.
+    Return the command line of a space's process.
 
-    :param state_directory: all that it keeps.
-    :param port: of its API server on loopback.
-    :param client_ca: path of a CA besides its own whose certificates are users; empty for none.
+    :param state_directory: directory for all its state.
+    :param port: loopback port of its API server.
+    :param client_ca: path of a further client CA; empty for none.
     """
-    # In a group of its own, and without a pidfile: see the module.
+    # In a process group of its own, and without a pidfile: see the module.
     module = "twisted_exec.spacemanager.providers.local.child"
     options = ["--without-demo", "--without-spaces", "--with-parent", "--drain-seconds", "2"]
     where = ["--state-dir", state_directory, "--port", str(port)]
@@ -96,20 +96,23 @@ def words(state_directory: str, port: int, client_ca: str = "") -> list[str]:
 
 
 def environment(ours: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What of our environment it gets: nothing that may be a secret, or is meant for us alone."""
-    kept = {name: ours[name] for name in _KEPT_VARIABLES if name in ours}
-    kept |= {name: told for name, told in ours.items() if name.startswith(("LC_", "PYTHON"))}
-    # It is this very program, wherever that was started from.
+    """
+    Return the environment of the process: no variables that may be secret or meant for the
+    manager.
+    """
+    variables = {name: ours[name] for name in _KEPT_VARIABLES if name in ours}
+    variables |= {name: value for name, value in ours.items() if name.startswith(("LC_", "PYTHON"))}
+    # The same installation of this program, wherever it was started from.
     root = os.path.dirname(os.path.dirname(os.path.abspath(twisted_exec.__file__)))
-    path = [root, *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**kept, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, path))}
+    path = [root, *filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**variables, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, path))}
 
 
 class Run(ProcessProtocol):
     """
     One run of a process.
 
-    :param log: path of the file that it prints into.
+    :param log: path of its log file.
     :ivar how: how it ended, in words; empty while it runs.
     """
 
@@ -124,9 +127,9 @@ class Run(ProcessProtocol):
 
     def start(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         """
-        Start it.
+        Start the process.
 
-        :raises OSError: it cannot be.
+        :raises OSError: the process cannot be started.
         """
         log = open_log(self._path)
         try:
@@ -143,11 +146,11 @@ class Run(ProcessProtocol):
 
     @property
     def pid(self) -> int | None:
-        """Of the process; ``None`` when there is none."""
+        """Process ID; ``None`` if the process has ended."""
         return None if self.how else self.transport.pid
 
     def ended(self) -> Deferred[str]:
-        """Fires with how it ended, in words; each call has a Deferred of its own."""
+        """Return a new Deferred that fires with how the process ended, in words."""
         waiting: Deferred[str] = Deferred(self._waiting.remove)
         self._waiting.append(waiting)
         if self.how:
@@ -156,9 +159,9 @@ class Run(ProcessProtocol):
 
     def until(self, true: Callable[[], bool], seconds: float) -> Deferred[bool]:
         """
-        Fires with whether a condition came to hold; ``False`` when it ended, or took longer.
+        Wait for a condition.  Fires with ``False`` if the process ends first, or after a timeout.
 
-        :param true: looked at often.
+        :param true: the condition, polled often.
         """
         deadline = self._reactor.seconds() + seconds
         waiting: Deferred[bool] = Deferred(lambda _: call[0].cancel())
@@ -174,7 +177,7 @@ class Run(ProcessProtocol):
         return waiting
 
     def stop(self) -> Deferred[str]:
-        """End it, kindly at first; fires when it has."""
+        """Stop the process, gracefully at first; fires when it has ended."""
         if not self.how and self._killing is None:
             self.transport.closeStdin()
             self._signal(signal.SIGTERM)
@@ -182,12 +185,12 @@ class Run(ProcessProtocol):
         return self.ended()
 
     def kill(self) -> None:
-        """End it, and its group, now."""
+        """Kill the process and its group."""
         if self.how or self.transport.pid is None:
             return
         try:
             os.killpg(self.transport.pid, signal.SIGKILL)
-        except ProcessLookupError:  # it does not lead a group yet
+        except ProcessLookupError:  # it has no process group yet
             self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
@@ -195,12 +198,12 @@ class Run(ProcessProtocol):
             os.kill(self.transport.pid, number)
 
     def trim(self) -> None:
-        """What it printed long ago is not needed."""
+        """Truncate a long log."""
         try:
             if os.path.getsize(self._path) > _LONGEST_LOG:
                 os.truncate(self._path, 0)
         except OSError:
-            pass  # there is none
+            pass  # there is no log
 
     def processExited(self, reason: Failure) -> None:
         """Called by Twisted."""
@@ -226,13 +229,13 @@ def _how(reason: Failure) -> str:
 
 
 def open_log(path: str) -> int:
-    """A descriptor to print into; what earlier runs printed goes when a new one begins."""
+    """Open a log file for a new run, without the output of earlier runs."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     return os.open(path, flags, 0o600)
 
 
 def said(path: str) -> str:
-    """Why it could not go on, in its own words, or empty: the last line in which it speaks as a program."""
+    """Return the last message of the program in a log, or empty."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.path.getsize(path) - _TAIL_BYTES))

@@ -1,18 +1,17 @@
 """
-Local spaces: each an API server, a poollet and a runtime of ours in a process of its own, on this host.
+Local spaces: each is an API server, a poollet and a runtime in a process of its own, on this host.
 
-Nothing else is needed, so this is what everything can be tried with.  A space has its own process, port,
-authorities and store; when one ends, the others serve on, and it is started again.  The processes are the
-manager's children and end with it, however it ends; what they keep is on disk, and whoever is the next
-manager on it starts them again, at the same ports.
+There are no other requirements, so this provider serves to try everything.  A space has its own
+process, port, authorities and store; when one crashes it is restarted, and the others are
+unaffected.  The processes are children of the manager and end with it, however it ends.  Their
+state is on disk, and the next manager restarts them on the same ports.
 
-There is one adaptor at a time for what is kept (:mod:`.local_records`); another is told who has it.
+Only one instance uses the state at a time (:mod:`.records`); others report who does.
 
-The kubeconfig of a local space: a token of an account of ours within it, by its administrator's leave.
-
-The token is good for a year.  Our API server ends a session when the token ends that it was opened with, so one
-that is soon over would end sessions that somebody has on behalf of the manager's clients, such as a broker.
-It is taken back by deleting the account.
+The kubeconfig of a space has a token of our account in it, created with the administrator's
+credentials.  It is valid for a year: our API server ends a session when its token expires, so
+short-lived tokens would end sessions that run through the manager's clients, such as a broker.  It
+is revoked by deleting the account.
 """
 
 from __future__ import annotations
@@ -56,11 +55,11 @@ from twisted_exec.spacemanager.interfaces import (
 )
 from twisted_exec.spacemanager.providers.common.accounts import (
     account_name,
-    asked_token,
-    made_account,
+    ensure_account,
+    request_token,
 )
 from twisted_exec.spacemanager.providers.common.hints import Changed, Watchers
-from twisted_exec.spacemanager.providers.local.process import environment, words
+from twisted_exec.spacemanager.providers.local.process import argv, environment
 from twisted_exec.spacemanager.providers.local.records import Record, Store, checked, new_record
 from twisted_exec.spacemanager.providers.local.space import LocalSpace, SpaceEnvironment
 
@@ -70,10 +69,10 @@ _CONTEXT = "space"
 
 def enrolled(path: str, provider: str, reactor: Any, now: Callable[[], float]) -> Deferred[Access]:
     """
-    Have the account, and a new token of it.
+    Create the account and a new token.
 
-    :param path: of the administrator's kubeconfig.
-    :return: fires with the access; fails with an APIError when there is none to be had.
+    :param path: path of the administrator's kubeconfig.
+    :return: fires with the access; fails with an APIError.
     """
     return Deferred.fromCoroutine(_enrolled(path, provider, reactor, now))
 
@@ -87,8 +86,8 @@ async def _enrolled(path: str, provider: str, reactor: Any, now: Callable[[], fl
     client = KubeClient(admin, reactor, agent=MANAGER)
     try:
         name = account_name(provider)
-        await made_account(client, name, _as_is)
-        token = await asked_token(client, name, _as_is, now, TOKEN_SECONDS)
+        await ensure_account(client, name, _as_is)
+        token = await request_token(client, name, _as_is, now, TOKEN_SECONDS)
     finally:
         await client.close()
     config = ClientConfig(admin.server, ca=Material(data=ca), token=token.secret)
@@ -100,17 +99,19 @@ def _as_is(resource: Resource) -> Resource:
 
 
 LOOK_SECONDS = 0.5
-"""How often it is looked whether somebody else has changed what there is: one look at a directory."""
+"""Interval for checking whether another process has changed the records, which costs one stat."""
 MAX_SPACES = 100
-"""Of one provider: whoever may make Spaces is not to fill the manager's host."""
+"""Limit per provider: users who may create Spaces must not fill the manager's host."""
 TEND_EVERY = 40
-"""Every so many looks, each space is seen to."""
+"""Number of checks between maintenance of the spaces."""
 
 
 @implementer(ISpaceProvider, IHostLocal, IRotatesCredentials)
 class LocalProvider:
     """
-    :param store: nobody else's; opened by the first call.
+    See :class:`ISpaceProvider`.
+
+    :param store: the provider's exclusive store; the first call opens it.
     """
 
     default_parent = ""
@@ -122,17 +123,17 @@ class LocalProvider:
         self._watchers = Watchers("local spaces")
         self._looking = LoopingCall(self._look)
         self._looking.clock = means.reactor
-        self._going: set[str] = set()  # UIDs of those whose record cannot say so
+        self._going: set[str] = set()  # UIDs of deleted spaces whose records could not be updated
         self._looks = 0
         self._stamp = 0
         self._closed = False
         self._leaving = Stopping()
 
-    # The door: all is on this very host, and answered at once.
+    # Calls: everything is local, so the answers are immediate.
 
-    def create(self, physical: Physical, wanted: SpaceRequest) -> Deferred[None]:
+    def create(self, physical: Physical, request: SpaceRequest) -> Deferred[None]:
         """See :meth:`ISpaceProvider.create`; there are no parameters."""
-        return maybeDeferred(lambda: self._create(physical, wanted))
+        return maybeDeferred(lambda: self._create(physical, request))
 
     def delete(self, physical: Physical, owner: str) -> Deferred[None]:
         """See :meth:`ISpaceProvider.delete`."""
@@ -156,7 +157,7 @@ class LocalProvider:
         """
         See :meth:`IRotatesCredentials.rotate`.
 
-        A token that was given before is good until its own end: whoever has a session by it keeps it.
+        Old tokens stay valid until they expire, so existing sessions continue.
         """
         return maybeDeferred(lambda: self._space(physical).rotate())
 
@@ -176,13 +177,13 @@ class LocalProvider:
         return self._leaving.over().addCallback(lambda _: self._store.close())
 
     def spaces(self) -> Sequence[LocalSpace]:
-        """Those that are seen to here."""
+        """Return the running spaces."""
         return list(self._spaces.values())
 
-    # What is there.
+    # Observing.
 
     def _known(self) -> dict[str, Record]:
-        """All records, each with somebody who sees to it."""
+        """Return all records, and start a LocalSpace for each."""
         if self._closed:
             raise ServiceUnavailable("local spaces: this adaptor was closed; ask the next one")
         self._store.open()
@@ -209,9 +210,9 @@ class LocalProvider:
             if record.damaged:
                 continue
             if space is None:
-                made = LocalSpace(record, self._store, self._means, self._tell)
-                self._spaces[name] = made
-                made.start()
+                space_ = LocalSpace(record, self._store, self._means, self._tell)
+                self._spaces[name] = space_
+                space_.start()
             elif (space.record.uid, space.record.going) != (record.uid, record.going):
                 self._leaving.add(space.become(record))
 
@@ -237,7 +238,7 @@ class LocalProvider:
         self._watchers.tell(physical)
 
     def _look(self) -> None:
-        """What others have changed, and what is to be done from time to time."""
+        """Detect changes by other processes, and run periodic maintenance."""
         self._looks += 1
         try:
             stamp = self._store.stamp()
@@ -246,21 +247,21 @@ class LocalProvider:
                 self._see_to(self._records())
                 self._tell(None)
         except ServiceUnavailable:
-            return  # whoever asks is told
+            return  # calls report the problem
         if self._looks % TEND_EVERY == 0:
             for space in self._spaces.values():
                 space.look()
 
-    # What is wanted.
+    # Changing.
 
-    def _create(self, physical: Physical, wanted: SpaceRequest) -> None:
+    def _create(self, physical: Physical, request: SpaceRequest) -> None:
         name = checked(physical)
-        if wanted.parameters:
-            told = ascii(min(wanted.parameters)[:80])
+        if request.parameters:
+            parameter = ascii(min(request.parameters)[:80])
             raise BadRequest(
-                f"local space {name}: there is no parameter {told}; delete the Space, and make it without"
+                f"local space {name}: there is no parameter {parameter}; delete the Space, and make it without"
             )
-        if not wanted.owner:
+        if not request.owner:
             raise BadRequest(f"local space {name}: the owner must be the UID of a Space")
         records = self._known()
         record = records.get(name)
@@ -270,13 +271,13 @@ class LocalProvider:
                     f"local space {name}: there are {len(records)} already, and each is a process of this host;"
                     " delete one"
                 )
-            self._store.write(new_record(name, wanted.owner))
-        elif record.owner != wanted.owner or record.damaged:
+            self._store.write(new_record(name, request.owner))
+        elif record.owner != request.owner or record.damaged:
             raise AlreadyExists("local space", name)
         elif record.going:
             raise Conflict(f"local space {name} is being deleted; create it again when it is gone")
         elif self._spaces[name].is_lost:
-            self._store.write(replace(new_record(name, wanted.owner), port=record.port))
+            self._store.write(replace(new_record(name, request.owner), port=record.port))
         else:
             return
         self._known()
@@ -288,7 +289,7 @@ class LocalProvider:
         if record is None:
             return
         if record.damaged:
-            raise ServiceUnavailable(record.damaged)  # nobody knows whose it is
+            raise ServiceUnavailable(record.damaged)  # the owner is unknown
         if not owner or record.owner != owner:
             raise Conflict(
                 f"local space {name} was not made for this Space, and is not deleted;"
@@ -301,8 +302,8 @@ class LocalProvider:
 
     def _mark_going(self, record: Record) -> None:
         """
-        Where the disk is full nothing can be written, and this is what frees it: then it goes all the same.  If we
-        die meanwhile, whoever asked asks again.
+        Mark a space as deleted.  On a full disk nothing can be written, and the deletion is what
+        frees it, so it proceeds without a record.  If we die meanwhile, the caller retries.
         """
         try:
             self._store.write(replace(record, going=True))
@@ -312,12 +313,14 @@ class LocalProvider:
             self._going.add(record.uid)
 
 
-def means(spec: ProviderSpec, around: ProviderContext, client_ca: str = "") -> SpaceEnvironment:
-    """What the spaces of a provider are made with; see :func:`make`."""
+def space_environment(
+    spec: ProviderSpec, around: ProviderContext, client_ca: str = ""
+) -> SpaceEnvironment:
+    """Return the environment of a provider's spaces; see :func:`make`."""
     return SpaceEnvironment(
         around.reactor,
         around.now,
-        partial(words, client_ca=client_ca),
+        partial(argv, client_ca=client_ca),
         environment(),
         lambda path: enrolled(path, spec.name, around.reactor, around.now),
     )
@@ -325,11 +328,10 @@ def means(spec: ProviderSpec, around: ProviderContext, client_ca: str = "") -> S
 
 def make(spec: ProviderSpec, around: ProviderContext, client_ca: str = "") -> ISpaceProvider:
     """
-    The adaptor of a SpaceProviderDesc of type ``local``; it needs no Secret.
+    Create the provider of a SpaceProviderDesc of type ``local``; it needs no Secret.
 
-    :param client_ca: path of a CA whose certificates are users in the spaces, besides each one's own; empty
-        for none.
+    :param client_ca: path of a further client CA for the spaces; empty for none.
     """
     store = Store(os.path.join(around.directory, "local", spec.name))
-    provider: ISpaceProvider = LocalProvider(store, means(spec, around, client_ca))
+    provider: ISpaceProvider = LocalProvider(store, space_environment(spec, around, client_ca))
     return provider

@@ -1,14 +1,15 @@
 """
-What a provider of local spaces keeps on disk: which spaces there are to be, and who may run them.
+State of local spaces on disk: which spaces exist, and which process may run them.
 
 ==================================  =============================================================
-``lock``                            held (flock) by the adaptor that runs these spaces; its process id
-``records/NAME.json``               that a space is to be, or is to go: written before anything is done
-``spaces/UID/``                     all else of one: its state directory, its kubeconfig, its log
+``lock``                            locked (flock) by the provider that runs the spaces; its
+process ID ``records/NAME.json``               a space to create or delete: written before anything
+is done ``spaces/UID/``                     all else of a space: its state directory, kubeconfig
+and log
 ==================================  =============================================================
 
-A record is written whole or not at all.  What a space is made of is under its UID, so a name that is used again
-never meets the remains of the one before; a record goes last, when nothing of its space is left.
+A record is written atomically.  The data of a space is under its UID, so a reused name never finds
+remains of an earlier space.  The record is removed last, when nothing of the space is left.
 """
 
 from __future__ import annotations
@@ -57,38 +58,38 @@ class Record:
 
     @property
     def physical(self) -> Physical:
-        """As the manager calls it."""
+        """Identity for the manager."""
         return Physical(self.name)
 
 
 def new_record(name: str, owner: str, port: int = 0) -> Record:
-    """A space that there was none of until now."""
+    """Return the record of a new space."""
     return Record(name, str(uuid.uuid4()), owner, port)
 
 
 def checked(physical: Physical) -> str:
     """
-    The name of a space that there may be.
+    Return the name of a valid physical space.
 
-    :raises BadRequest: there can be none.
+    :raises BadRequest: the name or parent is impossible.
     """
-    told = ascii(physical.name[:80])
+    name = ascii(physical.name[:80])
     if physical.parent:
         where = ascii(physical.parent[:80])
         raise BadRequest(
-            f"local space {told}: there is no place {where}, local spaces are all in one;"
+            f"local space {name}: there is no place {where}, local spaces are all in one;"
             " take the annotation kubestellar.io/space-path away"
         )
     if wrong := names.dns_label(physical.name):
-        raise BadRequest(f"local space {told}: its name {wrong[0]}")
+        raise BadRequest(f"local space {name}: its name {wrong[0]}")
     return physical.name
 
 
 class Store:
     """
-    The directory of one provider.  Nothing is touched before :meth:`open`.
+    The directory of one provider.  Nothing is accessed before :meth:`open`.
 
-    All that changes anything is one of the methods here, so that tests can end it between any two.
+    Every change is a method here, so that tests can interrupt between any two.
     """
 
     def __init__(self, path: str) -> None:
@@ -96,13 +97,13 @@ class Store:
         self._lock = -1
         self._seen: dict[str, tuple[tuple[int, int, int], Record]] = {}
 
-    # Whose it is.
+    # Ownership.
 
     def open(self) -> None:
         """
-        Make it or check it, and be the only one in it; once that is so, only check that it still is.
+        Create or check the directory, and lock it; later only check that it is still the same.
 
-        :raises ServiceUnavailable: another has it, it cannot be used, or it is there no more.
+        :raises ServiceUnavailable: another process has it, or it is not usable, or it was removed.
         """
         try:
             if self._lock < 0:
@@ -120,7 +121,7 @@ class Store:
             ) from None
 
     def is_ours(self) -> bool:
-        """Whether it is open, and still where it was."""
+        """Return whether the store is open and still in place."""
         try:
             self._check_there()
         except (OSError, ServiceUnavailable):
@@ -128,7 +129,7 @@ class Store:
         return True
 
     def close(self) -> None:
-        """Let others have it; the kernel does so, too, when we die."""
+        """Release the lock; the kernel does so, too, when the process dies."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
@@ -150,55 +151,57 @@ class Store:
         self._lock = lock
 
     def _clear(self) -> None:
-        """Files that somebody was writing when he was killed."""
+        """Remove incomplete files of a process that was killed."""
         for name in os.listdir(os.path.join(self.path, RECORDS)):
             if name.startswith("."):
                 _unlink(os.path.join(self.path, RECORDS, name))
 
     def _check_there(self) -> None:
         """
-        :raises ServiceUnavailable: what is there now is not what we have locked.
+        Check that the directory is the one that we have locked.
+
+        :raises ServiceUnavailable: it was removed or replaced.
         """
         if self._lock < 0:
             raise ServiceUnavailable("local spaces: closed")
         ours = os.fstat(self._lock)
         try:
-            found = os.stat(os.path.join(self.path, LOCK))
-        except OSError:  # such as of a directory that is a file now
-            found = None
-        if found is None or (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino):
+            status = os.stat(os.path.join(self.path, LOCK))
+        except OSError:  # for example, the directory is a file now
+            status = None
+        if status is None or (status.st_dev, status.st_ino) != (ours.st_dev, ours.st_ino):
             raise ServiceUnavailable(
                 f"local spaces: {self.path} is not there any more, or is another one;"
                 " put it back (is its file system mounted?), or restart the manager"
             )
 
-    # What is there.
+    # Reading.
 
     def records(self) -> dict[str, Record]:
         """
-        All of them, by name, in order.
+        Return all records by name, sorted.
 
         :raises ServiceUnavailable: they cannot be read.
         """
-        found: dict[str, tuple[tuple[int, int, int], Record]] = {}
+        records: dict[str, tuple[tuple[int, int, int], Record]] = {}
         try:
             with os.scandir(os.path.join(self.path, RECORDS)) as entries:
                 for entry in entries:
                     name = entry.name.removesuffix(_SUFFIX)
                     if not entry.name.startswith(".") and name != entry.name:
-                        found[name] = self._read(name, entry)
+                        records[name] = self._read(name, entry)
         except OSError as error:
             raise ServiceUnavailable(
-                f"local spaces: {self.path}/{RECORDS} cannot be read: {error.strerror}; mend it"
+                f"local spaces: {self.path}/{RECORDS} cannot be read: {error.strerror}; repair it"
             ) from None
-        self._seen = found
-        return {name: found[name][1] for name in sorted(found)}
+        self._seen = records
+        return {name: records[name][1] for name in sorted(records)}
 
     def stamp(self) -> int:
         """
-        Changes when a record is written or taken away.
+        Return a number that changes when a record is written or removed.
 
-        :raises ServiceUnavailable: it cannot be looked at.
+        :raises ServiceUnavailable: the directory cannot be read.
         """
         self._check_there()
         try:
@@ -207,64 +210,66 @@ class Store:
             raise ServiceUnavailable(f"local spaces: {self.path}: {error.strerror}") from None
 
     def _read(self, name: str, entry: os.DirEntry[str]) -> tuple[tuple[int, int, int], Record]:
-        told = entry.stat(follow_symlinks=False)
-        stamp = told.st_ino, told.st_mtime_ns, told.st_size
-        known = self._seen.get(name)
-        if known is not None and known[0] == stamp and not known[1].damaged:
-            return known
+        status = entry.stat(follow_symlinks=False)
+        stamp = status.st_ino, status.st_mtime_ns, status.st_size
+        cached = self._seen.get(name)
+        if cached is not None and cached[0] == stamp and not cached[1].damaged:
+            return cached
         return stamp, _parse(name, entry.path)
 
     def home(self, record: Record, *parts: str) -> str:
-        """Its directory, or what is in it."""
-        assert record.uid, record  # a damaged one has none, and never that of all
+        """Return the path of a space's directory, or of an entry in it."""
+        assert record.uid, (
+            record
+        )  # a damaged record has no UID, and must not mean the parent directory
         return os.path.join(self.path, SPACES, record.uid, *parts)
 
     def has_home(self, record: Record) -> bool:
-        """Whether its directory is there."""
+        """Return whether a space's directory exists."""
         return os.path.isdir(self.home(record))
 
-    # What changes it.  Each raises ServiceUnavailable when it cannot be done.
+    # Changing.  Each method raises ServiceUnavailable on failure.
 
     def write(self, record: Record) -> None:
-        """Have this record from now on."""
+        """Write a record."""
         value = {
-            key: told for key, told in asdict(record).items() if key not in ("name", "damaged")
+            key: item for key, item in asdict(record).items() if key not in ("name", "damaged")
         }
         self.write_file(
             os.path.join(self.path, RECORDS, record.name + _SUFFIX), json.dumps(value).encode()
         )
 
     def remove(self, record: Record) -> None:
-        """Have no such record any more."""
+        """Remove a record."""
         self._change(_unlink, os.path.join(self.path, RECORDS, record.name + _SUFFIX))
 
     def make_home(self, record: Record) -> None:
-        """Have its directory."""
+        """Create a space's directory."""
         self._change(private_directory, self.home(record))
 
     def remove_home(self, record: Record) -> None:
-        """Have nothing of it any more."""
+        """Remove a space's directory."""
         self._change(_remove_tree, self.home(record))
 
     def write_file(self, path: str, content: bytes) -> None:
-        """A file below, whole or not at all."""
+        """Write a file atomically."""
         self._change(write_private, path, content)
 
     def remove_file(self, path: str) -> None:
-        """A file below; that it is not there is no failure."""
+        """Remove a file; a missing one is no failure."""
         self._change(_unlink, path)
 
-    def _change(self, act: Any, *told: Any) -> None:
+    def _change(self, act: Any, *args: Any) -> None:
         self.step()
         self._check_there()
         try:
-            act(*told)
+            act(*args)
         except (OSError, TLSConfigError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            raise ServiceUnavailable(f"local spaces: {told[0]}: {why}; mend it") from None
+            raise ServiceUnavailable(f"local spaces: {args[0]}: {why}; repair it") from None
 
     def step(self) -> None:
-        """Called before each change; tests let a manager die here."""
+        """Called before each change, so that tests can simulate a crash here."""
 
 
 def _unlink(path: str) -> None:
@@ -275,27 +280,29 @@ def _unlink(path: str) -> None:
 
 
 def _remove_tree(path: str) -> None:
-    """First out of the way at once, so that half of it is never taken for it."""
-    gone = f"{path}.gone"
+    """Remove a tree.  It is renamed first, so that a partial one is never taken for a space."""
+    removed = f"{path}.gone"
     if os.path.lexists(path):
-        os.replace(path, gone)
-    if os.path.lexists(gone):
-        shutil.rmtree(gone)
+        os.replace(path, removed)
+    if os.path.lexists(removed):
+        shutil.rmtree(removed)
 
 
 def _parse(name: str, path: str) -> Record:
     try:
         with open(path, "rb") as file:
-            told = json.loads(file.read(_LONGEST_RECORD))
-        return _read_record(name, told)
+            document = json.loads(file.read(_LONGEST_RECORD))
+        return _read_record(name, document)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, APIError):
         return Record(name, "", damaged=f"{path} cannot be read; put it right, or take it away")
 
 
-def _read_record(name: str, told: Mapping[str, Any]) -> Record:
+def _read_record(name: str, document: Mapping[str, Any]) -> Record:
     checked(Physical(name))
-    uid, owner, port = told["uid"], told.get("owner", ""), told.get("port", 0)
-    known = isinstance(owner, str) and isinstance(port, int) and 0 <= port < 65536
-    if not known or str(uuid.UUID(uid)) != uid:  # it names a directory
+    uid, owner, port = document["uid"], document.get("owner", ""), document.get("port", 0)
+    is_valid = isinstance(owner, str) and isinstance(port, int) and 0 <= port < 65536
+    if not is_valid or str(uuid.UUID(uid)) != uid:  # it names a directory
         raise ValueError
-    return Record(name, uid, owner, port, told.get("made") is True, told.get("going") is True)
+    return Record(
+        name, uid, owner, port, document.get("made") is True, document.get("going") is True
+    )

@@ -1,7 +1,7 @@
 """
-One local space: its process is kept running, and its kubeconfig is had from it once it does.
+One local space: keeps its process running, and obtains its kubeconfig.
 
-Whatever is done here may end between any two steps, and is begun again by whoever reads the record next.
+Work can be interrupted between any two steps; the next process that reads the record continues it.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from twisted_exec.spacemanager.providers.local.records import Record, Store
 
 STATE, ACCESS, LOG = "state", "access.json", "log"
 KUBECONFIG = "admin.kubeconfig"
-"""Of a standalone's state directory: it is there while the program is ready."""
+"""Entry of a standalone state directory that exists while the program is ready."""
 
 START_SECONDS = 60.0
 STEADY_SECONDS = 10.0
-"""Who ran for so long is started again at once, as if it had never ended."""
+"""A process that ran for this long is restarted without back-off."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 60.0
 ENROL_PAUSE_SECONDS = 1.0
 RENEW_SECONDS = 30 * 86400
-"""How long before the end of a kubeconfig another is had."""
+"""Remaining validity at which a kubeconfig is replaced."""
 
 
 @dataclass(frozen=True)
 class SpaceEnvironment:
     """
-    What local spaces are made with.
+    Resources for local spaces.
 
-    :param words: the command line of one, given its state directory and its port.
-    :param enrol: has a kubeconfig made, given the path of the administrator's.
-    :param slots: who holds one is starting: imports take all of a core.
+    :param argv: returns the command line, given the state directory and the port.
+    :param enrol: creates a kubeconfig, given the path of the administrator's.
+    :param slots: limits concurrent starts: importing takes a whole core.
     :param now: seconds since the epoch.
     """
 
     reactor: Any
     now: Callable[[], float]
-    words: Callable[[str, int], Sequence[str]]
+    argv: Callable[[str, int], Sequence[str]]
     environment: Mapping[str, str]
     enrol: Callable[[str], Deferred[Access]]
     slots: DeferredSemaphore = field(default_factory=lambda: DeferredSemaphore(2))
@@ -67,9 +67,9 @@ class SpaceEnvironment:
 
 class LocalSpace:
     """
-    One space, of which there is a record.
+    One space with a record.
 
-    :param changed: called when something that :meth:`info` tells is another.
+    :param changed: called when the result of :meth:`info` has changed.
     """
 
     _log = Logger()
@@ -78,11 +78,11 @@ class LocalSpace:
         self,
         record: Record,
         store: Store,
-        means: SpaceEnvironment,
+        environment: SpaceEnvironment,
         changed: Callable[[Physical], None],
     ) -> None:
         self.record = record
-        self._store, self._means, self._changed = store, means, changed
+        self._store, self._environment, self._changed = store, environment, changed
         self._state, self._reason = BUILDING, ""
         self._message = "it is being started" if record.made else ""
         self._ready = False
@@ -92,13 +92,13 @@ class LocalSpace:
         self._enrolling: Deferred[None] | None = None
         self._generation = uuid.uuid4().hex[:8]
 
-    # What there is to be said.
+    # Reporting.
 
     def info(self, *, whole: bool = True) -> SpaceInfo:
-        """:param whole: with its access."""
+        """Return the current state.  :param whole: include the access."""
         record = self.record
         access = self._access() if whole else None
-        state, reason, message = self._told()
+        state, reason, message = self._status()
         return SpaceInfo(
             record.physical,
             state,
@@ -110,7 +110,7 @@ class LocalSpace:
             dict.fromkeys(VIEWPOINTS, access) if access is not None else {},
         )
 
-    def _told(self) -> tuple[str, str, str]:
+    def _status(self) -> tuple[str, str, str]:
         if self.is_lost and self._state != GOING:
             what = "what it kept is gone; it can only be made anew, and empty"
             return BROKEN, "Lost", f"{self._file()}: {what}"
@@ -121,12 +121,12 @@ class LocalSpace:
 
     @property
     def is_lost(self) -> bool:
-        """There was something that it kept, and is no more, though all others are there."""
+        """True if the space's data has disappeared although the store is still there."""
         return self.record.made and self._store.is_ours() and not self._store.has_home(self.record)
 
     @property
     def pid(self) -> int | None:
-        """Of its process, if it has one."""
+        """Process ID, if the process runs."""
         return self._run.pid if self._run is not None else None
 
     def _file(self, *parts: str) -> str:
@@ -135,8 +135,8 @@ class LocalSpace:
     def _access(self) -> Access | None:
         try:
             with open(self._file(ACCESS), "rb") as file:
-                told = json.load(file)
-            return Access(told["kubeconfig"].encode(), told["expires"])
+                document = json.load(file)
+            return Access(document["kubeconfig"].encode(), document["expires"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -145,10 +145,10 @@ class LocalSpace:
             self._state, self._reason, self._message = state, reason, message
             self._changed(self.record.physical)
 
-    # Its work.
+    # Lifecycle.
 
     def start(self) -> None:
-        """Keep it running, or see it gone, as its record says."""
+        """Start running or deleting the space, as its record says."""
         if self.record.going:
             self._state = GOING
             self._work(self._go())
@@ -164,7 +164,7 @@ class LocalSpace:
             self._log.failure("local space {name}", failure, name=self.record.name)
 
     def become(self, record: Record) -> Deferred[None]:
-        """Its record is another now; fires when it is worked on as that says."""
+        """Switch to a new record; fires when the work for it has started."""
         return Deferred.fromCoroutine(self._become(record))
 
     async def _become(self, record: Record) -> None:
@@ -178,7 +178,7 @@ class LocalSpace:
         self.start()
 
     def stop(self) -> Deferred[None]:
-        """End its process; fires when nothing of it runs here.  What it keeps stays."""
+        """Stop the process; fires when nothing runs any more.  The data stays."""
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
@@ -199,30 +199,30 @@ class LocalSpace:
 
     async def _keep(self) -> None:
         while True:
-            began = self._means.reactor.seconds()
+            began = self._environment.reactor.seconds()
             try:
                 if self.is_lost:
-                    raise ServiceUnavailable(self._told()[2])
+                    raise ServiceUnavailable(self._status()[2])
                 why = await self._run_once()
             except (APIError, OSError) as error:
                 why = error.message if isinstance(error, APIError) else str(error.strerror)
             finally:
                 self._give_up_access()
-            if self._means.reactor.seconds() - began > STEADY_SECONDS:
+            if self._environment.reactor.seconds() - began > STEADY_SECONDS:
                 self._backoff.reset()
             pause = self._backoff.pause()
             self._tell(BUILDING, "Restarting", f"its process ended: {why}; it is started again")
             self._log.warn("local space {name}: {why}", name=self.record.name, why=why)
-            await deferLater(self._means.reactor, pause)
+            await deferLater(self._environment.reactor, pause)
 
     async def _run_once(self) -> str:
-        """Run it until it ends; :return: why it did."""
-        await self._means.slots.acquire()
+        """Run the process until it ends.  :return: the reason."""
+        await self._environment.slots.acquire()
         try:
             run = await self._started()
             fine = await run.until(self._is_ready, START_SECONDS)
         finally:
-            self._means.slots.release()
+            self._environment.slots.release()
         if fine:
             await self._served()
             return await run.ended()
@@ -233,16 +233,16 @@ class LocalSpace:
 
     async def _started(self) -> Run:
         if not self.record.made:
-            # Nobody knows its port yet, and somebody may have taken it since.
-            taken = [record.port for record in self._store.records().values()]
-            self._write(replace(self.record, port=free_port(taken)))
+            # The port is not published yet, and may be in use by now.
+            used = [record.port for record in self._store.records().values()]
+            self._write(replace(self.record, port=free_port(used)))
         await self._end_run()
         self._store.make_home(self.record)
         self._store.remove_file(self._file(STATE, KUBECONFIG))
         self._store.step()
-        run = self._run = Run(self._file(LOG), self._means.reactor)
-        argv = self._means.words(self._file(STATE), self.record.port)
-        run.start(argv, self._means.environment)
+        run = self._run = Run(self._file(LOG), self._environment.reactor)
+        argv = self._environment.argv(self._file(STATE), self.record.port)
+        run.start(argv, self._environment.environment)
         return run
 
     def _is_ready(self) -> bool:
@@ -262,20 +262,20 @@ class LocalSpace:
         self.record = record
 
     def look(self) -> None:
-        """What has to be done from time to time."""
+        """Run periodic maintenance."""
         if self._run is not None and self._ready:
             self._run.trim()
             if self.is_lost:
                 self._run.stop()
                 self._changed(self.record.physical)
         access = self._access()
-        if access is None or (access.expires or 0) < self._means.now() + RENEW_SECONDS:
+        if access is None or (access.expires or 0) < self._environment.now() + RENEW_SECONDS:
             self._see_to_access()
 
-    # Its kubeconfig.
+    # Kubeconfig.
 
     def rotate(self) -> Deferred[None]:
-        """Have another kubeconfig made."""
+        """Create a new kubeconfig."""
         if not self._ready:
             why = (
                 f"local space {self.record.name} does not run just now; try again when it is usable"
@@ -284,14 +284,14 @@ class LocalSpace:
         return Deferred.fromCoroutine(self._enrol())
 
     async def _enrol(self) -> None:
-        access = await self._means.enrol(self._file(STATE, KUBECONFIG))
-        told = {"kubeconfig": access.kubeconfig.decode(), "expires": access.expires}
-        self._store.write_file(self._file(ACCESS), json.dumps(told).encode())
+        access = await self._environment.enrol(self._file(STATE, KUBECONFIG))
+        document = {"kubeconfig": access.kubeconfig.decode(), "expires": access.expires}
+        self._store.write_file(self._file(ACCESS), json.dumps(document).encode())
         self._generation = uuid.uuid4().hex[:8]
         self._changed(self.record.physical)
 
     def _see_to_access(self) -> None:
-        """Have one made behind the scenes, however often that takes."""
+        """Create a kubeconfig in the background, with retries."""
         if self._enrolling is None and self._ready and self._state == USABLE:
             self._enrolling = Deferred.fromCoroutine(self._enrol_at_last())
             self._enrolling.addErrback(self._failed)
@@ -306,7 +306,7 @@ class LocalSpace:
                     "local space {name}: {why}", name=self.record.name, why=error.message
                 )
                 self._message = f"no kubeconfig could be made: {error.message}"
-                await deferLater(self._means.reactor, ENROL_PAUSE_SECONDS)
+                await deferLater(self._environment.reactor, ENROL_PAUSE_SECONDS)
         self._message, self._enrolling = "", None
 
     def _give_up_access(self) -> None:
@@ -315,7 +315,7 @@ class LocalSpace:
         if enrolling is not None:
             enrolling.cancel()
 
-    # Going.
+    # Deleting.
 
     async def _go(self) -> None:
         self._give_up_access()
@@ -327,7 +327,7 @@ class LocalSpace:
                 break
             except APIError as error:
                 self._tell(GOING, "Waiting", error.message)
-                await deferLater(self._means.reactor, self._backoff.pause())
+                await deferLater(self._environment.reactor, self._backoff.pause())
         self._changed(self.record.physical)
 
 
