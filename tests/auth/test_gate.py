@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.auth.support import CredentialsCase
 from tests.auth.test_credentials import KEY, KeyAuthenticator
+from tests.contracts.authorizer import GET, FixedAuthorizer, OnlyLabelled
 from tests.contracts.session_guard import Permissions, SessionGuardContract, Tokens
 from tests.tls.support import client_identity
 from twisted_exec.api.status import (
@@ -83,6 +84,14 @@ class GateTests(CredentialsCase):
         context = self.identified(self.gate(), self.token)
         self.assertEqual((context.user.name, context.caller), ("ann", None))
         self.assertEqual((context.subject.user, context.subject.caller), ("ann", ""))
+
+    def test_visibility(self) -> None:
+        """A permission for some objects is one only for a caller that applies the visibility."""
+        answer = Decision(True, visibility=OnlyLabelled("a"))
+        gate = Gate(self.tokens, FixedAuthorizer(answer), GatePolicy())
+        visibility = self.successResultOf(Deferred.fromCoroutine(gate.authorize_visible(GET)))
+        self.assertIs(visibility, answer.visibility)
+        self.failureResultOf(Deferred.fromCoroutine(gate.authorize(GET)), Forbidden)
 
     def test_nobody(self) -> None:
         """Without a valid credential there is no user."""

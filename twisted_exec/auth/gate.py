@@ -19,7 +19,14 @@ from zope.interface import implementer
 from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
 from twisted_exec.auth.credentials import CredentialHeaders, PresentedCredentials
 from twisted_exec.auth.impersonation import impersonation
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.interfaces import (
+    Attributes,
+    Decision,
+    IAuthenticator,
+    IAuthorizer,
+    IVisibility,
+    User,
+)
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
@@ -187,17 +194,25 @@ class Gate:
         decision: Decision = await self._authorizer.authorize(attributes)
         return decision
 
-    async def authorize(self, attributes: Attributes) -> Decision:
+    async def authorize(self, attributes: Attributes) -> None:
         """
-        Make sure that a request is allowed.
+        Make sure that a request is allowed, for every object.
 
-        :return: the decision; its visibility must be applied to the objects of the answer.
         :raises Forbidden: it is not allowed.
         :raises NotFound: it is not allowed, and the user may not know that the object exists.
         """
+        if await self.authorize_visible(attributes) is not None:
+            raise forbidden(attributes, "it is allowed for some objects only")
+
+    async def authorize_visible(self, attributes: Attributes) -> IVisibility | None:
+        """
+        Make sure that a request for stored objects is allowed; errors as :meth:`authorize`.
+
+        :return: the objects that it is allowed for, which the caller must apply; ``None`` for all.
+        """
         decision = await self.decide(attributes)
         if decision.allowed:
-            return decision
+            return decision.visibility
         if decision.hidden:
             raise hidden(attributes, decision.reason)
         raise forbidden(attributes, decision.reason)

@@ -184,8 +184,8 @@ class REST:
         # A selector for one name asks for no more than that object, and needs no other right.
         name = chosen.fields.required("metadata.name") or ""
         named = Target(target.kind, target.namespace, name)
-        decision = await self._gate.authorize(attributes_of(user, verb, named, chosen.fields))
-        return decision.visibility
+        attributes = attributes_of(user, verb, named, chosen.fields)
+        return await self._gate.authorize_visible(attributes)
 
     async def _authorized(self, user: User, verb: str, target: Target) -> Verbs:
         """
@@ -194,8 +194,8 @@ class REST:
         :return: the verbs, limited to the objects that this verb is allowed for.
         :raises Forbidden: the verb is not allowed.
         """
-        decision = await self._gate.authorize(attributes_of(user, verb, target))
-        return self._verbs.through(decision.visibility)
+        visibility = await self._gate.authorize_visible(attributes_of(user, verb, target))
+        return self._verbs.through(visibility)
 
     async def _get(self, context: RequestContext, target: Target) -> None:
         request = request_of(context)
@@ -296,8 +296,7 @@ class REST:
         with self._limits.short(user):
             chosen = list_options(query)
             asked = attributes_of(user, "deletecollection", target, chosen.fields)
-            decision = await self._gate.authorize(asked)
-            verbs = self._verbs.through(decision.visibility)
+            verbs = self._verbs.through(await self._gate.authorize_visible(asked))
             options = write_options(query, "DeleteOptions", _delete_options(request))
             with _advised(request, options):
                 page = await verbs.delete_collection(user, target, chosen, options)

@@ -150,7 +150,7 @@ class NodeAccess:
                 self._warn(problem)
                 raise InternalError(f"Authorization error {what}") from None
             self._problem = ""
-            if decision.allowed:
+            if decision.allows_everything:
                 return attributes
         raise Forbidden(f"Forbidden {what}", details={"name": node, "kind": "nodes"})
 
