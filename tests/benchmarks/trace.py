@@ -60,10 +60,12 @@ class Trace:
     The code of this package that ran.
 
     :ivar functions: how often each ran, by module and qualified name.
+    :ivar until_answer: those that ran until the connection was taken over for the stream.
     """
 
     def __init__(self) -> None:
         self.functions: Counter[tuple[str, str]] = Counter()
+        self.until_answer: set[tuple[str, str]] = set()
         self._root = str(Path(twisted_exec.__file__).parent) + "/"
 
     @contextmanager
@@ -84,6 +86,8 @@ class Trace:
             return
         module = code.co_filename.removeprefix(self._root).removesuffix(".py").replace("/", ".")
         self.functions[module, code.co_qualname] += 1
+        if code.co_qualname == "take_over":
+            self.until_answer = set(self.functions)
 
     @property
     def modules(self) -> list[str]:
@@ -215,6 +219,8 @@ def main(scratch: Path) -> None:
 def report(trace: Trace) -> None:
     """Print what ran, module by module."""
     print(f"one kubectl exec: {len(trace.modules)} modules, {len(trace.functions)} functions")
+    modules = {module for module, _ in trace.until_answer}
+    print(f"  until its 101: {len(modules)} modules, {len(trace.until_answer)} functions")
     for what, names in _PARSED.items():
         print(f"  {what} parsed {trace.times(names)} times")
     for module in trace.modules:
