@@ -113,7 +113,7 @@ class RuntimeCase(TestCase):
         )
         await runtime.prepare()
         runtime.startService()
-        self.mark = runtime._id
+        self.mark = runtime._state.id
         self.addCleanup(lambda: runtime.stopService() if runtime.running else None)
         return runtime
 

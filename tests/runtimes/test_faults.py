@@ -54,7 +54,7 @@ class FaultTests(RuntimeCase):
         host.startService()
         self.addCleanup(host.stopService)
         await ready
-        self.mark = host.runtime._id
+        self.mark = host.runtime._state.id
         self.client = self.connect(host)
         request = pb.CreateMachineRequest(machine=machine("x", "shell"))
         self.machine_id = (await self.client.create_machine(request)).machine.metadata.id

@@ -43,7 +43,7 @@ class HostCase(RuntimeCase):
         ready = host.when_ready()
         host.startService()
         await ready
-        self.mark = host.runtime._id
+        self.mark = host.runtime._state.id
         return host
 
     async def failure(self, host: RuntimeHost) -> Exception:
@@ -148,7 +148,7 @@ class FailureTests(HostCase):
         """A target in use is named, and a stop undoes the partial start."""
         first = await self.ready()
         other = self.host()
-        other.runtime._state_directory = os.path.join(self.directory, "other")
+        other.runtime._state._path = os.path.join(self.directory, "other")
         error = await self.failure(other)
         self.assertIn("is in use by another process", str(error))
         await other.stopService()

@@ -347,7 +347,7 @@ async def main():
         pause = Deferred()
         reactor.callLater(0.01, pause.callback, None)
         await pause
-    print("running", runtime._id, flush=True)
+    print("running", runtime._state.id, flush=True)
 
 reactor.callWhenRunning(lambda: Deferred.fromCoroutine(main()).addErrback(print))
 reactor.run()
@@ -392,7 +392,7 @@ class KilledTests(RuntimeCase):
         self.mark = await self.kill_one()
         await self.until(self.alive)
         runtime = await self.make_runtime()
-        self.assertEqual(runtime._id, self.mark)
+        self.assertEqual(runtime._state.id, self.mark)
         self.assertEqual(self.alive(), [])
         self.assertEqual(os.listdir(runtime.directory), [])
         self.assertEqual(len(runtime._machines), 0)

@@ -9,9 +9,6 @@ runtime: the next one reads them from disk (:mod:`.storage`) and adopts them.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +33,6 @@ from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import LOG, Grant, RequestCache
-from twisted_exec.runtimes.storage import ID, identity, lock
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -46,13 +42,12 @@ from twisted_exec.streaming.interfaces import (
     IAttachment,
     Subject,
 )
-from twisted_exec.tls.unix import private_directory, runtime_directory
 
 from .hardware import Hardware
 from .interfaces import IAdoptsMachines, IHardware, IMachineDriver, MachineFacts
 from .machines import Machines, Record
-from .processes import Leader, ProcessFamily, ProcessTable, RunRecords, read_process
-from .storage import MachineStorage
+from .processes import Leader, ProcessTable
+from .state import RuntimeState, is_alive
 
 NAME = "twisted-exec"
 MARK = "TWISTED_EXEC_MACHINE"
@@ -103,7 +98,6 @@ class MachineRuntime(Service):
     :param exec_url: returns the URL of a console for a token; empty if there are no consoles.
     :param log_url: returns the URL of a log for a token.
     :param keep_machines: let machines outlive the runtime if their driver supports it.
-    :ivar directory: private directory with a short path, for sockets; empty before :meth:`prepare`.
     """
 
     _log = Logger()
@@ -123,10 +117,8 @@ class MachineRuntime(Service):
         now_nanoseconds: Callable[[], int] = time.time_ns,
     ) -> None:
         self.classes = list(classes)
-        self.directory = ""
         self._table = table
         self._reactor = reactor
-        self._state_directory = state_directory
         self._cache = cache
         self._exec_url, self._log_url = exec_url, log_url
         self._limits = limits
@@ -136,12 +128,13 @@ class MachineRuntime(Service):
         self._supervisors: dict[str, Supervisor] = {}
         self._hardware = Hardware(self._offered, self._supervisors, self._save)
         self._deleting: dict[str, list[Deferred[None]]] = {}
-        self._records: RunRecords | None = None
-        self._storage = MachineStorage(
-            os.path.join(state_directory, "machines"), keep=keep_machines
-        )
-        self._id = ""
-        self._lock: int | None = None
+        self._state = RuntimeState(state_directory, keep=keep_machines)
+        self._storage = self._state.storage
+
+    @property
+    def directory(self) -> str:
+        """Private directory with a short path, for sockets; empty before :meth:`prepare`."""
+        return self._state.directory
 
     @property
     def offered(self) -> tuple[str, ...]:
@@ -158,18 +151,15 @@ class MachineRuntime(Service):
         :raises RetainedMachinesError: there are machines of a runtime with ``keep_machines``, and this one is without.
         :raises TLSConfigError: a directory is not private or cannot be created.
         """
-        private_directory(self._state_directory)
-        self._lock = lock(os.path.join(self._state_directory, "runtime.lock"))
-        self.directory = runtime_directory(self._state_directory)
-        self._id = identity(os.path.join(self._state_directory, "runtime-id"))
-        self._records = RunRecords(os.path.join(self._state_directory, "runs"))
+        self._state.open()
         self._offer()
         retained = [machine for machine in self._storage.open() if self._can_adopt(machine)]
-        leaders = self._records.open()
-        await self._end_leftovers(leaders, {machine.metadata.id for machine in retained})
+        leaders = self._state.read_leaders()
+        ids = {machine.metadata.id for machine in retained}
+        await self._state.end_leftovers(self._table, leaders, ids)
         for machine in retained:
             record = self._machines.add(machine)
-            alive = [leader for leader in leaders.get(record.id, ()) if _is_alive(leader)]
+            alive = [leader for leader in leaders.get(record.id, ()) if is_alive(leader)]
             self._supervise(record, alive)
 
     def _can_adopt(self, machine: pb.Machine) -> bool:
@@ -183,24 +173,6 @@ class MachineRuntime(Service):
             )
             return False
         return True
-
-    async def _end_leftovers(self, leaders: Mapping[str, list[Leader]], retained: set[str]) -> None:
-        assert self._records is not None
-        prefix = f"{self._id}/"
-        stale = [leader for id, group in leaders.items() if id not in retained for leader in group]
-
-        def belongs(mark: str) -> bool:
-            return mark.startswith(prefix) and mark.removeprefix(prefix) not in retained
-
-        left = await ProcessFamily(self._table, belongs, stale).end()
-        if stale:
-            self._log.info("ended {count} machines that an earlier runtime left", count=len(stale))
-        for process in left:
-            self._log.error("process {pid} of an earlier runtime cannot be ended", pid=process.pid)
-        self._records.clear(retained)
-        for name in os.listdir(self.directory):
-            if ID.fullmatch(name) and name not in retained:
-                shutil.rmtree(os.path.join(self.directory, name), ignore_errors=True)
 
     def _offer(self) -> None:
         for each in self.classes:
@@ -223,11 +195,7 @@ class MachineRuntime(Service):
     async def _stop(self) -> None:
         ending = Ending(SHUTTING_DOWN, "the machine runtime is shutting down")
         await gatherResults([self._stop_or_release(record, ending) for record in self._machines])
-        if self._lock is not None:
-            with contextlib.suppress(OSError):
-                os.rmdir(self.directory)  # may still contain a socket
-            os.close(self._lock)
-            self._lock = None
+        self._state.close()
 
     def _stop_or_release(self, record: Record, ending: Ending) -> Deferred[None]:
         supervisor = self._supervisors[record.id]
@@ -444,21 +412,14 @@ class MachineRuntime(Service):
             self._storage.write(record)
 
     def _supervise(self, record: Record, adopted: Sequence[Leader] = ()) -> None:
-        directory = os.path.join(self.directory, record.id)
-        try:
-            with contextlib.suppress(FileExistsError):  # of an adopted machine
-                os.mkdir(directory, mode=0o700)
-        except OSError as error:
-            raise ServiceUnavailable(
-                f"the directory for the machine's sockets cannot be created: {error.strerror}"
-            ) from None
+        directory = self._state.make_sockets(record.id)
         facts = MachineFacts(
             id=record.id,
             label=record.label,
             hostname=record.spec.guest_config.hostname,
             directory=directory,
-            marker=(MARK, f"{self._id}/{record.id}"),
-            started=lambda leader: self._record(record.id, [leader]),
+            marker=(MARK, f"{self._state.id}/{record.id}"),
+            started=lambda leader: self._state.record_leaders(record.id, [leader]),
             event=lambda *event: self._event(record, *event),
             changed=lambda *change: self._supervisors[record.id].noticed(*change),
             namespace=record.namespace,
@@ -505,7 +466,7 @@ class MachineRuntime(Service):
         stopping.addCallback(deleted)
 
     def _forget(self, record: Record) -> None:
-        shutil.rmtree(os.path.join(self.directory, record.id), ignore_errors=True)
+        self._state.remove_sockets(record.id)
         self._storage.remove(record.id)
         self._machines.remove(record.id)
         self._supervisors.pop(record.id, None)
@@ -515,20 +476,10 @@ class MachineRuntime(Service):
             record.set_state(state, reason, message, self._now_nanoseconds())
         if state == pb.MACHINE_STOPPED:
             try:
-                self._record(record.id, [])
+                self._state.record_leaders(record.id, [])
             except ServiceUnavailable as problem:
                 # A stale record names ended processes, which the next start ignores.
                 self._log.warn("{label}: {why}", label=record.label, why=problem.message)
-
-    def _record(self, machine_id: str, leaders: Sequence[Leader]) -> None:
-        if self._records is None:
-            return
-        try:
-            self._records.write(machine_id, leaders)
-        except OSError as error:
-            raise ServiceUnavailable(
-                f"the runtime's state directory cannot be written: {error.strerror}"
-            ) from None
 
     def _event(self, record: Record, type: str, reason: str, message: str) -> None:
         level = LogLevel.warn if type == "Warning" else LogLevel.info
@@ -547,8 +498,3 @@ def _check(machine: pb.Machine) -> None:
 def _check_size(texts: Mapping[str, str]) -> None:
     if sum(len(key) + len(value) for key, value in texts.items()) > _MAX_METADATA_BYTES:
         raise BadRequest(f"labels and annotations have at most {_MAX_METADATA_BYTES} characters")
-
-
-def _is_alive(leader: Leader) -> bool:
-    process = read_process(leader.pid)
-    return process is not None and process.start == leader.start

@@ -41,7 +41,7 @@ class LogTests(RuntimeCase):
         host.startService()
         self.addCleanup(host.stopService)
         await ready
-        self.mark = host.runtime._id
+        self.mark = host.runtime._state.id
         self.client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
         self.addCleanup(self.client.stopService)
         self.dialler = Dialler(reactor, runtime=str(host.iri.target))

@@ -1,0 +1,132 @@
+"""
+The state of one runtime on disk: its lock and id, the machines' directories, and the recovery after a crash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+
+from twisted.logger import Logger
+
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.tls.unix import private_directory, runtime_directory
+
+from .processes import Leader, ProcessFamily, ProcessTable, RunRecords, read_process
+from .storage import ID, MachineStorage, identity, lock
+
+
+class RuntimeState:
+    """
+    The state directory of a runtime, and its directory for sockets.
+
+    :param path: the state directory; created if missing.
+    :param keep: machines outlive the runtime.
+    :ivar id: id of the state directory, which marks the processes of its machines; empty before :meth:`open`.
+    :ivar directory: private directory with a short path, for sockets; empty before :meth:`open`.
+    :ivar storage: the machines on disk.
+    """
+
+    _log = Logger()
+
+    def __init__(self, path: str, *, keep: bool) -> None:
+        self._path = path
+        self.id = self.directory = ""
+        self.storage = MachineStorage(os.path.join(path, "machines"), keep=keep)
+        self._records: RunRecords | None = None
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        """
+        Lock the state directory and create what is missing.
+
+        :raises StateInUse: another runtime uses the state directory.
+        :raises TLSConfigError: a directory is not private or cannot be created.
+        """
+        private_directory(self._path)
+        self._lock = lock(os.path.join(self._path, "runtime.lock"))
+        self.directory = runtime_directory(self._path)
+        self.id = identity(os.path.join(self._path, "runtime-id"))
+        self._records = RunRecords(os.path.join(self._path, "runs"))
+
+    def close(self) -> None:
+        """Release the lock.  Repeated calls do nothing."""
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                os.rmdir(self.directory)  # may still contain a socket
+            os.close(self._lock)
+            self._lock = None
+
+    def read_leaders(self) -> dict[str, list[Leader]]:
+        """Return the processes that an earlier runtime recorded, by machine id."""
+        assert self._records is not None
+        return self._records.open()
+
+    async def end_leftovers(
+        self, table: ProcessTable, leaders: Mapping[str, list[Leader]], retained: set[str]
+    ) -> None:
+        """
+        End the processes of an earlier runtime, and delete the sockets of their machines.
+
+        :param leaders: see :meth:`read_leaders`.
+        :param retained: ids of machines that continue.
+        """
+        assert self._records is not None
+        prefix = f"{self.id}/"
+        stale = [leader for id, group in leaders.items() if id not in retained for leader in group]
+
+        def belongs(mark: str) -> bool:
+            return mark.startswith(prefix) and mark.removeprefix(prefix) not in retained
+
+        left = await ProcessFamily(table, belongs, stale).end()
+        if stale:
+            self._log.info("ended {count} machines that an earlier runtime left", count=len(stale))
+        for process in left:
+            self._log.error("process {pid} of an earlier runtime cannot be ended", pid=process.pid)
+        self._records.clear(retained)
+        for name in os.listdir(self.directory):
+            if ID.fullmatch(name) and name not in retained:
+                self.remove_sockets(name)
+
+    def record_leaders(self, machine_id: str, leaders: Sequence[Leader]) -> None:
+        """
+        Record the processes of a machine for a later runtime; an empty list deletes the record.
+
+        :raises ServiceUnavailable: the disk is full.
+        """
+        if self._records is None:
+            return
+        try:
+            self._records.write(machine_id, leaders)
+        except OSError as error:
+            raise ServiceUnavailable(
+                f"the runtime's state directory cannot be written: {error.strerror}"
+            ) from None
+
+    def make_sockets(self, machine_id: str) -> str:
+        """
+        Create a machine's directory for sockets, unless it exists; return its path.
+
+        :raises ServiceUnavailable: the disk is full.
+        """
+        directory = os.path.join(self.directory, machine_id)
+        try:
+            with contextlib.suppress(FileExistsError):  # of an adopted machine
+                os.mkdir(directory, mode=0o700)
+        except OSError as error:
+            raise ServiceUnavailable(
+                f"the directory for the machine's sockets cannot be created: {error.strerror}"
+            ) from None
+        return directory
+
+    def remove_sockets(self, machine_id: str) -> None:
+        """Delete a machine's directory for sockets."""
+        shutil.rmtree(os.path.join(self.directory, machine_id), ignore_errors=True)
+
+
+def is_alive(leader: Leader) -> bool:
+    """Return true if the process runs, and its id was not reused."""
+    process = read_process(leader.pid)
+    return process is not None and process.start == leader.start
