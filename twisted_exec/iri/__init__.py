@@ -2,5 +2,5 @@
 The machine runtime interface: protos, client, server, exec tokens.
 """
 
-# Before grpc is imported: it sets how grpc behaves.
+# Imported before grpc, because it sets grpc's environment variables.
 import twisted_exec.streaming.grpc_calls  # noqa: F401

@@ -1,14 +1,12 @@
 """
-A machine runtime behind gRPC, used as if it were in this process.
+A client of machine runtimes over gRPC, with the interface of a local runtime.
 
-It may speak any revision of the interface (:mod:`.revisions`); whoever calls does not notice.
+The runtime may use any revision of the interface (:mod:`.revisions`), transparently for callers.
 
-What a runtime may answer.
-
-A runtime is another program, perhaps of another make, perhaps in other hands.  What it
-sends is read here before anybody acts on it: bytes that are no answer, and lists without end, are
-a bad gateway, with the cause that is likely; a state that nobody defined is told as a pending
-machine with a condition that says so, because the other machines of the list are none the worse.
+A runtime is another program, possibly by another vendor or operator.  So answers are checked here:
+malformed answers and excessive lists become a ``BadGateway`` with the likely cause.  A machine in an undefined
+state becomes a pending machine with a condition that says so, as it must not affect the other machines
+of a list.
 """
 
 from __future__ import annotations
@@ -60,13 +58,13 @@ from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Link
 from twisted_exec.tls.pem import validity_problem
 
 MOST_MACHINES = 20_000
-"""In one list; ten times what one poollet is made for."""
+"""Limit of machines in one list; ten times what a poollet is designed for."""
 
 MOST_EVENTS = 100_000
 MOST_CLASSES = 2_000
 
 STATE_KNOWN = "StateKnown"
-"""The condition of a machine whose state nobody knows; ``False``."""
+"""Type of the condition of a machine with an undefined state; its status is ``False``."""
 
 _LIMITS = {
     "machines": MOST_MACHINES,
@@ -78,9 +76,9 @@ _STATES = frozenset(pb.MachineState.values())
 
 def read_answer(call: Call, raw: bytes) -> Message:
     """
-    An answer, in the vocabulary inside.
+    Decode an answer into a message of the current revision.
 
-    :raises BadGateway: it is none, or holds more than can be meant.
+    :raises BadGateway: it is malformed, or exceeds a limit.
     """
     try:
         answer = call.decode_response(raw)
@@ -127,19 +125,19 @@ _OPTIONS = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", _MAX_MESSAGE_B
 @implementer(IMachineRuntime, IMachineLogs)
 class IRIClient(Service):
     """
-    Calls the runtime at a gRPC target.
+    Client of the runtime at a gRPC target.
 
-    :param target: as :func:`~twisted_exec.iri.target.parse_target` reads it.
-    :param tls: for TCP targets, required there; certificates that change on
-        disk are used by the next call.
+    :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`.
+    :param tls: required for TCP targets; the next call uses certificates that have changed
+        on disk.
     :param trusted_uids: users besides root and this process's own that may own
         the runtime's UNIX socket.
-    :param revision: the name of what the runtime speaks, one of
+    :param revision: name of the runtime's revision, one of
         :data:`~twisted_exec.iri.revisions.registry.REVISIONS`.
-    :param timeout_seconds: the deadline of every call; default: that of its method
+    :param timeout_seconds: deadline of every call; by default that of its method
         (:data:`~twisted_exec.iri.methods.DEADLINE_SECONDS`).
-    :ivar trouble: what keeps calls from the runtime, for operators; empty while it answers.
-    :raises TargetError: the target cannot be used as given.
+    :ivar trouble: problem of the connection, for operators; empty while the runtime answers.
+    :raises TargetError: the target is malformed or unusable.
     :raises ValueError: there is no such revision.
     """
 
@@ -169,7 +167,7 @@ class IRIClient(Service):
         self.trouble = ""
 
     def stopService(self) -> None:
-        """Close the connection.  Calls under way fail as cancelled; a later call opens anew."""
+        """Close the connection.  Calls in flight are cancelled; a later call connects again."""
         super().stopService()
         link, self._link = self._link, None
         if link is not None:
@@ -240,7 +238,7 @@ class IRIClient(Service):
         machine_uid: str = "",
         session: str = "",
     ) -> Deferred[console_pb2.LogResponse]:
-        """A runtime of foreign make fails it with ``NotImplementedByBackend``."""
+        """Fails with ``NotImplementedByBackend`` for runtimes of other projects."""
         metadata = exec_metadata(user=user, machine_uid=machine_uid, session=session)
         return self._call("log", request, metadata)
 
@@ -256,7 +254,7 @@ class IRIClient(Service):
             return fail(self._unreachable(str(problem)))
         except APIError as refusal:
             return fail(refusal)
-        # The bytes are read here: what raises in a deserializer is a traceback in a log.
+        # Decoded here and not in a deserializer, whose exceptions grpcio logs as tracebacks.
         stub = link.unary(call.path)
         future = stub.future(raw, timeout=self._deadline(attribute), metadata=metadata)
         machine_id = getattr(request, "machine_id", "")
@@ -274,12 +272,12 @@ class IRIClient(Service):
         return DEADLINE_SECONDS.get(attribute, CHANGE_SECONDS)
 
     def _open(self) -> Link:
-        """The channel to use now; a new one when certificates changed or the old one is stuck."""
+        """Return the channel for a call; a new one if certificates changed or the old one is stuck."""
         if self.target.is_unix:
             check_socket(self.target.path, self._trusted)
         stamp = self._current_stamp()
         stale = bool(stamp) and stamp != self._stamp
-        # A connection whose peer vanished without a word answers nothing for many minutes.
+        # A connection to a dead host fails only after many minutes.
         stuck = self._timeouts >= _TIMEOUTS_UNTIL_NEW_CONNECTION
         if self._link is not None and (stale or stuck):
             self._link.retire()
@@ -290,10 +288,10 @@ class IRIClient(Service):
 
     def _current_stamp(self) -> tuple[object, ...]:
         """
-        Changes when what was connected to, or with, is another.
+        Return a value that changes with the socket or the certificates.
 
-        A socket that is another is a runtime that was started anew: it is used at once, without
-        the back-off that the old one is still owed.
+        A new socket means that the runtime was restarted: a new channel connects at once, without
+        the back-off of the old one.
         """
         if self.target.is_unix:
             entry = os.lstat(self.target.path)
@@ -310,7 +308,7 @@ class IRIClient(Service):
     def _outcome(
         self, future: Any, read: Message | APIError | None, machine_id: str
     ) -> Message | APIError:
-        """The answer or the error of a call that has ended."""
+        """Return the answer or the error of a finished call."""
         if future.cancelled():
             return ServiceUnavailable("the call to the machine runtime was cancelled")
         code = future.code()
@@ -333,14 +331,14 @@ class IRIClient(Service):
             self._log.info("the machine runtime at {target} answers again", target=self.target)
 
     def _with_our_part(self, why: str) -> str:
-        """grpcio only says that a server which does not take our certificate closed the socket."""
+        """Add that our certificate has expired: grpcio reports only that the server closed the socket."""
         if self._files is None:
             return why
         problem = validity_problem(self._files.current()[1], "our certificate")
         return f"{why} ({problem})" if problem else why
 
     def _unreachable(self, why: str) -> APIError:
-        """Told to operators with the address, once; to users without."""
+        """Log the problem once with the address; return an error without it for users."""
         if not self.trouble:
             self._log.warn(
                 "the machine runtime at {target} cannot be reached: {why}",
@@ -352,7 +350,7 @@ class IRIClient(Service):
 
 
 def _read(call: Call, future: Any) -> Message | APIError | None:
-    """What a call that has ended well brought."""
+    """Return the answer of a successful call."""
     if future.cancelled() or future.code() is not grpc.StatusCode.OK:
         return None
     try:
@@ -360,5 +358,5 @@ def _read(call: Call, future: Any) -> Message | APIError | None:
     except APIError as problem:
         return problem
     except Exception as problem:
-        # Nothing may keep the caller waiting for ever.
+        # Otherwise the caller would wait forever.
         return InternalError(f"the machine runtime's answer: {type(problem).__name__}")

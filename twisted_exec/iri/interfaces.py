@@ -1,8 +1,8 @@
 """
-Doors of the machine runtime interface.
+Interfaces of machine runtimes.
 
-The vocabulary is the protobuf messages of ``machine.v1alpha1`` (``iri.protos``):
-a runtime in the same process and one behind gRPC are used alike.
+Methods take the protobuf messages of ``machine.v1alpha1`` (``iri.protos``), so that a runtime in the
+same process and one behind gRPC have the same interface.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class IMachineRuntime(Interface):
         """Name and semantic version of the runtime."""
 
     def list_events(request: pb.ListEventsRequest) -> Deferred[pb.ListEventsResponse]:
-        """What happened to machines since the requested time."""
+        """Events of machines since the requested time."""
 
     def list_machines(request: pb.ListMachinesRequest) -> Deferred[pb.ListMachinesResponse]:
         """All machines, or those the filter matches; an unknown id gives an empty list."""
 
     def create_machine(request: pb.CreateMachineRequest) -> Deferred[pb.CreateMachineResponse]:
-        """Make a machine; fires when it is accepted, with id, annotations and status."""
+        """Create a machine; fires when it is accepted, with id, annotations and status."""
 
     def delete_machine(request: pb.DeleteMachineRequest) -> Deferred[pb.DeleteMachineResponse]:
-        """End it, its sessions and its storage; fires when it is gone."""
+        """Delete a machine with its sessions and its storage; fires when it is deleted."""
 
     def update_machine_annotations(
         request: pb.UpdateMachineAnnotationsRequest,
@@ -46,7 +46,7 @@ class IMachineRuntime(Interface):
     def update_machine_power(
         request: pb.UpdateMachinePowerRequest,
     ) -> Deferred[pb.UpdateMachinePowerResponse]:
-        """Power on or off; fires when the change is under way."""
+        """Power on or off; fires when the change has started."""
 
     def attach_volume(request: pb.AttachVolumeRequest) -> Deferred[pb.AttachVolumeResponse]: ...
 
@@ -63,32 +63,32 @@ class IMachineRuntime(Interface):
     ) -> Deferred[pb.DetachNetworkInterfaceResponse]: ...
 
     def status(request: pb.StatusRequest) -> Deferred[pb.StatusResponse]:
-        """The classes that the runtime offers, and how many machines of each."""
+        """The machine classes of the runtime, with the number of machines of each."""
 
     def exec(
         request: pb.ExecRequest, *, user: str = "", machine_uid: str = "", session: str = ""
     ) -> Deferred[pb.ExecResponse]:
         """
-        A URL under which the machine's console can be opened once, soon.
+        Return a URL that opens the machine's console once, within a short time.
 
-        :param user: for whom; the token is good for nobody else.
-        :param machine_uid: of the API object, which must be the runtime's machine.
-        :param session: the id under which every hop audits.
+        :param user: the only user who may use the token.
+        :param machine_uid: UID of the API object, which must match the runtime's machine.
+        :param session: the session's id in audit records of every hop.
         """
 
 
 class IMachineLogs(Interface):
     """
-    Keeps what consoles printed.  A runtime may provide it besides :class:`IMachineRuntime`.
+    Logs of consoles.  A runtime may provide it besides :class:`IMachineRuntime`.
     """
 
     def log(
         request: console_pb2.LogRequest, *, user: str = "", machine_uid: str = "", session: str = ""
     ) -> Deferred[console_pb2.LogResponse]:
         """
-        A URL under which the log of the machine's console can be read once, soon.
+        Return a URL that reads the log of the machine's console once, within a short time.
 
-        It fails as the methods of :class:`IMachineRuntime`.  The machine need not be on.
+        Fails like the methods of :class:`IMachineRuntime`.  The machine may be powered off.
 
-        :param user: as of :meth:`IMachineRuntime.exec`, and so are the others.
+        :param user: this and the other parameters as of :meth:`IMachineRuntime.exec`.
         """

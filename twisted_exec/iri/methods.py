@@ -1,12 +1,11 @@
 """
-What the two gRPC adapters agree on: how errors travel, who asks, and how long is waited.
+Conventions of the gRPC client and server: errors, metadata and deadlines.
 
-Errors travel as gRPC status codes, after ``google.rpc.Code``'s mapping to HTTP;
-``RESOURCE_EXHAUSTED`` and ``UNAVAILABLE`` bring ``retry-after`` (seconds) in their trailing
-metadata.  Sixteen codes are fewer than there are refusals, so between programs of ours the code,
-reason and details of the ``Status`` travel as binary metadata as well, and nothing is lost.
-An Exec and a Log bring for whom they are as binary metadata, too.  A program of other make ignores
-what it does not know.
+Errors are gRPC status codes, by ``google.rpc.Code``'s mapping to HTTP;
+``RESOURCE_EXHAUSTED`` and ``UNAVAILABLE`` have ``retry-after`` (seconds) in their trailing
+metadata.  gRPC's sixteen codes cannot express all API errors, so programs of this project also send the code,
+reason and details of the ``Status`` as binary metadata.  Exec and Log carry their user as binary metadata, too.
+Other programs ignore this metadata.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ _EXEC_KEYS = {
 _RETRY_AFTER = "retry-after"
 _STATUS = "twisted-exec-status-bin"
 
-# HTTP/2 peers of gRPC refuse trailers of more than 8 KiB, all in all.
+# gRPC implementations refuse trailers of more than 8 KiB in total.
 _LONGEST_STATUS_BYTES = 2048
 _LONGEST_MESSAGE_BYTES = 4096
 
 TOKENS = ("exec", "log")
-"""Attributes of the methods that make a token for somebody, and are told for whom."""
+"""Attributes of the methods that create a token for a user."""
 
 DEADLINE_SECONDS: Mapping[str, float] = {
     "version": 5.0,
@@ -47,10 +46,10 @@ DEADLINE_SECONDS: Mapping[str, float] = {
     "list_events": 10.0,
     "update_machine_annotations": 10.0,
 }
-"""How long the answer to a question may take, by attribute."""
+"""Deadlines of read-only methods, by attribute."""
 
 CHANGE_SECONDS = 30.0
-"""How long every other method may take: it makes, changes or ends something."""
+"""Deadline of all other methods, which change something."""
 
 _TO_GRPC = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -75,7 +74,7 @@ _TO_GRPC = {
 }
 _FROM_GRPC: dict[grpc.StatusCode, type[api.APIError]] = {
     grpc.StatusCode.CANCELLED: api.ServiceUnavailable,
-    grpc.StatusCode.UNKNOWN: api.InternalError,  # what Go makes of any error
+    grpc.StatusCode.UNKNOWN: api.InternalError,  # grpc-go uses it for every untyped error
     grpc.StatusCode.INVALID_ARGUMENT: api.BadRequest,
     grpc.StatusCode.OUT_OF_RANGE: api.BadRequest,
     grpc.StatusCode.FAILED_PRECONDITION: api.Conflict,
@@ -89,7 +88,7 @@ _FROM_GRPC: dict[grpc.StatusCode, type[api.APIError]] = {
 
 
 def to_grpc(error: api.APIError) -> tuple[grpc.StatusCode, str, Metadata]:
-    """The status code, the text and the trailing metadata that tell an error."""
+    """Return the status code, the text and the trailing metadata of an error."""
     code = _TO_GRPC.get(error.code, grpc.StatusCode.INTERNAL)
     if error.reason == api.AlreadyExists.reason:
         code = grpc.StatusCode.ALREADY_EXISTS
@@ -100,7 +99,7 @@ def to_grpc(error: api.APIError) -> tuple[grpc.StatusCode, str, Metadata]:
 
 
 def _status(error: api.APIError) -> bytes:
-    """What the code does not tell; without the details where they are too large."""
+    """Encode what the code cannot express; without the details if they are too large."""
     detail: dict[str, Any] = {"code": error.code, "reason": error.reason}
     whole = json.dumps(detail | {"details": error.details}, default=str).encode()
     return whole if len(whole) <= _LONGEST_STATUS_BYTES else json.dumps(detail).encode()
@@ -120,10 +119,10 @@ def from_grpc(
     machine_id: str = "",
 ) -> api.APIError:
     """
-    The error that a failed call stands for.
+    Return the API error of a failed call.
 
-    :param details: the peer's text, the message on one line.
-    :param machine_id: names the object of a ``NotFound``.
+    :param details: the peer's message.
+    :param machine_id: name of the object for ``NotFound``.
     """
     message = api.one_line(details or "") or f"the machine runtime answered {code.name}"
     sent = list(trailing)
@@ -133,7 +132,7 @@ def from_grpc(
     whole = api.from_status(status | {"message": message})
     if (whole.code, whole.reason) != (by_code.code, by_code.reason):
         return whole
-    # The same, as the type that callers ask for.
+    # The same, as an instance of the class that callers catch.
     by_code.message, by_code.details = whole.message, whole.details
     by_code.retry_after_seconds = whole.retry_after_seconds
     by_code.args = whole.args
@@ -146,7 +145,7 @@ def _by_code(
     trailing: Iterable[tuple[str, str | bytes]],
     machine_id: str,
 ) -> api.APIError:
-    """What the code alone tells, as of any runtime."""
+    """Return the error by the code alone, for runtimes of other projects."""
     if code is grpc.StatusCode.NOT_FOUND:
         return api.NotFound("machines", machine_id, message=message)
     if code is grpc.StatusCode.ALREADY_EXISTS:
@@ -161,7 +160,7 @@ def _by_code(
 
 
 def attached_status(trailing: Iterable[tuple[str, str | bytes]]) -> dict[str, Any] | None:
-    """The ``Status`` that a runtime of our make sends along; ``None`` from any other."""
+    """Return the ``Status`` in the metadata of this project's runtimes; ``None`` from others."""
     for key, value in trailing:
         if key != _STATUS or not isinstance(value, bytes) or len(value) > _LONGEST_STATUS_BYTES:
             continue
@@ -169,7 +168,7 @@ def attached_status(trailing: Iterable[tuple[str, str | bytes]]) -> dict[str, An
             detail = json.loads(value)
         except (ValueError, RecursionError):
             continue
-        # Only refusals: nobody may say by an error that something went well.
+        # Only error codes: an error must not become a success.
         if (
             isinstance(detail, dict)
             and isinstance(detail.get("code"), int)
@@ -180,7 +179,7 @@ def attached_status(trailing: Iterable[tuple[str, str | bytes]]) -> dict[str, An
 
 
 def _exhausted(message: str, trailing: Iterable[tuple[str, str | bytes]]) -> api.APIError:
-    if "larger than max" in message:  # grpcio's own words, for what either side does not take
+    if "larger than max" in message:  # grpcio's message on both sides for a message above the limit
         if "CLIENT: " in message:
             return api.BadGateway(f"the machine runtime's answer is too large: {message}")
         return api.RequestEntityTooLarge(f"the machine runtime does not take that much: {message}")
@@ -188,7 +187,7 @@ def _exhausted(message: str, trailing: Iterable[tuple[str, str | bytes]]) -> api
 
 
 def _retry_after(trailing: Iterable[tuple[str, str | bytes]]) -> int:
-    """Seconds, at least 1, also from a peer that tells none or nonsense."""
+    """Return ``retry-after`` in seconds, at least 1; 1 if it is missing or malformed."""
     for key, value in trailing:
         text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
         if key.lower() == _RETRY_AFTER and text.isascii() and text.isdigit():
@@ -197,13 +196,13 @@ def _retry_after(trailing: Iterable[tuple[str, str | bytes]]) -> int:
 
 
 def exec_metadata(**facts: str) -> Metadata:
-    """For whom an Exec or a Log is, as metadata; empty facts are left out."""
+    """Return the metadata of an Exec or a Log; empty facts are left out."""
     return tuple((_EXEC_KEYS[name], text.encode()) for name, text in facts.items() if text)
 
 
 def read_exec_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, Any]:
     """
-    The keyword arguments of ``IMachineRuntime.exec`` (or ``log``) that the metadata tells.
+    Return the keyword arguments of ``IMachineRuntime.exec`` (or ``log``) from the metadata.
 
     :raises BadRequest: a value is not UTF-8.
     """

@@ -1,11 +1,11 @@
 """
-Tokens: who may open which console, or read its log, once, soon.
+One-time tokens for consoles and their logs.
 
-An Exec or a Log call answers a URL; the token in it is all that the stream server asks for,
-so it is 256 random bits, lives shortly, works once, for what it was made for, and is kept only as
-its SHA-256.  A token is *reserved* when an upgrade request comes, and used up when that upgrade is
-complete; a probe or a failed negotiation gives it back.  After use it still
-names its live stream, so that the one who opened it can have it ended.
+An Exec or a Log call returns a URL, and the token in it is the only credential that the stream server
+requires.  So it has 256 random bits and a short lifetime, works once and for one purpose, and is stored only
+as its SHA-256.  An upgrade request *reserves* a token; the completed upgrade uses it up, and a failed
+negotiation releases it.  A used token still identifies its open stream, so that its creator can end the
+stream.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twisted_exec.api.status import NotFound, TooManyRequests
 from twisted_exec.streaming.interfaces import Ending
 
 EXEC, LOG = "exec", "log"
-"""What a token is made for."""
+"""Purposes of a token."""
 
 _TOKEN_BYTES = 32
 _LONGEST_TOKEN = 128
@@ -32,12 +32,12 @@ _LONGEST_TOKEN = 128
 @dataclass(frozen=True)
 class Grant:
     """
-    What a token allows.
+    The rights of a token.
 
     :param machine_id: the runtime's id of the machine.
-    :param machine_uid: of the API object, or empty when nobody told.
-    :param user: for whom, or empty when nobody told.
-    :param session: the id under which every hop audits, or empty.
+    :param machine_uid: UID of the API object, or empty if unknown.
+    :param user: the user who may use it, or empty if unknown.
+    :param session: the session's id in audit records of every hop, or empty.
     :param purpose: :data:`EXEC` or :data:`LOG`.
     """
 
@@ -59,18 +59,18 @@ class Reservation:
 
     def commit(self, end: Callable[[Ending], None]) -> None:
         """
-        The upgrade is complete: the token is used up.
+        Use up the token, because the upgrade is complete.
 
         :param end: ends the stream, for :meth:`RequestCache.end`.
         """
         self._cache._commit(self._digest, self.grant, end)
 
     def release(self) -> None:
-        """The upgrade failed, before or after commit: the token is good until it expires."""
+        """Make the token usable again until it expires, because the upgrade failed, before or after commit."""
         self._cache._release(self._digest, self._expires, self.grant)
 
     def ended(self) -> None:
-        """The stream is over; call it after :meth:`commit`."""
+        """Note the end of the stream; to be called after :meth:`commit`."""
         self._cache._ended(self._digest)
 
 
@@ -134,13 +134,12 @@ class RequestCache:
         self, token: str, *, user: str = "", machine_uid: str = "", purpose: str = EXEC
     ) -> Reservation:
         """
-        Take hold of a token for one upgrade.
+        Reserve a token for one upgrade.
 
-        :param user: who the request says it is for; empty when it does not say, which is
-            enough only for a token that was made for nobody in particular.
+        :param user: user named by the request; may be empty only if the token has no user.
         :param machine_uid: likewise.
-        :param purpose: what is to be done with it.
-        :raises NotFound: unknown, expired, used, reserved, or made for another user, machine
+        :param purpose: purpose of the request.
+        :raises NotFound: the token is unknown, expired, used, reserved, or for another user, machine
             or purpose.
         """
         self._expire()
@@ -219,21 +218,21 @@ class RequestCache:
 
 
 def _digest(token: str) -> bytes:
-    # Looking up a digest takes a time that says nothing about the token.
+    # The time to look up a digest reveals nothing about the token.
     return hashlib.sha256(token[:_LONGEST_TOKEN].encode("utf-8", "replace")).digest()
 
 
 def _agrees(grant: Grant, user: str, machine_uid: str) -> bool:
     """
-    A request tells all that the token was made for.
+    Return whether a request names the user and UID of the token.
 
-    Whoever said it in the Exec says it again; a thief of the token alone cannot.
+    The hop that named them in the Exec names them again; a thief of the token alone cannot.
     """
     return grant.user in ("", user) and grant.machine_uid in ("", machine_uid)
 
 
 def _same(granted: str, reported: str) -> bool:
-    """They do not contradict each other."""
+    """Return whether two values are equal, or one of them is empty."""
     return not granted or not reported or granted == reported
 
 

@@ -1,13 +1,13 @@
 """
-An ``IMachineRuntime`` served by gRPC.
+A gRPC server for an ``IMachineRuntime``.
 
-Several services share one address: ``machine.v1alpha1.MachineRuntime`` in one of its revisions,
-spheric's ``runtime.v1alpha1.RuntimeService``, whose name is its own, and our ``Console``.
+One address has several services: ``machine.v1alpha1.MachineRuntime`` in one of its revisions,
+spheric's ``runtime.v1alpha1.RuntimeService``, and our ``Console``.
 
-grpcio answers calls in its own threads.  Each thread hands its call to the
-reactor (:meth:`callFromThread`), waits for the outcome, and answers; the runtime itself only
-ever runs in the reactor's thread.  A call whose client has gone stops waiting, and what
-it began is finished: every change is idempotent, so the client asks again.
+grpcio calls handlers in its own threads.  Each thread passes its call to the
+reactor (:meth:`callFromThread`), waits for the result, and returns it; the runtime itself runs in the
+reactor's thread only.  If the client disconnects, the thread stops waiting but the change is completed:
+all changes are idempotent, so the client can repeat the call.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from twisted_exec.iri.revisions.revision import Call, Revision
 from twisted_exec.iri.target import MutualTLS, ReloadingTLS, Target, TargetError, parse_target
 from twisted_exec.iri.unix_gate import Gate, listen_gate, prepare_directory, remove_stale, stop_gate
 
-# They are started as they are needed.
+# Threads are started when needed.
 _THREADS = 256
-# Of those, for methods that change something and may take long: questions, such as the one by
-# which a poollet tells that the runtime is alive, are never behind them.
+# The limit for methods that change something and may take long.  It is lower, so that read-only methods, with
+# which a poollet checks that the runtime is alive, never wait for them.
 _CHANGES = 224
 _CONCURRENT_CALLS = 512
 _LONGEST_CALL_SECONDS = 60.0
@@ -59,15 +59,15 @@ class IRIServer(Service):
     Serves a runtime at a gRPC target.
 
     :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`, and
-        :class:`~twisted_exec.iri.interfaces.IMachineLogs` if it keeps logs.
-    :param target: as :func:`~twisted_exec.iri.target.parse_target` reads it; TCP
-        port 0 listens on any free port, told by :attr:`target` afterwards.
-    :param reactor: the runtime's.
-    :param tls: for TCP targets, required there.
+        :class:`~twisted_exec.iri.interfaces.IMachineLogs` if it has logs.
+    :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`; TCP
+        port 0 listens on any free port, which :attr:`target` has afterwards.
+    :param reactor: the reactor that the runtime uses.
+    :param tls: required for TCP targets.
     :param allowed_uids: users besides root and this process's own that may use a UNIX socket.
-    :param revision: the name of what ``machine.v1alpha1.MachineRuntime`` is to be, one of
+    :param revision: name of the revision of ``machine.v1alpha1.MachineRuntime``, one of
         :data:`~twisted_exec.iri.revisions.registry.REVISIONS`.
-    :raises TargetError: the target cannot be used as given.
+    :raises TargetError: the target is malformed or unusable.
     :raises ValueError: there is no such revision.
     """
 
@@ -135,7 +135,7 @@ class IRIServer(Service):
         super().startService()
 
     def stopService(self) -> Deferred[None]:
-        """Finish what is under way, for a short while; fires when nothing listens any more."""
+        """Finish calls in progress, with a time limit; fires when nothing listens any more."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
@@ -160,7 +160,7 @@ class IRIServer(Service):
 
     def _listen_unix(self) -> None:
         prepare_directory(os.path.dirname(self.target.path), shared=self._shared)
-        # First of all: nothing of another runtime that is alive may be touched.
+        # Before anything else, so that files of another, running runtime are not touched.
         remove_stale(self.target.path)
         self._inner_directory = f"{self.target.path}.d"
         inner = parse_target(f"unix://{self._inner_directory}/s").path
@@ -187,8 +187,9 @@ class IRIServer(Service):
 
     def _credentials(self) -> Any:
         """
-        :raises TargetError: a file cannot be read, or is not what it should be; grpcio would
-            only say that it cannot listen.
+        Check the files first: grpcio would only report that it cannot listen.
+
+        :raises TargetError: a file cannot be read, or is malformed.
         """
         assert self._tls is not None
         files = ReloadingTLS(self._tls)
@@ -199,7 +200,7 @@ class IRIServer(Service):
             return grpc.ssl_server_certificate_configuration([(key, certificate)], ca)
 
         def current() -> Any:
-            """Called by grpcio for every handshake; ``None`` keeps what it has."""
+            """Called by grpcio for every handshake; ``None`` keeps the current files."""
             nonlocal served
             latest = files.current()
             if latest is served:
@@ -216,7 +217,7 @@ class IRIServer(Service):
 
     def _handlers(self, revision: Revision) -> dict[str, Any]:
         def handler(call: Call) -> Any:
-            # Bytes both ways: an exception in a deserializer would be a traceback.
+            # No (de)serializers: grpcio logs their exceptions as tracebacks.
             return grpc.unary_unary_rpc_method_handler(
                 lambda raw, context: self._answer(call, raw, context)
             )
@@ -227,7 +228,7 @@ class IRIServer(Service):
         return {path.rpartition("/")[2]: handler for path, handler in handlers.items()}
 
     def _nothing(self, raw: bytes, context: Any) -> bytes:
-        """The answer about what no machine has, in one of grpcio's threads."""
+        """Return the empty answer of methods for unsupported objects; runs in a thread of grpcio."""
         try:
             self._check_client(context)
         except APIError as error:
@@ -236,7 +237,7 @@ class IRIServer(Service):
         return b""
 
     def _answer(self, call: Call, raw: bytes, context: Any) -> bytes:
-        """One call, in one of grpcio's threads."""
+        """Handle one call; runs in a thread of grpcio."""
         try:
             self._check_client(context)
             with self._room(call):
@@ -251,7 +252,7 @@ class IRIServer(Service):
 
     @contextlib.contextmanager
     def _room(self, call: Call) -> Iterator[None]:
-        """:raises TooManyRequests: too many changes are under way."""
+        """:raises TooManyRequests: too many changes are in progress."""
         if call.attribute in DEADLINE_SECONDS:
             yield
             return
@@ -264,8 +265,8 @@ class IRIServer(Service):
 
     def _outcome(self, call: Call, raw: bytes, context: Any) -> Message:
         """
-        :raises APIError: the runtime's refusal, or that of the request.
-        :raises TimeoutError: nobody waits for it any longer; or CancelledError.
+        :raises APIError: the runtime refuses, or the request is invalid.
+        :raises TimeoutError: the call's deadline has passed; or CancelledError.
         """
         outcome: concurrent.futures.Future[Message] = concurrent.futures.Future()
         request, facts = self._read(call, raw, context)
@@ -275,7 +276,7 @@ class IRIServer(Service):
         return outcome.result(min(remaining, _LONGEST_CALL_SECONDS))
 
     def _check_client(self, context: Any) -> None:
-        """:raises Forbidden: the client's certificate has a name that may not call."""
+        """:raises Forbidden: the common name of the client's certificate is not allowed."""
         if self._tls is None or not self._tls.client_names:
             return
         common_names = context.auth_context().get("x509_common_name", [])
@@ -302,12 +303,12 @@ class IRIServer(Service):
         facts: dict[str, str],
         outcome: concurrent.futures.Future[Message],
     ) -> None:
-        """One call, in the reactor's thread."""
+        """Execute one call in the reactor's thread."""
         if outcome.cancelled():
             return
 
         def succeeded(answer: Message) -> None:
-            with contextlib.suppress(concurrent.futures.InvalidStateError):  # nobody waits
+            with contextlib.suppress(concurrent.futures.InvalidStateError):  # the client has left
                 outcome.set_result(answer)
 
         def failed(failure: Failure) -> None:
@@ -323,5 +324,5 @@ class IRIServer(Service):
 
 
 def _served(revision: Revision) -> list[Revision]:
-    """What stands beside each other: names of services are not shared."""
+    """Return the revisions to serve together; their service names differ."""
     return [IRONCORE, SPHERIC] if revision is SPHERIC else [revision, SPHERIC]

@@ -1,8 +1,8 @@
 """
-Where a machine runtime listens: gRPC targets, and the files of mutual TLS.
+Addresses of machine runtimes: gRPC targets, and the files of mutual TLS.
 
-Two forms are taken, both in gRPC's own notation: ``unix:///absolute/path`` and
-``dns:///host:port``.  The syntax is that of gRPC's ``doc/naming.md``.
+Two forms of gRPC's ``doc/naming.md`` are supported: ``unix:///absolute/path`` and
+``dns:///host:port``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class TargetError(ValueError):
 @dataclass(frozen=True)
 class Target:
     """
-    One place to listen at or to connect to.
+    An address to listen at or to connect to.
 
-    :param path: of a UNIX socket, absolute; empty for TCP.
+    :param path: absolute path of a UNIX socket; empty for TCP.
     :param host: name or address, empty for UNIX.
     :param port: 0 to 65535; 0 is any free port, for listening only.
     """
@@ -41,7 +41,7 @@ class Target:
 
     @property
     def is_unix(self) -> bool:
-        """Whether it is a socket of this host; otherwise it is an address."""
+        """Whether the target is a UNIX socket, and not a TCP address."""
         return bool(self.path)
 
     @property
@@ -58,7 +58,7 @@ def parse_target(text: str) -> Target:
     """
     Read a gRPC target.
 
-    :raises TargetError: neither of the two forms, or a path too long for a socket.
+    :raises TargetError: it has neither form, or the path is too long for a socket.
     """
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")
@@ -80,11 +80,11 @@ def parse_target(text: str) -> Target:
 @dataclass(frozen=True)
 class MutualTLS:
     """
-    PEM files for TCP: both sides show a certificate of one authority.
+    PEM files for TCP, where both sides present a certificate of one CA.
 
-    :param ca: the authority that signed the other side's certificate.
-    :param client_names: common names of clients that a server takes; empty
-        takes every client that the authority signed.
+    :param ca: CA of the other side's certificate.
+    :param client_names: common names of clients that a server accepts; empty for
+        every client with a certificate of the CA.
     """
 
     ca: str
@@ -94,7 +94,7 @@ class MutualTLS:
 
     def read(self) -> tuple[bytes, bytes, bytes]:
         """
-        CA, certificate and key as PEM.
+        Return CA, certificate and key as PEM.
 
         :raises TargetError: a file cannot be read.
         """
@@ -108,7 +108,7 @@ class MutualTLS:
         return contents[0], contents[1], contents[2]
 
     def stamp(self) -> tuple[object, ...]:
-        """Changes when a file does; files that are just being replaced count as unchanged."""
+        """Return a value that changes with the files; files that are being replaced count as unchanged."""
         try:
             stats = [os.stat(path) for path in (self.ca, self.certificate, self.key)]
         except OSError:
@@ -118,10 +118,10 @@ class MutualTLS:
 
 class ReloadingTLS:
     """
-    Such files, as they last made sense together.
+    The contents of such files, as they last fitted together.
 
-    Certificate and key cannot be replaced at once, and grpcio would take what does not fit and serve
-    nobody; so here what was good stays in use, and the log says so once.
+    Certificate and key cannot be replaced atomically, and grpcio would use a mismatched pair and fail every
+    handshake.  So the last good pair stays in use, and the problem is logged once.
     """
 
     _log = Logger()
@@ -133,9 +133,9 @@ class ReloadingTLS:
 
     def current(self) -> tuple[bytes, bytes, bytes]:
         """
-        CA, certificate and key as PEM; the very same tuple until they are others.
+        Return CA, certificate and key as PEM; the identical tuple until they change.
 
-        :raises TargetError: they never made sense.
+        :raises TargetError: they were never valid.
         """
         stamp = self._files.stamp()
         if self._good is None or (stamp and stamp != self._seen):
@@ -163,14 +163,14 @@ class ReloadingTLS:
 
 def check_socket(path: str, trusted_uids: Collection[int]) -> None:
     """
-    Make sure that a UNIX socket is the runtime's and cannot be exchanged by others.
+    Check that a UNIX socket is the runtime's and cannot be replaced by other users.
 
-    grpcio connects by itself and shows nobody the peer, so what must hold is that
-    the socket and every directory above it are in trusted hands.
+    grpcio gives no access to the peer's credentials, so the check is that trusted users own the
+    socket and every directory above it.
 
-    :param trusted_uids: users that may own it; root always may.
-    :raises TargetError: it is not a socket, or somebody else's, or in a directory that others
-        may write.  :class:`FileNotFoundError` passes: then nobody listens.
+    :param trusted_uids: users that may own it, besides root.
+    :raises TargetError: it is not a socket, belongs to another user, or is in a directory that others
+        may write.  :class:`FileNotFoundError` is passed on: there is no listener.
     """
     trusted = {0, *trusted_uids}
     entry = os.lstat(path)
@@ -183,11 +183,11 @@ def check_socket(path: str, trusted_uids: Collection[int]) -> None:
 
 def check_directory(path: str, trusted_uids: Collection[int], *, sticky: bool) -> None:
     """
-    Make sure that only trusted users can change what a path leads to.
+    Check that only trusted users can change the target of a path.
 
     :param sticky: true when ``path`` itself may be writable by all if it is
         sticky, such as ``/tmp``; directories above it always may.
-    :raises TargetError: it, or one above it, is in other hands.
+    :raises TargetError: another user owns or may write it, or a directory above it.
     """
     trusted = {0, *trusted_uids}
     folder = os.path.realpath(path)

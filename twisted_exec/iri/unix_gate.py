@@ -1,9 +1,9 @@
 """
-A UNIX socket that lets only some users through to a private one.
+A UNIX socket that forwards only some users to a private one.
 
-grpcio shows nobody the peer of a UNIX socket.  So its own socket lies in a
-directory that only this process's user may enter, and this gate in front asks the kernel who
-connects (``SO_PEERCRED``) before a byte passes.
+grpcio gives no access to the credentials of a UNIX socket's peer.  So its own socket is in a private
+directory, and this gate in front of it checks the user of each connection (``SO_PEERCRED``)
+before it forwards any byte.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _DRAIN_SECONDS = 1.0
 
 def prepare_directory(path: str, *, shared: bool) -> None:
     """
-    Make the directory of a socket if it is missing, and make sure who may enter.
+    Create the directory of a socket if it is missing, and check its permissions.
 
-    :param shared: others may enter, because some of them are let through by
-        uid.  Otherwise the directory must be this user's alone (0700).
-    :raises TargetError: it is somebody else's, or open to others.
+    :param shared: other users may enter the directory, because the gate checks them.
+        Otherwise it must be private (0700).
+    :raises TargetError: it belongs to another user, or is open to others.
     """
     try:
         if shared:
@@ -56,9 +56,9 @@ def prepare_directory(path: str, *, shared: bool) -> None:
 
 def remove_stale(path: str) -> None:
     """
-    Remove a socket that its owner left behind.
+    Remove a socket that an earlier process left behind.
 
-    :raises TargetError: somebody listens there, or it is no socket.
+    :raises TargetError: another process listens there, or it is not a socket.
     """
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
@@ -74,7 +74,7 @@ def remove_stale(path: str) -> None:
 
 
 class _Door(Protocol):
-    """Stands where the splice's end will stand, if the peer may pass."""
+    """Placeholder of the splice's end until the peer's user is checked."""
 
     transport: Any
 
@@ -87,9 +87,9 @@ class _Door(Protocol):
 
 class Gate(Factory):
     """
-    Connects users that may pass to the inner socket.
+    Forwards connections of allowed users to the inner socket.
 
-    :param allowed_uids: who may pass.
+    :param allowed_uids: the allowed users.
     :param inner: path of the private socket.
     """
 
@@ -107,7 +107,7 @@ class Gate(Factory):
         return None if len(self.open) >= _MAX_CONNECTIONS else _Door(self)
 
     def arrived(self, outer: Any) -> None:
-        """Somebody has connected by this transport."""
+        """Handle a new connection."""
         uid = peer_uid(outer)
         if uid not in self._allowed:
             self._log.warn("user {uid} is not allowed to use the runtime", uid=uid)
@@ -135,7 +135,7 @@ class Gate(Factory):
                 waiter.callback(None)
 
     def close(self) -> Deferred[None]:
-        """Cut what is connected; fires when nothing is."""
+        """Close all connections; fires when they are closed."""
         closed: Deferred[None] = Deferred()
         self._closed.append(closed)
         for splice in list(self.open):
@@ -150,7 +150,7 @@ def listen_gate(
     reactor: IReactorUNIX, path: str, inner: str, allowed_uids: Collection[int]
 ) -> tuple[IListeningPort, Gate]:
     """
-    Listen at ``path``, where nothing is, for ``allowed_uids``.
+    Listen at ``path``, which must not exist, for ``allowed_uids``.
 
     :raises CannotListenError: the path is in use.
     """
@@ -162,15 +162,15 @@ def listen_gate(
 
 
 async def stop_gate(port: IListeningPort, gate: Gate) -> None:
-    """Done when the path is free again."""
+    """Stop a gate; returns when the path is free again."""
     await stop_unix_port(port)
     await gate.close()
 
 
 async def stop_unix_port(port: Any) -> None:
-    """Stop listening at a UNIX socket, also when somebody has removed its file."""
+    """Stop listening at a UNIX socket, even if its file was removed."""
     path = os.fsdecode(port.getHost().name)
     with contextlib.suppress(OSError):
-        # Twisted unlinks the file first, and without it would go no further.
+        # Twisted unlinks the file first; if it is missing, it would not close the port.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
     await maybeDeferred(port.stopListening)

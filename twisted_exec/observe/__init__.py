@@ -1,3 +1,3 @@
 """
-Seen from outside: audit, metrics, health.
+Audit, metrics and health of programs.
 """

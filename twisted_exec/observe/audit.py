@@ -1,10 +1,9 @@
 """
-Who reached which machine, when, and why it ended: JSON lines.
+Audit records of sessions, as lines of JSON.
 
-Each hop writes one ``start`` and one ``end`` for every session, refusals
-included, so that a reader can pair them without guessing.  A line is written by
-one system call to a file opened for appending: lines of several processes do
-not mix, a rotated file is noticed by itself, and a full disk tears one line at most.
+Each hop writes one ``start`` and one ``end`` for every session, also for refused
+ones, so that readers can pair them.  Each line is one system call to a file opened for
+appending: lines of several processes do not mix, and a full disk truncates one line at most.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class JSONLinesAudit:
     def __init__(self, target: str | TextIO) -> None:
         self._path = target if isinstance(target, str) else ""
         if self._path not in ("", "-"):
-            # Now: a daemon's working directory is another one.
+            # Absolute, because twistd changes the working directory when it becomes a daemon.
             self._path = os.path.abspath(self._path)
         self._stream = None if isinstance(target, str) else target
         self._torn = False
@@ -65,9 +64,9 @@ class JSONLinesAudit:
 
     def check(self) -> None:
         """
-        Find out, when the service starts, whether records can be written.
+        Check that records can be written, when the service starts.
 
-        :raises AuditUnavailable: why not.
+        :raises AuditUnavailable: they cannot; the message says why.
         """
         if self._path and self._path != "-":
             try:
@@ -82,8 +81,8 @@ class JSONLinesAudit:
         """
         Write one line.
 
-        A record that cannot be written is told to the log, with the record: a console
-        session is not the place to find out that a disk is full.
+        On failure the log gets the record and the error: a full disk must not end a console
+        session.
         """
         line = to_line(event)
         try:
@@ -106,8 +105,7 @@ class JSONLinesAudit:
             self._append(line)
 
     def _append(self, line: bytes) -> None:
-        # Opened for each record: there are two a session, and a file that was
-        # rotated away is never written to again.
+        # Opened for each record, so that no record goes to a rotated file; sessions have only two.
         descriptor = self._open()
         try:
             if self._torn:
@@ -135,17 +133,17 @@ def _write_all(descriptor: int, line: bytes) -> None:
 
 def to_line(event: Mapping[str, Any]) -> bytes:
     """
-    One record as one line of ASCII.
+    Encode a record as one line of ASCII.
 
-    Whatever a user may have put into a name, the line holds no control
-    character but its final newline, and no value longer than 2048 characters.
+    Names may come from users: the line has no control characters except its final newline, and no value
+    longer than 2048 characters.
     """
     bounded = {
         key: value[:_LONGEST_VALUE] if isinstance(value, str) else value
         for key, value in event.items()
     }
     text = _JSON.encode(bounded)
-    # JSON leaves DEL as it is; terminals do not.
+    # JSON does not escape DEL, a control character for terminals.
     return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
 
 
@@ -154,8 +152,8 @@ class Trail:
     Writes the records of one hop.
 
     :param hop: ``apiserver``, ``poollet`` or ``runtime``.
-    :param clock: measures how long sessions last.
-    :param now: the time of day, aware; for the records only.
+    :param clock: measures the duration of sessions.
+    :param now: the time of day, timezone-aware, for the records only.
     """
 
     def __init__(
@@ -169,9 +167,9 @@ class Trail:
 
     def start(self, subject: Mapping[str, Any]) -> AuditSession:
         """
-        A session began.
+        Record the start of a session.
 
-        :param subject: the facts under :data:`SUBJECT_KEYS`; missing ones are
+        :param subject: values of :data:`SUBJECT_KEYS`; missing ones are
             empty, others are left out.
         """
         facts = {key: str(subject.get(key) or "") for key in SUBJECT_KEYS}
@@ -180,9 +178,9 @@ class Trail:
 
     def refused(self, subject: Mapping[str, Any], code: int, reason: str) -> None:
         """
-        A session was asked for and refused: a start and an end.
+        Record a refused session, as a start and an end.
 
-        :param code: the HTTP status that was answered.
+        :param code: the HTTP status of the answer.
         """
         self.start(subject).end(reason, code=code)
 
@@ -193,7 +191,7 @@ class Trail:
 
 
 class AuditSession:
-    """A session that was started in the trail.  Made by :meth:`Trail.start`."""
+    """A started session of a trail, created by :meth:`Trail.start`."""
 
     def __init__(self, trail: Trail, facts: Mapping[str, Any]) -> None:
         self._trail, self._facts = trail, facts
@@ -209,10 +207,10 @@ class AuditSession:
         bytes_to_user: int = 0,
     ) -> None:
         """
-        The session is over.  Only the first call writes.
+        Record the end of the session; later calls do nothing.
 
-        :param reason: a word of :mod:`twisted_exec.streaming.interfaces`, or what
-            was answered.
+        :param reason: a constant of :mod:`twisted_exec.streaming.interfaces`, or the
+            message of a refusal.
         :param code: the HTTP status of a refusal.
         """
         if self._ended:

@@ -1,9 +1,9 @@
 """
-Is the program ready?  Probes that can fail, asked when somebody asks.
+Health and readiness probes.
 
-``/healthz`` says that the process answers; ``/readyz`` says that everything it
-needs answered as well.  Both may be asked by anyone, so simultaneous questions share one round
-of probes, a probe has a few seconds, and *why* it failed goes to the log, not into
+``/healthz`` says that the process answers; ``/readyz`` also checks everything that it
+depends on.  Neither needs authentication, so concurrent requests share one round
+of probes, each probe has a time limit, and the *reason* of a failure goes to the log, not into
 the answer.
 """
 
@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from twisted_exec.api.status import one_line
 
 Probe = Callable[[], "Deferred[object] | None"]
-"""Raises, or returns a Deferred that fails, when what it probes is not well."""
+"""Raises, or returns a Deferred that fails, if its subject is not healthy."""
 
 Results = list[tuple[str, str | None]]
 """Name and error of each probe, in the order added; ``None`` when it passed."""
@@ -32,8 +32,8 @@ class Health:
     """
     The probes of one program.
 
-    :param clock: ends probes that take too long.
-    :param probe_seconds: how long one may take.
+    :param clock: times the probes.
+    :param probe_seconds: time limit of a probe.
     """
 
     _log = Logger()
@@ -48,7 +48,7 @@ class Health:
 
     def add(self, name: str, probe: Probe) -> None:
         """
-        Ask this probe as well from now on.
+        Add a probe.
 
         :param name: a short word for the listing, such as ``storage``.
         """
@@ -60,7 +60,7 @@ class Health:
         return [name for name, _ in self._probes]
 
     def check(self) -> Deferred[Results]:
-        """Ask every probe.  Fires with what they said, within ``probe_seconds``; never fails."""
+        """Run all probes.  Fires with the results within ``probe_seconds``; never fails."""
         answer: Deferred[Results] = Deferred()
         if self._waiting is not None:
             self._waiting.append(answer)
@@ -72,10 +72,10 @@ class Health:
 
     async def ready(self) -> tuple[bool, str]:
         """
-        Whether every probe passed, and the listing to show; at most a second old.
+        Return whether all probes passed, and the listing; at most a second old.
 
-        Anyone may ask, and each round is work for the API server and the runtime, too.
-        A program without probes is not ready: nothing that could have failed has passed.
+        Cached, because requests need no authentication and each round costs the API server and the runtime
+        work, too.  A program without probes is not ready.
         """
         if self._clock.seconds() >= self._fresh_until:
             self._results = await self.check()
@@ -105,7 +105,7 @@ class Health:
         return outcome.addCallbacks(passed, failed)
 
     def _tell_log(self, name: str, problem: str) -> None:
-        """Only news: anyone may ask, as often as they like."""
+        """Log changes only, because requests need no authentication and would fill the log."""
         previous, self._known[name] = self._known.get(name, ""), problem
         if problem and problem != previous:
             self._log.warn("probe {name} failed: {problem}", name=name, problem=problem)
@@ -114,16 +114,16 @@ class Health:
 
 
 def is_ready(results: Results) -> bool:
-    """At least one probe was asked and none failed."""
+    """Return whether there is at least one probe and none failed."""
     return bool(results) and all(error is None for _name, error in results)
 
 
 def listing(results: Results, check: str = "readyz", excluded: Sequence[str] = ()) -> str:
     """
-    The verbose answer, as Kubernetes writes it.
+    Return the verbose answer, in the format of Kubernetes.
 
     :param check: the name of the path: ``readyz``, ``healthz`` or ``livez``.
-    :param excluded: names of probes that do not count.
+    :param excluded: names of probes to ignore.
     """
     lines = [_line(name, error, name in excluded) for name, error in results]
     names = [name for name, _ in results]

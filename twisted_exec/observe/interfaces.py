@@ -1,5 +1,5 @@
 """
-Doors of the observing room.
+Interfaces of audit.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from zope.interface import Interface
 
 
 class IAuditSink(Interface):
-    """Where audit records go."""
+    """A destination of audit records."""
 
     def record(event: dict[str, Any]) -> None:
         """
-        Keep one record.
+        Write one record.
 
         :param event: JSON-ready.  Keys: ``time`` (RFC 3339, UTC), ``hop``
             (``apiserver``, ``poollet``, ``runtime``), ``event`` (``start`` or

@@ -1,8 +1,8 @@
 """
-What a program counts, as Prometheus reads it.
+Metrics in the format of Prometheus.
 
-One registry per program, never the global one: several programs may live in one
-process.
+Each program has its own registry, not the global one: one process may run several
+programs.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 def new_registry(*, process: bool = True) -> CollectorRegistry:
     """
-    A registry for one program.
+    Return a registry for one program.
 
-    :param process: with the process's own figures (memory, CPU, descriptors).
+    :param process: whether to include the metrics of the process (memory, CPU, descriptors).
     """
     registry = CollectorRegistry()
     if process:
@@ -37,13 +37,13 @@ def new_registry(*, process: bool = True) -> CollectorRegistry:
 
 
 def metrics_text(registry: CollectorRegistry) -> bytes:
-    """All figures in Prometheus' text format."""
+    """Return all metrics in Prometheus' text format."""
     return generate_latest(registry)
 
 
 class SessionMetrics:
     """
-    Figures about the sessions of one hop.
+    Metrics of the sessions of one hop.
 
     ``sessions_opened_total``, ``sessions_refused_total{code}``,
     ``sessions_active`` and ``bytes_total{direction}``, each with the prefix
@@ -68,7 +68,7 @@ class SessionMetrics:
             ["direction"],
             registry=registry,
         )
-        # Shown as 0 before the first session, so that rates begin at once.
+        # Present with 0 before the first session, so that rates have a start value.
         self._to_machine = self._bytes.labels("to_machine")
         self._to_user = self._bytes.labels("to_user")
 
@@ -90,10 +90,10 @@ class SessionMetrics:
 
 class ExpiryMetrics(Collector):
     """
-    ``twisted_exec_certificate_expiry_seconds{file}``: how long certificates are good yet; below zero
-    when they are over.
+    ``twisted_exec_certificate_expiry_seconds{file}``: remaining lifetime of certificates; negative
+    after their expiry.
 
-    :param ends: the end of each, in seconds since the epoch, by a name that may be shown to anyone.
+    :param ends: returns expiry times in seconds since the epoch, by names that are not secret.
     :param now: seconds since the epoch.
     """
 
@@ -107,11 +107,11 @@ class ExpiryMetrics(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Called by the registry, before there need be any files."""
+        """Called by the registry, possibly before the files exist."""
         return [self._family()]
 
     def collect(self) -> Iterable[Metric]:
-        """Called by the registry when somebody asks."""
+        """Called by the registry for each scrape."""
         family, now = self._family(), self._now()
         for name, end in self._ends().items():
             family.add_metric([name], end - now)

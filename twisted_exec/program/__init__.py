@@ -1,3 +1,3 @@
 """
-How programs under twistd start, stop, run background work and read their configuration files.
+Parts of every program under twistd: options, start and stop, background work, configuration files.
 """

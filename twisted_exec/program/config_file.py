@@ -1,8 +1,8 @@
 """
-Reading a configuration file: its YAML at once, then each mapping key by key.
+Reading of configuration files: YAML first, then each mapping key by key.
 
-Whoever reads takes the keys that it knows, each once and of one kind; what is left at the
-end is a mistake.  So a driver's keys are known to the driver alone.
+The reader of a mapping takes each key that it knows, with its type; keys that are left at the end
+are an error.  So only a driver itself has to know its keys.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from twisted_exec.api import quantity
 
 MAX_FILE_BYTES = 4 << 20
 MAX_DEPTH = 64
-"""How deep a file is nested at most."""
+"""Limit of nesting."""
 
-# libyaml's, where it is there: a file of a thousand entries takes Python's own a second.
+# libyaml's loader if available: the one in Python needs a second for a thousand entries.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _VARIABLE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
@@ -31,7 +31,7 @@ class ConfigError(Exception):
 
 def read_yaml(path: str) -> object:
     """
-    The document of a file.
+    Return the document of a file.
 
     :raises ConfigError: it cannot be read, is larger than :data:`MAX_FILE_BYTES`, or is not YAML.
     """
@@ -45,14 +45,16 @@ def read_yaml(path: str) -> object:
     try:
         _check_depth(text)
         document: object = yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError) as error:  # a date that no calendar has is the latter
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date
         raise ConfigError(f"{path} is not YAML: {first_line(error)}") from None
     return document
 
 
 def _check_depth(text: bytes) -> None:
     """
-    :raises ValueError: it is nested too deep: libyaml's loader would end the whole process.
+    Check the nesting first, because libyaml's loader crashes the process on deep nesting.
+
+    :raises ValueError: it is nested too deep.
     """
     depth = 0
     for event in yaml.parse(text, _Loader):
@@ -63,7 +65,7 @@ def _check_depth(text: bytes) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """Where it is and what is wrong, of an error of YAML's: its own text draws that over several lines."""
+    """Return position and problem of a YAML error on one line; its own text has several."""
     mark = getattr(error, "problem_mark", None)
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     problem = getattr(error, "problem", None) or str(error)
@@ -74,11 +76,11 @@ class Reader:
     """
     One mapping of the file.
 
-    :param where: begins every message, such as ``runtime.yaml: classes[0] (vm)``.
-    :ivar name: what the mapping is of, such as the class's name; empty where it has none.
-    :ivar quantity: of a class, how many machines there may be when the file does not say;
-        a driver whose machines exist already sets it.
-    :raises ConfigError: it is no mapping.
+    :param where: start of every message, such as ``runtime.yaml: classes[0] (vm)``.
+    :ivar name: name of the mapping, such as the machine class's; empty if it has none.
+    :ivar quantity: for a machine class, the default number of machines; set by drivers of
+        existing machines.
+    :raises ConfigError: it is not a mapping.
     """
 
     def __init__(self, document: object, where: str) -> None:
@@ -91,29 +93,29 @@ class Reader:
         self._known: list[str] = []
 
     def error(self, why: str) -> ConfigError:
-        """A mistake in this mapping, to be raised."""
+        """Return an error about this mapping, to raise."""
         return ConfigError(f"{self.where}: {why}")
 
     def has(self, key: str) -> bool:
-        """It is there, and nobody has taken it yet."""
+        """Return whether a key is present and not taken yet."""
         return key in self._left
 
     def take(self, key: str, kind: Any, default: Any = None) -> Any:
         """
-        The value of ``key``; ``default`` when it is missing and may be.
+        Return the value of ``key``, or ``default`` if it is missing.
 
         :param kind: ``str``, ``int``, ``float``, ``bool``, ``list``, ``dict``, or several.
-        :raises ConfigError: it is missing and may not be, or is of another kind.
+        :raises ConfigError: it is missing without a default, or has another type.
         """
         self._known.append(key)
         value = self._left.pop(key, default)
         if value is None:
-            # Keys that are nobody's were not looked for yet; much alike, for most are somebody's.
+            # Suggest a similar key that is not taken yet; it may be a typing error.
             near = difflib.get_close_matches(key, [str(each) for each in self._left], 1, 0.8)
             hint = f"; is {near[0]!r} meant to be it?" if near else ""
             raise self.error(f"{key} is missing{hint}")
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        # A bool is an int to Python, but not to who wrote the file; an int is a number of seconds.
+        # In Python a bool is an int, but not in a configuration file; an int is fine for seconds.
         if float in kinds:
             kinds = (*kinds, int)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
@@ -123,14 +125,14 @@ class Reader:
         return value
 
     def words(self, key: str) -> Sequence[str]:
-        """A list of one string or more."""
+        """Return a list of at least one string."""
         words = self.take(key, list)
         if not words or not all(isinstance(word, str) and "\0" not in word for word in words):
             raise self.error(f"{key} must be a list of strings such as [/bin/sh, -i]")
         return tuple(words)
 
     def choice(self, key: str, choices: Sequence[str], default: str) -> str:
-        """One of a few words."""
+        """Return one of ``choices``."""
         # YAML 1.1 reads a bare on, off, yes or no as a boolean.
         value = self.take(key, (str, bool), default)
         if isinstance(value, bool):
@@ -140,14 +142,14 @@ class Reader:
         return str(value)
 
     def number(self, key: str, least: float, most: float, default: float | None = None) -> float:
-        """A number between two, which it may be; such as seconds."""
+        """Return a number from ``least`` to ``most``."""
         value = self.take(key, float, default)
         if not least <= value <= most:
             raise self.error(f"{key} must be between {least:g} and {most:g}, not {value!r}")
         return float(value)
 
     def size(self, key: str, least: str, most: str, default: int | str | None = None) -> int:
-        """A quantity between two, such as ``128Mi``; in bytes."""
+        """Return a quantity such as ``128Mi`` in bytes, from ``least`` to ``most``."""
         text = self.take(key, (str, int), default)
         try:
             amount = quantity.value(text)
@@ -158,7 +160,7 @@ class Reader:
         return amount
 
     def environment(self, key: str) -> Mapping[str, str]:
-        """Variables for a process."""
+        """Return environment variables for a process."""
         variables: dict[str, str] = self.take(key, dict, {})
         for name, value in variables.items():
             if not _is_variable(name) or not isinstance(value, str) or "\0" in value:
@@ -167,9 +169,9 @@ class Reader:
 
     def mappings(self, key: str) -> Mapping[str, Reader]:
         """
-        A mapping of names to mappings, one or more; each to be read and to be :meth:`done`.
+        Return a mapping of names to at least one mapping; call :meth:`done` of each after reading it.
 
-        A value that is missing (``NAME:`` alone) is an empty one.
+        A missing value (``NAME:`` alone) is an empty mapping.
         """
         section = self.take(key, dict)
         if not section:
@@ -184,7 +186,7 @@ class Reader:
         return readers
 
     def done(self) -> None:
-        """:raises ConfigError: keys are left that nobody asked for."""
+        """:raises ConfigError: there are unknown keys."""
         for key in self._left:
             near = difflib.get_close_matches(str(key), self._known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""

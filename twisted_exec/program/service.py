@@ -1,9 +1,8 @@
 """
-A service whose start takes its time, and may fail.
+Services with an asynchronous start that may fail.
 
-Twisted's ``startService`` cannot wait, and an exception out of it is a traceback.  So what can go
-wrong goes wrong in ``when_ready``, which :func:`twisted_exec.program.start.report_start` turns into
-one line.
+Twisted's ``startService`` cannot wait, and its exceptions become tracebacks.  So failures are reported by
+``when_ready``, which :func:`twisted_exec.program.start.report_start` turns into one line.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ class Starting(Service):
     """
     A service whose start is a coroutine.
 
-    Subclasses say what it does (:meth:`start`) and how that is undone (:meth:`stop`).
+    Subclasses implement :meth:`start` and :meth:`stop`.
 
-    :cvar label: what it is, for the log.
+    :cvar label: name of the service, for the log.
     """
 
     label = ""
@@ -37,22 +36,22 @@ class Starting(Service):
         self._outcome: Failure | bool = False
 
     async def start(self) -> None:
-        """All that must be done until it is ready."""
+        """Do everything that is needed to be ready."""
         raise NotImplementedError
 
     async def stop(self) -> None:
-        """The contrary, also of a start that was not finished."""
+        """Undo :meth:`start`, also if it was cancelled half way."""
         raise NotImplementedError
 
     def startService(self) -> None:
-        """Start; problems end :meth:`when_ready`."""
+        """Start; :meth:`when_ready` reports the result."""
         super().startService()
         self._outcome = False
         self._starting = Deferred.fromCoroutine(self.start())
         self._starting.addCallbacks(lambda _: self._settle(True), self._failed)
 
     def when_ready(self) -> Deferred[None]:
-        """Fires when :meth:`start` is done; fails when it cannot be done."""
+        """Fires when :meth:`start` has completed; fails with its error."""
         waiting: Deferred[None] = Deferred()
         self._waiting.append(waiting)
         if self._outcome:
@@ -60,7 +59,7 @@ class Starting(Service):
         return waiting
 
     def stopService(self) -> Deferred[None]:
-        """Give a start up that is under way, and undo it; fires when nothing is left."""
+        """Cancel a running start, and stop; fires when everything has stopped."""
         super().stopService()
         if self._starting is not None:
             self._starting.cancel()
@@ -86,10 +85,10 @@ class Starting(Service):
 
 class ServiceWithCleanup(Service, Generic[S]):
     """
-    A service with what it uses to its very end.
+    A service with resources that are closed after it has stopped.
 
     :ivar served: the service.
-    :param close: called when it has stopped; waited for.
+    :param close: closes the resources.
     """
 
     def __init__(self, served: S, close: Callable[[], Deferred[None]]) -> None:
@@ -105,7 +104,7 @@ class ServiceWithCleanup(Service, Generic[S]):
         self.served.startService()
 
     def stopService(self) -> Deferred[None]:
-        """Stop the service, then close what it used."""
+        """Stop the service, then close its resources."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 

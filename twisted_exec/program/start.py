@@ -1,22 +1,18 @@
 """
-How a program that twistd runs says no: one line, exit code 1, never a traceback.
+Options, start and end of programs under twistd.
 
-Left alone, twistd prints all of a plugin's help before a usage error, a traceback for
-whatever ``makeService`` or ``startService`` raises, and ends with code 0 when
-something that starts later fails.
+Errors take one line and exit code 1, never a traceback.  By default twistd prints the whole help before a
+usage error, a traceback for exceptions of ``makeService`` and ``startService``, and exits with code 0 if
+an asynchronous start fails.
 
-Telling systemd how a program does, so that whoever waits for it waits for the right thing.
+systemd considers a service of ``Type=notify`` started when it sends ``READY=1``, so units ordered after it
+find it listening.  Source: sd_notify(3): one datagram to the socket in ``NOTIFY_SOCKET``, where
+a leading ``@`` stands for the NUL of an abstract address.
 
-A service of ``Type=notify`` has begun when it says ``READY=1``, not when its process
-exists: what is ordered after it finds it listening.  Source: sd_notify(3); one datagram to the
-socket that ``NOTIFY_SOCKET`` names, where a leading ``@`` stands for the NUL of an abstract one.
-
-Timers that count seconds, whatever the wall clock is set to.
-
-Twisted's reactors time their calls by ``time.time``: when the clock is set back by an hour, no
-timer is due for an hour, and no heartbeat is sent; when it is set forward, every time-out is over
-at once.  See https://github.com/twisted/twisted/issues/2424.  Whoever wants the time of day asks
-for that, not the reactor.
+Timers use the monotonic clock.  Twisted's reactors use ``time.time``: if the system clock is set back by an
+hour, no timer fires for an hour and heartbeats stop; if it is set forward, all time limits expire
+at once.  See https://github.com/twisted/twisted/issues/2424.  Code that needs the time of day must not ask
+the reactor for it.
 """
 
 from __future__ import annotations
@@ -48,10 +44,10 @@ from twisted_exec.wire.upgrade import read_origin
 
 def use_monotonic_clock(reactor: Any) -> None:
     """
-    Let a reactor count by the clock that is never set.
+    Make a reactor use the monotonic clock.
 
-    Does nothing when the reactor has timers already, or runs: it is not this program's alone,
-    and times by the other clock would be among those timers.
+    Does nothing if the reactor runs or has timers already: their times are on the other clock, and the
+    reactor may belong to another program, too.
     """
     if not reactor.running and not reactor.getDelayedCalls():
         reactor.seconds = time.monotonic
@@ -63,10 +59,10 @@ READY, STOPPING = "READY=1", "STOPPING=1"
 
 def notify(state: str, environ: Mapping[str, str] = os.environ) -> bool:
     """
-    Say something, if anyone listens; that nobody does is no mistake.
+    Send a state to systemd, if ``NOTIFY_SOCKET`` is set.
 
-    :param state: an assignment as sd_notify(3) lists them, such as :data:`READY`.
-    :return: whether it was said.
+    :param state: an assignment of sd_notify(3), such as :data:`READY`.
+    :return: whether it was sent.
     """
     path = environ.get(VARIABLE, "")
     if not path.startswith(("/", "@")):
@@ -76,7 +72,7 @@ def notify(state: str, environ: Mapping[str, str] = os.environ) -> bool:
         with socket.socket(
             socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
         ) as notify_socket:
-            # It never waits: the reactor's thread is the only one.
+            # Must not block the reactor's thread.
             notify_socket.setblocking(False)
             notify_socket.sendto(state.encode(), address)
     except OSError:
@@ -91,11 +87,11 @@ _exit_code = 0
 
 class ProgramOptions(Options):
     """
-    Options whose mistakes take one line, which names the option.
+    Options with error messages of one line, which name the option.
 
     :cvar program: the plugin's name, for messages.
-    :cvar paths: the options that are made absolute at once: a daemon's working
-        directory is another one.
+    :cvar paths: options that are converted to absolute paths, because twistd changes the working
+        directory when it becomes a daemon.
     """
 
     program = ""
@@ -107,21 +103,21 @@ class ProgramOptions(Options):
         cls.optParameters = [_naming(*each) for each in cls.__dict__.get("optParameters", [])]
 
     def parseArgs(self, *surplus: str) -> None:
-        """:raises UsageError: there is a word that belongs to no option."""
+        """:raises UsageError: there is an argument without an option."""
         if surplus:
             raise UsageError(f"{surplus[0]!r} belongs to no option")
 
     def getUsage(self, width: int | None = None) -> str:
         """
-        The help text.  That an option is empty by default goes without saying.
+        Return the help text, without empty defaults.
 
-        :param width: in columns; by default that of the terminal.
+        :param width: in columns; by default the terminal's.
         """
         width = width or _columns()
         longest = max(map(len, self.longOpt))
         if width - longest >= _LEAST_COLUMNS:
             return _NO_DEFAULT.sub("", super().getUsage(width))
-        # Beside names that long Twisted would leave room for two words: below them there is more.
+        # Beside long option names Twisted leaves space for two words, so descriptions go below them.
         lines = _NO_DEFAULT.sub("", super().getUsage(_ENDLESS_COLUMNS)).splitlines()
         return "".join(f"{_below(line, width)}\n" for line in lines)
 
@@ -129,7 +125,7 @@ class ProgramOptions(Options):
         """
         Read the command line.
 
-        :raises SystemExit: 1, after the line, when it makes no sense.
+        :raises SystemExit: with the message; the exit code is 1.
         """
         try:
             super().parseOptions(options)
@@ -141,7 +137,7 @@ class ProgramOptions(Options):
                 self[name] = os.path.abspath(self[name])
 
     def certificates(self) -> dict[str, str]:
-        """The paths of certificates and CAs that are given, by the names of their options."""
+        """Return the configured paths of certificates and CAs by the names of their options."""
         return {
             name: self[name] for name in self.paths if name.endswith(_CERTIFICATES) and self[name]
         }
@@ -163,7 +159,7 @@ def _columns() -> int:
 
 
 def _below(line: str, width: int) -> str:
-    """A line of help, and what an option means below its name."""
+    """Return a line of help with the description of an option below its name."""
     option = _OPTION.fullmatch(line)
     if option is None:
         return textwrap.fill(line, width)
@@ -180,7 +176,7 @@ def _below(line: str, width: int) -> str:
 
 
 class BrowserOptions(ProgramOptions):
-    """Options of a program that browsers may ask."""
+    """Options of a program that serves browsers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,7 +191,7 @@ class BrowserOptions(ProgramOptions):
 
 
 def _naming(name: str, *rest: Any) -> list[Any]:
-    """A parameter whose coercion, if it has one, names it when it fails."""
+    """Return an option's definition whose coercion, if any, names the option in errors."""
     if len(rest) < 4:
         return [name, *rest]
     coerce: Callable[[str], Any] = rest[3]
@@ -212,9 +208,9 @@ def _naming(name: str, *rest: Any) -> list[Any]:
 
 def seconds(text: str) -> float:
     """
-    A coercion for options that are times.
+    Coerce an option's value to seconds.
 
-    :raises ValueError: it is none from 0 to 3600.
+    :raises ValueError: it is not a number from 0 to 3600.
     """
     try:
         seconds = float(text)
@@ -230,10 +226,9 @@ _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCI
 
 def duration(text: str) -> float:
     """
-    A coercion for longer times, as Go writes them: ``8760h``, ``1h30m``.
+    Coerce a duration in Go's format, such as ``8760h`` or ``1h30m``, to seconds.
 
-    :return: seconds.
-    :raises ValueError: it is none.
+    :raises ValueError: it is malformed.
     """
     match = _DURATION.fullmatch(text)
     if not text or match is None:
@@ -243,16 +238,16 @@ def duration(text: str) -> float:
 
 
 def refusal(program: str, why: str) -> SystemExit:
-    """What to raise from ``postOptions`` or ``makeService``: Python prints the line, exits with 1."""
+    """Return the exception for ``postOptions`` or ``makeService``: Python prints it and exits with 1."""
     line = " ".join(why.split())
     return SystemExit(f"{program}: {line}; see twistd {program} --help")
 
 
 class Startable(Protocol):
-    """A service that says when it has begun."""
+    """A service that reports the end of its start."""
 
     def when_ready(self) -> Deferred[None]:
-        """Fires when it has; fails with why it cannot."""
+        """Fires when the service is ready; fails with the reason if it cannot start."""
 
 
 def make_service(
@@ -261,11 +256,11 @@ def make_service(
     refused: tuple[type[Exception], ...] = (),
 ) -> IService:
     """
-    What each program's ``makeService`` answers; nothing is opened yet.
+    Return the service for a program's ``makeService``, without opening anything.
 
-    :param make: makes the service, given the reactor.
-    :param refused: what it raises when the command line cannot work; the text is the line.
-    :raises SystemExit: with that line.
+    :param make: creates the service, given the reactor.
+    :param refused: exceptions that ``make`` raises for unusable options.
+    :raises SystemExit: with the message of such an exception.
     """
     from twisted.internet import reactor
 
@@ -282,9 +277,9 @@ def make_service(
 
 def report_start(ready: Deferred[None], program: str, reactor: IReactorCore) -> None:
     """
-    Tell whoever started the program that it has begun, or end it because it cannot.
+    Notify systemd when the program is ready, or end the program if it cannot start.
 
-    :param ready: fires when it has, or fails with why not.
+    :param ready: fires when it is ready, or fails with the reason.
     """
     ready.addCallbacks(_begun, fail_program, errbackArgs=(program, reactor))
 
@@ -295,33 +290,33 @@ def _begun(_result: None) -> None:
 
 def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
     """
-    End the program because it cannot start.  An errback of what starts it.
+    End the program because it cannot start.
 
-    The line is logged, which for ``twistd -n`` means standard output.
+    The message is logged, which for ``twistd -n`` means standard output.
 
-    :param failure: its exception's text is the line.
+    :param failure: its exception has the message.
     """
     global _exit_code
     _exit_code = 1
     line = _explain(failure.value)
     _log.critical("{program}: {line}", program=program, line=line)
-    # Services start before the reactor runs, when it cannot be stopped yet.
+    # Services start before the reactor runs, and a reactor that does not run cannot be stopped.
     reactor.callWhenRunning(reactor.stop)
 
 
 def stop_once(reactor: Any) -> None:
     """
-    Stop when the terminal is closed, too, and once only.
+    Stop on SIGHUP (a closed terminal) as well, and only once.
 
-    Signals that come while the program stops already are answered with a line, sessions may need
-    their time; Twisted would log a traceback for each.
+    Stopping may take a while because of open sessions.  Further signals log one line; Twisted would log a
+    traceback for each.
     """
     reactor.callWhenRunning(_stop_on_hangup, reactor)
     reactor.addSystemEventTrigger("before", "shutdown", _stopping, reactor)
 
 
 def _stop_on_hangup(reactor: Any) -> None:
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # it is ignored under nohup
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # nohup sets SIG_IGN, which must stay
         signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(reactor.stop))
 
 
@@ -362,7 +357,7 @@ def _explain(error: BaseException | None) -> str:
 
 @atexit.register
 def _exit_with_code() -> None:
-    # twistd has no other way to end with a code of ours; its pidfile is gone by now.
+    # twistd has no way to set an exit code; its pidfile is removed by now.
     if _exit_code:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,5 +1,5 @@
 """
-What is under way: a coroutine, from when it is begun until it is stopped, and whatever is being stopped.
+Background coroutines of services, and parts that are stopping.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 
 
 class Running:
-    """Has one coroutine under way, or none."""
+    """Mixin: runs at most one coroutine in the background."""
 
     _running: Deferred[None] | None = None
 
@@ -21,7 +21,7 @@ class Running:
         self._running = Deferred.fromCoroutine(work).addErrback(self._ended)
 
     def stop(self) -> Deferred[None]:
-        """Cancel what is under way; fires when nothing is left."""
+        """Cancel the coroutine; fires when it has ended."""
         running, self._running = self._running, None
         if running is None:
             return succeed(None)
@@ -33,12 +33,12 @@ class Running:
             self._crashed(failure)
 
     def _crashed(self, failure: Failure) -> None:
-        """It has ended by something that nobody thought of; to be told."""
+        """Log an unexpected exception of the coroutine."""
         raise NotImplementedError
 
 
 class Stopping:
-    """Parts of something that are being stopped, one after another while it goes on."""
+    """The parts of a running service that are stopping."""
 
     _log = Logger()
 
@@ -49,11 +49,11 @@ class Stopping:
         return len(self._under_way)
 
     def add(self, stopping: Deferred[Any]) -> None:
-        """One more; what it fails with is logged."""
+        """Add a part by the Deferred of its stop; a failure is logged."""
         self._under_way.add(stopping)
         stopping.addErrback(lambda failure: self._log.failure("while stopping", failure))
         stopping.addBoth(lambda _: self._under_way.discard(stopping))
 
     def over(self) -> Deferred[Any]:
-        """Fires when all that were added until now have stopped; never fails."""
+        """Fires when all parts added so far have stopped; never fails."""
         return DeferredList(list(self._under_way))

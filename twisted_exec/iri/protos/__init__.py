@@ -1,14 +1,14 @@
 """
 Messages of the machine runtime interface, generated from the ``.proto`` files beside them.
 
-Written after the public interface of ironcore's runtimes: package, service, method
-and field numbers are its contract, so that either side may be somebody else's.
-``console.proto`` is a service of our own beside it, which others need not have.
-``machine02.proto``, ``onmetal.proto``, ``onmetal01.proto`` and ``spheric.proto`` are what other
-revisions of the interface have on the wire.  The first three are the same package and service there as ``machine.proto``,
-but a process has one descriptor pool, and that has each name once: so they are generated under
-names that never travel, and :mod:`twisted_exec.iri.revisions.registry` tells each method's path itself.
-(A pool of their own would keep the names, but not as generated code.)
+They implement the public interface of ironcore's runtimes: packages, services, methods and field numbers are
+the same, so that either side may be another implementation.
+``console.proto`` is an additional service of this project, which is optional.
+``machine02.proto``, ``onmetal.proto``, ``onmetal01.proto`` and ``spheric.proto`` are the messages of other
+revisions of the interface.  The first three have the same package and service as ``machine.proto``, but
+names must be unique in a process's descriptor pool.  So they are generated under other
+names, which are never sent, and :mod:`twisted_exec.iri.revisions.registry` sets each method's path.
+(Separate pools would keep the names, but do not work with generated code.)
 Regenerate from the root of the repository with the *oldest* generator that the declared
 protobuf (>= 6.30) accepts, because generated code refuses runtimes older than its
 generator::

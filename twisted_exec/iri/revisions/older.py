@@ -1,27 +1,25 @@
 """
-ironcore up to v0.2.4, and onmetal-api's ORI: two revisions with the same names as today's.
+ironcore up to v0.2.4, and onmetal-api's ORI: two revisions with the current names.
 
-Both number the machine's spec otherwise, and have the image in it.  Neither can tell:
+Both have other field numbers in the machine's spec, and the image is part of it.  Neither supports:
 
-* an image of a disk, but that of the machine (:mod:`.revisions_disks`);
+* images of disks, except one for the machine (see below);
 * the guest's hostname;
 * the machine's conditions (left out of answers).
 
-onmetal's cannot tell either:
+onmetal's also does not support:
 
-* events, nor a change of a volume: it has no such methods;
-* how a volume is encrypted, nor how large it is (the latter is left out);
-* that a machine is stopped or is being ended: it is told as suspended and as terminated;
-* of a class more than CPU and memory; a class that has more is left out of answers.
+* events and changes of volumes: the methods do not exist;
+* encryption and size of volumes (the size is left out);
+* the states stopped and terminating: they become suspended and terminated;
+* resources of classes other than CPU and memory; classes with others are left out of answers.
 
 Numbers as in ``iri/apis/machine/v1alpha1/api.proto`` of ironcore v0.2.4 and
 ``ori/apis/machine/v1alpha1/api.proto`` of onmetal-api.
 
-Disks, as the older revisions of the interface have them.
-
-There a *machine* has an image, and its disks are empty or connected.  Inside, the image is
-that of a disk.  So the machine's image is the disk :data:`IMAGE_DISK`, whose name, and nothing else,
-tells that it is not the user's own: it has no size, no device, and no status.
+In these revisions a *machine* has an image, and its disks are empty or connected.  In the current revision a disk
+has the image.  So the machine's image becomes the disk :data:`IMAGE_DISK`.  Only its name distinguishes it
+from the user's disks: it has no size, no device, and no status.
 """
 
 from __future__ import annotations
@@ -41,16 +39,15 @@ IMAGE_DISK = "machine-image"
 
 
 def image_disk(image: str) -> pb.Volume:
-    """The disk that stands for a machine's image."""
+    """Return the disk for a machine's image."""
     return pb.Volume(name=IMAGE_DISK, local_disk=pb.LocalDisk(image=pb.ImageSpec(image=image)))
 
 
 def split_image(volumes: Iterable[pb.Volume], lose: Lose) -> tuple[str, list[pb.Volume]]:
     """
-    The image of the machine (may be empty), and its other disks.
+    Return the image of the machine (may be empty), and its other disks.
 
-    Where :class:`~.revision.Lose` lets it, a disk with an image that is not the machine's
-    gives the machine its image all the same, and is a disk without one.
+    If :class:`~.revision.Lose` permits, another disk's image becomes the machine's, and that disk loses it.
     """
     image, rest = "", []
     for volume in volumes:
@@ -69,9 +66,9 @@ def split_image(volumes: Iterable[pb.Volume], lose: Lose) -> tuple[str, list[pb.
 
 def join_image(image: str, volumes: Iterable[pb.Volume]) -> list[pb.Volume]:
     """
-    The disks of a machine that has an image (may be empty).
+    Return the disks of a machine that has an image (may be empty).
 
-    :raises BadRequest: one of them has the name that stands for the image.
+    :raises BadRequest: a disk has the reserved name :data:`IMAGE_DISK`.
     """
     volumes_left = list(volumes)
     if not image:
@@ -97,8 +94,8 @@ class Older:
     """
     Translates machines and volumes.
 
-    :param there: the generated module of what travels.
-    :param states: what a state inside is there, where it is not the same.
+    :param there: the generated module of the wire messages.
+    :param states: wire values of states that differ.
     """
 
     def __init__(self, there: Any, states: Mapping[int, int]) -> None:
@@ -180,7 +177,7 @@ class Older:
             result.local_disk.size_bytes = volume.empty_disk.size_bytes
         if volume.HasField("connection"):
             result.connection.SetInParent()
-            # The fields that it has are numbered as ours.
+            # The fields of this message have the same numbers in both.
             result.connection.MergeFromString(volume.connection.SerializeToString())
         return result
 
@@ -206,7 +203,7 @@ class Older:
         )
 
     def one_out(self, to: type[Message], message: Any, lose: Lose) -> Message:
-        """A request or an answer that is a machine."""
+        """Translate a request or an answer with one machine."""
         if not message.HasField("machine"):
             return to()
         return to(machine=self.machine_out(message.machine, lose))
@@ -217,7 +214,7 @@ class Older:
         return to(machine=self.machine_in(message.machine))
 
     def disk_out(self, to: type[Message], request: Any, lose: Lose) -> Message:
-        """A request about a volume of a machine."""
+        """Translate a request about a volume of a machine."""
         result: Any = to(machine_id=request.machine_id)
         if request.HasField("volume"):
             if request.volume.local_disk.image.image:
@@ -250,7 +247,7 @@ class Older:
 
 
 def copy_connection(connection: Any, target: Any) -> None:
-    """The fields of a volume's connection that every revision has."""
+    """Copy the fields of a volume's connection that every revision has."""
     target.SetInParent()
     target.driver, target.handle = connection.driver, connection.handle
     target.attributes.update(connection.attributes)
@@ -263,9 +260,9 @@ def _to(translate: Any, to: type[Message]) -> Any:
 
 def class_out(machine_class: pb.MachineClass, to: type[Any], lose: Lose) -> list[Any]:
     """
-    A class with CPUs in thousandths and bytes of memory.
+    Translate a class to CPU in thousandths and bytes of memory.
 
-    :return: one, of the type ``to``; none for a class that has more than that.
+    :return: one message of type ``to``; none if the class has other resources.
     """
     resources = dict(machine_class.capabilities.resources)
     cpu, memory = resources.pop("cpu", 0), resources.pop("memory", 0)
@@ -279,7 +276,7 @@ def class_out(machine_class: pb.MachineClass, to: type[Any], lose: Lose) -> list
 
 
 def class_in(machine_class: Any, target: pb.MachineClassStatus) -> None:
-    """A part of a CPU counts as one, as in the value of a Kubernetes quantity."""
+    """Translate a class; a fraction of a CPU is rounded up, as in ``Value()`` of a Kubernetes quantity."""
     target.machine_class.name = machine_class.name
     resources = target.machine_class.capabilities.resources
     resources["cpu"] = -(-machine_class.capabilities.cpu_millis // _MILLIS)

@@ -1,14 +1,14 @@
 """
 onmetal-api v0.1, the ORI before volumes and network interfaces became part of a machine.
 
-They are objects of their own there, made first and then attached by their id.  Machines of ours have
-none of them, so that is what a runtime of ours says of them: there are none, and none can be
-made.  What it cannot tell, besides what onmetal's later revision cannot (:mod:`.revisions_older`):
+They are separate objects there, created first and then attached by id.  This project's runtimes do not have such
+objects, so they list none and cannot create any.  Besides the limits of onmetal's later revision
+(:mod:`.older`), it does not support:
 
-* a connection of a volume, but the id of such an object (the handle of a connection without a
+* connections of volumes, except the id of such an object (the handle of a connection without a
   driver);
-* a network interface, but by its id (:data:`ID_ATTRIBUTE`);
-* how many machines of a class there may be: :data:`UNCOUNTED`.
+* network interfaces, except by id (:data:`ID_ATTRIBUTE`);
+* the number of machines of a class: :data:`UNCOUNTED`.
 
 Numbers as in ``ori/apis/machine/v1alpha1/api.proto`` of onmetal-api v0.1.1.
 """
@@ -36,7 +36,7 @@ ID_ATTRIBUTE = "network-interface-id"
 """The attribute of a network interface that holds the id of the object there."""
 
 UNCOUNTED = (1 << 31) - 1
-"""The quantity of a class that tells none."""
+"""The quantity of classes without one."""
 
 _METHODS = {
     "CreateVolumeAttachment": "AttachVolume",
@@ -95,7 +95,7 @@ class _Onmetal01(Older):
         return result
 
     def nic_out(self, request: Any, lose: Lose) -> Message:
-        """A request about a network interface of a machine."""
+        """Translate a request about a network interface of a machine."""
         result = there.CreateNetworkInterfaceAttachmentRequest(machine_id=request.machine_id)
         if request.HasField("network_interface"):
             result.network_interface.CopyFrom(_nic_out(request.network_interface, lose))

@@ -1,17 +1,16 @@
 """
-The revisions of the machine runtime interface that clients and servers of ours speak.
+The supported revisions of the machine runtime interface.
 
 ==================  ==========================================================================
-``ironcore``        ironcore v0.3.0 and later; the vocabulary inside.
+``ironcore``        ironcore v0.3.0 and later; the current revision.
 ``ironcore-0.2``    ironcore up to v0.2.4: the same names, other field numbers.
 ``onmetal``         onmetal-api's ORI, and ironcore v0.2.0, but for its events.
 ``onmetal-0.1``     onmetal-api v0.1, where volumes and network interfaces are objects.
 ``spheric``         spheric's ``runtime.v1alpha1.RuntimeService``.
 ==================  ==========================================================================
 
-The first four have one service name, so a server has one of them at a time; spheric's has a name
-of its own and stands beside.  They are not told apart by asking: an empty list of machines is
-the same bytes in all of them.
+The first four share one service name, so a server can serve only one of them, and spheric's in addition.
+A client cannot detect them: an empty list of machines has the same encoding in all.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ REVISIONS: Mapping[str, Revision] = {
 
 _CONSOLE = console_pb2.DESCRIPTOR.services_by_name["Console"]
 CONSOLE = make_revision("console", _CONSOLE, inside=_CONSOLE)
-"""Our own service beside any of them; ``IMachineLogs``."""
+"""Our additional service, for ``IMachineLogs``."""
 
 
 def revision(name: str) -> Revision:
     """
-    A revision by its name.
+    Return a revision by its name.
 
-    :raises ValueError: nobody's name; the message lists those there are.
+    :raises ValueError: there is no such revision; the message lists the existing ones.
     """
     try:
         return REVISIONS[name]

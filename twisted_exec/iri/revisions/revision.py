@@ -1,14 +1,13 @@
 """
-What a revision of the machine runtime interface is: which messages travel, and what they mean.
+Revisions of the machine runtime interface: wire messages and their translation.
 
-The interface was changed several times without its package, its service or its methods
-getting other names, so what is on the wire cannot be told from the wire: it is configured.  Inside
-there is one vocabulary, that of ``machine_pb2``, and a revision translates at the edge, the same
-way for a client and for a server.  A translation is pure.
+The interface has changed several times without new names of its package, service or methods.  So the
+revision cannot be detected on the wire and is configured.  The rest of the program uses the current revision,
+``machine_pb2``; a revision translates from and to it, with pure functions for client and server.
 
-What a revision cannot say is told to :data:`Lose`.  A *request* that would lose something that
-matters is refused (:func:`strict`): better no machine than one with an unencrypted disk.  An
-*answer* is given without it (:data:`lenient`): the machine is there, whatever can be said of it.
+Losses are reported to :data:`Lose`.  A *request* that would lose something important fails
+(:func:`strict`): better no machine than one with an unencrypted disk.  An *answer* is sent without it
+(:data:`lenient`), because the machine exists anyway.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.iri.protos import machine_pb2 as pb
 
 Lose = Callable[[str], None]
-"""Called with what cannot be said, such as ``"a guest hostname"``; may raise."""
+"""Called with the name of a loss, such as ``"a guest hostname"``; may raise."""
 
 Translator = Callable[[Any, Lose], Message]
-"""From a message of one vocabulary to its like in the other."""
+"""Translates a message from one revision to the other."""
 
 Translators = Mapping[tuple[type[Message], type[Message]], Translator]
-"""By the types that they translate from and to."""
+"""Translators by the message types that they translate from and to."""
 
 
 def lenient(what: str) -> None:
-    """It is left out."""
+    """Accept the loss."""
 
 
 def strict(revision: str) -> Lose:
-    """:return: raises :class:`NotImplementedByBackend` that names what and why."""
+    """Return a function that refuses every loss with :class:`NotImplementedByBackend`."""
 
     def refuse(what: str) -> None:
         raise NotImplementedByBackend(
@@ -56,7 +55,7 @@ class Call:
 
     :param path: on the wire, ``/SERVICE/METHOD``.
     :param attribute: its name in ``IMachineRuntime`` or ``IMachineLogs``.
-    :param request: the message that travels, and ``response`` the one that comes back.
+    :param request: type of the request on the wire; likewise ``response``.
     """
 
     revision: str
@@ -71,27 +70,27 @@ class Call:
 
     def encode_request(self, request: Message) -> bytes:
         """
-        :param request: of the vocabulary inside.
-        :raises NotImplementedByBackend: this revision cannot say all that matters of it.
+        :param request: of the current revision.
+        :raises NotImplementedByBackend: the revision cannot express it.
         """
         raw: bytes = self.request_out(request, strict(self.revision)).SerializeToString()
         return raw
 
     def decode_request(self, raw: bytes) -> Message:
         """
-        :raises DecodeError: no message of this call.
+        :raises DecodeError: it is not a request of this call.
         :raises BadRequest: it contradicts itself.
         """
         return self.request_in(self.request.FromString(raw), lenient)
 
     def encode_response(self, response: Message) -> bytes:
-        """:param response: of the vocabulary inside; what cannot be said is left out."""
+        """:param response: of the current revision; what the revision cannot express is left out."""
         raw: bytes = self.response_out(response, lenient).SerializeToString()
         return raw
 
     def decode_response(self, raw: bytes) -> Message:
         """
-        :raises DecodeError: no answer to this call.
+        :raises DecodeError: it is not an answer of this call.
         :raises BadRequest: it contradicts itself.
         """
         return self.response_in(self.response.FromString(raw), lenient)
@@ -102,10 +101,10 @@ class Revision:
     """
     One wire form of the interface.
 
-    :param service: its full name on the wire.
-    :param calls: by :attr:`Call.attribute`; what is missing the revision does not have.
-    :param nothing: paths of methods about what no machine of ours has: they answer an empty
-        message, which is an empty list.
+    :param service: full name of the service on the wire.
+    :param calls: the supported calls by :attr:`Call.attribute`.
+    :param nothing: paths of methods for objects that this project does not have: they return an
+        empty message, which is an empty list.
     """
 
     name: str
@@ -123,17 +122,17 @@ class Revision:
 
 
 def same(message: Message, lose: Lose) -> Message:
-    """A message that is the same inside."""
+    """Return a message that is the same in both revisions."""
     return message
 
 
 def renamed(to: type[Message]) -> Translator:
-    """:return: translates messages that differ in nothing but names, which do not travel."""
+    """Return a translator of messages that differ only in names, which are not on the wire."""
     return lambda message, _: to.FromString(message.SerializeToString())
 
 
 def attribute_of(method: str) -> str:
-    """``UpdateMachinePower`` is ``update_machine_power``."""
+    """Return the attribute of a method: ``update_machine_power`` for ``UpdateMachinePower``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", method).lower()
 
 
@@ -148,12 +147,12 @@ def make_revision(
     translators: Translators | None = None,
 ) -> Revision:
     """
-    :param declared: the descriptor of the service whose messages travel.
-    :param service: its name on the wire, where that is not the descriptor's.
-    :param inside: the descriptor of the service inside; default: that of machines.
-    :param methods: names of methods on the wire, and inside where they differ.
-    :param nothing: names of methods that have no like inside, see :attr:`Revision.nothing`.
-    :param translators: between messages that are not the same inside and on the wire.
+    :param declared: descriptor of the service on the wire.
+    :param service: its name on the wire, if that is not the descriptor's.
+    :param inside: descriptor of the current service; by default that of machines.
+    :param methods: names of methods on the wire, with the current names where they differ.
+    :param nothing: names of methods without a current equivalent, see :attr:`Revision.nothing`.
+    :param translators: translators of messages that differ.
     """
     service = service or declared.full_name
     inside = inside or pb.DESCRIPTOR.services_by_name["MachineRuntime"]

@@ -1,21 +1,21 @@
 """
 spheric's ``runtime.v1alpha1.RuntimeService``: instances, their types, disks and subnets.
 
-It cannot tell:
+It does not support:
 
-* events, nor a change of a disk: it has no such methods;
-* an image of a disk, but that of the machine (:mod:`.revisions_disks`);
-* the guest's hostname; the conditions of a machine (left out of answers);
-* how a volume is encrypted, nor how large it is (the latter is left out);
+* events and changes of disks: the methods do not exist;
+* images of disks, except one for the machine (see :mod:`.older`);
+* the guest's hostname and the conditions of a machine (left out of answers);
+* encryption and size of volumes (the size is left out);
 * handles of disks (left out of answers);
-* that a machine is stopped or is being ended: it is told as suspended and as terminated;
-* what a type has: types are found by name, and ``Status`` tells how many of each there may be.
-  CPU and memory, which instances of its *continuous* types take, our machines do not have: a
-  class says what a machine has.  In a request they are left out.
+* the states stopped and terminating: they become suspended and terminated;
+* resources of types: ``Status`` has names and numbers of types only.
+  Instances of *continuous* types have CPU and memory of their own; our machines get these from their
+  class, so requests leave them out.
 
-A network interface's subnet travels inside as attributes, under the names
-:data:`SUBNET_ATTRIBUTES`, and the network's UID as the id of the network.  Another attribute it
-cannot tell.  Numbers as in ``iri-api/apis/runtime/v1alpha1/api.proto``.
+In the current revision a network interface has its subnet as attributes with the names
+:data:`SUBNET_ATTRIBUTES`, and the network's UID as the id of the network.  Other attributes are not
+supported.  Numbers as in ``iri-api/apis/runtime/v1alpha1/api.proto``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SUBNET_ATTRIBUTES: Mapping[str, str] = {
 """Attributes of a network interface, and the fields of its subnet's metadata."""
 
 CIDRS_ATTRIBUTE = "subnet-cidrs"
-"""The attribute that holds the subnet's prefixes, with commas."""
+"""The attribute with the subnet's prefixes, separated by commas."""
 
 _STATES: Mapping[int, int] = {
     pb.MACHINE_STOPPED: there.INSTANCE_SUSPENDED,
@@ -76,7 +76,7 @@ RENAMED: Mapping[str, str] = {
     "ExecRequest": "ExecRequest",
     "ExecResponse": "ExecResponse",
 }
-"""Messages that are the same on the wire, there and inside."""
+"""Messages with the same encoding in both revisions."""
 
 
 def _instance_out(machine: pb.Machine, lose: Lose) -> there.Instance:
@@ -212,7 +212,7 @@ def _listed_in(answer: there.ListInstancesResponse, lose: Lose) -> Message:
 
 
 def _one_out(to: type[Message]) -> Any:
-    """Translates a request or an answer that is a machine."""
+    """Return a translator of requests or answers with one machine."""
 
     def translate(message: Any, lose: Lose) -> Message:
         if not message.HasField("machine"):

@@ -206,7 +206,7 @@ class HTTPTransport:
         head_seconds: float,
         limit_bytes: int,
     ) -> Answer:
-        # A stream's connection is not shared: it ends with the stream.
+        # A stream has a connection of its own, which closes with it.
         use = _Use(HTTPConnectionPool(self._reactor, persistent=False))
         head = self._send(request, use)
         response = await head.addTimeout(head_seconds, self._reactor)
@@ -248,7 +248,7 @@ class HTTPTransport:
         pool = HTTPConnectionPool(self._reactor, persistent=True)
         pool.maxPersistentPerHost = 8
         pool.cachedConnectionTimeout = IDLE_SECONDS
-        # Retrying is ours: the pool hides which connection is in use when it retries.
+        # The pool must not retry: it would hide which connection is in use, and abort() needs it.
         pool.retryAutomatically = False
         return pool
 
