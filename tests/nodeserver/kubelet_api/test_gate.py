@@ -195,7 +195,7 @@ class MayTests(ServerCase):
                 )
         logged = [formatEvent(event) for event in events if event["log_level"] == LogLevel.warn]
         (line,) = logged  # and not once for each who asks
-        self.assertIn("the root cannot be asked who may: ", line)
+        self.assertIn("the root does not answer reviews: ", line)
         self.assertIn("system:auth-delegator", line)
         token = [(b"Authorization", b"Bearer good")]
         answer = await self.ask(EXEC, identity=None, headers=token)

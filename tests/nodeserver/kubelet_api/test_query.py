@@ -12,7 +12,7 @@ from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.nodeserver.kubelet_api.query import (
     MAX_PORTS,
     MAX_QUERY_BYTES,
-    Wanted,
+    KubeletTarget,
     attach_query,
     exec_query,
     forward_query,
@@ -25,29 +25,29 @@ ARGUMENTS = st.lists(st.binary(max_size=20), min_size=1, max_size=6)
 
 
 class WantedTests(SynchronousTestCase):
-    """Tests for :class:`Wanted`."""
+    """Tests for :class:`KubeletTarget`."""
 
     def test_of(self) -> None:
         """A UID comes before the container, and last if there is none."""
         for segments, expected in (
-            ("exec ns p c", Wanted("exec", "ns", "p", "c")),
-            ("exec ns p uid c", Wanted("exec", "ns", "p", "c", "uid")),
-            ("containerLogs ns p c", Wanted("containerLogs", "ns", "p", "c")),
-            ("run ns p uid c", Wanted("run", "ns", "p", "c", "uid")),
-            ("portForward ns p", Wanted("portForward", "ns", "p")),
-            ("portForward ns p uid", Wanted("portForward", "ns", "p", uid="uid")),
+            ("exec ns p c", KubeletTarget("exec", "ns", "p", "c")),
+            ("exec ns p uid c", KubeletTarget("exec", "ns", "p", "c", "uid")),
+            ("containerLogs ns p c", KubeletTarget("containerLogs", "ns", "p", "c")),
+            ("run ns p uid c", KubeletTarget("run", "ns", "p", "c", "uid")),
+            ("portForward ns p", KubeletTarget("portForward", "ns", "p")),
+            ("portForward ns p uid", KubeletTarget("portForward", "ns", "p", uid="uid")),
         ):
-            self.assertEqual(Wanted.of(segments.split()), expected, segments)
+            self.assertEqual(KubeletTarget.of(segments.split()), expected, segments)
 
     def test_last_slash(self) -> None:
         """A slash at the end is no segment: it makes neither a UID of a container nor none of one."""
         for segments, expected in (
-            ("exec ns p c", Wanted("exec", "ns", "p", "c")),
-            ("containerLogs ns p uid c", Wanted("containerLogs", "ns", "p", "c", "uid")),
-            ("portForward ns p", Wanted("portForward", "ns", "p")),
-            ("portForward ns p uid", Wanted("portForward", "ns", "p", uid="uid")),
+            ("exec ns p c", KubeletTarget("exec", "ns", "p", "c")),
+            ("containerLogs ns p uid c", KubeletTarget("containerLogs", "ns", "p", "c", "uid")),
+            ("portForward ns p", KubeletTarget("portForward", "ns", "p")),
+            ("portForward ns p uid", KubeletTarget("portForward", "ns", "p", uid="uid")),
         ):
-            self.assertEqual(Wanted.of([*segments.split(), ""]), expected, segments)
+            self.assertEqual(KubeletTarget.of([*segments.split(), ""]), expected, segments)
 
 
 class ExecTests(SynchronousTestCase):

@@ -1,13 +1,14 @@
 """
-Who asks a node server, and may they: as a kubelet finds it out.
+Authentication and authorization of requests to a node server, as in a kubelet.
 
-Whoever asks shows a client certificate or a bearer token.  Nobody is anonymous, and nobody
-speaks for others: a root's API server does not tell for whom it asks, so a header that claims to is
-thrown away before anyone could believe it.  What they may is a question about the Node (``nodes/NAME`` and
-a subresource), which the root answers; answers count for ten seconds at most.
+Clients present a client certificate or a bearer token.  There are no anonymous requests and no
+impersonation: a root's API server does not name its user, so headers that claim to are dropped
+before any code could trust them.  Permissions are those for the Node (``nodes/NAME`` and a
+subresource), which the root decides; decisions are cached for ten seconds at most.
 
-One thing is stricter than in a kubelet: whatever opens a stream is a ``create``, whatever the method.  A
-WebSocket is a ``GET``, and who may only read Nodes is not to run commands on them.
+One rule is stricter than a kubelet's: every request that opens a stream needs ``create``, whatever
+its method. A WebSocket is a ``GET``, and a user who may only read Nodes must not run commands on
+them.
 
 Sources: ``pkg/kubelet/server/auth.go``, ``server.go`` of Kubernetes; kubernetes#136550.
 """
@@ -58,13 +59,13 @@ _VERBS = {
 
 
 def subresources_of(path: bytes) -> Sequence[str]:
-    """What of a Node a path is about; any one of them suffices."""
+    """Return the subresources of the Node that a path needs; permission for any of them suffices."""
     return _SUBRESOURCES.get(path.split(b"/")[1].decode("ascii", "replace"), PROXY)
 
 
 def verb_of(method: bytes, subresource: str) -> str:
     """
-    The verb that a request needs.
+    Return the verb that a request needs.
 
     :param subresource: of the Pod, as in :class:`~twisted_exec.streaming.interfaces.Subject`.
     """
@@ -74,10 +75,10 @@ def verb_of(method: bytes, subresource: str) -> str:
 @implementer(IAuthenticator)
 class NamedCertificateAuthenticator:
     """
-    Client certificates of some names only.
+    Accepts client certificates with certain names only.
 
-    A certificate of the same CA that has another name is not passed over but refused: whoever shows
-    it is not let in as somebody else.
+    A certificate of the same CA with another name is refused, not skipped: its owner must not get
+    in with other credentials of the same request.
     """
 
     def __init__(self, certificates: IAuthenticator, names: Collection[str]) -> None:
@@ -86,12 +87,12 @@ class NamedCertificateAuthenticator:
 
     @property
     def credential_headers(self) -> HeaderSet:
-        """As :attr:`IAuthenticator.credential_headers`."""
+        """See :attr:`IAuthenticator.credential_headers`."""
         headers: HeaderSet = self._certificates.credential_headers
         return headers
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
-        """As :meth:`IAuthenticator.authenticate`."""
+        """See :meth:`IAuthenticator.authenticate`."""
         return self._certificates.authenticate(credentials).addCallback(self._checked)
 
     def _checked(self, user: User | None) -> User | None:
@@ -102,17 +103,17 @@ class NamedCertificateAuthenticator:
 
 class NodeAccess:
     """
-    What a node server allows: its gate, and the permissions on Nodes.
+    The gate of a node server, and the permissions on Nodes.
 
-    :param authenticator: knows everyone who may be known here.
-    :param authorizer: knows what they may.
+    :param authenticator: of all accepted credentials.
+    :param authorizer: asks the root.
     """
 
     _log = Logger()
 
     def __init__(self, authenticator: IAuthenticator, authorizer: IAuthorizer) -> None:
-        # A root's API server does not say for whom it asks: a header that claims to is thrown away,
-        # and so are those of impersonation.  Browsers do not come here.
+        # A root's API server does not name its user: headers that claim to are dropped, as are
+        # those of impersonation. Browsers do not come here.
         policy = GatePolicy(
             impersonation=Impersonation.DROPPED, allowed_origins=None, outage=self._outage
         )
@@ -121,9 +122,9 @@ class NodeAccess:
 
     def _outage(self, problem: APIError) -> APIError:
         self._warn(problem)
-        # What the root thinks of us is not the business of a client with a token.
+        # The root's message about our own credentials is not for a client with a token.
         return ServiceUnavailable(
-            "it cannot be found out now whose token this is", retry_after_seconds=1
+            "the owner of this token cannot be determined now", retry_after_seconds=1
         )
 
     async def authorize(
@@ -133,10 +134,10 @@ class NodeAccess:
         Check a permission on a Node.
 
         :param node: the Node's name in the root; empty for all Nodes.
-        :param subresources: of the Node; one that the user may is enough.
+        :param subresources: of the Node; permission for one suffices.
         :return: the permission that the user has.
         :raises Forbidden: the user has none of them.
-        :raises InternalError: it could not be found out.
+        :raises InternalError: the root gave no decision.
         """
         what = (
             f"(user={one_line(user.name)}, verb={verb}, resource=nodes, "
@@ -162,5 +163,5 @@ class NodeAccess:
     def _warn(self, problem: APIError) -> None:
         """Log an outage once: clients may come as often as they like."""
         if problem.message != self._problem:
-            self._log.warn("the root cannot be asked who may: {why}", why=one_line(problem.message))
+            self._log.warn("the root does not answer reviews: {why}", why=one_line(problem.message))
         self._problem = problem.message

@@ -1,5 +1,5 @@
 """
-What every route of the node server works with.
+The collaborators of the node server's routes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 
 HOP = "nodeserver"
-"""What this hop is called, in the audit and in the log."""
+"""Name of this hop in audit records and logs."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Hop:
 
     async def admit(self, context: RequestContext, node: str | None = None) -> str:
         """
-        Authorize a request that is about no Pod.
+        Authorize a request that concerns no single Pod.
 
-        :param node: the Node that it is about; by default, the one that its ``Host`` names.
+        :param node: the requested Node; by default, the one that its ``Host`` names.
         :return: the Node; empty for all of ours.
-        :raises Forbidden: the user may not.
-        :raises APIError: it could not be found out.
+        :raises Forbidden: the user has no permission.
+        :raises APIError: the permission cannot be checked.
         """
         request = context.request
         if node is None:
@@ -55,13 +55,13 @@ class Hop:
 
 def asked_node(request: IRequest, nodes: Collection[str]) -> str:
     """
-    Which Node a request without a Pod is about.
+    Return the Node of a request without a Pod.
 
-    All Nodes of ours may have one address.  Where each has a name of its own, such as
-    ``NODE.nodes.example.com``, ``Host`` says which one is meant.
+    All our Nodes may share one address.  If each has a host name, such as
+    ``NODE.nodes.example.com``, then ``Host`` selects the Node.
 
-    :param nodes: the names of ours.
-    :return: its name; the only one's, where there is one; or empty for all of them.
+    :param nodes: the names of our Nodes.
+    :return: a name; that of the only Node, if there is just one; or empty for all of them.
     """
     if len(nodes) == 1:
         return next(iter(nodes))

@@ -58,20 +58,20 @@ def running(pod: LeafPod) -> Object | None:
 
 
 class PodLists:
-    """What answers both."""
+    """The handlers of both paths."""
 
     def __init__(self, hop: Hop) -> None:
         self._hop = hop
 
     async def pods(self, context: RequestContext) -> None:
-        """Those on the Node that is asked about, or on all of ours."""
+        """Answer with the Pods on the requested Node, or on all of ours."""
         node = await self._hop.admit(context)
         if not self._hop.root_pods.synced:
             raise ServiceUnavailable("the root's Pods are not known yet", retry_after_seconds=1)
         respond_json(context.request, 200, listed(self._hop.root_pods.on([node] if node else [])))
 
     async def running(self, context: RequestContext) -> None:
-        """Those of them that run."""
+        """Answer with those that run."""
         node = await self._hop.admit(context)
         leaves = [self._hop.leaves.of_node(node)] if node else self._hop.leaves.all()
         for leaf in leaves:

@@ -36,7 +36,7 @@ _PORT = re.compile(rb"[0-9]{1,5}")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class KubeletTarget:
     """
     The target of a request, taken from its path.
 
@@ -52,7 +52,7 @@ class Wanted:
     uid: str = ""
 
     @classmethod
-    def of(cls, segments: Sequence[str]) -> Wanted:
+    def of(cls, segments: Sequence[str]) -> KubeletTarget:
         """
         Parse a path that matched one of the kubelet's routes.
 

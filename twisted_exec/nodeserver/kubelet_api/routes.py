@@ -1,13 +1,13 @@
 """
-The paths of a kubelet, and in which order a request is looked at.
+The paths of a kubelet, and the order in which a request is checked.
 
-Who asks comes first, for every path and every method, known or not, upgrade or not: whoever shows no
-credentials learns nothing else.  Then comes the route; all else (which Pod, may they, is it there)
-is the route's own, for it alone knows what is asked about.
+Authentication comes first, for every path and method, known or unknown, upgrade or not: a client
+without credentials learns nothing else.  Then the route is looked up.  The route itself does the
+rest (Pod, permission, existence), because only it knows the object of the request.
 
-A root's API server makes a message for its user of what it gets: of the body of a stream's refusal
-it reads a ``Status``, of anything else's it takes the text.  So streams are refused in JSON,
-and whatever is read in plain text, as by a kubelet.
+A root's API server turns answers into messages for its user: it expects a ``Status`` in the refusal
+of a stream, and plain text elsewhere.  So streams are refused in JSON, and all else in plain text,
+as by a kubelet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry
 from twisted_exec.api.status import APIError, Unauthorized
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedEndpoint, GatedRoutes, Handler
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
-from twisted_exec.nodeserver.kubelet_api.query import Wanted
+from twisted_exec.nodeserver.kubelet_api.query import KubeletTarget
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import Match
@@ -42,11 +42,11 @@ class Route:
     """
     One path of a kubelet.
 
-    :param methods: upper case; the others get 405.
+    :param methods: upper case; others get 405.
     :param pattern: as in :meth:`RouteTable.add_endpoint`.  ``{namespace}`` and ``{pod}`` become the
         subject's.
-    :param handler: answers a request whose user is known, but not what they may.
-    :param subresource: of the Pod, for the subject; empty for a request that is about no Pod.
+    :param handler: answers a request that is authenticated but not authorized.
+    :param subresource: of the Pod, for the subject; empty for a request that concerns no Pod.
     :param plain: errors are plain text, not a ``Status``.
     """
 
@@ -67,9 +67,9 @@ def of_pod(
     plain: bool = False,
 ) -> Iterable[Route]:
     """
-    The two forms of a path about a Pod: ``/WORD/NAMESPACE/POD[/UID][/CONTAINER]``.
+    Return the two routes of a path about a Pod: ``/WORD/NAMESPACE/POD[/UID][/CONTAINER]``.
 
-    :param container: the path ends with one (all but ``portForward`` do).
+    :param container: the path ends with a container (all but ``portForward`` do).
     """
     last = "/{container}" if container else ""
     for uid in ("", "/{uid}"):
@@ -88,7 +88,7 @@ class NodeRoutes(GatedDispatcher):
     """
     The resource of a node server.
 
-    :param routes: besides the paths that are about the server itself, which are here.
+    :param routes: of the kubelet API; those of the server itself are added here.
     """
 
     names_unknown = False
@@ -131,7 +131,7 @@ class NodeRoutes(GatedDispatcher):
             respond_status(request, error)
 
     def path_of(self, request: Request) -> bytes:
-        """Without a last slash: ``/runningpods/`` is what a kubelet calls one of its paths."""
+        """Return the path without a trailing slash: a kubelet's own path is ``/runningpods/``."""
         path = request.path
         return path[:-1] if len(path) > 1 and path.endswith(b"/") else path
 
@@ -144,11 +144,11 @@ class NodeRoutes(GatedDispatcher):
         respond(context.request, 200, metrics_text(self._registry), CONTENT_TYPE)
 
 
-def _target(match: Match[Any]) -> Wanted:
-    return Wanted.of(match.segments)
+def _target(match: Match[Any]) -> KubeletTarget:
+    return KubeletTarget.of(match.segments)
 
 
-def _facts(subresource: str, target: Wanted) -> dict[str, str]:
+def _facts(subresource: str, target: KubeletTarget) -> dict[str, str]:
     return {
         "namespace": target.namespace,
         "machine": target.pod,
@@ -162,7 +162,7 @@ def _refuse(request: Request, error: APIError) -> None:
     """
     Refuse in plain text.
 
-    When the answer has already begun, only closing tells the client.
+    If the answer has already begun, only closing the connection shows the error.
     """
     if request.gone or request.finished:
         return

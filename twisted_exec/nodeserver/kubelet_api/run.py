@@ -118,7 +118,7 @@ class Command:
     A command that runs in a leaf.
 
     :ivar over: fires with its ending; fails with an :class:`APIError` if that is unknown.
-    Cancelling it abandons the command.
+        Cancelling it abandons the command.
     """
 
     _carrier: ClientCarrier

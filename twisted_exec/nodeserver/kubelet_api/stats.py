@@ -76,22 +76,22 @@ def _moment(nanoseconds: int) -> str:
 
 
 class UsagePages:
-    """What answers both."""
+    """The handlers of both paths."""
 
     def __init__(self, hop: Hop) -> None:
         self._hop, self._usage = hop, Usage(hop.leaves, hop.clock)
 
     async def summary(self, context: RequestContext) -> None:
-        """``only_cpu_and_memory`` changes nothing: there is nothing else."""
+        """Answer with all there is; ``only_cpu_and_memory`` changes nothing."""
         node = await self._hop.admit(context)
         respond_json(context.request, 200, summary(node, await self._usage.of(node)))
 
     async def metrics(self, context: RequestContext) -> None:
-        """Of the Node that is asked about."""
+        """Answer for the Node that ``Host`` names."""
         await self._metrics(context.request, await self._hop.admit(context))
 
     async def metrics_of(self, context: RequestContext) -> None:
-        """Of the Node that the path names."""
+        """Answer for the Node in the path."""
         node = await self._hop.admit(context, context.values["node"])
         await self._metrics(context.request, node)
 

@@ -18,7 +18,7 @@ from zope.interface import implementer
 
 from twisted_exec.nodeserver.kubelet_api.hop import HOP, Hop
 from twisted_exec.nodeserver.kubelet_api.query import (
-    Wanted,
+    KubeletTarget,
     attach_query,
     exec_query,
     forward_query,
@@ -60,7 +60,7 @@ class PodLocator:
         return await to_leaf(self.hop, subject, pod, subject.subresource, query, streams)
 
 
-def _query(request: Request, target: Wanted) -> bytes:
+def _query(request: Request, target: KubeletTarget) -> bytes:
     upgrade = require_upgrade(request)
     raw = request.uri.partition(b"?")[2]
     if target.what == "exec":

@@ -36,7 +36,7 @@ from twisted_exec.kube.transport.connection import endpoint
 from twisted_exec.kube.upstream import Way, sharing
 from twisted_exec.nodeserver.interfaces import ILeaf, LeafPod
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
-from twisted_exec.nodeserver.kubelet_api.query import Wanted, path
+from twisted_exec.nodeserver.kubelet_api.query import KubeletTarget, path
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import Location, Subject
 from twisted_exec.wire.channel import Channel
@@ -55,15 +55,15 @@ _RULES = (
 _log = Logger()
 
 
-async def find(hop: Hop, context: RequestContext) -> tuple[Wanted, LeafPod]:
+async def find(hop: Hop, context: RequestContext) -> tuple[KubeletTarget, LeafPod]:
     """
     Find the Pod of a request in its leaf, and authorize the user for its Node.
 
-    :raises Forbidden: the user may not use that Node.
-    :raises NotFound: there is no such Pod or container in the root, or none of ours in the leaf.
-    :raises APIError: that cannot be found out.
+    :raises Forbidden: the user has no permission for that Node.
+    :raises NotFound: the root has no such Pod or container, or the leaf has none of ours.
+    :raises APIError: that cannot be determined.
     """
-    target: Wanted = context.target
+    target: KubeletTarget = context.target
     root = await _root_pod(hop, target)
     node = str(root["spec"]["nodeName"]) if root else ""
     uid = str(root["metadata"]["uid"]) if root else ""
@@ -80,7 +80,7 @@ async def find(hop: Hop, context: RequestContext) -> tuple[Wanted, LeafPod]:
         raise refused(error, leaf) from None
     is_gone = was_seen and hop.root_pods.by_uid(uid) is None
     if is_gone or hop.leaves.of_node(node) is not leaf:
-        # Meanwhile: whatever ended its sessions has not found this one.
+        # The Pod was deleted meanwhile, when there was no session yet to end.
         raise NotFound("pods", target.pod)
     return target, leaf_pod
 
@@ -147,7 +147,7 @@ def _whose(leaf: ILeaf) -> str:
         return ""
 
 
-async def _root_pod(hop: Hop, target: Wanted) -> Object | None:
+async def _root_pod(hop: Hop, target: KubeletTarget) -> Object | None:
     """Return the Pod with that UID, however new it is; otherwise the current Pod of that name."""
     for uid in dict.fromkeys((target.uid, "")):
         try:
@@ -157,7 +157,7 @@ async def _root_pod(hop: Hop, target: Wanted) -> Object | None:
     return None
 
 
-def _check_container(root: Object, target: Wanted) -> None:
+def _check_container(root: Object, target: KubeletTarget) -> None:
     """
     :raises NotFound: the Pod has no such container, of any kind.
     """

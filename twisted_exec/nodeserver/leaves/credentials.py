@@ -39,7 +39,7 @@ class Credentials:
     The current configuration for one leaf.
 
     :ivar problem: why there is none, or empty. :ivar gone: why there will never be one again, or
-    empty.
+        empty.
     """
 
     problem = ""

@@ -1,15 +1,14 @@
 """
-The console route of a poollet: the gate, the permissions, and where the console is.  The route of
+The console route of a poollet: the gate, the permissions, and the console's location.  The route of
 logs (:mod:`.log_route`) shares them.
 
-The poollet decides for itself.  A user whom a named proxy forwards needs
-``create`` on ``machines/exec`` of that very machine, and the proxy needs
-``create`` on ``machinepools/proxy`` of this pool; whoever comes without a proxy
-needs both.  ironcore's own API server forwards nobody; it can be named as one
-whose proxy permission is enough.
+The poollet authorizes every session itself.  A user whom a trusted proxy forwards needs ``create``
+on ``machines/exec`` of that very machine, and the proxy needs ``create`` on ``machinepools/proxy``
+of this pool; a user without a proxy needs both.  ironcore's own API server forwards no users; it
+can be configured as a user that needs only the proxy permission.
 
-A machine is found by its UID, not by its name: a machine that was deleted and
-made anew under the same name is another one, for every hop.
+A machine is identified by its UID, not its name: for every hop, a machine created again under the
+same name is another machine.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
 
 RUNTIME_SECONDS = 4.0
 """
-For all that the runtime is asked for one console.  An API server waits 5 s for us: it is to hear
-what is wrong, not to guess.
+Timeout for all calls to the runtime for one console.  An API server waits 5 s for us, and should
+receive our error instead of its own timeout.
 """
 
 VERBS = {"exec": "create", "log": "get"}
-"""What each subresource of a machine needs."""
+"""The verb for each subresource of a machine."""
 
 UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
 USER_HEADER = b"X-Twisted-Exec-User"
@@ -66,7 +65,7 @@ USER_HEADER = b"X-Twisted-Exec-User"
 @dataclass(frozen=True)
 class PoolAccess:
     """
-    What the consoles of a pool's machines require.
+    The permissions that consoles and logs of a pool's machines need.
 
     :param pool_proxy_suffices: names of users that need no permission on the machine.
     """
@@ -77,7 +76,7 @@ class PoolAccess:
 
     def permissions(self, context: RequestContext) -> tuple[Attributes, ...]:
         """
-        Return what a session needs.
+        Return the permissions that a session needs.
 
         The user needs the machine's console or log: opening a console is a ``create``, reading its
         log a ``get``.  The caller, or a user without one, needs the pool.
@@ -116,11 +115,11 @@ def gate_of(
     allowed_origins: Collection[bytes] = (),
 ) -> Gate:
     """
-    Make the gate of a poollet.
+    Create the gate of a poollet.
 
-    :param proxies: knows users whom a trusted proxy forwards; ``None`` for no such proxies.
-    :param direct: know everyone else.
-    :param allowed_origins: sites besides this server's own whose pages may ask.
+    :param proxies: authenticates users whom a trusted proxy forwards; ``None`` for no such proxies.
+    :param direct: authenticate all other users.
+    :param allowed_origins: other web sites whose pages may send requests.
     """
     policy = GatePolicy(
         impersonation=Impersonation.REFUSED,
@@ -136,7 +135,7 @@ def gate_of(
 def proxy_of(
     gate: Gate, proxies: RequestHeaderAuthenticator | None
 ) -> Callable[[Request], Deferred[str]]:
-    """Make the function that authenticates a proxy, which may end the sessions that it opened."""
+    """Return a function that authenticates a proxy, which may end the sessions that it opened."""
 
     def name(request: Request) -> str:
         credentials = gate.credential_headers.take_from(request)
@@ -152,11 +151,11 @@ def proxy_of(
 @dataclass(frozen=True)
 class ExecLocator:
     """
-    Finds the console of a Machine, which the context's subject names.
+    Finds the console of the Machine in the context's subject.
 
     :param store: the pool's Machines, as last seen.
     :param observed: the runtime's machines for a UID, as last listed.
-    :cvar needs_power: of a machine that is off there is nothing to be reached.
+    :cvar needs_power: refuse a machine that is powered off.
     """
 
     needs_power: ClassVar[bool] = True
@@ -184,11 +183,11 @@ class ExecLocator:
         return await self._to(context.subject)
 
     async def _to(self, subject: Subject) -> Location:
-        """Where the runtime says that its console is, this time."""
+        """Return the location of the console, according to the runtime at this moment."""
         try:
             target = await self._in_time(Deferred.fromCoroutine(self._target(subject)))
         except APIError:
-            await self._check_again(subject)  # which may be why
+            await self._check_again(subject)  # a deleted Machine explains the error better
             raise
         await self._check_again(subject)
         return Location(
@@ -201,15 +200,15 @@ class ExecLocator:
                 (UID_HEADER, quote(subject.uid, safe="").encode("ascii")),
             ],
             streams=TERMINAL,
-            # Runtimes of other makes spend a URL's token on a request that they refuse.
+            # Some runtimes invalidate a URL's token even if they refuse its request.
             again=lambda: Deferred.fromCoroutine(self._to(subject)),
         )
 
     async def _machine(self, subject: Subject) -> Object:
         """
-        The Machine, asked of the API server when it is too new for our copy.
+        Return the Machine; ask the API server if it is too new for our copy.
 
-        :raises NotFound: there is none, or it is not bound to this pool.
+        :raises NotFound: it does not exist, or is not bound to this pool.
         """
         dialect = self.access.dialect
         machine = self.store.get(subject.machine, subject.namespace)
@@ -219,7 +218,7 @@ class ExecLocator:
                     dialect.workload, subject.machine, subject.namespace
                 )
             except APIError as error:
-                # A poollet may not see the machines of other pools.
+                # A poollet has no permission for machines of other pools.
                 if error.code not in (NotFound.code, Forbidden.code):
                     raise
                 machine = {}
@@ -238,9 +237,7 @@ class ExecLocator:
         )
 
     def _check(self, machine: Object) -> None:
-        """
-        :raises Conflict: the Machine is on its way out, or off.
-        """
+        """:raises Conflict: the Machine is being deleted, or is powered off."""
         metadata = machine["metadata"]
         name = f'{self.access.dialect.workload.qualified} "{metadata["name"]}"'
         if metadata.get("deletionTimestamp"):
@@ -249,17 +246,17 @@ class ExecLocator:
             raise Conflict(f"{name} is powered off")
 
     def _check_request(self, context: RequestContext) -> None:
-        """
-        :raises BadRequest: it is not the kind of request that is answered here.
-        """
+        """:raises BadRequest: the request does not fit this route."""
         require_upgrade(context.request)
 
     async def _check_again(self, subject: Subject) -> None:
         """
-        While the runtime was asked the Machine may have been deleted, even made
-        anew: no session was there yet that could have been ended for it.
+        Check that the Machine still exists after the calls to the runtime.
 
-        :raises APIError: that is so.
+        It may have been deleted, or replaced under its name, while no session existed that the
+        deletion could have ended.
+
+        :raises APIError: the Machine is gone.
         """
         machine = await self._machine(subject)
         if machine["metadata"]["uid"] != subject.uid:
@@ -275,7 +272,7 @@ class ExecLocator:
             except APIError as error:
                 if error.code != NotFound.code:
                     raise
-                # What was listed a few seconds ago is gone: look again.
+                # The machine listed a few seconds ago is gone: list again.
         selector = {self.access.dialect.uid_label: subject.uid}
         request = pb.ListMachinesRequest(filter=pb.MachineFilter(label_selector=selector))
         listed = await self.runtime.list_machines(request)
@@ -292,7 +289,7 @@ class ExecLocator:
         return self.dialler.target(await self._url(machines[0].metadata.id, subject))
 
     def _trouble(self, subject: Subject) -> str:
-        """What has kept the runtime from making it, where that is known: waiting may be no use."""
+        """Return why the runtime has not created the machine, if known: waiting may not help."""
         machine = self.store.get(subject.machine, subject.namespace) or {}
         conditions: list[Object] = (machine.get("status") or {}).get("conditions") or []
         ready: Object = next((each for each in conditions if each["type"] == "Ready"), {})
@@ -300,7 +297,7 @@ class ExecLocator:
         return f": {message}" if message else ""
 
     async def _url(self, machine_id: str, subject: Subject) -> str:
-        """What the runtime offers; empty when it offers nothing."""
+        """Return the runtime's URL; empty if it has no console."""
         answer = await self.runtime.exec(
             pb.ExecRequest(machine_id=machine_id),
             user=subject.user,

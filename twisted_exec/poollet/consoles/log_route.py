@@ -1,9 +1,9 @@
 """
-The log route of a poollet: what a machine's console printed.
+The log route of a poollet: the output of a machine's console.
 
-Who asks, may they and which machine: as for its console (:mod:`.exec_route`), but that reading
-needs ``get`` on ``machines/log``, and a machine that is off still has a log.  The options travel on
-to the runtime, which alone knows lines and times.
+Authentication, authorization and lookup are those of the console (:mod:`.exec_route`), except that
+reading needs ``get`` on ``machines/log``, and a machine that is off still has a log.  The options
+go to the runtime, which alone knows lines and times.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
 class LogLocator(ExecLocator):
-    """
-    Finds the log of a Machine, which the context's subject names.
-    """
+    """Finds the log of the Machine in the context's subject."""
 
     needs_power: ClassVar[bool] = False
 

@@ -1,5 +1,5 @@
 """
-What a poollet serves: consoles, their logs, probes and metrics.
+The HTTP resource of a poollet: consoles, logs, probes and metrics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PoolletRoutes(GatedDispatcher):
     """
     The resource of a poollet.
 
-    Anyone may ask probes.  Users who may ``get`` the path ``/metrics`` may read metrics.
+    Probes are open to all clients.  Metrics need permission to ``get`` the path ``/metrics``.
     """
 
     def __init__(
