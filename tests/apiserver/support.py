@@ -114,10 +114,10 @@ class APITestCase(SynchronousTestCase):
     :cvar pods_view: whether machines are shown as Pods as well.
     :cvar node_pods: whether Pods are those of Nodes.
     :ivar identities: who is known besides those with :data:`TOKENS`.
-    :cvar ground: what the server stands on.
+    :cvar control_plane: what the server stands on.
     """
 
-    ground: type[StandaloneControlPlane] = StandaloneControlPlane
+    control_plane: type[StandaloneControlPlane] = StandaloneControlPlane
     limits: Limits | None = None
     dialects: Sequence[Dialect] = (DEFAULT,)
     pods_view = False
@@ -152,7 +152,7 @@ class APITestCase(SynchronousTestCase):
 
     def assemble(self) -> Parts:
         """A server's parts, over this store."""
-        ground = self.ground(
+        control_plane = self.control_plane(
             self.storage,
             self.dialects,
             self.known,
@@ -161,7 +161,7 @@ class APITestCase(SynchronousTestCase):
             **self.signing(),
         )
         return assemble(
-            ground,
+            control_plane,
             Backend(self.forwarding()),
             self.audit,
             new_registry(process=False),

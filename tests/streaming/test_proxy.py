@@ -33,7 +33,7 @@ from twisted_exec.streaming.interfaces import (
     Subject,
 )
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.sessions.registry import Session, Sessions, Visit
+from twisted_exec.streaming.sessions.registry import ClientInfo, Session, Sessions
 from twisted_exec.testing.http import MemoryClient, MemoryServer
 
 from .frames import handshake
@@ -183,12 +183,12 @@ class PassTests(ProxyTestCase):
         """Who watches sessions can see how the user comes; else nobody looks."""
         self.switched()
         (unseen,) = self.sessions._live
-        self.assertEqual(unseen.visit, Visit())
-        seen: list[Visit] = []
+        self.assertEqual(unseen.client_info, ClientInfo())
+        seen: list[ClientInfo] = []
 
         class Watching:
             def began(self, session: Session) -> None:
-                seen.append(session.visit)
+                seen.append(session.client_info)
 
             def ended(self, session: Session) -> None:
                 """Not looked at."""
@@ -200,11 +200,11 @@ class PassTests(ProxyTestCase):
         where = {"path": b"/machines/vm/exec", "query": b"?stdin=1&readOnly=1"}
         self.ask(handshake(agent, **where))
         other.protocol.dataReceived(SWITCHED + b"\r\n")
-        (visit,) = seen
-        self.assertEqual(visit.protocol, "websocket v5.channel.k8s.io")
-        self.assertEqual((visit.via, visit.asked.read_only), ("machines/exec", True))
-        self.assertEqual(visit.agent, "k\ufffd" + "x" * 126)
-        self.assertTrue(visit.address)
+        (client,) = seen
+        self.assertEqual(client.protocol, "websocket v5.channel.k8s.io")
+        self.assertEqual((client.via, client.asked.read_only), ("machines/exec", True))
+        self.assertEqual(client.agent, "k\ufffd" + "x" * 126)
+        self.assertTrue(client.address)
 
     def test_only_a_bearer(self) -> None:
         """A subprotocol line that held nothing but a token is dropped."""

@@ -26,7 +26,7 @@ from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.splice import MAX_REMAINDER_BYTES, Splice
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.tls.transport import socket_transport
-from twisted_exec.wire.frame_boundaries import edges
+from twisted_exec.wire.frame_boundaries import frame_boundaries
 from twisted_exec.wire.remotecommand.messages import SHUTTING_DOWN, Ending
 from twisted_exec.wire.spdy.frames import FrameWriter
 from twisted_exec.wire.upgrade import SPDY, WEBSOCKET
@@ -217,7 +217,7 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual(len(self.user.closed), 1)
 
     def follow(self) -> None:
-        self.splice.follow(edges(WEBSOCKET, "v5.channel.k8s.io", commands=True))
+        self.splice.follow(frame_boundaries(WEBSOCKET, "v5.channel.k8s.io", commands=True))
         self.join()
 
     def test_say(self) -> None:
@@ -307,7 +307,7 @@ class MemoryTests(SynchronousTestCase):
 
     def test_followed_early(self) -> None:
         """Early bytes are tracked too, including the user's opening."""
-        self.splice.follow(edges(SPDY, "v4.channel.k8s.io", commands=True))
+        self.splice.follow(frame_boundaries(SPDY, "v4.channel.k8s.io", commands=True))
         self.splice.user.makeConnection(self.user)
         self.splice.user.dataReceived(FrameWriter().syn_stream(7, [(b"streamtype", b"error")]))
         self.splice.machine.makeConnection(self.machine)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.wire.frame_boundaries import MAX_TRACKED_BYTES, FrameBoundaries, edges
+from twisted_exec.wire.frame_boundaries import MAX_TRACKED_BYTES, FrameBoundaries, frame_boundaries
 from twisted_exec.wire.remotecommand.messages import SHUTTING_DOWN, Ending
 from twisted_exec.wire.spdy import frames as spdy_frames
 from twisted_exec.wire.spdy.frames import Data, Frame, FrameReader, FrameWriter, GoAway
@@ -83,18 +83,20 @@ class WebSocketTests(SynchronousTestCase):
         whole = b"".join(self.MESSAGES)
         bounds = [0, *sorted(cut for cut in cuts if cut < len(whole)), len(whole)]
         pieces = [whole[a:b] for a, b in pairwise(bounds) if a != b]
-        self.check(self.MESSAGES, pieces, edges(WEBSOCKET, "v5.channel.k8s.io", commands=True))
+        self.check(
+            self.MESSAGES, pieces, frame_boundaries(WEBSOCKET, "v5.channel.k8s.io", commands=True)
+        )
 
     def test_bytewise(self) -> None:
         """Even one by one."""
         messages = [message for message in self.MESSAGES if len(message) < 1000]
         whole = b"".join(messages)
         pieces = [whole[at : at + 1] for at in range(len(whole))]
-        self.check(messages, pieces, edges(WEBSOCKET, "", commands=True))
+        self.check(messages, pieces, frame_boundaries(WEBSOCKET, "", commands=True))
 
     def test_stop(self) -> None:
         """What goes on may be held at the next edge."""
-        follower = edges(WEBSOCKET, "v4.channel.k8s.io", commands=True)
+        follower = frame_boundaries(WEBSOCKET, "v4.channel.k8s.io", commands=True)
         self.assertEqual(follower.to_user(self.MESSAGES[0], stop=True), 0)
         follower.to_user(self.MESSAGES[1][:100])
         rest = self.MESSAGES[1][100:]
@@ -111,7 +113,7 @@ class WebSocketTests(SynchronousTestCase):
         ):
             whole = b"".join(self.MESSAGES) + frame(0x82, b"\x03") + told
             for step in (1, 7, len(whole)):
-                follower = edges(WEBSOCKET, protocol, commands=True)
+                follower = frame_boundaries(WEBSOCKET, protocol, commands=True)
                 for start in range(0, len(whole) - len(told), step):
                     follower.to_user(whole[: len(whole) - len(told)][start : start + step])
                 self.assertTrue(follower.owed)
@@ -126,11 +128,11 @@ class WebSocketTests(SynchronousTestCase):
             ("channel.k8s.io", True),
             ("v4.channel.k8s.io", False),
         ):
-            self.assertFalse(edges(WEBSOCKET, protocol, commands=commands).owed)
+            self.assertFalse(frame_boundaries(WEBSOCKET, protocol, commands=commands).owed)
 
     def test_last_words(self) -> None:
         """The Status on channel 3, and a normal close: the way in which servers end."""
-        follower = edges(WEBSOCKET, "v5.channel.k8s.io", commands=True)
+        follower = frame_boundaries(WEBSOCKET, "v5.channel.k8s.io", commands=True)
         told, close = websocket_frames(follower.last_words(ENDING))
         self.assertEqual((told[0], told[1][:1]), (0x82, b"\x03"))
         status = json.loads(told[1][1:])
@@ -140,20 +142,20 @@ class WebSocketTests(SynchronousTestCase):
 
     def test_told_already(self) -> None:
         """The machine's own Status stands: a client that reads two understands neither."""
-        follower = edges(WEBSOCKET, "v5.channel.k8s.io", commands=True)
+        follower = frame_boundaries(WEBSOCKET, "v5.channel.k8s.io", commands=True)
         follower.to_user(frame(0x82, b"\x03{}"))
         (close,) = websocket_frames(follower.last_words(ENDING))
         self.assertEqual(close, (0x88, (1000).to_bytes(2, "big")))
 
     def test_base64(self) -> None:
         """In text where all is text."""
-        follower = edges(WEBSOCKET, "v4.base64.channel.k8s.io", commands=True)
+        follower = frame_boundaries(WEBSOCKET, "v4.base64.channel.k8s.io", commands=True)
         told, _ = websocket_frames(follower.last_words(ENDING))
         self.assertEqual((told[0], told[1][:1]), (0x81, b"3"))
 
     def test_before_version_4(self) -> None:
         """Before there was a Status, the message, and no close that looks like success."""
-        follower = edges(WEBSOCKET, "channel.k8s.io", commands=True)
+        follower = frame_boundaries(WEBSOCKET, "channel.k8s.io", commands=True)
         told, close = websocket_frames(follower.last_words(ENDING))
         self.assertEqual(told, (0x82, b"\x03the node server is going down"))
         self.assertEqual(close, (0x88, (1001).to_bytes(2, "big")))
@@ -166,7 +168,7 @@ class WebSocketTests(SynchronousTestCase):
             ("v4.channel.k8s.io", False),
         ):
             (close,) = websocket_frames(
-                edges(WEBSOCKET, protocol, commands=commands).last_words(long)
+                frame_boundaries(WEBSOCKET, protocol, commands=commands).last_words(long)
             )
             self.assertEqual(close, (0x88, (1001).to_bytes(2, "big") + "ä".encode() * 61))
 
@@ -177,7 +179,7 @@ class SPDYTests(SynchronousTestCase):
     def follower(
         self, protocol: str = "v4.channel.k8s.io", commands: bool = True
     ) -> FrameBoundaries:
-        return edges(SPDY, protocol, commands=commands)
+        return frame_boundaries(SPDY, protocol, commands=commands)
 
     def opened(self, *kinds: bytes) -> bytes:
         writer = FrameWriter()

@@ -82,12 +82,12 @@ class ControlPlane(Protocol):
 
     :ivar storage: has what is served, and what of the surroundings is looked at.
     :ivar kinds: that are served.
-    :ivar collected: a garbage collector sees to what belongs to objects that are deleted.
+    :ivar garbage_collection: a garbage collector handles the dependents of deleted objects.
     """
 
     storage: IStorage
     kinds: Sequence[Kind]
-    collected: bool
+    garbage_collection: bool
 
     @property
     def authenticator(self) -> IAuthenticator:
@@ -177,7 +177,7 @@ class Parts:
 
 
 def assemble(
-    ground: ControlPlane,
+    control_plane: ControlPlane,
     backend: Backend,
     audit: IAuditSink,
     metrics: CollectorRegistry,
@@ -199,9 +199,9 @@ def assemble(
     :param scheduling: give machines that have no pool one.
     :param kubelets: how they are reached, where Pods are those of Nodes.
     """
-    storage, registry = ground.storage, Registry(ground.kinds)
+    storage, registry = control_plane.storage, Registry(control_plane.kinds)
     restrictions = Restrictions(registry.kinds, dialects, storage, reactor)
-    authorizer = RestrictedAuthorizer(ground.authorizer, restrictions, storage)
+    authorizer = RestrictedAuthorizer(control_plane.authorizer, restrictions, storage)
     sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
     # Not a live id: our own machine may be behind the caller, and the hop before ours ends a
     # session by its id.
@@ -209,17 +209,17 @@ def assemble(
         allowed_origins=allowed_origins,
         accepts_session=lambda session: not sessions.has(session),
     )
-    gate = Gate(ground.authenticator, authorizer, policy)
+    gate = Gate(control_plane.authenticator, authorizer, policy)
     guard = SessionGuard(sessions, gate, reactor, REVIEW_SECONDS, REVIEWS_AT_ONCE)
-    ground.on_permission_change(guard.review_soon)
+    control_plane.on_permission_change(guard.review_soon)
     workloads = [Workload.of_dialect(dialect) for dialect in dialects]
     if kubelets is not None:
         workloads.append(PODS_OF_NODES)
-    admissions = [restrictions, *ground.admissions]
+    admissions = [restrictions, *control_plane.admissions]
     watches, bare = [Watches(storage, reactor, now)], Verbs(storage, [], now)
     replica = f"{socket.gethostname()}/{secrets.token_hex(3)}"
     followers: list[Service] = [
-        *ground.followers(registry, bare, reactor, now),
+        *control_plane.followers(registry, bare, reactor, now),
         *restrictions.graphs,
         ObjectEndings(storage, guard, workloads),
         SessionObjects(storage, sessions, reactor, now, replica),
@@ -227,7 +227,7 @@ def assemble(
     ]
 
     def acting() -> list[Service]:
-        found = ground.acting(registry, bare, reactor, now)
+        found = control_plane.acting(registry, bare, reactor, now)
         found += [PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects]
         if scheduling:
             found += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
@@ -237,7 +237,7 @@ def assemble(
     if not is_exclusive(storage):
         leading = LeaderElectedServices(acting, storage, bare, replica, reactor, now)
     routes, limits = GatedRoutes(), limits or Limits()
-    verbs = Verbs(storage, admissions, now, collected=ground.collected)
+    verbs = Verbs(storage, admissions, now, garbage_collection=control_plane.garbage_collection)
     rest = REST(verbs, watches[0], gate, limits, now)
     apart = (kinds.CONSOLESESSIONS, kinds.NODE_PODS)
     for kind in registry.kinds:
@@ -245,14 +245,14 @@ def assemble(
             rest.add_to(routes, kind)
     ending = SessionVerbs(storage, admissions, now)
     REST(ending, watches[0], gate, limits, now).add_to(routes, kinds.CONSOLESESSIONS)
-    for kind, view in ground.views():
+    for kind, view in control_plane.views():
         watches.append(Watches(view, reactor, now))
         shown = REST(Verbs(view, admissions, now), watches[-1], gate, limits, now)
         shown.add_to(routes, kind)
-    ground.add_to(routes, gate)
+    control_plane.add_to(routes, gate)
     health = Health(reactor)
     health.add("storage", storage.probe)
-    ground.add_probes(health)
+    control_plane.add_probes(health)
     probes = Probes(gate, health)
     probes.add_to(routes)
     Documents(registry, gate, metrics, probes).add_to(routes)

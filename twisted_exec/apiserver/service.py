@@ -155,9 +155,11 @@ class APIServer(Starting):
         access = settings.kubelets
         self._kubelets = None if access is None else access.kubelets(reactor)
         metrics = metrics or new_registry()
-        self._ground = self._alone() if settings.aggregated is None else self._behind(metrics)
+        self._control_plane = (
+            self._alone() if settings.aggregated is None else self._behind(metrics)
+        )
         self._parts = assemble(
-            self._ground,
+            self._control_plane,
             backend,
             audit,
             metrics,
@@ -217,21 +219,21 @@ class APIServer(Starting):
         check = getattr(self._audit, "check", None)
         if check is not None:
             check()
-        self._ground.load()
+        self._control_plane.load()
         self._forwarding.load()
         if self._kubelets is not None:
             self._kubelets.credentials.load()
         tls = ServerTLS(
             self._settings.certificate,
             self._settings.key,
-            client_cas=self._ground.client_cas,
-            published_cas=self._ground.published_cas,
+            client_cas=self._control_plane.client_cas,
+            published_cas=self._control_plane.published_cas,
             clock=self._reactor,
         )
         endpoint = server_endpoint(self._reactor, self._settings.listen, tls)
         self._begin(self._storage)
         await self._storage.when_ready()
-        await self._ground.prepare(self._parts.verbs)
+        await self._control_plane.prepare(self._parts.verbs)
         for follower in self._parts.followers:
             self._begin(follower)
         self._begin(self._parts.leading)
@@ -265,7 +267,7 @@ class APIServer(Starting):
         await withdrawing
         while self._started:
             await defer.maybeDeferred(self._started.pop().stopService)
-        await self._ground.close()
+        await self._control_plane.close()
         self.address, self.url = None, ""
 
     def _withdraw(self) -> Deferred[None]:

@@ -63,7 +63,7 @@ class StandaloneControlPlane:
     """
 
     _log = Logger()
-    collected = False
+    garbage_collection = False
 
     def __init__(
         self,

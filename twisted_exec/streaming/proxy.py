@@ -57,15 +57,15 @@ from twisted_exec.streaming.remotecommand.negotiation import (
 from twisted_exec.streaming.remotecommand.translate import Translation, translate
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel, tunnelled, untunnel
 from twisted_exec.streaming.sessions.registry import (
+    ClientInfo,
     Session,
     Sessions,
-    Visit,
     ending_query,
     parse_ending,
     session_id,
 )
 from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
-from twisted_exec.wire.frame_boundaries import edges
+from twisted_exec.wire.frame_boundaries import frame_boundaries
 from twisted_exec.wire.upgrade import (
     FORWARDED_UPGRADES,
     WEBSOCKET,
@@ -210,7 +210,7 @@ class _Passage:
         self._context.has_session = True
         self._session = sessions.open(self._location.subject, self._context.evidence)
         if sessions.watcher is not None:
-            self._session.visit = visit(self._context)
+            self._session.client_info = client_info(self._context)
         try:
             await self._carry(require_upgrade(self._request))
         except BaseException as problem:
@@ -306,17 +306,17 @@ class _Passage:
         return await self._untunnel() or await self._translate()
 
     async def _translate(self) -> bool:
-        """Read and write both legs, if the next hop can be asked in another way."""
+        """Read and write both connections, if the next hop can be asked in another way."""
         proxy = self._proxy
-        joint = Translation(
-            proxy.clock, lambda reason: self._over(reason, joint), session=self._session_id
+        bridge = Translation(
+            proxy.clock, lambda reason: self._over(reason, bridge), session=self._session_id
         )
         try:
             possible = await translate(
                 self._request,
                 self._context.options,
                 self._reach_again,
-                joint,
+                bridge,
                 open_seconds=proxy.answer_seconds,
                 streams=self._location.streams,
             )
@@ -326,7 +326,7 @@ class _Passage:
             raise CancelledError from None
         if possible:
             self._speaks(is_upgrade(self._request), choose_protocol(self._request))
-            self._read_here(joint)
+            self._read_here(bridge)
         return possible
 
     async def _untunnel(self) -> bool:
@@ -334,11 +334,11 @@ class _Passage:
         if not tunnelled(self._request):
             return False
         proxy = self._proxy
-        joint = Tunnel(
-            proxy.clock, lambda reason: self._over(reason, joint), session=self._session_id
+        bridge = Tunnel(
+            proxy.clock, lambda reason: self._over(reason, bridge), session=self._session_id
         )
         try:
-            protocol = await untunnel(self._request, self._reach_again, joint)
+            protocol = await untunnel(self._request, self._reach_again, bridge)
         except UpgradeRefused as refused:
             raise self._refusal(refused) from None
         except OtherProtocol as problem:
@@ -346,13 +346,13 @@ class _Passage:
         except ConnectionDone:
             raise CancelledError from None
         self._speaks(WEBSOCKET, protocol)
-        self._read_here(joint)
+        self._read_here(bridge)
         return True
 
-    def _read_here(self, joint: Translation | Tunnel) -> None:
+    def _read_here(self, bridge: Translation | Tunnel) -> None:
         del self._request, self._context
         self._proxy.translating(self._session)
-        self._session.carry(joint.end, joint.cut, lambda: _counts(joint))
+        self._session.carry(bridge.end, bridge.cut, lambda: _counts(bridge))
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
         """Ask in our own name, where the path may be good for one request."""
@@ -386,7 +386,7 @@ class _Passage:
         protocol = chosen_protocol(upgraded.headers)
         if self._location.ends_here:
             commands = self._location.subject.subresource in _COMMANDS
-            self._splice.follow(edges(upgrade, protocol, commands=commands))
+            self._splice.follow(frame_boundaries(upgrade, protocol, commands=commands))
         upgraded.hand_over(self._splice.machine)
         self._speaks(upgrade, protocol)
         splice = self._splice
@@ -395,7 +395,7 @@ class _Passage:
     def _speaks(self, upgrade: bytes, protocol: str) -> None:
         if self._proxy.sessions.watcher is not None:
             told = f"{upgrade.decode('ascii')} {protocol}".rstrip()
-            self._session.visit = replace(self._session.visit, protocol=told)
+            self._session.client_info = replace(self._session.client_info, protocol=told)
 
     def _ended(self, reason: str) -> None:
         """The splice is gone."""
@@ -405,11 +405,11 @@ class _Passage:
             self._asking.cancel()  # it has ended, by that or by itself
         self._over(reason, self._splice)
 
-    def _over(self, reason: str, joint: Splice | Translation | Tunnel) -> None:
+    def _over(self, reason: str, bridge: Splice | Translation | Tunnel) -> None:
         self._session.over(
             reason,
-            bytes_to_machine=joint.bytes_to_machine,
-            bytes_to_user=joint.bytes_to_user,
+            bytes_to_machine=bridge.bytes_to_machine,
+            bytes_to_user=bridge.bytes_to_user,
         )
 
     def _end(self, ending: Ending) -> None:
@@ -446,11 +446,11 @@ class _Passage:
                 raise
 
 
-def visit(context: RequestContext) -> Visit:
+def client_info(context: RequestContext) -> ClientInfo:
     """How a user comes, by the request alone."""
     request = context.request
     agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
-    return Visit(
+    return ClientInfo(
         address=str(getattr(request.getClientAddress(), "host", "")),
         agent=one_line(agent[:_MOST_AGENT].decode("utf-8", "replace")),
         via=context.via,
@@ -470,8 +470,8 @@ def chosen_protocol(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return name[:64].decode("ascii", "replace")
 
 
-def _counts(joint: Splice | Translation | Tunnel) -> tuple[int, int]:
-    return joint.bytes_to_machine, joint.bytes_to_user
+def _counts(bridge: Splice | Translation | Tunnel) -> tuple[int, int]:
+    return bridge.bytes_to_machine, bridge.bytes_to_user
 
 
 def _joined(path: bytes, query: bytes) -> bytes:

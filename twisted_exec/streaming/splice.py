@@ -192,13 +192,13 @@ class Splice:
         self._ends: tuple[SpliceEnd, ...] = (self.user, self.machine)
         self._reason = ""
         self._timer: IDelayedCall | None = None
-        self._edges: FrameBoundaries | None = None
+        self._boundaries: FrameBoundaries | None = None
         self._words: bytes | None = None  # the last message, once it is due
         self._rest = 0  # bytes of the message before it
 
-    def follow(self, edges: FrameBoundaries) -> None:
+    def follow(self, boundaries: FrameBoundaries) -> None:
         """Track frames from now on, so that :meth:`say` can be used."""
-        self._edges = edges
+        self._boundaries = boundaries
         self.user.passing, self.machine.passing = self._from_user, self._to_user
 
     @property
@@ -226,29 +226,29 @@ class Splice:
         The caller limits the time for a message that never ends; a long one is cut here, see
         :data:`MAX_REMAINDER_BYTES`.
         """
-        edges = self._edges
-        if edges is None or self._words is not None or self.machine.gone or self.user.gone:
+        boundaries = self._boundaries
+        if boundaries is None or self._words is not None or self.machine.gone or self.user.gone:
             return
         self._reason = ending.reason
-        self._words = edges.last_words(ending)
-        if edges.at_edge:
+        self._words = boundaries.last_words(ending)
+        if boundaries.at_edge:
             self._speak()
         else:
             self.machine.transport.resumeProducing()  # to complete the current frame
 
     def _from_user(self, data: bytes) -> bytes:
-        assert self._edges is not None
-        if not self._edges.from_user(data):
+        assert self._boundaries is not None
+        if not self._boundaries.from_user(data):
             self.user.passing = None
         return data
 
     def _to_user(self, data: bytes) -> bytes:
-        assert self._edges is not None
+        assert self._boundaries is not None
         if self._words is None:
-            self._edges.to_user(data)
+            self._boundaries.to_user(data)
             return data
-        passed = data[: self._edges.to_user(data, stop=True)]
-        if self._edges.at_edge:
+        passed = data[: self._boundaries.to_user(data, stop=True)]
+        if self._boundaries.at_edge:
             # Written first: the last message goes behind it.
             self.user.transport.write(passed)
             self._speak()
@@ -270,11 +270,11 @@ class Splice:
 
     def _explain(self) -> None:
         """The machine's end is lost: send a status if it has sent none."""
-        edges = self._edges
-        if edges is None or self._words is not None or self.user.is_shut:
+        boundaries = self._boundaries
+        if boundaries is None or self._words is not None or self.user.is_shut:
             return
-        if edges.owed and edges.at_edge:
-            self._words = edges.last_words(Ending(INTERNAL, LOST))
+        if boundaries.owed and boundaries.at_edge:
+            self._words = boundaries.last_words(Ending(INTERNAL, LOST))
             self.user.transport.write(self._words)
 
     def connected(self, end: SpliceEnd) -> None:
@@ -336,5 +336,5 @@ class Splice:
         for end in self._ends:
             end.let_go()
         self._ends = ()
-        self._edges = None
+        self._boundaries = None
         del self._on_end

@@ -251,7 +251,7 @@ def _frame(kind: int, payload: bytes) -> bytes:
     return head + b"\x7e" + len(payload).to_bytes(2, "big") + payload
 
 
-def edges(upgrade: bytes, protocol: str, *, commands: bool) -> FrameBoundaries:
+def frame_boundaries(upgrade: bytes, protocol: str, *, commands: bool) -> FrameBoundaries:
     """
     Return the frame boundaries of a new session.
 

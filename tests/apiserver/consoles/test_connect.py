@@ -617,7 +617,7 @@ class Kept(StandaloneControlPlane):
 class OpeningTests(APITestCase):
     """Who is asked about a stream before it is opened."""
 
-    ground = Kept
+    control_plane = Kept
     pods_view = True
 
     def setUp(self) -> None:

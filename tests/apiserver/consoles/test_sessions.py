@@ -37,7 +37,7 @@ from twisted_exec.observe.audit import Trail
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending, Subject
-from twisted_exec.streaming.sessions.registry import Session, Sessions, Visit
+from twisted_exec.streaming.sessions.registry import ClientInfo, Session, Sessions
 from twisted_exec.wire.stream_options import StreamOptions
 
 RESOURCE = kinds.CONSOLESESSIONS.resource
@@ -111,7 +111,7 @@ class Carried:
         self.endings: list[Ending] = []
         self.counts = (0, 0)
         self.session: Session = sessions.open(Subject(**facts))
-        self.session.visit = Visit(
+        self.session.client_info = ClientInfo(
             "192.0.2.7", "websocket v5.channel.k8s.io", "kubectl/v1.33", "machines/exec"
         )
 
@@ -208,7 +208,7 @@ class LifeTests(ObjectsCase):
             (StreamOptions(read_only=True, force=True), "Watch"),
         ):
             carried = Carried(self.sessions)
-            carried.session.visit = Visit(asked=asked)
+            carried.session.client_info = ClientInfo(asked=asked)
             carried.begin()
             self.assertEqual(self.stored()[0]["spec"]["mode"], mode)
             carried.over()

@@ -65,7 +65,7 @@ class Slowed(StandaloneControlPlane):
 class ShortTests(APITestCase):
     """Slow short requests must not block others."""
 
-    ground = Slowed
+    control_plane = Slowed
     limits = Limits(short=3, short_per_user=2)
 
     def setUp(self) -> None:

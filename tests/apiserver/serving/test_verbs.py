@@ -68,7 +68,7 @@ class Reviewed(StandaloneControlPlane):
 class MutatingTests(APITestCase):
     """Admissions that change what is written."""
 
-    ground = Reviewed
+    control_plane = Reviewed
 
     def setUp(self) -> None:
         self.scribe = Reviewed.scribe = Scribe()

@@ -78,7 +78,7 @@ class Behind:
     :param own: the server's own store, started and stopped by its creator.
     """
 
-    collected = True  # the host's
+    garbage_collection = True  # the host's
 
     def __init__(
         self,

@@ -354,8 +354,8 @@ def _done(working: Deferred[None]) -> Deferred[None]:
 
 
 def _spec(session: Session) -> Object:
-    subject, visit = session.subject, session.visit
-    options = visit.asked
+    subject, client = session.subject, session.client_info
+    options = client.asked
     mode = "Drive" if options.takes_input else "Watch"
     spec = {
         "session": subject.session,
@@ -366,10 +366,10 @@ def _spec(session: Session) -> Object:
         "machineUID": subject.uid,
         "pool": subject.pool,
         "mode": "TakeOver" if options.takes_input and options.force else mode,
-        "via": visit.via,
-        "address": visit.address,
-        "protocol": visit.protocol,
-        "agent": visit.agent,
+        "via": client.via,
+        "address": client.address,
+        "protocol": client.protocol,
+        "agent": client.agent,
     }
     return {key: value for key, value in spec.items() if value}
 

@@ -104,7 +104,7 @@ class Verbs:
 
     :param admissions: called in order before each write.
     :param now: seconds since the epoch.
-    :param collected: a garbage collector handles dependents of deleted objects, controlled by
+    :param garbage_collection: a garbage collector handles dependents of deleted objects, controlled by
         finalizers.
     """
 
@@ -114,9 +114,9 @@ class Verbs:
         admissions: Sequence[IAdmission],
         now: Callable[[], float],
         *,
-        collected: bool = False,
+        garbage_collection: bool = False,
     ) -> None:
-        self._collected = collected
+        self._garbage_collection = garbage_collection
         self._storage = self._visible = storage
         self._admissions = admissions
         self._mutating: list[IMutatingAdmission] = [
@@ -413,7 +413,7 @@ class Verbs:
         :return: as :meth:`delete`.
         :raises Conflict: the object has changed; the caller reads it again.
         """
-        if self._collected and "deletionTimestamp" not in old["metadata"]:
+        if self._garbage_collection and "deletionTimestamp" not in old["metadata"]:
             old = with_collector_finalizer(old, options.submitted)
         if kind.held_by(old):
             if "deletionTimestamp" in old["metadata"] or options.dry_run:

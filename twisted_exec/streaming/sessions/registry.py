@@ -60,7 +60,7 @@ _MAX_MESSAGE = 512
 
 
 @dataclass(frozen=True)
-class Visit:
+class ClientInfo:
     """
     The user's client, and the request that opened the stream.
 
@@ -98,7 +98,7 @@ class Session:
     :ivar ending: the reason that this side gave for ending the session, if it did.
     :ivar evidence: the credentials and the decision that allowed the session, for as long as it
         lives; ``None`` when the session is not reviewed.
-    :ivar visit: the user's client; empty unless there is a :attr:`Sessions.watcher`.
+    :ivar client_info: the user's client; empty unless there is a :attr:`Sessions.watcher`.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Session:
     ) -> None:
         self.subject, self.evidence = subject, evidence
         self.ending: Ending | None = None
-        self.visit = Visit()
+        self.client_info = ClientInfo()
         self.counts: Callable[[], tuple[int, int]] = _no_bytes
         """Bytes to the machine and to the user so far."""
         self._sessions, self._audit = sessions, audit
