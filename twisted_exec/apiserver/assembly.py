@@ -1,9 +1,8 @@
 """
-The parts of an API server, joined; nothing here listens or opens a file.
+Assemble the parts of an API server; nothing here listens or opens a file.
 
-What it stands on is given: rights, namespaces and the like are its own
-(:mod:`twisted_exec.apiserver.standalone`) or those of the API server that it is behind
-(:mod:`twisted_exec.apiserver.aggregated`).
+The control plane is passed in: the server's own (:mod:`twisted_exec.apiserver.standalone`), or that
+of its host (:mod:`twisted_exec.apiserver.aggregated`).
 """
 
 from __future__ import annotations
@@ -71,17 +70,17 @@ from twisted_exec.streaming.text.download import ANY_DOWNLOADS
 from twisted_exec.streaming.text.relay import Relay
 
 REVIEW_SECONDS = 10.0
-"""The host's answers, where there is one, are cached for 10 s more."""
+"""On an aggregated server, cached reviews of the host count for up to 10 s more."""
 REVIEWS_AT_ONCE = 64
-"""Usually it is this server that answers; behind a host, many hops' sessions end here."""
+"""Standalone servers decide by themselves; behind a host, reviews of many hops' sessions meet."""
 
 
 class ControlPlane(Protocol):
     """
-    What differs between a server that is alone and one that is behind another.
+    The differences between a standalone and an aggregated server.
 
-    :ivar storage: has what is served, and what of the surroundings is looked at.
-    :ivar kinds: that are served.
+    :ivar storage: holds the served objects, and those of its surroundings that the server reads.
+    :ivar kinds: the served kinds.
     :ivar garbage_collection: a garbage collector handles the dependents of deleted objects.
     """
 
@@ -91,79 +90,79 @@ class ControlPlane(Protocol):
 
     @property
     def authenticator(self) -> IAuthenticator:
-        """Says who asks."""
+        """Authenticates requests."""
 
     @property
     def authorizer(self) -> IAuthorizer:
-        """Says what users may."""
+        """Authorizes users."""
 
     @property
     def admissions(self) -> Sequence[IAdmission]:
-        """Asked about each write, after the restrictions."""
+        """Admission for each write, after the restrictions."""
 
-    def on_permission_change(self, told: Callable[[], None]) -> None:
-        """Call ``told`` whenever somebody may have lost a right."""
+    def on_permission_change(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` whenever a user may have lost a permission."""
 
     def followers(
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """
-        What each server follows the store with, to be started after it.
+        Return the services that follow the store on each server, to be started after it.
 
-        :param verbs: without admissions.
+        :param verbs: without admission.
         """
 
-    def acting(
+    def leader_controllers(
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """
-        What one server keeps in order for all; anew each time that one begins to.
+        Return the controllers that run on the leader only; called for each term.
 
-        :param verbs: without admissions.
+        :param verbs: without admission.
         """
 
     def views(self) -> list[tuple[Kind, IStorage]]:
-        """Kinds that show objects of another kind, each with a store that does."""
+        """Kinds that show stored objects of another kind, each with a store that converts them."""
 
     def add_to(self, routes: GatedRoutes, gate: Gate) -> None:
-        """Add what it answers besides objects."""
+        """Add further routes."""
 
     def add_probes(self, health: Health) -> None:
-        """Add what besides the store has to be well."""
+        """Add health checks besides the store's."""
 
     @property
     def client_cas(self) -> Sequence[str]:
-        """Paths of the CAs whose certificates clients may show."""
+        """Paths of the CAs of acceptable client certificates."""
 
     @property
     def published_cas(self) -> Callable[[], bytes] | None:
-        """More of them, as PEM that may change, if there are any."""
+        """Further CAs as PEM that may change, if there are any."""
 
     def load(self) -> None:
         """
-        Read its files now.
+        Read the files now.
 
-        :raises TLSConfigError: one cannot be used.
+        :raises TLSConfigError: a file is unusable.
         """
 
     async def prepare(self, verbs: Verbs) -> None:
         """
-        What has to be before anything is served; the store is there.
+        Create or read what serving depends on; the store is ready.
 
-        :param verbs: without admissions.
+        :param verbs: without admission.
         """
 
     def close(self) -> Deferred[Any]:
-        """Fires when nothing of it is open; what follows has been stopped before."""
+        """Close connections; fires when all are closed.  The followers were stopped before."""
 
 
 @dataclass(frozen=True)
 class Parts:
     """
-    :param dispatcher: answers requests; they must be :class:`APIRequest`.
+    :param dispatcher: serves requests, which must be :class:`APIRequest`.
     :param followers: services that follow the store; to be started after it.
-    :param leading: what one server does for all; to be started after these.
-    :param verbs: without admissions, for what the server does itself.
+    :param leading: runs the leader's controllers; to be started after these.
+    :param verbs: without admission, for writes by the server itself.
     """
 
     dispatcher: GatedDispatcher
@@ -191,13 +190,13 @@ def assemble(
     kubelets: Kubelets | None = None,
 ) -> Parts:
     """
-    Join the parts.
+    Assemble the parts.
 
-    :param now: seconds since the epoch; a reactor's own clock may count from anywhere.
-    :param dialects: whose machines there are, each once.
-    :param allowed_origins: sites besides this server's own whose pages may ask.
-    :param scheduling: give machines that have no pool one.
-    :param kubelets: how they are reached, where Pods are those of Nodes.
+    :param now: seconds since the epoch; a reactor's own clock may start anywhere.
+    :param dialects: dialects of machines, each once.
+    :param allowed_origins: further origins of web pages that may send requests.
+    :param scheduling: run the scheduler.
+    :param kubelets: access to kubelets, for Pods on Nodes.
     """
     storage, registry = control_plane.storage, Registry(control_plane.kinds)
     restrictions = Restrictions(registry.kinds, dialects, storage, reactor)
@@ -226,16 +225,16 @@ def assemble(
         guard,
     ]
 
-    def acting() -> list[Service]:
-        found = control_plane.acting(registry, bare, reactor, now)
-        found += [PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects]
+    def leader_controllers() -> list[Service]:
+        services = control_plane.leader_controllers(registry, bare, reactor, now)
+        services += [PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects]
         if scheduling:
-            found += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
-        return found
+            services += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
+        return services
 
-    leading: Leading | LeaderElectedServices = Leading(acting)
+    leading: Leading | LeaderElectedServices = Leading(leader_controllers)
     if not is_exclusive(storage):
-        leading = LeaderElectedServices(acting, storage, bare, replica, reactor, now)
+        leading = LeaderElectedServices(leader_controllers, storage, bare, replica, reactor, now)
     routes, limits = GatedRoutes(), limits or Limits()
     verbs = Verbs(storage, admissions, now, garbage_collection=control_plane.garbage_collection)
     rest = REST(verbs, watches[0], gate, limits, now)
@@ -247,8 +246,8 @@ def assemble(
     REST(ending, watches[0], gate, limits, now).add_to(routes, kinds.CONSOLESESSIONS)
     for kind, view in control_plane.views():
         watches.append(Watches(view, reactor, now))
-        shown = REST(Verbs(view, admissions, now), watches[-1], gate, limits, now)
-        shown.add_to(routes, kind)
+        view_rest = REST(Verbs(view, admissions, now), watches[-1], gate, limits, now)
+        view_rest.add_to(routes, kind)
     control_plane.add_to(routes, gate)
     health = Health(reactor)
     health.add("storage", storage.probe)
@@ -285,8 +284,8 @@ def assemble(
         pods = PodStorage(storage, names)
         followers.append(pods)
         watches.append(Watches(pods, reactor, now))
-        seen = REST(Verbs(pods, [], now), watches[-1], gate, limits, now)
-        seen.add_to(routes, kinds.PODS)
+        pods_rest = REST(Verbs(pods, [], now), watches[-1], gate, limits, now)
+        pods_rest.add_to(routes, kinds.PODS)
         add_refusals(routes, names)
         streams = proxy(PodLocator(MachineOfPod(locators)))
         add_pod_consoles(routes, names, dialects, streams, relay(MachineOfPod(logs)))
@@ -298,7 +297,7 @@ def assemble(
         add_node_pods(
             routes,
             partial(proxy, connect_seconds=kubelets.seconds, answer_seconds=kubelets.seconds),
-            # A kubelet says nothing, not even that there is a log, before something is printed.
+            # A kubelet does not even send the head of the response before the first output.
             partial(reached, answer_seconds=None, downloads=ANY_DOWNLOADS),
             (gate, storage, kubelets, reactor, limits),
         )

@@ -115,10 +115,10 @@ class StandaloneControlPlane:
         """As :meth:`ControlPlane.followers`."""
         return [self._rules, self._voided, self._exposed]
 
-    def acting(
+    def leader_controllers(
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
-        """As :meth:`ControlPlane.acting`."""
+        """As :meth:`ControlPlane.leader_controllers`."""
         services: list[Service] = [
             RoleAggregation(self.storage),
             NamespaceLifecycle(self.storage, registry, verbs, reactor),

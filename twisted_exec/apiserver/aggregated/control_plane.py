@@ -125,10 +125,10 @@ class Behind:
         """As :meth:`ControlPlane.followers`."""
         return [self.trust, self._hosted, self._admission]
 
-    def acting(
+    def leader_controllers(
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
-        """As :meth:`ControlPlane.acting`: the host empties namespaces and expires Events."""
+        """As :meth:`ControlPlane.leader_controllers`: the host empties namespaces and expires Events."""
         return []
 
     def views(self) -> list[tuple[Kind, IStorage]]:

@@ -1,9 +1,8 @@
 """
-Who is known to an API server, and by which credentials.
+Authentication of an API server's users: client certificates always, and the configured tokens.
 
-Client certificates always; bearer tokens as far as they are set up.  Each kind of token is an
-:class:`~twisted_exec.auth.tokens.ITokenAuthenticator` of the auth room; here they are put in the
-order in which they are asked, and nothing else knows which there are.
+Each kind of token has an :class:`~twisted_exec.auth.tokens.ITokenAuthenticator` in
+:mod:`twisted_exec.auth`; this module puts them in order, and is the only one that knows them all.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from twisted_exec.storage.interfaces import IStorage
 @dataclass(frozen=True)
 class Accounts:
     """
-    How tokens of ServiceAccounts are made and known.
+    Configuration of ServiceAccount tokens.
 
-    :param issuers: one or more; tokens are made in the name of the first.
-    :param key_files: PEM files of keys whose tokens are good, besides the signing key's.
-    :param signing_key_file: PEM file of the private key of new tokens; empty to make none.
-    :param longest_seconds: how long a new token is good at most; 0 for any time.
-    :param jwks_uri: where others find the keys; empty for where the first issuer is.
+    :param issuers: one or more; the first issues new tokens.
+    :param key_files: PEM files of accepted keys, besides the signing key.
+    :param signing_key_file: PEM file of the private key for new tokens; empty to issue none.
+    :param longest_seconds: longest lifetime of a new token; 0 for no limit.
+    :param jwks_uri: external URL of the keys; empty for the first issuer's.
     """
 
     issuers: Sequence[str]
@@ -50,14 +49,14 @@ class Accounts:
 @dataclass(frozen=True)
 class Identities:
     """
-    Who is known besides those with a certificate of the user CA.
+    Configured credentials besides certificates of the user CA.
 
     :param token_file: CSV as kube-apiserver's ``--token-auth-file``; empty for none.
-    :param issuers: of OIDC id tokens.
-    :param accounts: ``None`` when tokens of ServiceAccounts are nothing here.
-    :param bootstrap_tokens: know those who are to become poollets by bootstrap tokens.
-    :param api_audiences: who this server is to whom tokens are made out; by default the first
-        issuer of ServiceAccounts' tokens.
+    :param issuers: issuers of OIDC ID tokens.
+    :param accounts: ``None`` without ServiceAccount tokens.
+    :param bootstrap_tokens: accept bootstrap tokens of future poollets.
+    :param api_audiences: audiences of this server; by default the first issuer of ServiceAccount
+        tokens.
     """
 
     token_file: str = ""
@@ -68,12 +67,12 @@ class Identities:
 
     @property
     def jwks_uri(self) -> str:
-        """Where others find the keys of ServiceAccounts' tokens; empty for no place of its own."""
+        """External URL of the keys of ServiceAccount tokens; empty if there is none."""
         return self.accounts.jwks_uri if self.accounts is not None else ""
 
     @property
     def audiences(self) -> tuple[str, ...]:
-        """Who this server is; empty when nobody says so."""
+        """The audiences of this server; empty if not configured."""
         issuers = self.accounts.issuers[:1] if self.accounts is not None else ()
         return tuple(self.api_audiences) or tuple(issuers)
 
@@ -82,12 +81,12 @@ class Credentials:
     """
     The authenticators of one server.
 
-    :param client_ca: path of the CA whose certificates are users (PEM).
-    :param storage: where ServiceAccounts and Secrets are; not started yet.
+    :param client_ca: path of the users' CA (PEM).
+    :param storage: holds ServiceAccounts and Secrets; not started yet.
     :param now: seconds since the epoch.
-    :ivar tokens: knows whose a bearer token is.
-    :ivar issuer: makes tokens of ServiceAccounts; ``None`` when they are nothing here.
-    :ivar jwks_uri: where others find its keys; empty for where the issuer is.
+    :ivar tokens: authenticates bearer tokens.
+    :ivar issuer: issues ServiceAccount tokens; ``None`` if not configured.
+    :ivar jwks_uri: external URL of its keys; empty for the issuer's own.
     """
 
     def __init__(
@@ -106,23 +105,23 @@ class Credentials:
         self.tokens = BearerAuthenticator(self._sources, identities.audiences)
 
     def authenticator(self) -> IAuthenticator:
-        """Of requests: by certificate first, then by token."""
+        """Authenticates requests: by certificate first, then by token."""
         return UnionAuthenticator([self._x509, self.tokens])
 
     def load(self) -> None:
         """
         Read the files now.
 
-        :raises TLSConfigError: one cannot be used.
+        :raises TLSConfigError: a file is unusable.
         """
         self._x509.load()
         for source in self._sources:
-            load = getattr(source, "load", None)  # not every kind has files
+            load = getattr(source, "load", None)  # not every source has files
             if load is not None:
                 load()
 
     def close(self) -> None:
-        """Ask nobody else any more."""
+        """Close connections to OIDC issuers."""
         for source in self._sources:
             close = getattr(source, "close", None)
             if close is not None:
@@ -152,7 +151,7 @@ def _token_sources(
     reactor: Any,
     now: Callable[[], float],
 ) -> Iterator[ITokenAuthenticator]:
-    """Whoever knows tokens, in the order in which they are asked."""
+    """Yield the authenticators of tokens, in order."""
     if identities.token_file:
         yield TokenFileAuthenticator(identities.token_file, reactor)
     if identities.bootstrap_tokens:

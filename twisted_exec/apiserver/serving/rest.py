@@ -1,5 +1,5 @@
 """
-The verbs over HTTP: one kind's routes, and what goes in and out of them.
+The verbs over HTTP: the routes of a kind, and decoding and encoding of objects.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from twisted_exec.streaming.http.routes import Match
 from twisted_exec.streaming.http.site import Request, respond_json
 
 _PRETTY_ITEMS = 500
-"""Longer lists are for programs: laying one out would keep everyone else waiting."""
+"""Longer lists are never pretty-printed: formatting one would block the reactor."""
 
 _Action = Callable[[RequestContext, Target], Awaitable[None]]
 
@@ -80,7 +80,7 @@ def root_of(kind: Kind) -> str:
 
 
 class REST:
-    """Answers requests for kinds whose objects can be read."""
+    """Serves kinds whose objects are stored."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class REST:
         self._limits, self._now = limits, now
 
     def add_to(self, routes: GatedRoutes, kind: Kind) -> None:
-        """Add a kind's routes, but those of its connect subresources."""
+        """Add a kind's routes, except those of its connect subresources."""
         root, plural = root_of(kind), kind.resource.plural
         scope = "/namespaces/{namespace}" if kind.resource.namespaced else ""
         collection, item = f"{root}{scope}/{plural}", f"{root}{scope}/{plural}/{{name}}"
@@ -119,7 +119,7 @@ class REST:
             add("PATCH", path, self._short(self._patch), status)
 
     def _short(self, action: _Action) -> _Action:
-        """The action as a short request, from the question whether its user may."""
+        """Count an action, authorization included, as a short request."""
 
         async def counted(context: RequestContext, target: Target) -> None:
             with self._limits.short(context.user):
@@ -156,13 +156,13 @@ class REST:
             visibility = await self._visibility(user, "list", target, chosen)
             form = _form(request, query, (LIST,))
             page = await self._verbs.through(visibility).list(target, chosen)
-        # Who reads slowly keeps nobody waiting.
+        # Not counted as a short request: a slow reader must not block others.
         await self._respond_list(request, target.kind, page, form)
 
     async def _watch(self, context: RequestContext, target: Target, query: Query) -> None:
         request = request_of(context)
         if request.method == b"HEAD":
-            # Its client takes the head for the end, and asks on a connection that is busy.
+            # A client takes the head for the whole response, and would reuse a busy connection.
             raise MethodNotAllowed("HEAD is not allowed here: a watch has no end")
         chosen, user = selectors_of(query), context.user
         with self._limits.short(user):
@@ -254,10 +254,10 @@ class REST:
         options: WriteOptions,
     ) -> tuple[Object, bool]:
         """
-        Server-side apply makes what is missing: that is a create as well.
+        Server-side apply creates a missing object, which also needs ``create``.
 
-        What is there now is not made anew should it go meanwhile: nobody asked
-        whether the user may.
+        An existing object that is deleted meanwhile is not created again: the user was not
+        authorized to create it.
         """
         content = context.request.content.read()
         config = patch.configuration(content, options.duplicates)
@@ -279,13 +279,13 @@ class REST:
     async def _delete(self, context: RequestContext, target: Target) -> None:
         request = request_of(context)
         verbs = await self._authorized(context.user, "delete", target)
-        told = _delete_options(request)
-        options = write_options(request.query, "DeleteOptions", told)
+        submitted = _delete_options(request)
+        options = write_options(request.query, "DeleteOptions", submitted)
         with _advised(request, options):
-            obj, gone = await verbs.delete(
-                context.user, target, options, told.get("preconditions") or {}
+            obj, deleted = await verbs.delete(
+                context.user, target, options, submitted.get("preconditions") or {}
             )
-        if gone:
+        if deleted:
             respond_json(request, 200, _deleted(target.kind, obj))
         else:
             respond_json(request, 200, obj)
@@ -295,8 +295,8 @@ class REST:
         user, query = context.user, request.query
         with self._limits.short(user):
             chosen = list_options(query)
-            asked = attributes_of(user, "deletecollection", target, chosen.fields)
-            verbs = self._verbs.through(await self._gate.authorize_visible(asked))
+            attributes = attributes_of(user, "deletecollection", target, chosen.fields)
+            verbs = self._verbs.through(await self._gate.authorize_visible(attributes))
             options = write_options(query, "DeleteOptions", _delete_options(request))
             with _advised(request, options):
                 page = await verbs.delete_collection(user, target, chosen, options)
@@ -331,13 +331,13 @@ class REST:
 async def _not_by_hand(context: RequestContext, target: Target) -> None:
     request = context.request
     request.setHeader(b"Allow", b"DELETE, GET")
-    told = request.method.decode("ascii", "replace")
-    raise MethodNotAllowed(f"{told} is not allowed here: {target.kind.server_made}")
+    method = request.method.decode("ascii", "replace")
+    raise MethodNotAllowed(f"{method} is not allowed here: {target.kind.server_made}")
 
 
 @contextmanager
 def _advised(request: Request, options: WriteOptions) -> Iterator[None]:
-    """What who reviews a write tells its client goes out whether or not it is made."""
+    """Send admission's advice with the response, whether the write succeeds or not."""
     try:
         yield
     finally:
@@ -345,14 +345,15 @@ def _advised(request: Request, options: WriteOptions) -> Iterator[None]:
             request.responseHeaders.addRawHeader(b"Warning", warning)
 
 
-def warning_headers(told: Iterable[str]) -> Iterator[bytes]:
+def warning_headers(warnings: Iterable[str]) -> Iterator[bytes]:
     """
-    As headers have them: what they quote is the client's, and may be of any size and kind.
+    Format warnings for the ``Warning`` header: they quote the client, so size and characters are
+    limited.
 
     The limits are those of ``k8s.io/apiserver/pkg/endpoints/filters/warning.go``.
     """
     room = _WARNINGS_CHARACTERS
-    for warning in told:
+    for warning in warnings:
         text = one_line(warning)
         if len(text) > _WARNING_CHARACTERS:
             text = f"{text[: _WARNING_CHARACTERS - 3]}..."
@@ -371,17 +372,17 @@ def _form(
 
 
 def content_type(request: Request) -> str:
-    """The body's media type, as the client calls it."""
+    """The media type of the request's body, as sent."""
     return request.requestHeaders.getRawHeaders(b"content-type", [b""])[0].decode("latin-1")
 
 
 def read_body(request: Request, kind: Kind, options: WriteOptions) -> Object:
     """
-    The object that a request holds.
+    Decode the object in a request's body.
 
-    :param options: get to know which keys it has twice.
-    :raises BadRequest: it cannot be read.
-    :raises UnsupportedMediaType: it is of a type that is not.
+    :param options: receives the duplicate keys.
+    :raises BadRequest: it cannot be decoded.
+    :raises UnsupportedMediaType: its media type is not supported.
     """
     raw, duplicates = request.content.read(), options.duplicates
     try:
@@ -394,10 +395,10 @@ def read_body(request: Request, kind: Kind, options: WriteOptions) -> Object:
 
 
 def _summary(raw: bytes) -> str:
-    """The beginning of a body that cannot be read, so that its sender knows it again."""
+    """The beginning of an unreadable body, for its sender to recognize."""
     start = raw[:_SHOWN_BYTES]
-    told = start.decode("utf-8", "replace") if raw.startswith(b"{") else start.hex()
-    return one_line(told) + (" ..." if len(raw) > _SHOWN_BYTES else "") if raw else "<empty>"
+    text = start.decode("utf-8", "replace") if raw.startswith(b"{") else start.hex()
+    return one_line(text) + (" ..." if len(raw) > _SHOWN_BYTES else "") if raw else "<empty>"
 
 
 def _patch_type(request: Request) -> str:
@@ -411,28 +412,32 @@ def _patch_type(request: Request) -> str:
 
 
 def _agent(request: Request) -> str:
-    """The program that asks, as it calls itself."""
+    """The name of the client program, from its ``User-Agent``."""
     return request.requestHeaders.getRawHeaders(b"user-agent", [b""])[0].decode("utf-8", "replace")
 
 
 def _delete_options(request: APIRequest) -> Object:
     raw = request.content.read()
-    # Only those without a body say it in the query.
-    told = body.decode(content_type(request), raw) if raw.strip() else _from_query(request)
-    if told.get("kind", "DeleteOptions") != "DeleteOptions":
-        raise BadRequest(f"the body of a delete is no {fields.shown(told['kind'])}: DeleteOptions")
-    _check_types(told)
-    if causes := _propagation_causes(told):
+    # The query counts only without a body.
+    submitted = body.decode(content_type(request), raw) if raw.strip() else _from_query(request)
+    if submitted.get("kind", "DeleteOptions") != "DeleteOptions":
+        raise BadRequest(
+            f"the body of a delete is no {fields.shown(submitted['kind'])}: DeleteOptions"
+        )
+    _check_types(submitted)
+    if causes := _propagation_causes(submitted):
         raise Invalid("DeleteOptions", "", causes, "meta.k8s.io")
-    return told
+    return submitted
 
 
-def _check_types(told: Object) -> None:
-    given = [(key, told.get(key), kind) for key, kind in _DELETE_TYPES.items()]
-    preconditions = told.get("preconditions")
+def _check_types(submitted: Object) -> None:
+    values = [(key, submitted.get(key), kind) for key, kind in _DELETE_TYPES.items()]
+    preconditions = submitted.get("preconditions")
     if isinstance(preconditions, dict):
-        given += [(f"preconditions.{key}", value, "string") for key, value in preconditions.items()]
-    for key, value, kind in given:
+        values += [
+            (f"preconditions.{key}", value, "string") for key, value in preconditions.items()
+        ]
+    for key, value, kind in values:
         if value is not None and fields.json_type(value) != kind:
             raise BadRequest(
                 'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: '
@@ -442,22 +447,22 @@ def _check_types(told: Object) -> None:
 
 def _from_query(request: APIRequest) -> Object:
     query = request.query
-    told: Object = {}
+    submitted: Object = {}
     if query.text("gracePeriodSeconds"):
-        told["gracePeriodSeconds"] = query.number("gracePeriodSeconds")
+        submitted["gracePeriodSeconds"] = query.number("gracePeriodSeconds")
     if query.text("propagationPolicy"):
-        told["propagationPolicy"] = query.text("propagationPolicy")
+        submitted["propagationPolicy"] = query.text("propagationPolicy")
     if query.text("orphanDependents"):
-        told["orphanDependents"] = query.flag("orphanDependents")
-    return told
+        submitted["orphanDependents"] = query.flag("orphanDependents")
+    return submitted
 
 
-def _propagation_causes(told: Object) -> list[Cause]:
-    """Nothing here has dependents; what is said of them must be sound all the same."""
-    policy = told.get("propagationPolicy")
+def _propagation_causes(submitted: Object) -> list[Cause]:
+    """Validate the propagation policy, although nothing here has dependents."""
+    policy = submitted.get("propagationPolicy")
     if policy is None:
         return []
-    if told.get("orphanDependents") is not None:
+    if submitted.get("orphanDependents") is not None:
         both = "orphanDependents and deletionPropagation cannot be both set"
         return [fields.invalid("propagationPolicy", policy, both)]
     if policy not in _POLICIES:
