@@ -202,7 +202,7 @@ class PassTests(ProxyTestCase):
         other.protocol.dataReceived(SWITCHED + b"\r\n")
         (client,) = seen
         self.assertEqual(client.protocol, "websocket v5.channel.k8s.io")
-        self.assertEqual((client.via, client.asked.read_only), ("machines/exec", True))
+        self.assertEqual((client.via, client.options.read_only), ("machines/exec", True))
         self.assertEqual(client.agent, "k\ufffd" + "x" * 126)
         self.assertTrue(client.address)
 

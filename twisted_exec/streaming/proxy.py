@@ -164,16 +164,19 @@ class Proxy:
         if self.caller_of is None:
             raise MethodNotAllowed("sessions are not ended from before this hop")
         caller = await self.caller_of(request)
-        wanted, ending = parse_ending(request.args)
-        found = self.sessions.end(
-            lambda one: one.session == wanted and (one.caller or one.user) == caller, ending
+        session, ending = parse_ending(request.args)
+        ended = self.sessions.end(
+            lambda subject: (
+                subject.session == session and (subject.caller or subject.user) == caller
+            ),
+            ending,
         )
-        if not found:
-            raise NotFound("sessions", wanted, group="")
+        if not ended:
+            raise NotFound("sessions", session, group="")
         respond_json(request, 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
 
     def translating(self, session: Session) -> None:
-        """A session that is read here."""
+        """Log that a session is bridged here."""
         self._log.debug(
             "{hop} translates session {session}: the next hop does not speak its protocol",
             hop=self.hop,
@@ -181,7 +184,7 @@ class Proxy:
         )
 
     def cutting(self, session: Session, failure: Failure) -> None:
-        """The next hop will not end a session; it is cut here."""
+        """Log that a session is cut, because the next hop does not end it."""
         self._log.info(
             "{hop} cuts session {session}, the next hop does not end it: {why}",
             hop=self.hop,
@@ -191,7 +194,7 @@ class Proxy:
 
 
 class _Passage:
-    """One request's way through a proxy."""
+    """One request's passage through a proxy."""
 
     _session: Session
     _location: Location
@@ -223,7 +226,7 @@ class _Passage:
         return self._location.subject.session
 
     async def _carry(self, upgrade: bytes) -> None:
-        """Unread, if the next hop speaks what the client does."""
+        """Splice if the next hop accepts the client's protocol; bridge otherwise."""
         head = self._head(upgrade)
         try:
             upgraded = await self._reach(head)
@@ -240,9 +243,9 @@ class _Passage:
 
     async def _reach(self, head: UpgradeRequest) -> Upgraded:
         """
-        Ask the next hop.
+        Send the request to the next hop.
 
-        :raises UpgradeRefused: it said no; not that it does not know us.
+        :raises UpgradeRefused: it refuses, other than for our credentials.
         """
         label, connection = await self._connect()
         try:
@@ -254,7 +257,7 @@ class _Passage:
             )
         except UpgradeRefused as refused:
             if refused.code == Unauthorized.code and self._location.refusal is None:
-                # Whoever asks us is known by now; it is we who are not.
+                # The user is authenticated by now; the refused credentials are ours.
                 raise BadGateway(f"{label} does not accept this server's credentials") from None
             raise
         except APIError as error:
@@ -263,12 +266,12 @@ class _Passage:
             ) from None
 
     def _refusal(self, refused: UpgradeRefused) -> APIError:
-        """What the next hop's no means to the user."""
+        """Convert the next hop's refusal for the user."""
         error = refused.as_api_error()
         return error if self._location.refusal is None else self._location.refusal(error)
 
     async def _connect(self) -> tuple[str, Any]:
-        """The first address that lets us connect."""
+        """Connect to the first address that accepts."""
         return await connect_first(
             self._location.endpoints,
             clock=self._proxy.clock,
@@ -296,7 +299,7 @@ class _Passage:
         return UpgradeRequest(request.method, self._target(), location.host, theirs + ours)
 
     def _target(self) -> bytes:
-        """The path and query of what is asked of the next hop."""
+        """Return path and query of the request to the next hop."""
         location = self._location
         if location.whole:
             return location.path
@@ -306,7 +309,7 @@ class _Passage:
         return await self._untunnel() or await self._translate()
 
     async def _translate(self) -> bool:
-        """Read and write both connections, if the next hop can be asked in another way."""
+        """Bridge both connections, if the next hop accepts another protocol."""
         proxy = self._proxy
         bridge = Translation(
             proxy.clock, lambda reason: self._over(reason, bridge), session=self._session_id
@@ -330,7 +333,7 @@ class _Passage:
         return possible
 
     async def _untunnel(self) -> bool:
-        """Take SPDY out of its tunnel, if the request is for one, for a next hop that has none."""
+        """Unwrap SPDY from a tunnel, if the request has one and the next hop refused it."""
         if not tunnelled(self._request):
             return False
         proxy = self._proxy
@@ -355,7 +358,7 @@ class _Passage:
         self._session.carry(bridge.end, bridge.cut, lambda: _counts(bridge))
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
-        """Ask in our own name, where the path may be good for one request."""
+        """Send an offer of our own; a path that is valid for one request only is renewed first."""
         if self._location.again is not None:
             self._location = await self._location.again()
         location = self._location
@@ -394,15 +397,15 @@ class _Passage:
 
     def _speaks(self, upgrade: bytes, protocol: str) -> None:
         if self._proxy.sessions.watcher is not None:
-            told = f"{upgrade.decode('ascii')} {protocol}".rstrip()
-            self._session.client_info = replace(self._session.client_info, protocol=told)
+            description = f"{upgrade.decode('ascii')} {protocol}".rstrip()
+            self._session.client_info = replace(self._session.client_info, protocol=description)
 
     def _ended(self, reason: str) -> None:
-        """The splice is gone."""
+        """The splice has ended."""
         if self._late is not None and self._late.active():
             self._late.cancel()
         if self._asking is not None:
-            self._asking.cancel()  # it has ended, by that or by itself
+            self._asking.cancel()  # the session has ended, with or without it
         self._over(reason, self._splice)
 
     def _over(self, reason: str, bridge: Splice | Translation | Tunnel) -> None:
@@ -413,7 +416,7 @@ class _Passage:
         )
 
     def _end(self, ending: Ending) -> None:
-        """Say why, or ask the next hop to; cut the stream if it does not end by that."""
+        """Send the reason, or let the next hop do so; cut the stream if that does not end it."""
         clock, seconds = self._proxy.clock, self._proxy.end_seconds
         late = self._late = clock.callLater(seconds, self._splice.cut, ending.reason)
         if self._location.ends_here:
@@ -447,26 +450,26 @@ class _Passage:
 
 
 def client_info(context: RequestContext) -> ClientInfo:
-    """How a user comes, by the request alone."""
+    """Return what the request says about the client."""
     request = context.request
     agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
     return ClientInfo(
         address=str(getattr(request.getClientAddress(), "host", "")),
         agent=one_line(agent[:_MOST_AGENT].decode("utf-8", "replace")),
         via=context.via,
-        asked=context.options,
+        options=context.options,
     )
 
 
 _MOST_AGENT = 128
 _COMMANDS = ("exec", "attach")
-"""What of a machine, or a Pod, is remote command; whatever else is a stream forwards ports."""
+"""Subresources with remote commands; other streams forward ports."""
 
 
 def chosen_protocol(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """What a next hop chose, by the headers of its 101; empty when it names nothing."""
-    told = {name.lower(): value for name, value in headers}
-    name = told.get(b"sec-websocket-protocol") or told.get(STREAM_PROTOCOL.lower(), b"")
+    """Return the protocol in the headers of a 101; empty if it names none."""
+    values = {name.lower(): value for name, value in headers}
+    name = values.get(b"sec-websocket-protocol") or values.get(STREAM_PROTOCOL.lower(), b"")
     return name[:64].decode("ascii", "replace")
 
 

@@ -208,7 +208,7 @@ class LifeTests(ObjectsCase):
             (StreamOptions(read_only=True, force=True), "Watch"),
         ):
             carried = Carried(self.sessions)
-            carried.session.client_info = ClientInfo(asked=asked)
+            carried.session.client_info = ClientInfo(options=asked)
             carried.begin()
             self.assertEqual(self.stored()[0]["spec"]["mode"], mode)
             carried.over()

@@ -1,10 +1,9 @@
 """
-Where a console's stream goes from here: to the poollet of its machine's pool.
+Locate consoles of machines: the poollet of the machine's pool.
 
-The user's identity travels on in request headers, believed because of our
-forwarding certificate.  The poollet is believed because its certificate names
-both the address that was dialled and the pool that was meant: a poollet cannot
-stand in for another one, whatever addresses a pool reports.
+The user's identity is forwarded in request headers, which the poollet trusts because of our
+forwarding certificate.  We trust a poollet if its certificate names both the dialled address and the
+machine's pool: a poollet cannot stand in for another one, whatever addresses a pool reports.
 
 ``machines/log``: the output of a machine's console, for ``kubectl logs``.
 
@@ -59,19 +58,19 @@ from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
 _LARGEST_PORT = 65535
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MOST_ADDRESSES = 16
-"""Of a pool, whose poollet reports as many as it likes: each may take its time."""
+"""Addresses of a pool that are tried: its poollet may report any number, and each costs time."""
 
 
 @dataclass(frozen=True)
 class Backend:
     """
-    How poollets are reached.
+    Connections to poollets.
 
     :param credentials: the forwarding certificate, and the CA of poollets.
-    :param address_types: which types of addresses to try, in order.
-    :param seconds: to connect to each address, TLS included, and then for the answer.
-    :param pools_named: whether a poollet's certificate must name its pool;
-        poollets of foreign make have certificates for an address only.
+    :param address_types: preferred types of addresses, in order.
+    :param seconds: time limit to connect to each address, TLS included, and again for the response.
+    :param pools_named: a poollet's certificate must name its pool; third-party poollets may have
+        certificates for an address only.
     """
 
     credentials: ClientCredentials
@@ -83,13 +82,13 @@ class Backend:
 @implementer(IStreamLocator)
 class MachineLocator:
     """
-    Finds the poollet behind ``.../machines/NAME/exec`` of one dialect.
+    Locates the poollet for ``.../machines/NAME/exec`` of one dialect.
 
-    :param admissions: asked in order about each stream that the user may open.
-    :param limits: looking for it is a short request.
-    :cvar verb: what reaching it needs.  Opening a console is a create whatever the HTTP
-        method (k8s#78741).
-    :cvar needs_power: of a machine that is off there is nothing to be reached.
+    :param admissions: called in order for each authorized stream.
+    :param limits: locating counts as a short request.
+    :cvar verb: the required verb.  Opening a console is a create whatever the HTTP method
+        (k8s#78741).
+    :cvar needs_power: the machine must be powered on.
     """
 
     subresource: ClassVar[str] = "exec"
@@ -138,16 +137,16 @@ class MachineLocator:
         Check the query.
 
         :return: the query for the next hop; may be empty.
-        :raises APIError: it makes no sense.
+        :raises APIError: it is invalid.
         """
         if query_of(context).texts("dryRun"):
             raise BadRequest("dryRun is not supported for exec")
         return b""
 
     async def _admit(self, context: RequestContext, target: Target) -> None:
-        """Ask admission, as in Kubernetes before it is known whether there is such a machine."""
+        """Run admission; as in Kubernetes before the object's existence is checked."""
         if target.subresource not in self._kind.connects:
-            return  # no stream, but a text that is read
+            return  # a text, not a stream
         opening = Opening(
             context.user,
             target.kind,
@@ -161,15 +160,15 @@ class MachineLocator:
 
     async def _machine(self, target: Target) -> Object:
         machine = await self._storage.get(self._dialect.workload, target.namespace, target.name)
-        told = f'{self._dialect.noun} "{target.name}"'
+        named = f'{self._dialect.noun} "{target.name}"'
         if "deletionTimestamp" in machine["metadata"]:
-            raise Conflict(f"{told} is being deleted")
+            raise Conflict(f"{named} is being deleted")
         if not self._dialect.pool_name(machine):
             raise BadRequest(
                 f"{self._dialect.noun} {target.name} has no {self._dialect.pool_noun} assigned"
             )
         if self.needs_power and machine["spec"].get("power") == "Off":
-            raise Conflict(f"{told} is powered off: set spec.power to On")
+            raise Conflict(f"{named} is powered off: set spec.power to On")
         return machine
 
     async def _pool(self, machine: str, pool: str) -> Object:
@@ -215,50 +214,50 @@ class MachineLocator:
         try:
             tls = self._backend.credentials.to(host, check=check)
         except TLSConfigError:
-            return None  # not a name that a certificate could have
+            return None  # no certificate could contain this name
         return client_endpoint(
             self._reactor, host, port, tls, timeout_seconds=self._backend.seconds
         )
 
 
 def connect_options(kind: Kind, subresource: str, query: Query) -> Object:
-    """The query of a stream as the object that it stands for, such as ``MachineExecOptions``."""
+    """The query of a stream as an object, such as ``MachineExecOptions``."""
     connect = kind.connects[subresource]
-    told: Object = {"kind": connect.options, "apiVersion": kind.resource.api_version}
+    options: Object = {"kind": connect.options, "apiVersion": kind.resource.api_version}
     for key, schema in connect.schema["properties"].items():
         if query.has(key):
-            told[key] = query.flag(key) if schema.get("type") == "boolean" else query.text(key)
-    return told
+            options[key] = query.flag(key) if schema.get("type") == "boolean" else query.text(key)
+    return options
 
 
 def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:
     """A pool's addresses of the preferred types, best first, each once, at most 16."""
-    known = pool.get("status", {}).get("addresses", [])
-    found = [
+    reported = pool.get("status", {}).get("addresses", [])
+    matching = [
         item["address"]
-        for wanted in types
-        for item in known
-        if item["type"] == wanted and item["address"]
+        for preferred in types
+        for item in reported
+        if item["type"] == preferred and item["address"]
     ]
-    return list(dict.fromkeys(found))[:_MOST_ADDRESSES]
+    return list(dict.fromkeys(matching))[:_MOST_ADDRESSES]
 
 
 def no_address(pool: Object, types: Sequence[str], noun: str) -> ServiceUnavailable:
-    """No address of a pool, which is called ``noun``, can be used."""
-    known = pool.get("status", {}).get("addresses", [])
-    shown = known[:_MOST_ADDRESSES]
-    told = ", ".join(f"{item['type']}={item['address']}" for item in shown) or "none"
-    if len(known) > len(shown):
-        told += f" and {len(known) - len(shown)} more"
+    """The error for a pool, or a node, without a usable address."""
+    reported = pool.get("status", {}).get("addresses", [])
+    first = reported[:_MOST_ADDRESSES]
+    listed = ", ".join(f"{item['type']}={item['address']}" for item in first) or "none"
+    if len(reported) > len(first):
+        listed += f" and {len(reported) - len(first)} more"
     return ServiceUnavailable(
         f'{noun} "{pool["metadata"]["name"]}" has no usable address of the preferred types '
-        f"{', '.join(types)}; known addresses: {told}"
+        f"{', '.join(types)}; known addresses: {listed}"
     )
 
 
 def forwarded_headers(user: User) -> list[tuple[bytes, bytes]]:
     """
-    A user's identity as the next hop reads it.
+    Encode a user's identity in headers for the next hop.
 
     :raises Forbidden: it does not fit into headers.
     """

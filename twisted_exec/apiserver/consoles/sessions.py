@@ -355,7 +355,7 @@ def _done(working: Deferred[None]) -> Deferred[None]:
 
 def _spec(session: Session) -> Object:
     subject, client = session.subject, session.client_info
-    options = client.asked
+    options = client.options
     mode = "Drive" if options.takes_input else "Watch"
     spec = {
         "session": subject.session,

@@ -74,7 +74,7 @@ class ClientInfo:
     protocol: str = ""
     agent: str = ""
     via: str = ""
-    asked: StreamOptions = StreamOptions()
+    options: StreamOptions = StreamOptions()
 
 
 class Watcher(Typing):
