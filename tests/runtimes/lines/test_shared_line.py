@@ -10,9 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import clientFromString
 from twisted.internet.protocol import Factory
-from twisted.internet.task import Clock
 from twisted.python.failure import Failure
-from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.console import ConsoleContract, Line
 from tests.runtimes.peers import LineCase, reactor, silent
@@ -21,7 +19,7 @@ from twisted_exec.console.session import Session
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.runtimes.lines import shared_line
-from twisted_exec.runtimes.lines.shared_line import BYTES_PER_SECOND, ReadRateLimit, SharedLine
+from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.streaming.interfaces import Ending, IBreakable, TerminalSize
 
 LOST = b"[twisted-exec: the console line was lost"
@@ -29,19 +27,19 @@ BACK = b"[twisted-exec: the console line is back]"
 
 
 class Switch:
-    """A machine's power, that is only written down."""
+    """A power switch that records its use."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     async def on(self) -> None:
-        self.told.append("on")
+        self.calls.append("on")
 
     async def off(self) -> None:
-        self.told.append("off")
+        self.calls.append("off")
 
 
-class HeldCase(LineCase):
+class SharedLineCase(LineCase):
     """Lines to a far end in this process."""
 
     def setUp(self) -> None:
@@ -65,7 +63,7 @@ class HeldCase(LineCase):
         return line
 
 
-class ContractTests(ConsoleContract, HeldCase):
+class ContractTests(ConsoleContract, SharedLineCase):
     """A line that exists is a console."""
 
     provoke = b"hello"
@@ -80,7 +78,7 @@ class ContractTests(ConsoleContract, HeldCase):
         return console.stop()
 
 
-class OpenTests(HeldCase):
+class OpenTests(SharedLineCase):
     """Power on and off."""
 
     async def test_not_there(self) -> None:
@@ -131,9 +129,9 @@ class OpenTests(HeldCase):
         switch = Switch()
         run = self.run_of(self.far().endpoint, power=switch)
         line = await self.line(run)
-        self.assertEqual(switch.told, ["on"])
+        self.assertEqual(switch.calls, ["on"])
         await run.shut_down()
-        self.assertEqual((switch.told, line.lost), (["on", "off"], []))
+        self.assertEqual((switch.calls, line.lost), (["on", "off"], []))
 
     async def test_let_go(self) -> None:
         """A machine that is only deleted, or whose runtime stops, is not switched off."""
@@ -141,7 +139,7 @@ class OpenTests(HeldCase):
         run = self.run_of(self.far().endpoint, power=switch)
         await self.line(run)
         await run.stop()
-        self.assertEqual(switch.told, ["on"])
+        self.assertEqual(switch.calls, ["on"])
         self.assertTrue(IShutdown.providedBy(run))
         self.assertFalse(IShutdown.providedBy(self.run_of("unix:x")))
 
@@ -179,7 +177,7 @@ class Slow:
         self._leaving.callback(None)
 
 
-class LostTests(HeldCase):
+class LostTests(SharedLineCase):
     """A line that is lost while the machine is on."""
 
     async def test_back(self) -> None:
@@ -293,7 +291,7 @@ class LostTests(HeldCase):
         self.assertEqual(message, "[2J" + "x" * 297)
 
 
-class SizeTests(HeldCase):
+class SizeTests(SharedLineCase):
     """The size of a line that has one."""
 
     async def test_told(self) -> None:
@@ -308,7 +306,7 @@ class SizeTests(HeldCase):
         self.assertEqual(sizes, [TerminalSize(80, 24)])
 
 
-class FloodTests(HeldCase):
+class FloodTests(SharedLineCase):
     """A peer that prints without end."""
 
     async def test_flood(self) -> None:
@@ -321,42 +319,3 @@ class FloodTests(HeldCase):
         far.peer.says(bytes(3 << 20))
         await self.until(lambda: len(line.got) == 3 << 20)
         self.assertGreater(reactor.seconds() - began, 0.3)
-
-
-class GovernorTests(SynchronousTestCase):
-    """Tests for :class:`ReadRateLimit`."""
-
-    def setUp(self) -> None:
-        self.clock = Clock()
-        self.told: list[str] = []
-        self.governor = ReadRateLimit(
-            self.clock, lambda: self.told.append("pause"), lambda: self.told.append("resume")
-        )
-
-    def test_line(self) -> None:
-        """The rate of a serial line is never limited."""
-        for _ in range(100):
-            self.governor.charge(BYTES_PER_SECOND // 100)
-            self.clock.advance(0.01)
-        self.assertEqual(self.told, [])
-
-    def test_flood(self) -> None:
-        """Over a minute no more than a minute's bytes go through."""
-        through = 0
-        while self.clock.seconds() < 60:
-            if not self.governor.resting:
-                self.governor.charge(64 << 10)
-                through += 64 << 10
-            else:
-                self.clock.advance(0.01)
-        self.assertLess(through, 61 * BYTES_PER_SECOND)
-        self.assertGreater(through, 55 * BYTES_PER_SECOND)
-
-    def test_stop(self) -> None:
-        """A line that is gone leaves no timer."""
-        self.governor.charge(100 << 20)
-        self.assertTrue(self.governor.resting)
-        self.governor.stop()
-        self.governor.stop()
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-        self.assertEqual(self.told, ["pause"])

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import (
-    IDelayedCall,
     IProtocolFactory,
     IReactorTime,
     IStreamClientEndpoint,
@@ -33,60 +32,15 @@ from twisted_exec.api.status import APIError
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IRun, IShutdown, MachineFacts
+from twisted_exec.runtimes.lines.rate_limit import ReadRateLimit
 from twisted_exec.streaming.interfaces import IBreakable, TerminalSize
 
-BYTES_PER_SECOND = 4 << 20
-"""Maximal average rate of reading: ten times that of the fastest serial line."""
-
-_BURST_BYTES = 1 << 20
 _FIRST_DELAY_SECONDS = 0.5
 _LONGEST_DELAY_SECONDS = 30.0
 _LONG_RUN_SECONDS = 10.0
 _OPEN_SECONDS = 20.0
 _CLOSE_SECONDS = 2.0
 _MAX_REASON = 300
-
-
-class ReadRateLimit:
-    """
-    Limits a line to :data:`BYTES_PER_SECOND` by a token bucket of 1 MiB.
-
-    :param pause: called when the bucket is empty.
-    :param resume: called when it is half full again.
-    """
-
-    def __init__(
-        self, clock: IReactorTime, pause: Callable[[], None], resume: Callable[[], None]
-    ) -> None:
-        self._clock = clock
-        self._pause, self._resume = pause, resume
-        self._owed, self._at = 0.0, clock.seconds()
-        self._timer: IDelayedCall | None = None
-
-    @property
-    def resting(self) -> bool:
-        """True between ``pause`` and ``resume``."""
-        return self._timer is not None
-
-    def charge(self, amount: int) -> None:
-        """Count bytes that were read, or work that costs as much."""
-        now = self._clock.seconds()
-        self._owed = max(0.0, self._owed - (now - self._at) * BYTES_PER_SECOND) + amount
-        self._at = now
-        if self._owed > _BURST_BYTES and self._timer is None:
-            seconds = (self._owed - _BURST_BYTES / 2) / BYTES_PER_SECOND
-            self._timer = self._clock.callLater(seconds, self._rested)
-            self._pause()
-
-    def stop(self) -> None:
-        """Cancel the timer; the line has ended."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _rested(self) -> None:
-        self._timer = None
-        self._resume()
 
 
 class Power(Protocol):
@@ -115,11 +69,11 @@ class _Link(TwistedProtocol):
 
     def __init__(self, run: SharedLine, clock: IReactorTime) -> None:
         self._run = run
-        self._governor = ReadRateLimit(clock, self._flow, self._flow)
+        self._rate_limit = ReadRateLimit(clock, self._flow, self._flow)
         self._paused = False
 
     def dataReceived(self, data: bytes) -> None:
-        self._governor.charge(len(data))
+        self._rate_limit.charge(len(data))
         self._run.received(data)
 
     def pause(self, paused: bool) -> None:
@@ -127,13 +81,13 @@ class _Link(TwistedProtocol):
         self._flow()
 
     def _flow(self) -> None:
-        if self._paused or self._governor.resting:
+        if self._paused or self._rate_limit.is_paused:
             self.transport.pauseProducing()
         else:
             self.transport.resumeProducing()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._governor.stop()
+        self._rate_limit.stop()
         self._run.link_lost(reason)
 
 

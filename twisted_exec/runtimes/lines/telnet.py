@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.console.interfaces import ILineTransport
-from twisted_exec.runtimes.lines.shared_line import ReadRateLimit
+from twisted_exec.runtimes.lines.rate_limit import ReadRateLimit
 from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.wire import com_port
 from twisted_exec.wire.com_port import ComPort, Control, LineSettings
@@ -125,7 +125,7 @@ class TelnetLine(Protocol):
             offers.append(Option.COM_PORT)
         self._codec = TelnetClient(offers=offers)
         self._input = _Input()
-        self._governor = ReadRateLimit(clock, self._flow, self._flow)
+        self._rate_limit = ReadRateLimit(clock, self._flow, self._flow)
         self._paused = False
         self._break: IDelayedCall | None = None
         self._fault: RemoteProtocolError | None = None
@@ -145,7 +145,7 @@ class TelnetLine(Protocol):
             return
         text = bytearray()
         # A flood of commands costs more time per byte than text, and no real line sends one.
-        self._governor.charge(data.count(b"\xff") * _COMMAND_COST_BYTES)
+        self._rate_limit.charge(data.count(b"\xff") * _COMMAND_COST_BYTES)
         try:
             for event in self._codec.receive(data):
                 if isinstance(event, Text):
@@ -161,7 +161,7 @@ class TelnetLine(Protocol):
             self.transport.abortConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._governor.stop()
+        self._rate_limit.stop()
         if self._break is not None:
             self._break.cancel()
             self._break = None
@@ -238,7 +238,7 @@ class TelnetLine(Protocol):
         self._flow()
 
     def _flow(self) -> None:
-        if self._paused or self._governor.resting:
+        if self._paused or self._rate_limit.is_paused:
             self.transport.pauseProducing()
         else:
             self.transport.resumeProducing()

@@ -1,0 +1,56 @@
+"""
+A limit on the rate of reading from lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+BYTES_PER_SECOND = 4 << 20
+"""Maximal average rate of reading: ten times that of the fastest serial line."""
+
+_BURST_BYTES = 1 << 20
+
+
+class ReadRateLimit:
+    """
+    A leaky bucket of 1 MiB that drains at :data:`BYTES_PER_SECOND`.
+
+    :param pause: called when the bucket overflows.
+    :param resume: called when it is half full again.
+    """
+
+    def __init__(
+        self, clock: IReactorTime, pause: Callable[[], None], resume: Callable[[], None]
+    ) -> None:
+        self._clock = clock
+        self._pause, self._resume = pause, resume
+        self._level, self._charged_at = 0.0, clock.seconds()
+        self._timer: IDelayedCall | None = None
+
+    @property
+    def is_paused(self) -> bool:
+        """True between ``pause`` and ``resume``."""
+        return self._timer is not None
+
+    def charge(self, amount: int) -> None:
+        """Count bytes that were read, or work that costs as much."""
+        now = self._clock.seconds()
+        self._level = max(0.0, self._level - (now - self._charged_at) * BYTES_PER_SECOND) + amount
+        self._charged_at = now
+        if self._level > _BURST_BYTES and self._timer is None:
+            seconds = (self._level - _BURST_BYTES / 2) / BYTES_PER_SECOND
+            self._timer = self._clock.callLater(seconds, self._drained)
+            self._pause()
+
+    def stop(self) -> None:
+        """Cancel the timer; the line has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _drained(self) -> None:
+        self._timer = None
+        self._resume()
