@@ -174,13 +174,14 @@ class Gate:
             if self.policy.proxy_is_caller and sender.forwarded_by is not None:
                 return sender  # the proxy has judged that
             raise Forbidden("nobody can act as someone else here; ask the API server")
-        asked = impersonation(credentials.headers, sender)
-        if asked is None:
+        requested = impersonation(credentials.headers, sender)
+        if requested is None:
             return sender
-        for need in asked.needs:
-            await self.authorize(need)
-        self._log.debug("{sender!r} acts as {user!r}", sender=sender.name, user=asked.user.name)
-        return asked.user
+        for permission in requested.needs:
+            await self.authorize(permission)
+        user = requested.user
+        self._log.debug("{sender!r} acts as {user!r}", sender=sender.name, user=user.name)
+        return user
 
     def _session_of(self, context: RequestContext) -> str:
         accepts = self.policy.accepts_session
