@@ -44,8 +44,9 @@ def status(request: Request, code: int, message: str, reason: str = "") -> bytes
 
 class LeafServer(resource.Resource):
     """
-    :ivar answer: handles each request. :ivar asked: the requests so far. :ivar left: requests whose
-        client left before the answer was complete.
+    :ivar answer: handles each request.
+    :ivar asked: the requests so far.
+    :ivar left: requests whose client left before the answer was complete.
     """
 
     isLeaf = True

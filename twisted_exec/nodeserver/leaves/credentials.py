@@ -38,8 +38,8 @@ class Credentials:
     """
     The current configuration for one leaf.
 
-    :ivar problem: why there is none, or empty. :ivar gone: why there will never be one again, or
-        empty.
+    :ivar problem: why there is none, or empty.
+    :ivar gone: why there will never be one again, or empty.
     """
 
     problem = ""

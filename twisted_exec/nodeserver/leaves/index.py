@@ -35,8 +35,8 @@ MAX_LEAVES = 10_000
 class Leaves:
     """
     :param sources: in order of precedence, among leaves that appear together.
-    :param make: creates a leaf from its spec, not started. :ivar problems: conflicting leaves and
-        Nodes, one line each.
+    :param make: creates a leaf from its spec, not started.
+    :ivar problems: conflicting leaves and Nodes, one line each.
     """
 
     _log = Logger()

@@ -42,9 +42,9 @@ class Registry:
     Leaves, and the Pods of the root that belong there.
 
     :param client: of the root.
-    :param make_client: creates clients of leaves; for tests. :ivar leaves: see
-        :class:`~twisted_exec.nodeserver.interfaces.ILeaves`. :ivar roots: see
-        :class:`~twisted_exec.nodeserver.interfaces.IRootPods`.
+    :param make_client: creates clients of leaves; for tests.
+    :ivar leaves: see :class:`~twisted_exec.nodeserver.interfaces.ILeaves`.
+    :ivar roots: see :class:`~twisted_exec.nodeserver.interfaces.IRootPods`.
     :raises ConfigError: the file is invalid.
     """
 

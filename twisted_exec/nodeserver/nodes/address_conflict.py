@@ -21,8 +21,8 @@ class AddressConflict:
     """
     Detects another writer of a Node's addresses and spaces out our corrections.
 
-    :param own: how many addresses are ours. :ivar quiet_until: no correction is written before this
-        time.
+    :param own: how many addresses are ours.
+    :ivar quiet_until: no correction is written before this time.
     """
 
     def __init__(self, own: int) -> None:

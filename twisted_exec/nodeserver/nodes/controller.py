@@ -50,7 +50,8 @@ class NodeController(Service):
 
     :param client: of the root.
     :param now: seconds since the epoch.
-    :param root: probes the path from the root to us. :ivar workers: by name of the Node.
+    :param root: probes the path from the root to us.
+    :ivar workers: by name of the Node.
     """
 
     _log = Logger()

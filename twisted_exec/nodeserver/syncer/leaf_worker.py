@@ -75,7 +75,8 @@ class LeafWorker:
     """
     Keeps one leaf.
 
-    :param leaf: provides :class:`ILeaf`. :ivar unswept: a complete sweep is due.
+    :param leaf: provides :class:`ILeaf`.
+    :ivar unswept: a complete sweep is due.
     """
 
     _log = Logger()

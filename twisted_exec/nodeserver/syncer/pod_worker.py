@@ -36,7 +36,8 @@ class PodWorker:
     """
     Carries out one plan for one Pod.
 
-    :param root: the Pod of the root, ``node`` its Node. :ivar marks: see :meth:`ILeaf.marks`.
+    :param root: the Pod of the root, ``node`` its Node.
+    :ivar marks: see :meth:`ILeaf.marks`.
     """
 
     def __init__(self, sync: PodOperations, root: Object, node: LeafNode) -> None:

@@ -43,11 +43,12 @@ class Parts:
     """
     The parts to pass to the runtime.
 
-    :ivar lacks: by condition reason, why parts are missing. :ivar soon: a read is under way, so the
-        result is incomplete. :ivar claims: patches to apply before the parts are gathered again. :ivar
-        secrets: by volume, the keys of the Secrets for its access and its encryption. :ivar referents:
-        by part, the name of its Volume or NetworkInterface. :ivar mapping: by network interface, name
-        and UID of its NetworkInterface.
+    :ivar lacks: by condition reason, why parts are missing.
+    :ivar soon: a read is under way, so the result is incomplete.
+    :ivar claims: patches to apply before the parts are gathered again.
+    :ivar secrets: by volume, the keys of the Secrets for its access and its encryption.
+    :ivar referents: by part, the name of its Volume or NetworkInterface.
+    :ivar mapping: by network interface, name and UID of its NetworkInterface.
     """
 
     volumes: list[pb.Volume] = field(default_factory=list)
