@@ -320,11 +320,10 @@ class Clusters:
         node: str = ROOT_NODE,
     ) -> tuple[Object, Object]:
         """
-        A Pod of the root on ``node``, and the one of the leaf that stands behind it, as a syncer
-        makes them.
+        Create a Pod of the root on ``node``, and its counterpart in the leaf, as a syncer does.
 
-        :param containers: what the kubelet runs; of :data:`POD` those that are there already.
-        :return: the root's and the leaf's.
+        :param containers: that the kubelet runs; for :data:`POD` those that exist already.
+        :return: the root's Pod and the leaf's.
         """
         if containers is not None:
             self.kubelet.add("default", name, dict(containers))

@@ -57,10 +57,10 @@ ROOT = "kube-apiserver-kubelet-client"
 @implementer(IAuthenticator, IAuthorizer)
 class Everyone:
     """
-    Knows whoever shows a name for a token, and lets those do what they ask for.
+    Authenticates every token as the user of that name, and grants every permission.
 
-    :ivar asked: what was asked whether they may.
-    :ivar forgotten: tokens that are nobody's any more.
+    :ivar asked: the requested permissions.
+    :ivar forgotten: tokens that are no longer valid.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
 """
-What tests of the node server share: clusters in memory, their Pods, and leaves and root Pods that
-ask them directly.
+Doubles for tests of the node server: clusters in memory, their Pods, and leaves and root Pods that
+query them.
 
-The simple ones below keep the promises of the doors without copies or watches, so that a test of a
-route or of a stream need not wait for either.
+The simple doubles implement the interfaces without copies or watches, so that tests of a route or a
+stream need not wait for either.
 """
 
 from __future__ import annotations

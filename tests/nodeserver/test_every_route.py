@@ -1,5 +1,5 @@
 """
-Every route of the node server, as the program has them: whoever adds one is asked here who may.
+Every route of the node server, with the permission that it needs; a new route must be added here.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ READ = {
 
 
 class EveryRouteTests(ServerCase):
-    """There is one gate, and nobody comes in beside it."""
+    """Every route passes the one gate."""
 
     async def begin(self) -> None:
-        """A server with all routes, and a Pod that is there for those who may."""
+        """Start a server with all routes, and a Pod."""
         await self.start(*ROUTES, probe_routes("kube-system/exec-nodeserver"))
         pod = put_pod(self.root, "web", NODE)
         put_leaf_pod(self.leaf, pod)
@@ -71,7 +71,7 @@ class EveryRouteTests(ServerCase):
                 self.assertEqual((answer.code, answer.body), (401, b"Unauthorized"), path)
 
     async def test_not_allowed(self) -> None:
-        """Who may nothing gets 403 of each, and is told neither what is there nor what is wrong."""
+        """A user without permission gets 403 from every route, without hints at existence or errors."""
         await self.begin()
         for method, path in self.routes():
             for target in (path, path.replace("/web", "/no"), f"{path}?tailLines=x&sinceSeconds=0"):
@@ -80,7 +80,7 @@ class EveryRouteTests(ServerCase):
                 self.assertNotIn(b"not found", answer.body)
 
     async def test_asked(self) -> None:
-        """Each is asked about as what it is; what opens a stream is a ``create`` by any method."""
+        """Each route checks its own permission; opening a stream is ``create`` with any method."""
         await self.begin()
         for method, path in self.routes():
             self.asked.clear()

@@ -1,6 +1,6 @@
 """
-What real kube-apiservers asked a node server, asked again: the leaf is asked the very same that a
-real one was, and what it answered comes back byte for byte.
+Requests of real kube-apiservers, replayed: the leaf must get the very request that a real leaf got,
+and its answer must come back byte for byte.
 
 ``tests/captures/kubelet-*.json`` were recorded by ``tests/interop/leaf_recorded.py``.
 """

@@ -57,7 +57,7 @@ class Streams:
 
 
 class Part:
-    """What runs beside the server."""
+    """A service beside the server."""
 
     def __init__(self, log: list[str], name: str) -> None:
         self.log, self.name = log, name
@@ -73,7 +73,7 @@ class Part:
 
 
 class StartTests(ServerCase):
-    """What it needs to start."""
+    """Requirements of the start."""
 
     async def fails(self, **more: Any) -> str:
         with self.assertRaises(TLSConfigError) as caught:
@@ -110,7 +110,7 @@ class StartTests(ServerCase):
         self.assertIn(addresses[0], ("node", "renewed"))
 
     async def test_parts(self) -> None:
-        """What runs beside it begins in order, and ends in reverse order behind the sessions."""
+        """Services beside the server start in order, and stop in reverse order after the sessions."""
         log: list[str] = []
         await self.start(parts=[Part(log, "a"), Part(log, "b")])
         await self.stop()
@@ -160,7 +160,7 @@ class HealthTests(ServerCase):
 
 
 class EndTests(ServerCase):
-    """What ends sessions."""
+    """Ends of sessions."""
 
     async def setUpStreams(self, **more: Any) -> Streams:
         streams = Streams()
@@ -198,7 +198,7 @@ class EndTests(ServerCase):
         self.assertEqual([each.message for each in streams.endings], [message])
 
     async def test_withdrawn(self) -> None:
-        """Who may no more is out, once it is asked about again; nobody else is."""
+        """A withdrawn permission ends the session at its next review, and no other session."""
         streams = await self.setUpStreams()
         self.allowed["jane"] = {("create", "proxy")}
         self.assertEqual((await self.ask(EXEC, identity=JANE)).code, 200)
@@ -228,7 +228,7 @@ class EndTests(ServerCase):
         self.assertEqual([event["reason"] for event in ends][-1:], [SHUTTING_DOWN])
 
     async def test_stop_later(self) -> None:
-        """Told to, it is not ready at once, and serves on until nobody is sent here any more."""
+        """After a stop signal readiness fails at once, and requests are still served for a while."""
         streams = await self.setUpStreams(shutdown_delay_seconds=3600)
         others = set(map(id, reactor.getDelayedCalls()))
         stopping = self.server.stopService()

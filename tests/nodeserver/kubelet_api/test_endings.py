@@ -1,4 +1,6 @@
-"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.endings`; what users see of it is ``test_service``'s."""
+"""
+Tests for :mod:`twisted_exec.nodeserver.kubelet_api.endings`; ``test_service`` has the users' view.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ class EndingsTests(SynchronousTestCase):
         self.assertEqual(self.ended, {})
 
     def test_other_leaf_of_the_name(self) -> None:
-        """Who comes under the name of one that went is another; why that went is told."""
+        """A new leaf under an old name is another leaf; the reason of the removal is in the message."""
         (leaf,) = self.leaves.leaves
         leaf.gone = 'space "default/one" is gone: it was deleted'
         self.leaves.leaves = [self.stand("one", "leaf-one")]

@@ -58,7 +58,7 @@ def told(hop: Hop) -> Iterable[Route]:
 
 
 class WhoTests(ServerCase):
-    """Who is let in."""
+    """Authentication."""
 
     async def test_nobody(self) -> None:
         """Without credentials there is nothing but 401, whatever path, method or upgrade."""
@@ -80,7 +80,7 @@ class WhoTests(ServerCase):
             self.assertEqual(answer.code, 401, path)
 
     async def test_nobody_on_record(self) -> None:
-        """Who is refused a session for want of credentials is on record; a stray look is not."""
+        """A session refused for want of credentials is on record; other requests are not."""
         await self.start(told)
         await self.ask(EXEC, identity=None, headers=UPGRADE)
         await self.ask("/pods", identity=None)
@@ -90,7 +90,7 @@ class WhoTests(ServerCase):
         self.assertEqual((end["resource"], end["subresource"]), ("pods", "exec"))
 
     async def test_certificate(self) -> None:
-        """A certificate of the CA names who asks; one of another CA is nobody's."""
+        """A certificate of the CA identifies its user; one of another CA does not."""
         await self.start(told)
         answer = await self.ask(EXEC)
         self.assertEqual(json.loads(answer.body)[0], "kube-apiserver-kubelet-client")
@@ -98,7 +98,7 @@ class WhoTests(ServerCase):
         self.assertEqual((answer.code, answer.body), (401, b"Unauthorized"))
 
     async def test_names(self) -> None:
-        """Where names are given, a certificate of another name is refused, whatever else it shows."""
+        """If names are configured, a certificate with another name is refused, whatever else is presented."""
         await self.start(told, client_names=["kube-apiserver-kubelet-client"])
         self.allowed["prometheus"] = {("get", "proxy"), ("create", "proxy")}
         self.assertEqual((await self.ask(EXEC, identity=ROOT)).code, 200)
@@ -118,7 +118,7 @@ class WhoTests(ServerCase):
             self.assertEqual(answer.code, code)
 
     async def test_forwarded(self) -> None:
-        """Who somebody claims to speak for is thrown away, and is not passed on."""
+        """Headers that name another user are dropped, and not passed on."""
         await self.start(told)
         claims = [
             (b"X-Remote-User", b"admin"),
@@ -134,7 +134,7 @@ class WhoTests(ServerCase):
 
 
 class MayTests(ServerCase):
-    """What they may."""
+    """Authorization."""
 
     async def test_stream(self) -> None:
         """Whatever opens a stream needs ``create``, also by GET, where a kubelet is content with ``get``."""
@@ -176,7 +176,7 @@ class MayTests(ServerCase):
             self.assertEqual(subresources_of(path), expected)
 
     async def test_root_is_down(self) -> None:
-        """Who cannot be asked about is let in nowhere, and is told nothing of what the root thinks of us."""
+        """While reviews fail every request is refused, without details of the root's answer."""
         await self.start(told)
 
         def refuse(review: Any) -> Any:
@@ -210,7 +210,7 @@ class WithdrawnTests(ChainTestCase):
         return stream_routes(self.hop)
 
     async def test_token(self) -> None:
-        """A token that is nobody's any more ends what was opened with it, and nothing else."""
+        """A token that is no longer valid ends the sessions opened with it, and no others."""
         self.everyone.users.add("jane")
         for user in (ROOT_TOKEN, "jane"):
             target = "/exec/default/web/main?command=sh&output=1"

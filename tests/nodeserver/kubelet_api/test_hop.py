@@ -11,7 +11,7 @@ from twisted_exec.nodeserver.interfaces import LeafNode
 
 
 class AskedNodeTests(ServerCase):
-    """Which Node a path is about that names no Pod."""
+    """The Node of a path without a Pod."""
 
     def add(self, *nodes: str) -> None:
         config = ClientConfig("https://leaf.example:6443")
@@ -19,7 +19,7 @@ class AskedNodeTests(ServerCase):
         self.leaves.leaves.append(SimpleLeaf("two", memory_cluster(), config, leaf_nodes))
 
     async def about(self, host: bytes) -> Any:
-        """The name of the Node that is asked about."""
+        """Return the Node of a request."""
         self.asked.clear()
         answer = await self.ask("/metrics", identity=JANE, host=host)
         self.assertEqual(answer.code, 403)
@@ -46,7 +46,7 @@ class AskedNodeTests(ServerCase):
             self.assertEqual(await self.about(host), expected, host)
 
     async def test_none(self) -> None:
-        """Where there is no leaf it takes a permission on all Nodes as well."""
+        """Without leaves a request needs permission for all Nodes."""
         self.leaves.leaves.clear()
         await self.start()
         self.assertEqual(await self.about(b"node"), "")

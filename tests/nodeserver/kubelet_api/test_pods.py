@@ -45,7 +45,7 @@ class PodsTests(PodsCase):
         self.assertNotIn("kind", web)
 
     async def test_one_node(self) -> None:
-        """Of several Nodes behind one address, those of the one whose name was asked."""
+        """Of several Nodes with one address, ``Host`` selects one."""
         self.leaves.leaves[0].nodes = [LeafNode("leaf-one", "one"), LeafNode("leaf-two", "one")]
         self.root_pods.nodes.add("leaf-two")
         put_pod(self.root, "two", "leaf-two")
@@ -60,7 +60,7 @@ class PodsTests(PodsCase):
         self.assertEqual(answer.code, 503)
 
     async def test_who(self) -> None:
-        """Values of environment variables are for who may ``pods`` or ``proxy``, and nobody else."""
+        """Only users with ``pods`` or ``proxy`` of the Node see values of environment variables."""
         for path in ("/pods", "/runningpods/"):
             self.assertEqual((await self.ask(path, identity=None)).code, 401)
             self.allowed["jane"] = {("get", "stats"), ("get", "metrics"), ("create", "pods")}
@@ -74,7 +74,7 @@ class RunningTests(PodsCase):
     """``/runningpods/``"""
 
     async def test_whole(self) -> None:
-        """What runs in the leaf, under the root's names, and no more than a runtime knows."""
+        """Running Pods of the leaf have the root's names, and only what a runtime knows."""
         self.assertEqual(
             await self.listed("/runningpods/"),
             [
@@ -101,7 +101,7 @@ class RunningTests(PodsCase):
         self.assertEqual(await self.listed("/runningpods/"), [])
 
     async def test_not_known(self) -> None:
-        """Of a leaf that was never read nobody knows what runs there."""
+        """Before a leaf was read its running Pods are unknown."""
         self.leaves.leaves[0].synced = False
         self.leaves.leaves[0].problem = "connection refused"
         answer = await self.ask("/runningpods/")

@@ -14,7 +14,7 @@ from twisted_exec.streaming.http.site import respond_text
 
 
 def routes(hop: Hop) -> Iterable[Route]:
-    """One that is refused, one that is not, one that breaks off, and one that is broken."""
+    """Routes that refuse, answer, break off and crash."""
 
     async def told(context: RequestContext) -> None:
         subject = context.subject
@@ -43,7 +43,7 @@ def routes(hop: Hop) -> Iterable[Route]:
 
 
 class NodeRoutesTests(ServerCase):
-    """How paths are answered."""
+    """Dispatch of requests."""
 
     async def test_subject(self) -> None:
         """A path about a Pod says which, with or without a UID; a last slash is none."""
@@ -59,7 +59,7 @@ class NodeRoutesTests(ServerCase):
             self.assertEqual(json.loads((await self.ask(path)).body), expected, path)
 
     async def test_refusals(self) -> None:
-        """A stream is refused with a Status, all else in plain text; pauses are told."""
+        """Streams are refused with a Status, other requests in plain text; Retry-After is set."""
         await self.start(routes)
         answer = await self.ask("/exec/default/web/main", method=b"POST")
         status = json.loads(answer.body)
@@ -71,20 +71,20 @@ class NodeRoutesTests(ServerCase):
         self.assertTrue(headers[b"content-type"].startswith(b"text/plain"))
 
     async def test_method(self) -> None:
-        """Another method is told which there are."""
+        """Another method is refused with the allowed ones."""
         await self.start(routes)
         answer = await self.ask("/exec/default/web/main", method=b"DELETE")
         self.assertEqual(answer.code, 405)
         self.assertIn((b"allow", b"POST"), [(n.lower(), v) for n, v in answer.headers])
 
     async def test_unknown(self) -> None:
-        """What is no path of a kubelet, or no path at all, is refused once it is known who asks."""
+        """An unknown or malformed path is refused after authentication."""
         await self.start(routes)
         for path, code in (("/", 404), ("/nothing", 404), ("/exec/a", 404), ("/exec/../b/c", 400)):
             self.assertEqual((await self.ask(path, method=b"POST")).code, code, path)
 
     async def test_broken_off(self) -> None:
-        """What has begun to be answered is not ended as if it were whole."""
+        """A truncated answer does not look complete."""
         await self.start(routes)
         # A hundred bytes were promised; the connection is closed, and no refusal stands behind these.
         self.assertEqual((await self.ask("/late")).body, b"begun")

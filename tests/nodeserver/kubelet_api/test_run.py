@@ -38,7 +38,7 @@ class Printing(RecordingAttachment):
 
 
 class RunTestCase(ChainTestCase):
-    """A leaf that runs what it is asked to."""
+    """A leaf that runs every command."""
 
     speaks: Any = (V5, *OLD)
 
@@ -71,10 +71,10 @@ class RunTestCase(ChainTestCase):
 
 
 class AnswerTests(RunTestCase):
-    """What is answered."""
+    """Answers."""
 
     async def test_output(self) -> None:
-        """What it printed, its errors behind all else, as text; the leaf was asked to exec it."""
+        """The answer is the output as text, stderr last; the leaf got an exec request."""
         self.prints(errors=b"oops\n")
         self.assertEqual(await self.run_it(), (200, "hi\noops\n"))
         ((_, uri, _),) = self.leaf_server.asked[-1:]
@@ -97,7 +97,7 @@ class AnswerTests(RunTestCase):
         self.assertIn("command 'echo hi' exited with 7: oops", body)
 
     async def test_not_run(self) -> None:
-        """What the leaf says of a command that cannot be run."""
+        """The leaf's refusal of a command is passed on."""
         self.prints(ending=Ending(INTERNAL, "no such file"))
         code, body = await self.run_it()
         self.assertEqual(code, 500)
@@ -110,7 +110,7 @@ class AnswerTests(RunTestCase):
         self.assertEqual((await self.run_it("/run/default/web/other/main?cmd=ls"))[0], 404)
 
     async def test_too_much(self) -> None:
-        """Who prints without end is stopped, and told what to use instead."""
+        """A command with too much output is abandoned; the message recommends exec."""
         self.patch(run, "MAX_OUTPUT_BYTES", 1 << 20)
         self.prints(b"x" * (2 << 20), ending=None)
         code, body = await self.run_it()
@@ -120,10 +120,10 @@ class AnswerTests(RunTestCase):
 
 
 class RefusedTests(RunTestCase):
-    """What is not run."""
+    """Refusals."""
 
     async def test_only_post(self) -> None:
-        """Who may only read runs nothing."""
+        """A user with read permission only runs no command."""
         self.assertEqual((await self.run_it(method="GET"))[0], 405)
         self.assertEqual(self.leaf_server.asked, [])
 
@@ -156,7 +156,7 @@ class RefusedTests(RunTestCase):
         self.assertIn(b"before the command's status", client.body)
 
     async def test_client_dies(self) -> None:
-        """Nobody waits for its output: the leaf is let go."""
+        """If the client leaves, the request to the leaf ends."""
         self.prints(ending=None)
         client = await self.ask(RUN, *LENGTH)
         await self.until(lambda: self.foreign.attachments)

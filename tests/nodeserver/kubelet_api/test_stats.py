@@ -44,7 +44,7 @@ class SummaryTests(StatsCase):
     """``/stats/summary``"""
 
     async def test_whole(self) -> None:
-        """What there is, under a kubelet's names; nothing is made up."""
+        """Usage appears under a kubelet's names; missing values are not invented."""
         figures = {
             "cpu": {
                 "time": "2026-11-20T12:00:00Z",
@@ -105,8 +105,8 @@ class MetricsTests(StatsCase):
 
     async def test_several_nodes(self) -> None:
         """
-        Where several Nodes have one address, the path or the name that it was asked by tells which
-        is meant; else all Pods are told of, and no Node.
+        Of several Nodes with one address, the path or ``Host`` selects one; otherwise the answer
+        has all Pods and no Node.
         """
         self.leaves.leaves[0].nodes = [LeafNode("leaf-one", "one"), LeafNode("leaf-two", "one")]
         text = await self.metrics()
@@ -122,7 +122,7 @@ class MetricsTests(StatsCase):
         self.assertEqual((await self.ask(f"{METRICS}/another")).code, 404)
 
     async def test_who(self) -> None:
-        """Each needs the right to what it is of the Node that is asked about."""
+        """Each path needs its own permission for the Node."""
         paths = (SUMMARY, METRICS, f"{METRICS}/leaf-one", f"{METRICS}/another")
         for path in paths:
             self.assertEqual((await self.ask(path, identity=None)).code, 401)

@@ -58,7 +58,7 @@ class StreamTestCase(ChainTestCase):
 
 
 class PassedTests(StreamTestCase):
-    """What the leaf is asked."""
+    """Requests to the leaf."""
 
     async def test_exec(self) -> None:
         """The leaf gets its own words, the method, and one protocol in each line."""
@@ -137,7 +137,7 @@ class PassedTests(StreamTestCase):
         self.assertEqual(uri.partition(b"?")[2], b"ports=80&ports=81")
 
     async def test_bytes(self) -> None:
-        """B1, B6: what passes is not looked at, in neither direction, from the first byte on."""
+        """B1, B6: bytes pass unchanged in both directions, from the first one on."""
         noise = bytes(range(256)) * 64
         client = await self.ask(EXEC, *SPDY_HEAD, early=noise)
         await self.answered(client)
@@ -198,7 +198,7 @@ class PassedTests(StreamTestCase):
             )
 
     async def test_on_record(self) -> None:
-        """Who reached which Pod, by the root's names, is on record with how it ended."""
+        """User, Pod (by the root's names) and ending are on record."""
         client = await self.answered(await self.ask(EXEC, *SPDY_HEAD))
         client.transport.loseConnection()
         await self.until(lambda: not len(self.sessions))
@@ -212,10 +212,10 @@ class PassedTests(StreamTestCase):
 
 
 class RefusedTests(StreamTestCase):
-    """What does not become a stream."""
+    """Requests that are refused."""
 
     async def test_unknown(self) -> None:
-        """What is not there, or not ours, is not found; the leaf is not asked for its stream."""
+        """A missing or foreign Pod is not found; the leaf gets no request for its stream."""
         put_pod(self.roots.cluster, "mine", "leaf-one", containers=("main",))
         put_pod(self.leaf.cluster, "mine", containers=("main",))
         put_pod(self.roots.cluster, "elsewhere", "another-node", containers=("main",))
@@ -234,7 +234,7 @@ class RefusedTests(StreamTestCase):
         self.assertEqual(self.leaf_server.asked, [])
 
     async def meanwhile(self, happening: Callable[[], object]) -> None:
-        """It happens while the leaf is asked for its Pod; then there is no session."""
+        """A change during the lookup in the leaf prevents the session."""
         looked_up, request = self.leaf.pod, Deferred[None]()
 
         async def late(root: Object) -> LeafPod:
@@ -249,7 +249,7 @@ class RefusedTests(StreamTestCase):
         self.assertEqual(self.leaf_server.asked, [])
 
     async def test_pod_goes_meanwhile(self) -> None:
-        """What ends the sessions of a Pod that is gone would not find one that is opened behind it."""
+        """If the Pod is deleted during the lookup, no session begins: its end would go unnoticed."""
         await self.meanwhile(lambda: self.roots.cluster.remove((PODS.resource, "default", "web")))
 
     async def test_leaf_goes_meanwhile(self) -> None:
@@ -272,7 +272,7 @@ class RefusedTests(StreamTestCase):
             self.assertEqual(code, 401)
 
     async def test_bad_parameters(self) -> None:
-        """A kubelet's own answers, before the leaf is asked."""
+        """Invalid parameters get a kubelet's own answers, before the leaf gets a request."""
         for target, words in (
             ("exec/default/web/main?command=ls", "at least 1 of stdin, stdout, stderr"),
             ("exec/default/web/main?command=ls&tty=1&error=1", "at least 1 of"),
@@ -295,13 +295,13 @@ class RefusedTests(StreamTestCase):
         self.assertIn("Upgrade request required", body)
 
     async def test_method(self) -> None:
-        """What a kubelet does not answer is not allowed."""
+        """Methods that a kubelet refuses are refused."""
         for method in ("PUT", "DELETE", "PATCH"):
             code, _ = await self.refused(EXEC, method=method)
             self.assertEqual(code, 405)
 
     async def test_leaf_refuses(self) -> None:
-        """What the leaf says about the request is told as it is, with its code."""
+        """The leaf's refusal of the request is passed on with its code."""
         for code, words in (
             (400, "container main is not valid for pod web"),
             (404, 'pods "web" not found'),
@@ -316,14 +316,14 @@ class RefusedTests(StreamTestCase):
             self.assertIn(words, body)
 
     async def test_leaf_is_busy(self) -> None:
-        """Whoever is to come again later is told when."""
+        """Retry-After is passed on."""
         self.leaf_server.refuses(429, b"slow down", Retry_After="7")
         client = await self.answered(await self.ask(EXEC, *SPDY_HEAD))
         self.assertEqual(client.code, 429)
         self.assertIn(b"retry-after: 7", client.head.lower())
 
     async def test_our_credentials(self) -> None:
-        """That the leaf does not know us, or let us in, is not the user's fault: what to mend is told."""
+        """If the leaf refuses our credentials, that is not the user's fault: the message has a remedy."""
         cannot = (
             'pods "web" is forbidden: User "us" cannot create resource "pods/exec" in API group ""'
         )
@@ -339,7 +339,7 @@ class RefusedTests(StreamTestCase):
             self.assertNotIn("a file of this host", answer)
 
     async def test_no_redirect(self) -> None:
-        """Nobody is sent elsewhere with our credentials."""
+        """A redirect is not followed: it could leak our credentials."""
         self.leaf_server.refuses(302, b"", Location="http://127.0.0.1:1/")
         code, body = await self.refused(EXEC)
         self.assertEqual(code, 502)
@@ -347,7 +347,7 @@ class RefusedTests(StreamTestCase):
         self.assertEqual(len(self.leaf_server.asked), 1)
 
     async def test_leaf_down(self) -> None:
-        """Nobody answers there."""
+        """The leaf is unreachable."""
         self.leaf.told = replace(self.config, server="http://127.0.0.1:1")
         code, body = await self.refused(EXEC)
         self.assertEqual(code, 502)

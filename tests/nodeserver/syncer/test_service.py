@@ -616,7 +616,7 @@ class ManyTests(SyncerCase):
         self.assertEqual(self.in_root()["status"]["phase"], "Running")
 
     def test_a_leaf_that_is_down(self) -> None:
-        """An unreachable leaf is asked less and less often, and then goes on."""
+        """An unreachable leaf gets fewer and fewer requests, and then work goes on."""
         self.new_pod()
         syncer = self.start()
         self.addCleanup(syncer.stopService)
