@@ -29,7 +29,7 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode
 from twisted_exec.nodeserver.nodes.plan import KEPT_BY, LEAF
 from twisted_exec.nodeserver.ownership import MACHINE, MACHINE_UID
-from twisted_exec.nodeserver.syncer.status import desired_status, is_told
+from twisted_exec.nodeserver.syncer.status import desired_status, is_status_current
 from twisted_exec.program.tasks import Stopping
 
 _OF_CONTAINER = ("name", "image", "stdin", "tty")
@@ -70,7 +70,7 @@ def plan(machine: Object | None, node: str, there: Object | None) -> Step:
     if machine is None or not _shows(there, machine, node):
         return Delete()
     status = desired_status(there, machine)
-    return None if is_told(there, status) else UpdateStatus(status)
+    return None if is_status_current(there, status) else UpdateStatus(status)
 
 
 def _shows(there: Object, machine: Object, node: str) -> bool:

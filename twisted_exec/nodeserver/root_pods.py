@@ -107,7 +107,7 @@ class RootPods:
         pod = self.seen(namespace, name)
         if pod is not None and uid in ("", pod["metadata"].get("uid")):
             return succeed(pod)
-        return Deferred.fromCoroutine(self._asked(namespace, name, uid))
+        return Deferred.fromCoroutine(self._request_pod(namespace, name, uid))
 
     def seen(self, namespace: str, name: str) -> Object | None:
         """See :meth:`IRootPods.seen`."""
@@ -129,7 +129,7 @@ class RootPods:
         """See :meth:`IRootPods.follow`."""
         return self._followers.add(changed)
 
-    async def _asked(self, namespace: str, name: str, uid: str) -> Object:
+    async def _request_pod(self, namespace: str, name: str, uid: str) -> Object:
         asking = self._client.get(PODS.resource, name, namespace)
         try:
             pod = trim_root_pod(await asking.addTimeout(ASK_SECONDS, self._clock))

@@ -6,7 +6,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.nodeserver.live import running
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.syncer.status import LOST, desired_status, is_told, lost_status
+from twisted_exec.nodeserver.syncer.status import (
+    LOST,
+    desired_status,
+    is_status_current,
+    lost_status,
+)
 
 NOW = "2026-01-02T00:00:00Z"
 
@@ -24,8 +29,10 @@ class StatusTests(SynchronousTestCase):
         status = desired_status(root, {"status": running(root)})
         self.assertEqual(status["phase"], "Running")
         self.assertEqual(status["podIP"], "10.1.0.7")
-        self.assertFalse(is_told(root, status))
-        self.assertTrue(is_told(a_root(status), desired_status(a_root(status), {"status": status})))
+        self.assertFalse(is_status_current(root, status))
+        self.assertTrue(
+            is_status_current(a_root(status), desired_status(a_root(status), {"status": status}))
+        )
 
     def test_what_is_no_more(self) -> None:
         """Fields that the leaf no longer reports are removed."""

@@ -19,7 +19,7 @@ from twisted_exec.poollet.machines.actions import (
     SetFinalizers,
     SetPower,
 )
-from twisted_exec.poollet.machines.plan import not_known, plan
+from twisted_exec.poollet.machines.plan import plan, unreachable_plan
 from twisted_exec.poollet.machines.runtime_machine import runtime_machine
 
 
@@ -224,7 +224,7 @@ class KeepTests(PlanTestCase):
         obj = stored()
         obj["status"] = {"state": "Running"}
         problem = "the machine runtime cannot be reached"
-        (patch,) = not_known(obj, problem, IRONCORE, now=NOW).actions
+        (patch,) = unreachable_plan(obj, problem, IRONCORE, now=NOW).actions
         assert isinstance(patch, PatchStatus)
         self.assertEqual(list(patch.status), ["conditions"])
         self.assertEqual(

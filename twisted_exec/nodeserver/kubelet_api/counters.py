@@ -87,11 +87,11 @@ class Counters:
         """
         previous = self._counted.get(key)
         if previous is None:
-            counted = _begun(sample, since)
+            counted = _new_counter(sample, since)
         elif previous.since != since and sample.at >= previous.sample.at:
-            counted = _begun(sample, since, previous.sample.at)
+            counted = _new_counter(sample, since, previous.sample.at)
         else:
-            counted = _gone_on(previous, sample)
+            counted = _advance(previous, sample)
         self._counted[key] = counted
         return counted
 
@@ -101,17 +101,17 @@ class Counters:
             del self._counted[key]
 
 
-def _begun(sample: Sample, since: int, after: int = 0) -> Counter:
+def _new_counter(sample: Sample, since: int, after: int = 0) -> Counter:
     started = min(max(sample.at - sample.window, since, after), sample.at)
     used = sample.nanocores * (sample.at - started) // NANOSECONDS
     return Counter(started, LEAST + used, sample, since)
 
 
-def _gone_on(previous: Counter, sample: Sample) -> Counter:
+def _advance(previous: Counter, sample: Sample) -> Counter:
     elapsed = sample.at - previous.sample.at
     if elapsed <= 0:
         return previous
     if elapsed > LONGEST_SECONDS * NANOSECONDS:
-        return _begun(sample, previous.since, previous.sample.at)
+        return _new_counter(sample, previous.since, previous.sample.at)
     used = previous.core_nanoseconds + sample.nanocores * elapsed // NANOSECONDS
     return Counter(previous.started, used, sample, previous.since)

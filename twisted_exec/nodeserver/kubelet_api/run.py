@@ -85,7 +85,7 @@ async def _run(hop: Hop, context: RequestContext) -> None:
         raise
     session.over("backend closed", bytes_to_user=command.printed_bytes)
     if not ending.ok:
-        raise InternalError(_told(location, command, ending))
+        raise InternalError(_failure_message(location, command, ending))
     respond(context.request, 200, command.output, "text/plain; charset=utf-8")
 
 
@@ -103,7 +103,7 @@ async def _locate(hop: Hop, context: RequestContext) -> Location:
     return await to_leaf(hop, context.subject, pod, "exec", query)
 
 
-def _told(location: Location, command: Command, ending: Ending) -> str:
+def _failure_message(location: Location, command: Command, ending: Ending) -> str:
     """Return a kubelet's message for a failed command."""
     if ending.exit_code is None:
         return ending.message or ending.reason

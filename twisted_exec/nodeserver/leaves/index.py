@@ -111,14 +111,14 @@ class Leaves:
             self._looking = self._clock.callLater(0, self._look)
 
     def _look(self) -> None:
-        chosen, problems = self._chosen()
-        self._tell(problems)
+        chosen, problems = self._select()
+        self._report(problems)
         changed = False
         for name in [name for name in self._leaves if name not in chosen]:
-            self._let_go(name)
+            self._remove(name)
             changed = True
         for spec in chosen.values():
-            changed = self._take(spec) or changed
+            changed = self._apply(spec) or changed
         self._nodes = {node.name: node for spec in chosen.values() for node in spec.nodes}
         synced = all(source.synced for source in self._sources)
         changed = changed or synced != self._was_synced
@@ -126,7 +126,7 @@ class Leaves:
         if changed:
             self._followers.tell()
 
-    def _take(self, spec: LeafSpec) -> bool:
+    def _apply(self, spec: LeafSpec) -> bool:
         """Create or update a leaf; return whether anything changed."""
         leaf = self._leaves.get(spec.name)
         if leaf is not None and leaf.spec == spec:
@@ -135,7 +135,7 @@ class Leaves:
             leaf.become(spec)
             return True
         if leaf is not None:
-            self._let_go(spec.name)
+            self._remove(spec.name)
         self._leaves[spec.name] = leaf = self._make(spec)
         leaf.start()
         self._log.info(
@@ -143,22 +143,22 @@ class Leaves:
         )
         return True
 
-    def _let_go(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         leaf = self._leaves.pop(name)
         self._log.info("leaf cluster {name}: let go ({origin})", name=name, origin=leaf.spec.origin)
         self._stopping.add(leaf.stop())
 
-    def _told(self) -> list[LeafSpec]:
+    def _all_specs(self) -> list[LeafSpec]:
         """Return the specs of all sources, those of existing leaves first."""
         specs = [spec for source in self._sources for spec in source.specs()]
         here = {(name, leaf.spec.origin) for name, leaf in self._leaves.items()}
         return sorted(specs, key=lambda spec: (spec.name, spec.origin) not in here)
 
-    def _chosen(self) -> tuple[dict[str, LeafSpec], list[str]]:
+    def _select(self) -> tuple[dict[str, LeafSpec], list[str]]:
         chosen: dict[str, LeafSpec] = {}
         owners: dict[str, str] = {}
         problems: list[str] = []
-        specs = self._told()
+        specs = self._all_specs()
         # An existing leaf keeps its Node even if an older leaf claims it now.
         pairs = {(spec.name, node.name) for spec in specs for node in spec.nodes}
         for node in self._nodes.values():
@@ -177,7 +177,7 @@ class Leaves:
                 chosen[spec.name] = _without_taken(spec, owners, problems)
         return chosen, problems
 
-    def _tell(self, problems: list[str]) -> None:
+    def _report(self, problems: list[str]) -> None:
         for problem in problems:
             if problem not in self.problems:
                 self._log.warn("{problem}", problem=problem)

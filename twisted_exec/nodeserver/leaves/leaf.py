@@ -77,7 +77,7 @@ class Leaf:
         credentials = LateCredentials(
             self._label,
             self.config,
-            moved=self._moved,
+            moved=self._server_changed,
             reread=lambda refused: self._credentials.reread(refused),
         )
         self.client = context.make_client(credentials)
@@ -180,7 +180,7 @@ class Leaf:
         ours = self._rule()
         if ours != self._ours:
             self._ours = ours
-            self._begin_anew()
+            self._start_over()
 
     def pod(self, root: Object) -> Deferred[LeafPod]:
         """See :meth:`ILeaf.pod`."""
@@ -192,7 +192,7 @@ class Leaf:
         if copied is not None:
             namespace, name = key_of(copied)
         if copied is None or self.problem:
-            copied = await self._asked(root, namespace, name)
+            copied = await self._request_pod(root, namespace, name)
         return LeafPod(self, namespace, name, root, copied)
 
     def pods(self) -> Iterable[LeafPod]:
@@ -242,12 +242,12 @@ class Leaf:
             for selector in self._ours.selectors
         ]
 
-    def _moved(self) -> None:
+    def _server_changed(self) -> None:
         """Start over with another server: the copies say nothing about its objects."""
         # Not within the request that noticed it.
-        self._moving = self._context.clock.callLater(0, self._begin_anew)
+        self._moving = self._context.clock.callLater(0, self._start_over)
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         for copy in self._copies:
             self._stopping.add(copy.stop())
         self._by_uid.clear()
@@ -288,7 +288,7 @@ class Leaf:
                 return pod
         return None
 
-    async def _asked(self, root: Object, namespace: str, name: str) -> Object:
+    async def _request_pod(self, root: Object, namespace: str, name: str) -> Object:
         asking = self.client.get(PODS.resource, name, namespace)
         try:
             pod = trimmed(await asking.addTimeout(ASK_SECONDS, self._context.clock))
@@ -299,13 +299,15 @@ class Leaf:
             ) from None
         except APIError as refused:
             if refused.code == NotFound.code:
-                raise self._none(root, "has no such pod") from None
-            raise self._told(refused) from None
+                raise self._no_such_pod(root, "has no such pod") from None
+            raise self._error_for_users(refused) from None
         if not self._ours.is_for(pod, root):
-            raise self._none(root, "has a pod of that name, but it was not made for this one")
+            raise self._no_such_pod(
+                root, "has a pod of that name, but it was not made for this one"
+            )
         return pod
 
-    def _told(self, refused: APIError) -> APIError:
+    def _error_for_users(self, refused: APIError) -> APIError:
         """
         Return the error for the root's users.
 
@@ -320,18 +322,18 @@ class Leaf:
             return ServiceUnavailable(message)
         return named(refused, self._label)
 
-    def _none(self, root: Object, why: str) -> NotFound:
+    def _no_such_pod(self, root: Object, why: str) -> NotFound:
         metadata = root["metadata"]
         name_in_root = f'"{metadata.get("namespace", "")}/{metadata["name"]}"'
         message = f'pod {name_in_root} does not exist: leaf cluster "{self.name}" {why}'
         return NotFound("pods", metadata["name"], message=message)
 
     def _changed(self, before: Object | None, after: Object | None) -> None:
-        uids = {self._noted(pod) for pod in (before, after) if pod is not None}
+        uids = {self._update_index(pod) for pod in (before, after) if pod is not None}
         for uid in uids - {""}:
             self._followers.tell(uid)
 
-    def _noted(self, pod: Object) -> str:
+    def _update_index(self, pod: Object) -> str:
         """Update the index; return the UID of the root's Pod that a Pod belongs to, if known."""
         key, owner = key_of(pod), self._ours.owner(pod)
         if not owner:

@@ -126,12 +126,12 @@ def plan(desired: DesiredNode, observed: Object | None, now: str, *, beat: bool 
             return Plan(
                 problem=f'node "{name}" does not exist, and --upkeep={desired.upkeep} creates none'
             )
-        return Plan([Create(_made(desired, now))])
+        return Plan([Create(_new_node(desired, now))])
     if observed["metadata"].get("deletionTimestamp"):
         return Plan(problem=f'node "{name}" is being deleted')
     owned = claim(observed, desired.node, desired.keeper)
     if owned == FOREIGN:
-        return Plan(problem=_foreign(observed, desired))
+        return Plan(problem=_foreign_problem(observed, desired))
     status = _status_patch(desired, observed.get("status") or {}, now, beat)
     if desired.upkeep != FULL:
         return Plan(status)
@@ -201,7 +201,7 @@ def writers(observed: Object, us: str) -> list[str]:
     return sorted({name for name in managers if name and name != us})
 
 
-def _foreign(observed: Object, desired: DesiredNode) -> str:
+def _foreign_problem(observed: Object, desired: DesiredNode) -> str:
     name, leaf = desired.node.name, desired.node.leaf
     kept_by = (observed["metadata"].get("annotations") or {}).get(KEPT_BY)
     if kept_by:
@@ -229,7 +229,7 @@ def _annotations(desired: DesiredNode) -> dict[str, str]:
     }
 
 
-def _made(desired: DesiredNode, now: str) -> Object:
+def _new_node(desired: DesiredNode, now: str) -> Object:
     node: Object = {
         "apiVersion": NODES.resource.api_version,
         "kind": NODES.resource.kind,
@@ -241,7 +241,7 @@ def _made(desired: DesiredNode, now: str) -> Object:
         "spec": {"taints": [dict(taint) for taint in desired.node.taints]},
     }
     status = {key: value for key, value in desired.fields.items() if value}
-    node["status"] = {**status, "conditions": _beaten([], desired.conditions, now)}
+    node["status"] = {**status, "conditions": _with_heartbeat([], desired.conditions, now)}
     return node
 
 
@@ -330,10 +330,10 @@ def _conditions(
     }
     if with_conditions(listed, news, now) == listed and not beat:
         return {}
-    return {"conditions": _beaten(listed, news, now, conditions)}
+    return {"conditions": _with_heartbeat(listed, news, now, conditions)}
 
 
-def _beaten(
+def _with_heartbeat(
     listed: list[Object], news: Mapping[str, ConditionValue], now: str, ours: Iterable[str] = ()
 ) -> list[Object]:
     """

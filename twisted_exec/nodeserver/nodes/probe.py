@@ -107,9 +107,9 @@ class RootProbe:
         verdict = root_verdict(code, body, page(self._keeper))
         if verdict[0] != "Unknown" or own is None:
             return verdict
-        return await self._fallen_back(verdict, own, port)
+        return await self._dial_directly(verdict, own, port)
 
-    async def _fallen_back(
+    async def _dial_directly(
         self, verdict: ConditionValue, own: Address, port: int
     ) -> ConditionValue:
         """
@@ -162,14 +162,14 @@ class LeafProbe:
         try:
             config = self._leaf.config()
         except (APIError, KubeConfigError) as error:
-            return _away("CredentialsUnusable", _line(error))
+            return _unreachable("CredentialsUnusable", _line(error))
         try:
             code, _, body = await fetch(config, "/readyz", self._reactor, "the leaf")
         except (APIError, KubeConfigError) as error:
-            return _away("LeafUnreachable", _line(error))
+            return _unreachable("LeafUnreachable", _line(error))
         ready = leaf_verdict(code, body)
         if ready[0] != "True":
-            return _away(*ready[1:])
+            return _unreachable(*ready[1:])
         await self._ask_version(config)
         return ready, await self._may_exec(config)
 
@@ -212,14 +212,14 @@ class LeafProbe:
             return "default"
 
 
-def _away(reason: str, message: str) -> tuple[ConditionValue, ConditionValue]:
+def _unreachable(reason: str, message: str) -> tuple[ConditionValue, ConditionValue]:
     """Return the conditions of an unreachable leaf: what it would permit is unknown."""
     return ("False", reason, message), ("Unknown", reason, message)
 
 
 def leaf_verdict(code: int, body: bytes) -> ConditionValue:
     """Return the condition for an answer of ``/readyz``."""
-    message = _told(code, body)
+    message = _message(code, body)
     if code == 401:
         return ("False", "CredentialsRefused", f"the leaf does not know us: {message}")
     if code >= 500 or code == 429:
@@ -233,7 +233,7 @@ def leaf_verdict(code: int, body: bytes) -> ConditionValue:
 
 def exec_verdict(code: int, body: bytes) -> ConditionValue:
     """Return the condition for the refusal of exec in an impossible Pod."""
-    message, status = _told(code, body), _status(code, body)
+    message, status = _message(code, body), _status(code, body)
     if code == 404 and status is not None and _is_of_the_pod(status.details):
         return ("True", "ExecAllowed", "")
     if code == 401:
@@ -275,7 +275,7 @@ def _status(code: int, body: bytes) -> APIError | None:
     return from_status(status, code)
 
 
-def _told(code: int, body: bytes) -> str:
+def _message(code: int, body: bytes) -> str:
     status = _status(code, body)
     text = status.message if status is not None else body.decode("utf-8", "replace")
     return one_line(text)[:300] or str(code)

@@ -149,7 +149,7 @@ class NodeWorker(Running):
         namespace = LEASE_NAMESPACE if self._published.upkeep == FULL else ""
         self.lease = Lease(context.client, namespace, node.name, context.now, holder=node.name)
         self._renewing = ProbeLoop(self._renew, self._clock, context.writing, BEAT_SECONDS)
-        self._looking = ProbeLoop(self._look_from_root, self._clock, context.probing)
+        self._looking = ProbeLoop(self._probe_from_root, self._clock, context.probing)
 
     def start(self) -> None:
         """Start keeping the Node."""
@@ -194,15 +194,15 @@ class NodeWorker(Running):
         """Plan and act once; return the seconds until the next look."""
         observed = self._context.observed(self.node.name)
         if observed is not None and self._contest.is_reported(observed, self._clock.seconds()):
-            self._tell_contest(observed)
+            self._report_conflict(observed)
         desired = self.wanted()
         beat = self._clock.seconds() - self._reported_at >= TELL_SECONDS
         planned = plan(desired, observed, timestamp(self._context.now()), beat=beat)
         if planned.problem:
             self._give_up(planned.problem, observed)
             return BEAT_SECONDS
-        self._tell_address(observed, desired)
-        self._tell_ready(desired)
+        self._report_address(observed, desired)
+        self._report_ready(desired)
         try:
             await self._context.writing.run(
                 lambda: Deferred.fromCoroutine(self._do(planned, observed))
@@ -212,7 +212,7 @@ class NodeWorker(Running):
                 return SOON_SECONDS + self._backoff.pause()
             self._failed(error)
             return max(self._backoff.pause(), float(error.retry_after_seconds or 0))
-        self._kept(planned)
+        self._note_success(planned)
         return BEAT_SECONDS
 
     async def _do(self, planned: Plan, observed: Object | None) -> None:
@@ -291,7 +291,7 @@ class NodeWorker(Running):
         shared = [each for each in first if each[0] in self._published.address_types]
         return publication_order(self._published.own, shared, self._context.family())
 
-    def _kept(self, planned: Plan) -> None:
+    def _note_success(self, planned: Plan) -> None:
         self._backoff.reset()
         if self.problem:
             self._log.info("node {name} is kept", name=self.node.name)
@@ -320,7 +320,7 @@ class NodeWorker(Running):
         if observed is not None and not observed["metadata"].get("deletionTimestamp"):
             self._context.record(observed, "Warning", "NodeNotOurs", problem)
 
-    def _tell_address(self, observed: Object | None, desired: DesiredNode) -> None:
+    def _report_address(self, observed: Object | None, desired: DesiredNode) -> None:
         """Report which address the root would dial instead, unless the probe through the root decides it."""
         status, _, message = desired.conditions[PREFERRED]
         warning = message if status == "False" else ""
@@ -331,7 +331,7 @@ class NodeWorker(Running):
             self._context.record(observed, "Warning", "AddressNotPreferred", warning)
         self._address_told = warning
 
-    def _tell_ready(self, desired: DesiredNode) -> None:
+    def _report_ready(self, desired: DesiredNode) -> None:
         """Report why no stream can be opened; an address that is not preferred was reported already."""
         status, reason, message = desired.conditions[EXEC_READY]
         if status == "Unknown" or desired.conditions[PREFERRED][0] == "False":
@@ -344,7 +344,7 @@ class NodeWorker(Running):
             self._log.info("node {name}: streams can be opened again", name=self.node.name)
         self._closed = reason if status == "False" else ""
 
-    def _tell_contest(self, observed: Object) -> None:
+    def _report_conflict(self, observed: Object) -> None:
         others = ", ".join(writers(observed, PROGRAM)) or "somebody else"
         what = contested(observed.get("status") or {}, self._published.own, self._published.port)
         message = f"{others} and this node server write {what}; or set --upkeep=none here"
@@ -356,7 +356,7 @@ class NodeWorker(Running):
         owner = {"apiVersion": resource.api_version, "kind": resource.kind}
         await self.lease.renew({**owner, "name": self.node.name, "uid": self._uid})
 
-    async def _look_from_root(self) -> None:
+    async def _probe_from_root(self) -> None:
         own = self._published.own[0] if self._published.own else None
         self.way = await self._context.root.look(self.node.name, own, self._published.port)
         self.poke()

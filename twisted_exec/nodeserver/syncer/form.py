@@ -101,7 +101,7 @@ def leaf_form(root: Object, node: LeafNode, marks: Object, namespace: str, name:
     for key in _DECIDED_THERE:
         spec.pop(key, None)
     _without_token(spec)
-    _placed(spec, node)
+    _set_node(spec, node)
     if (
         name != root["metadata"]["name"]
         and not spec.get("hostname")
@@ -137,7 +137,7 @@ def _host_name(name: str) -> str:
     return str(name)[:_LONGEST_HOST_NAME].replace(".", "-").strip("-")
 
 
-def _placed(spec: Object, node: LeafNode) -> None:
+def _set_node(spec: Object, node: LeafNode) -> None:
     """Set the node and tolerations, as far as the Node of the root determines them."""
     if node.mode == "node":
         spec["nodeName"] = node.leaf_nodes[0] if node.leaf_nodes else node.name
@@ -170,7 +170,7 @@ def _without_token(spec: Object) -> None:
         removed |= _unmounted(container)
     still = {mount["name"] for container in _containers(spec) for mount in _mounts(container)}
     volumes = [
-        _told_no_token(volume)
+        _without_token_source(volume)
         for volume in spec.pop("volumes", None) or []
         if volume["name"] in still or volume["name"] not in removed
     ]
@@ -194,7 +194,7 @@ def ephemeral_form(container: Object) -> Object:
     return form
 
 
-def _told_no_token(volume: Object) -> Object:
+def _without_token_source(volume: Object) -> Object:
     """Return a projected volume without its token; empty if it had no other source."""
     sources = (volume.get("projected") or {}).get("sources")
     if not sources or not any("serviceAccountToken" in each for each in sources):

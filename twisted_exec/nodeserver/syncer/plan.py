@@ -23,7 +23,7 @@ from twisted_exec.nodeserver.syncer.status import (
     desired_status,
     has_run,
     is_over,
-    is_told,
+    is_status_current,
     lost_status,
 )
 
@@ -100,7 +100,7 @@ def plan(root: Object, pod: Object | None, marks: Object, leaf: str, now: str) -
     elif is_created_by_syncer(pod) and not pod["metadata"].get("deletionTimestamp"):
         steps += _changes(root, pod, marks)
     status = desired_status(root, pod)
-    if not is_told(root, status):
+    if not is_status_current(root, status):
         steps.append(WriteStatus(status))
     return steps
 

@@ -145,7 +145,7 @@ def _unready(condition: Object, now: str) -> Object:
     return {**condition, "status": "False", "reason": "PodFailed", "lastTransitionTime": now}
 
 
-def is_told(root: Object, status: Object) -> bool:
+def is_status_current(root: Object, status: Object) -> bool:
     """Return whether a Pod of the root has this status already."""
     here = root.get("status") or {}
     return all(here.get(key) == value for key, value in status.items())

@@ -32,10 +32,10 @@ from twisted_exec.poollet.machines.actions import Action, PatchStatus, Plan
 from twisted_exec.poollet.machines.actor import ActionRunner, Done, Gone, Refused, Report, label
 from twisted_exec.poollet.machines.config import MachineConfig
 from twisted_exec.poollet.machines.listing import Listing, by_uid, distinct
-from twisted_exec.poollet.machines.plan import not_known, plan
+from twisted_exec.poollet.machines.plan import plan, unreachable_plan
 from twisted_exec.poollet.machines.reference_cache import ReferenceCache
 from twisted_exec.poollet.machines.references import Key, Object
-from twisted_exec.poollet.machines.status_patch import is_not_known
+from twisted_exec.poollet.machines.status_patch import says_unreachable
 
 RELIST_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.2
@@ -154,7 +154,7 @@ class Loop:
         uid = after["metadata"]["uid"]
         self._machines_by_uid[uid] = after
         # Our own writes come back too; only a change of the spec ends a back-off.
-        self._wake(uid, eager=_wish(before) != _wish(after))
+        self._wake(uid, eager=_user_intent(before) != _user_intent(after))
 
     def look_again(self, uid: str) -> None:
         """Plan the Machine again: an object that it refers to has changed."""
@@ -201,14 +201,14 @@ class Loop:
         try:
             observed = await listing.ask()
         except APIError as error:
-            self._unheard(error.message)
+            self._runtime_silent(error.message)
             return
         self.problem, self._silent_since = "", None
         self.observed = observed
         self._sweep()
         await listing.clean_up(observed)
 
-    def _unheard(self, why: str) -> None:
+    def _runtime_silent(self, why: str) -> None:
         """Handle a runtime that does not answer; after AWAY_SECONDS every Machine says so."""
         if not self.problem:
             self._log.warn("the machine runtime: {why}", why=why)
@@ -217,7 +217,7 @@ class Loop:
             self._silent_since = self.clock.seconds()
         if self._is_away():
             for uid, machine in list(self._machines_by_uid.items()):
-                if not is_not_known(machine):
+                if not says_unreachable(machine):
                     self._settled.pop(uid, None)
                     self._wake(uid)
 
@@ -250,15 +250,13 @@ class Loop:
             if work.away and not work.running:
                 self._wake(uid, eager=True)
             return
-        if self._is_as_wanted(machine, observed, work):
+        if self._is_settled(machine, observed, work):
             self._settled[uid] = (machine, observed)
         else:
             self._settled.pop(uid, None)
             self._wake(uid)
 
-    def _is_as_wanted(
-        self, machine: Object, observed: list[pb.Machine], work: _Work | None
-    ) -> bool:
+    def _is_settled(self, machine: Object, observed: list[pb.Machine], work: _Work | None) -> bool:
         try:
             planned = self._planned(machine, observed, work, {})
         except Exception:
@@ -367,8 +365,8 @@ class Loop:
         except Gone:
             return None  # the watch will report the deletion
         except _Away as away:
-            self._tell(machine, work, away.problem, "RuntimeUnreachable")
-            await self._tell_user(machine, away.problem)
+            self._log_problem(machine, work, away.problem, "RuntimeUnreachable")
+            await self._report_unreachable(machine, away.problem)
             work.failed = work.away = True
             return work.backoff.pause()
         except APIError as error:
@@ -376,7 +374,7 @@ class Loop:
                 work.trouble = error.message
                 if error.event:
                     self.report(machine, "Warning", error.event, error.message)
-            self._tell(machine, work, error.message)
+            self._log_problem(machine, work, error.message)
             work.failed = True
             return max(work.backoff.pause(), float(error.retry_after_seconds or 0))
         if planned.waits:
@@ -404,7 +402,7 @@ class Loop:
             if planned.reads:
                 secrets |= await self.reference_cache.read(planned.reads)
                 continue
-            self._tell(machine, work, planned.problem, planned.reason)
+            self._log_problem(machine, work, planned.problem, planned.reason)
             if not planned.actions or planned.actions == before:
                 break
             again = False
@@ -446,12 +444,14 @@ class Loop:
             work.written = (action.status, done.machine.get("status"))
         return done
 
-    async def _tell_user(self, machine: Object, problem: str) -> None:
+    async def _report_unreachable(self, machine: Object, problem: str) -> None:
         """Write that the runtime is unreachable; ignore an API server that fails as well."""
         assert self.config is not None
-        if is_not_known(machine):
+        if says_unreachable(machine):
             return
-        unknown_plan = not_known(machine, problem, self.config.dialect, now=timestamp(self.now()))
+        unknown_plan = unreachable_plan(
+            machine, problem, self.config.dialect, now=timestamp(self.now())
+        )
         for action in unknown_plan.actions:
             with contextlib.suppress(Gone, APIError):
                 await self._actor().act(machine, action)
@@ -487,7 +487,7 @@ class Loop:
         assert self.config is not None
         return ActionRunner(self.client, self.runtime, self.config, self.report)
 
-    def _tell(self, machine: Object, work: _Work, problem: str, reason: str = "") -> None:
+    def _log_problem(self, machine: Object, work: _Work, problem: str, reason: str = "") -> None:
         """
         Log a problem when it is new, and its end.
 
@@ -521,7 +521,7 @@ def _is_pending(observed: Sequence[pb.Machine]) -> bool:
     return len(observed) == 1 and observed[0].status.state == pb.MACHINE_PENDING
 
 
-def _wish(machine: Object | None) -> tuple[Any, ...]:
+def _user_intent(machine: Object | None) -> tuple[Any, ...]:
     """Return what users decide about a Machine: its spec and its deletion."""
     if machine is None:
         return ()

@@ -82,13 +82,13 @@ def plan(
     if ours not in finalizers:
         return Plan((_finalizers(machine, (*finalizers, ours)),))
     if len(observed) > 1:
-        return _several(machine, observed, config, now)
+        return _duplicates(machine, observed, config, now)
     if not observed:
         return _creating(machine, config, now, trouble, references)
     return _keeping(machine, observed[0], config, now, trouble, references)
 
 
-def not_known(machine: Object, problem: str, dialect: Dialect, *, now: str) -> Plan:
+def unreachable_plan(machine: Object, problem: str, dialect: Dialect, *, now: str) -> Plan:
     """
     Return the plan for a Machine whose runtime is unreachable: all conditions become Unknown.
 
@@ -128,7 +128,7 @@ def _ending(
     return Plan()
 
 
-def _several(
+def _duplicates(
     machine: Object, observed: Sequence[pb.Machine], config: MachineConfig, now: str
 ) -> Plan:
     ids = ", ".join(sorted(extra.metadata.id for extra in observed)[:_MAX_LISTED])
@@ -161,14 +161,14 @@ def _creating(
     if parts.lacks:
         return _lacking(machine, parts, config, now)
     status = []
-    if trouble or _says_otherwise(machine):
+    if trouble or _is_status_outdated(machine):
         ready = ("False", "CreateFailed" if trouble else "Creating", trouble)
         conditions = {READY: ready, **reported_parts(machine, None, parts, config)}
         status = status_patch(machine, config.dialect, now, conditions, only=True, state="Pending")
     return Plan((*status, Create(created)), trouble, unsettled=True)
 
 
-def _says_otherwise(machine: Object) -> bool:
+def _is_status_outdated(machine: Object) -> bool:
     """Return whether the status describes a machine that does not exist, or problems that are over."""
     status = machine.get("status") or {}
     return bool(status.get("conditions")) or status.get("state", "Pending") != "Pending"
@@ -263,7 +263,7 @@ def _keeping(
     if annotations != dict(observed.metadata.annotations):
         changes.append(SetAnnotations(machine_id, annotations))
     actions: list[Action] = [
-        *_told_back(machine, observed, parts, config, references),
+        *_back_references(machine, observed, parts, config, references),
         *_running_status(machine, observed, parts, config, now, trouble),
     ]
     state = STATES.get(observed.status.state)
@@ -279,7 +279,7 @@ def _keeping(
     )
 
 
-def _told_back(
+def _back_references(
     machine: Object,
     observed: pb.Machine,
     parts: Parts,

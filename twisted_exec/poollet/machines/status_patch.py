@@ -132,7 +132,7 @@ def parts_status(
     return statuses
 
 
-def is_not_known(machine: Object) -> bool:
+def says_unreachable(machine: Object) -> bool:
     """Return whether the status says already that the runtime is unreachable."""
     existing = (machine.get("status") or {}).get("conditions") or ()
     return any(

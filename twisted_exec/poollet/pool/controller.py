@@ -189,7 +189,7 @@ class Pool(Running):
         # Set first: a change during the write gets a write of its own.
         self._next_beat = self._clock.seconds() + HEARTBEAT_SECONDS - _EARLY_SECONDS
         try:
-            await self._tell(offered)
+            await self._write_status(offered)
         except APIError as error:
             self._pool_is_current(error.message)
             return False
@@ -231,7 +231,7 @@ class Pool(Running):
             self._log.info("pool {name} is registered", name=self.name)
             self._on_current()
 
-    async def _tell(self, offered: pb.StatusResponse | None) -> None:
+    async def _write_status(self, offered: pb.StatusResponse | None) -> None:
         pool = await self._registered()
         patch = {"status": self._status(pool.get("status") or {}, offered)}
         await self._client.patch(self._dialect.pool, self.name, patch, subresource="status")
@@ -297,8 +297,8 @@ class Pool(Running):
         field_name = self._dialect.classes_field
         return {
             **({field_name: listed} if field_name else {}),
-            "capacity": _replacing(pool.get("capacity") or {}, capacity),
-            "allocatable": _replacing(pool.get("allocatable") or {}, free),
+            "capacity": _replacement_patch(pool.get("capacity") or {}, capacity),
+            "allocatable": _replacement_patch(pool.get("allocatable") or {}, free),
         }
 
     def _crashed(self, failure: Failure) -> None:
@@ -306,6 +306,6 @@ class Pool(Running):
         self._log.failure("keeping pool {name} current failed", failure, name=self.name)
 
 
-def _replacing(existing: Mapping[str, Any], desired: Mapping[str, Any]) -> Object:
+def _replacement_patch(existing: Mapping[str, Any], desired: Mapping[str, Any]) -> Object:
     """Return a merge patch whose result is exactly ``desired``."""
     return {**dict.fromkeys(existing), **desired}
