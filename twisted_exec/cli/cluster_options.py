@@ -1,5 +1,5 @@
 """
-Options that say which API server, and as whom: those of kubectl, by its names.
+Options for the API server and the credentials, with kubectl's names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TEXTS = (
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Add them to a command's own."""
+    """Add the options to a command's parser."""
     group = parser.add_argument_group("API server, as kubectl's options of these names")
     group.add_argument("--kubeconfig", metavar="F", help="instead of $KUBECONFIG")
     for name, metavar, text in _TEXTS:
@@ -59,9 +59,9 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
 
 def duration(text: str) -> float | None:
     """
-    Seconds from ``1m30s``, ``500ms`` or ``7``; ``None`` for 0.
+    Return seconds for ``1m30s``, ``500ms`` or ``7``; ``None`` for 0.
 
-    :raises argparse.ArgumentTypeError: it is no duration, or longer than a year.
+    :raises argparse.ArgumentTypeError: it is not a duration, or longer than a year.
     """
     if text.isascii() and text.isdigit():
         seconds = float(text)
@@ -76,7 +76,7 @@ def duration(text: str) -> float | None:
 
 def config_of(options: argparse.Namespace) -> ClientConfig:
     """
-    The configuration that these options choose.
+    Return the configuration that the options select.
 
     :raises KubeConfigError: it cannot be used.
     """

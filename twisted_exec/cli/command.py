@@ -1,7 +1,7 @@
 """
-A command that asks once: in a reactor of its own, and with one line when there is no answer.
+Commands that send requests in a reactor of their own, and report errors on one line.
 
-Twisted is imported only when there is something to ask.
+Twisted is imported only if there is a request to send.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 
 Asking = Callable[[Any], Coroutine[Any, Any, int]]
-"""Asks with a reactor, and returns the exit code."""
+"""Runs a command with a reactor, and returns the exit code."""
 
 
 class InputError(Exception):
-    """What was typed cannot be done; the message is one line."""
+    """The arguments are not usable; the message is one line."""
 
 
 def server_command(
@@ -37,9 +37,9 @@ def server_command(
     ask: Ask,
 ) -> argparse.ArgumentParser:
     """
-    Add a command that asks an API server.  Its options have ``run(options) -> int``, see :func:`run_in_reactor`.
+    Add a command that uses an API server.  Its options have ``run(options) -> int``, see :func:`run_in_reactor`.
 
-    :param command: what it is part of, such as ``token``, for what goes wrong.
+    :param command: name of its group, such as ``token``, for error messages.
     :param description: its purpose, in a few words.
     """
     from twisted_exec.cli.cluster_options import add_cluster_options
@@ -57,10 +57,10 @@ def server_command(
 
 async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
     """
-    Ask an API server, and print its answer or one line that says why there is none.
+    Run a command with a client, and print its answer, or an error on one line.
 
-    :param options: those of :func:`~twisted_exec.cli.cluster_options.add_cluster_options`; who asks finds the
-        reactor in them as well.
+    :param options: those of :func:`~twisted_exec.cli.cluster_options.add_cluster_options`; the command also
+        finds the reactor in them.
     :return: the exit code.
     """
     from twisted_exec.api.status import APIError
@@ -92,11 +92,10 @@ async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reacto
 
 def run_in_reactor(command: str, asking: Asking) -> int:
     """
-    Run a reactor until there is an answer.
+    Run a reactor until the command has finished.
 
-    :param command: what was typed, such as ``iri``, for what goes wrong.
-    :return: the exit code: that of ``asking``, 1 after a line when it has failed, or 130 when
-        somebody interrupts it.
+    :param command: name of the command, such as ``iri``, for error messages.
+    :return: the exit code: that of ``asking``, 1 after an error, or 130 after SIGINT.
     """
     from twisted.internet import reactor
     from twisted.internet.defer import Deferred
@@ -121,6 +120,6 @@ def run_in_reactor(command: str, asking: Asking) -> int:
 
 
 def failed(command: str, why: str) -> int:
-    """Tell it in one line on stderr; :return: the exit code, 1."""
+    """Print an error on one line on stderr; return the exit code, 1."""
     print(f"twisted-exec {command}: {one_line(why)}", file=sys.stderr)
     return 1

@@ -1,5 +1,5 @@
 """
-``twisted-exec``: everything at the user's end but the console itself.
+``twisted-exec``: all user commands except the console.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """What the command line may hold."""
+    """Return the parser of the command line."""
     parser: argparse.ArgumentParser = _Parser(
         prog="twisted-exec",
         description="Tools beside the programs. Consoles are opened with kubectl console NAME.",

@@ -1,8 +1,8 @@
 """
-``twisted-exec token``: bootstrap tokens, by which new poollets begin.
+``twisted-exec token``: bootstrap tokens for new poollets.
 
-A token is shown once, when it is made: the API server has it as a Secret, which whoever may read
-Secrets of ``kube-system`` can read, and this program shows of those that are there everything else.
+A token is printed once, when it is created.  The API server stores it as a Secret in ``kube-system``; this
+program lists existing tokens without their secret part.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ async def _create(client: KubeClient, options: argparse.Namespace) -> str:
         try:
             _write_kubeconfig(path, client, token)
         except TLSConfigError:
-            # Whom should a token serve that nobody was shown?
+            # The token was never printed, so nobody could use it.
             await client.delete(SECRETS.resource, f"{PREFIX}{token_id}", NAMESPACE)
             raise
     print(_command_line(path), file=sys.stderr)
@@ -120,12 +120,12 @@ def _secret(token_id: str, token_secret: str, options: argparse.Namespace) -> di
 
 
 def _command_line(path: str | None) -> str:
-    """What to type on the poollet's host."""
+    """Return the command line for the poollet's host."""
     file = path or "bootstrap.kubeconfig"
     words = (
         *("twistd", "exec-poollet", f"--bootstrap-kubeconfig={file}", "--cert-dir=certificates"),
         *("--machine-pool-name=POOL", "--machine-runtime-endpoint=unix:///run/iri.sock"),
-        # Without these no API server may pass consoles on.
+        # Without these the poollet accepts consoles from no API server.
         "--requestheader-client-ca-file=requestheader-ca.crt",
         "--requestheader-allowed-names=exec-apiserver",
     )
@@ -136,7 +136,7 @@ def _command_line(path: str | None) -> str:
 
 
 def _write_kubeconfig(path: str, client: KubeClient, token: str) -> None:
-    """Of who has the token, with everything inside, mode 0600."""
+    """Write a kubeconfig with the token and the CA, mode 0600."""
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
     from twisted_exec.kube.kubeconfig.writer import written
     from twisted_exec.tls.pki.authority import write_private
@@ -176,7 +176,7 @@ async def _list(client: KubeClient, options: argparse.Namespace) -> str:
 
 
 def _left(expiration: str) -> str:
-    """For how long a token is still good."""
+    """Return the remaining lifetime of a token."""
     if not expiration:
         return "<forever>"
     try:
@@ -193,7 +193,7 @@ async def _delete(client: KubeClient, options: argparse.Namespace) -> str:
     for text in options.id:
         token_id = text.partition(".")[0]
         if len(token_id) != 6 or not set(token_id) <= set(_MARKS):
-            # Whatever it is, it may be secret.
+            # The value is not printed, as it may be secret.
             raise InputError("that is no token: six small letters and digits, as list shows them")
         await client.delete(SECRETS.resource, f"{PREFIX}{token_id}", NAMESPACE)
         sys.stdout.write(f"token {token_id} deleted\n")

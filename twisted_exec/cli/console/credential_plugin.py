@@ -1,5 +1,5 @@
 """
-A credential plugin at a person's terminal, before the console is opened there.
+Interactive credential plugins, run in the user's terminal before the console opens.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def run_plugin_in_terminal(
     then: Callable[[float | None], None],
 ) -> Deferred[None]:
     """
-    Ask the plugin of ``config``; whoever opens the console then finds its answer.
+    Run the plugin of ``config``; its credential is cached for the console's connection.
 
-    :param session: not yet started; ended by a signal, it ends the asking.
-    :param timeout_seconds: for the whole session.
-    :param then: called with what is left of that.
-    :return: fires when ``then`` was called or the session is over; fails as
+    :param session: not started yet; a signal that ends it also ends the plugin.
+    :param timeout_seconds: time limit of the whole session.
+    :param then: called with the remaining time.
+    :return: fires when ``then`` was called or the session has ended; fails as
         :func:`~twisted_exec.kube.credentials.cache.settled`.
     """
     # The reactor runs without signal handlers of its own.
@@ -51,8 +51,8 @@ def run_plugin_in_terminal(
         except CancelledError:
             pass  # the session is over already
         except KubeConfigError:
-            # Ctrl-C is for the plugin as well, and its end may be noticed before our
-            # own signal, which has come but waits for the reactor's next turn.
+            # Ctrl-C goes to the plugin as well, and its end may be noticed before our
+            # own signal, which waits for the reactor's next turn.
             await deferLater(reactor, 0)
             raise
         else:

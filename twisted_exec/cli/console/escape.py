@@ -1,20 +1,20 @@
 """
-The escape keys: how a user in raw mode leaves a console, and what else is not for the machine.
+Escape keys: how a user in raw mode leaves a console, and gives other commands to this program.
 
-One control key, ``Ctrl-]`` unless told otherwise, leaves at once, wherever it is typed; to send
-that very key to the machine, choose another with ``--escape`` or ``none``.  There is
-no doubling to send it: a second key that must be waited for is a key that
-does not always leave.
+One control key, by default ``Ctrl-]``, leaves at once, wherever it is typed.  To send
+that key to the machine, choose another with ``--escape``, or ``none``.  Typing it twice
+does not send it: waiting for a second key would mean that the first does not always
+leave.
 
-One character, ``~`` unless told otherwise, is special at the start of a line, as in ssh: the key
-behind it says what is wanted (:data:`HELP`), and any other sends both on.  That is the only
-thing ever held back, until the next key.
+One character, by default ``~``, is special at the start of a line, as in ssh: the next key is a
+command (:data:`HELP`), and any other key sends both.  This character is the only input that is
+ever held back, until the next key.
 
 A guest may switch the user's terminal to a keyboard protocol that reports
 control keys as escape sequences: xterm's ``modifyOtherKeys``
 (``ESC [ 27 ; MODIFIERS ; CODE ~``) or the one of kitty and others
-(``ESC [ CODE ; MODIFIERS u``).  Both forms leave too, else such a guest would
-keep its user.  Sources: xterm's ``ctlseqs``,
+(``ESC [ CODE ; MODIFIERS u``).  Both forms leave too; otherwise a guest could trap
+its user.  Sources: xterm's ``ctlseqs``,
 https://sw.kovidgoyal.net/kitty/keyboard-protocol/.
 """
 
@@ -31,12 +31,12 @@ _PREFIX = re.compile(r"(?:\^|ctrl[-+]|c-)(.)", re.IGNORECASE | re.DOTALL)
 # Modifiers are sent as a bit field plus one.
 _CTRL, _LOCKS = 4, 64 | 128
 
-# The longest sequence below is 18 bytes; what of it came earlier is in the tail.
+# The longest sequence below is 18 bytes; the tail has the part of it that came earlier.
 _TAIL_BYTES = 20
 
 
 class Command(Enum):
-    """What a user wants of this program; the value is the key behind the menu's."""
+    """A command to this program; the value is the key after the menu's."""
 
     LEAVE = b"."
     HELP = b"?"
@@ -58,7 +58,7 @@ class SysRq:
 
 
 Typed = bytes | Command | SysRq
-"""What comes of keys: bytes for the machine, or what is wanted instead."""
+"""The result of keys: bytes for the machine, or a command."""
 
 HELP = (
     (".", "leave"),
@@ -69,7 +69,7 @@ HELP = (
     ("^Z", "suspend"),
     ("?", "this help"),
 )
-"""Keys behind the menu's, and what they do; doubled, it is sent once."""
+"""Keys after the menu's, and their commands; the menu's own key, typed twice, is sent once."""
 
 
 def parse_escape(text: str) -> Escapes | None:
@@ -114,23 +114,23 @@ class Escapes:
     """
     All escape keys of a session, however the bytes are split.
 
-    :param leave: leaves anywhere.
-    :param menu: is special at the start of a line.
+    :param leave: the key that leaves anywhere.
+    :param menu: the character that is special at the start of a line.
     """
 
     def __init__(self, leave: EscapeKey | None, menu: Menu | None) -> None:
         self.leave, self.menu = leave, menu
 
     def __str__(self) -> str:
-        """For a greeting: how one leaves, and where there is help."""
+        """Text for a greeting: how to leave, and how to get help."""
         keys = str(self.leave) if self.leave is not None else f"{self.menu}."
         return f"{keys} leaves" + (f", {self.menu}? helps" if self.menu is not None else "")
 
     def feed(self, data: bytes) -> list[Typed]:
         """
-        Take what was typed.
+        Handle input.
 
-        :return: what is meant, in order; nothing follows :attr:`Command.LEAVE`.
+        :return: bytes and commands, in order; nothing follows :attr:`Command.LEAVE`.
         """
         pressed = False
         if self.leave is not None:
@@ -143,7 +143,7 @@ class Escapes:
         return typed
 
     def help(self) -> list[str]:
-        """What the keys are, a line each."""
+        """Return the help, one line per key."""
         if self.menu is None:
             return []
         mark = str(self.menu)
@@ -158,7 +158,7 @@ class Escapes:
 
 
 class _State(Enum):
-    """Where the menu is in what is typed."""
+    """The menu's state."""
 
     LINE = "inside a line"
     START = "at the start of one"
@@ -182,7 +182,7 @@ class Menu:
         return self.mark.decode()
 
     def feed(self, data: bytes) -> list[Typed]:
-        """Take what was typed; nothing follows :attr:`Command.LEAVE`."""
+        """Handle input; nothing follows :attr:`Command.LEAVE`."""
         typed: list[Typed] = []
         while data and Command.LEAVE not in typed:
             if self._state is _State.KEY:
@@ -198,7 +198,7 @@ class Menu:
         return typed
 
     def _plain(self, data: bytes, typed: list[Typed]) -> bytes:
-        """Pass on all up to the next mark; what is left begins with it."""
+        """Pass on all input up to the next mark; return the rest, which starts with the mark."""
         match = self._behind_line.search(data, 1)
         end = match.start() if match else len(data)
         typed.append(data[:end])
@@ -217,7 +217,7 @@ class Menu:
 
     def _sysrq(self, key: bytes, typed: list[Typed]) -> None:
         self._state = _State.START
-        if key.isalnum():  # Escape and the like are a change of mind
+        if key.isalnum():  # other keys, such as Escape, cancel the menu
             typed.append(SysRq(key))
 
 
@@ -226,11 +226,11 @@ _COMMANDS = {command.value: command for command in Command}
 
 class EscapeKey:
     """
-    Looks for the escape key in what is typed, however the bytes are split.
+    Looks for the escape key in the input, however the bytes are split.
 
-    Nothing is ever held back: a lone Escape must reach the machine at once.
-    So of a key that arrives as a sequence in several pieces, the machine may
-    see the beginning.
+    It never holds back input, because a lone Escape must reach the machine at once.
+    So the machine may receive the beginning of a sequence that arrives in several
+    pieces.
 
     :param code: the control character, 0 to 31.
     """
@@ -250,10 +250,10 @@ class EscapeKey:
 
     def feed(self, data: bytes) -> tuple[bytes, bool]:
         """
-        Take what was typed.
+        Handle input.
 
-        :return: what of ``data`` goes to the machine, and whether the key was
-            pressed; what was typed after it is dropped.
+        :return: the part of ``data`` for the machine, and whether the key was
+            pressed; input after it is dropped.
         """
         window = self._tail + data
         size = len(self._tail)

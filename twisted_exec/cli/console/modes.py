@@ -1,11 +1,10 @@
 """
-What the machine's programs did to the user's terminal, so that it can be undone.
+Reset of the terminal modes that the machine's programs have set.
 
-A user may leave while an editor runs: it has switched to another screen, hidden
-the cursor, asked for mouse reports.  None of that is among the modes that termios saves, and
-the shell that comes after would suffer from it.  So the output is searched for
-such changes, and what is still in force at the end is reset; a terminal whose
-modes nobody touched gets nothing.  Source: xterm's ``ctlseqs``.
+A user may leave while an editor runs, which has switched to the alternate screen, hidden
+the cursor and enabled mouse reports.  termios does not save these modes, and they would
+disturb the user's shell.  So the output is searched for such changes, and modes that are
+still set at the end are reset; an unchanged terminal gets no output.  Source: xterm's ``ctlseqs``.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Modes:
 
     def feed(self, data: bytes) -> None:
         """
-        Take output, split anywhere.
+        Handle output, split anywhere.
         """
         if not self._tail and b"\x1b" not in data:
             return
@@ -60,7 +59,7 @@ class Modes:
             end = match.end()
             self._note(match)
         last = window.rfind(b"\x1b", end)
-        # An unfinished sequence goes on in the next piece; a long one is none of ours.
+        # An unfinished sequence continues in the next piece; a long one is not a mode change.
         unfinished = last >= 0 and len(window) - last < _LONGEST_BYTES
         self._tail = window[last:] if unfinished else b""
 
@@ -91,7 +90,7 @@ class Modes:
             self._changed.pop(number, None)
 
     def undo(self) -> bytes:
-        """What to write to the terminal so that all is as before; empty when it is."""
+        """Return the output that resets the terminal; empty if nothing has changed."""
         parts = []
         if self._pushed:
             parts.append(b"\x1b[<%du" % self._pushed)

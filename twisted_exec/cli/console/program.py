@@ -1,11 +1,10 @@
 """
 ``kubectl console NAME``: the serial console of a machine, in this terminal.
 
-kubectl runs the executable ``kubectl-console`` that it finds in ``PATH`` and
-hands over everything after the plugin's name.
+kubectl runs the executable ``kubectl-console`` in ``PATH`` with all arguments after the plugin's name.
 
-Start-up is short on purpose: what a wrong command line needs is imported
-first, Twisted and TLS only when there is something to connect to.
+Start-up is fast on purpose: errors of the command line are reported before Twisted and TLS are
+imported.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :param argv: the arguments, without the program's name.
     :return: the exit code.
     """
-    # Imports make much garbage and no cycles worth looking for: a tenth of the start.
+    # The garbage collector takes a tenth of the start-up time, and imports create no cycles to collect.
     gc.disable()
     # autobahn's compiled parts parse their C declarations at each start, another
     # tenth, and a client uses none of them.
@@ -88,7 +87,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """
     Read the command line.
 
-    :raises SystemExit: 0 after ``--help``, 1 after one line that says what is wrong.
+    :raises SystemExit: 0 after ``--help``, 1 after an error message of one line.
     """
     parser = make_parser()
     options = parser.parse_args(argv)
@@ -103,7 +102,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """What the command line may hold."""
+    """Return the parser of the command line."""
     parser = _Parser(
         prog="kubectl console",
         description=_DESCRIPTION,
@@ -132,7 +131,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def add_session_options(parser: argparse.ArgumentParser) -> None:
-    """Options that :class:`Program` needs, whoever is asked for the console."""
+    """Add the options that :class:`Program` needs."""
     parser.add_argument(
         "--escape",
         metavar="KEY",
@@ -169,7 +168,7 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class _Machine:
-    """:param among: what it may be, by the kind that was given."""
+    """:param among: possible dialects, by the given kind."""
 
     name: str
     kind: str = ""
@@ -177,14 +176,14 @@ class _Machine:
 
 
 def _machine(text: str) -> _Machine:
-    """A name, alone or as ``kubectl get -o name`` writes it, with its kind and group."""
+    """Parse a name, alone or with kind and group as in ``kubectl get -o name``."""
     kind, _, name = text.partition("/")
     among = [dialect for dialect in DIALECTS if _is_kind(kind, dialect)] if name else []
     return _Machine(_name(name), kind, among) if among else _Machine(_name(text))
 
 
 def _is_kind(kind: str, dialect: Dialect) -> bool:
-    """It is called so: ``machines``, ``machine.GROUP`` or ``machines.VERSION.GROUP``."""
+    """Return whether ``kind`` names the dialect: ``machines``, ``machine.GROUP`` or ``machines.VERSION.GROUP``."""
     word, _, group = kind.partition(".")
     if word not in (dialect.noun, dialect.workload.plural):
         return False
@@ -210,7 +209,7 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    # Longer than a year is a slip, and infinity no number of seconds.
+    # More than a year is a mistake, and infinity would break the timer.
     if not 0 <= seconds <= 366 * 86400:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
     return seconds
@@ -218,19 +217,19 @@ def _seconds(text: str) -> float:
 
 def open_standard_descriptors() -> None:
     """
-    A closed one would be given to the first socket that is opened.
+    Open standard descriptors that are closed, as after ``kubectl console x <&-``.
 
-    Found that way by scripts that run ``kubectl console x <&-``.
+    Otherwise the first socket would get the number of a standard descriptor.
     """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
 
 
 def _run(options: argparse.Namespace) -> tuple[Outcome, bool]:
-    """The outcome, and whether the terminal's cursor is inside a line."""
+    """Run the session; return the outcome, and whether the cursor is inside a line."""
     from twisted_exec.cli.console.session import Outcome
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 
@@ -242,7 +241,7 @@ def _run(options: argparse.Namespace) -> tuple[Outcome, bool]:
 
 
 def conclude(outcome: Outcome, mid_line: bool) -> int:
-    """Say the last words and give the exit code."""
+    """Print the final message and return the exit code."""
     if mid_line and os.isatty(2) and os.isatty(1):
         _say("")
     if outcome.line:
@@ -257,12 +256,12 @@ def conclude(outcome: Outcome, mid_line: bool) -> int:
 def _say(line: str) -> None:
     try:
         print(line, file=sys.stderr, flush=True)
-    except OSError:  # nobody reads
+    except OSError:  # stderr is closed
         pass
 
 
 def one_line(text: str) -> str:
-    """What a server says, safe for a terminal: one line without control characters."""
+    """Return a server's text for the terminal: one line without control characters."""
     words = " ".join(text.split())
     return "".join(char if char.isprintable() else "?" for char in words)
 
@@ -279,7 +278,7 @@ class Program:
 
     @property
     def subject(self) -> str:
-        """Whose console it is, for the person at the terminal."""
+        """Name of the machine, for messages."""
         return str(self._options.name)
 
     def attempt(
@@ -288,7 +287,7 @@ class Program:
         """
         Open the console; fires with its stream.
 
-        :param user: told of everything that comes.
+        :param user: receives the events of the session.
         """
         raise NotImplementedError
 
@@ -337,7 +336,7 @@ class Program:
                 try:
                     reactor.run(installSignalHandlers=False)
                 finally:
-                    terminal.restore()  # while signals still restore it, too
+                    terminal.restore()  # before the signal handlers, which also restore it, are removed
                     with suppress(OSError):  # a terminal that is gone or stuck
                         os.write(sink, modes.undo())
         return outcomes[0], session.mid_line
@@ -371,14 +370,14 @@ class Program:
             os.write(2, f"Connected to {self.subject}.{keys}\r\n".encode())
 
     def _say(self, lines: str) -> None:
-        """Beside the machine's output, on a terminal that is raw."""
+        """Write a message on the raw terminal, between the machine's output."""
         if os.isatty(2):
             start = "\n" if self._session.mid_line else ""
             os.write(2, f"{start}{lines}\n".replace("\n", "\r\n").encode())
 
 
 class _Console(Program):
-    """A run whose console is asked of an API server."""
+    """A run with a console from an API server."""
 
     def __init__(self, options: argparse.Namespace, config: ClientConfig) -> None:
         super().__init__(options)
@@ -399,7 +398,7 @@ class _Console(Program):
             return
         from twisted_exec.cli.console.credential_plugin import run_plugin_in_terminal
 
-        # The terminal is not raw yet: the plugin may ask the person for a password.
+        # Before the terminal is raw, because the plugin may prompt for a password.
         run_plugin_in_terminal(
             self._config,
             _reactor(),
@@ -464,14 +463,14 @@ def _explain_refusal(error: Any) -> str:
 
 
 def _reactor() -> Any:
-    """The reactor; its interfaces do not tell mypy half of what it can."""
+    """Return the reactor, as ``Any``: mypy knows only parts of its interface."""
     from twisted.internet import reactor
 
     return reactor
 
 
 def _start_log() -> None:
-    """Tracebacks are not for users; a file gets them when one is asked for."""
+    """Send the log with its tracebacks to the configured file, or drop it."""
     from twisted.logger import globalLogBeginner, textFileLogObserver
 
     observers = []

@@ -1,7 +1,7 @@
 """
 One console session at the user's end: keys to the machine, output to the user.
 
-Who may end it, and what a shell then sees:
+Ends of a session, and the exit code for the shell:
 
 ====================================== =========================== =================
 what happened                          last line on stderr         exit code
@@ -18,15 +18,14 @@ output's reader went away              none                        0
 a signal                               none                        dies of the signal
 ====================================== =========================== =================
 
-**End of input.**  With ``linger_seconds`` the session waits for that much
-quiet and leaves.  Without, the machine's end is told that input is over
-(half-close), and *it* ends the session when the output has fallen quiet or
-the process is done.  Only where the protocol cannot tell it (v4), this end
-leaves after :data:`QUIET_SECONDS`.
+**End of input.**  With ``linger_seconds`` the session leaves after that time without
+output.  Otherwise it sends a half-close, and *the machine's side* ends the session when
+the output stops or the process exits.  Protocols without half-close (v4) cannot do
+that, so this side leaves after :data:`QUIET_SECONDS`.
 
 **Back-pressure.**  A slow output pauses the stream, a slow stream pauses the
 input.  But a keyboard is still read while the stream is stuck, up to
-:data:`TYPE_AHEAD_BYTES`: else the escape key would not leave a stuck session.
+:data:`TYPE_AHEAD_BYTES`; otherwise the escape key would not leave a stuck session.
 """
 
 from __future__ import annotations
@@ -58,17 +57,17 @@ _WISHES: dict[Command, Break | Role] = {
     Command.RELEASE: Role.WATCH,
 }
 
-# How long the last bytes may take once the user has decided to go.
+# Time limit for the last bytes after the user has left.
 _FAREWELL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Outcome:
     """
-    What the shell gets.
+    The result of a session, for the shell.
 
-    :param line: for stderr, without newline; empty for nothing.
-    :param signal: die of this one instead of exiting with ``exit_code``.
+    :param line: message for stderr, without newline; empty for none.
+    :param signal: the signal to die of instead of exiting with ``exit_code``.
     """
 
     exit_code: int = 0
@@ -77,7 +76,7 @@ class Outcome:
 
 
 class Stream(Protocol):
-    """What a session asks of the stream to the machine."""
+    """The stream to the machine, as the session uses it."""
 
     @property
     def can_half_close(self) -> bool: ...
@@ -93,7 +92,7 @@ class Stream(Protocol):
 
 
 class Source(Protocol):
-    """The user's input: a producer that can be told to stop for good."""
+    """The user's input: a producer that can be stopped for good."""
 
     def pauseProducing(self) -> None: ...
     def resumeProducing(self) -> None: ...
@@ -115,12 +114,12 @@ class ConsoleSession:
 
     :param size: the terminal's size now, ``None`` without a terminal.
     :param interactive: the input is a terminal.
-    :param escapes: looked for only in what a terminal types.
-    :param read_only: the session was asked for so; there is nothing to ask for in it.
-    :param say: shown lines of ours, the last without its end.
+    :param escapes: escape keys, only for input from a terminal.
+    :param read_only: the session was opened read-only, so the menu cannot change the role.
+    :param say: prints messages of this program; the last line has no newline.
     :param suspend: stops this program, as job control does.
-    :param greet: called once the stream is up, before the first output.
-    :param watch: shown all output that is written.
+    :param greet: called when the stream is attached, before the first output.
+    :param watch: receives all output that is written.
     :ivar finished: fires once with the :class:`Outcome`, after the output is
         flushed (when the user decided to go: at most a second later).
     """
@@ -165,11 +164,11 @@ class ConsoleSession:
 
     def start(self, source: Source, sink: Sink, *, timeout_seconds: float | None = None) -> None:
         """
-        Begin, before there is a stream.
+        Start, before the stream is attached.
 
-        Input that is no terminal is left unread until then.
+        Input that is not a terminal is read only after that.
 
-        :param timeout_seconds: for the whole session, connecting included.
+        :param timeout_seconds: time limit of the whole session, including connecting.
         """
         self._source, self._sink = source, sink
         if timeout_seconds is not None:
@@ -178,18 +177,18 @@ class ConsoleSession:
             source.resumeProducing()
 
     def connecting(self, attempt: Deferred[Any]) -> None:
-        """Cancelled when the session ends before there is a stream."""
+        """Set the connection attempt, which is cancelled if the session ends first."""
         self._connecting = attempt
 
     @property
     def mid_line(self) -> bool:
-        """The last output left the cursor inside a line."""
+        """Whether the last output left the cursor inside a line."""
         return self._last_byte not in (b"", b"\n")
 
     # The stream's events.
 
     def attached(self, stream: Stream) -> None:
-        """The stream is up."""
+        """Handle the attached stream."""
         if self._outcome is not None or self._source is None or self._sink is None:
             stream.abort()
             return
@@ -201,7 +200,7 @@ class ConsoleSession:
         self.stream_ready()
 
     def data_received(self, data: bytes) -> None:
-        """The machine said something."""
+        """Handle output of the machine."""
         if self._outcome is not None or self._sink is None:
             return
         self._last_byte = data[-1:]
@@ -211,17 +210,17 @@ class ConsoleSession:
         self._sink.write(data)
 
     def ended(self, ending: Ending) -> None:
-        """The other side ended the session and said why."""
+        """Handle the end of the session by the other side, with its reason."""
         asked_for = self._input_over and ending.ok
         line = "" if asked_for else f"session ended: {_told(ending)}"
         self._end(Outcome(_exit_code(ending), line), in_haste=False)
 
     def failed(self, line: str) -> None:
-        """There is no session, or it broke."""
+        """Handle a failed or broken session."""
         self._end(Outcome(1, line), in_haste=False)
 
     def detached(self, reason: str) -> None:
-        """The stream is gone; ``reason`` matters only when nobody ended it."""
+        """Handle the end of the stream; ``reason`` matters only without an earlier end."""
         self._stream = None
         self.failed(reason)
         self._finish_if_done()
@@ -238,7 +237,7 @@ class ConsoleSession:
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
             if self._interactive and self._stream is None and _INTERRUPT in typed:
-                self.interrupted(signal.SIGINT)  # no machine yet that could have it
+                self.interrupted(signal.SIGINT)  # there is no machine yet to receive Ctrl-C
             else:
                 self._send(typed)
         elif isinstance(typed, SysRq):
@@ -255,7 +254,7 @@ class ConsoleSession:
             self._wish(_WISHES[typed])
 
     def _wish(self, wish: Break | Role) -> bool:
-        """:return: whether it can be asked for."""
+        """:return: whether the stream supports the request."""
         if self._read_only:
             self._say(NOTHING_TO_ASK)
             return False
@@ -291,7 +290,7 @@ class ConsoleSession:
         self._finish_if_done()
 
     def interrupted(self, number: int) -> None:
-        """A deadly signal came.  One that comes while the last output is written ends that, too."""
+        """Handle a deadly signal.  A second one also ends the writing of the last output."""
         if self._outcome is None:
             self._end(Outcome(signal=number))
         else:
@@ -346,7 +345,7 @@ class ConsoleSession:
 
     def _fell_quiet(self) -> None:
         self._quiet = None
-        if self._stuck or self._output_paused:  # silence of our own making says nothing
+        if self._stuck or self._output_paused:  # the silence may be due to our own pause
             self._quiet = self._clock.callLater(self._quiet_seconds, self._fell_quiet)
             return
         self._end(Outcome())
@@ -360,9 +359,9 @@ class ConsoleSession:
 
     def _end(self, outcome: Outcome, *, in_haste: bool = True) -> None:
         """
-        Decide the outcome, once, and bring both sides to their end.
+        Set the outcome, once, and end both sides.
 
-        :param in_haste: the user decided: do not wait long for a slow peer or reader.
+        :param in_haste: the user left: do not wait long for a slow peer or reader.
         """
         if self._outcome is not None:
             return

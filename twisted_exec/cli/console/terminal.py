@@ -58,9 +58,9 @@ class Terminal:
 
     def make_raw(self) -> None:
         """
-        Every key goes to the machine, none to this program.
+        Set raw mode, so that every key goes to the machine.
 
-        What was typed before is kept.
+        Input typed before is kept.
         """
         if self._saved is None:
             return
@@ -69,21 +69,21 @@ class Terminal:
             tty.setraw(self.fd, termios.TCSADRAIN)
 
     def restore(self) -> None:
-        """The modes as they were."""
+        """Restore the saved modes."""
         if self._saved is None or not self.raw:
             return
         # From the background tcsetattr would stop us, raw terminal and all.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
         try:
             with _ignoring_hangup():
-                # Not TCSADRAIN: it waits for ever on a terminal that nobody reads.
+                # Not TCSADRAIN, which waits forever on a terminal whose output is stuck.
                 termios.tcsetattr(self.fd, termios.TCSANOW, self._saved)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        self.raw = False  # last: a signal's handler may come in between and restore, too
+        self.raw = False  # last, because a signal handler may run in between and restore as well
 
     def size(self) -> TerminalSize | None:
-        """The size now; ``None`` without a terminal or where it does not know."""
+        """Return the current size; ``None`` if it is not a terminal or has no size."""
         if self._saved is None:
             return None
         try:
@@ -96,7 +96,7 @@ class Terminal:
 
 @contextmanager
 def _ignoring_hangup() -> Iterator[None]:
-    """A terminal whose window was closed has no modes to restore."""
+    """Ignore errors of a terminal whose window was closed."""
     try:
         yield
     except termios.error:
@@ -135,13 +135,12 @@ def nonblocking(fd: int, flags: int) -> Iterator[int]:
 
 class Signals:
     """
-    What signals mean while a console is open.  A context manager.
+    Signal handlers while a console is open.  A context manager.
 
-    :param resized: called in the signal's handler: hand over to the reactor's
-        thread there.
-    :param deadly: called so for the first of :data:`DEADLY`, with its number.
-        A second one does not wait for anybody: the terminal is restored and
-        the program dies.
+    :param resized: called in the signal handler; must pass the call on to the reactor's
+        thread.
+    :param deadly: likewise, for the first of :data:`DEADLY`, with its number.
+        A second one restores the terminal and ends the program at once.
     """
 
     def __init__(
@@ -178,12 +177,12 @@ class Signals:
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(
             os.getpid(), signal.SIGTSTP
-        )  # returns when continued, or when nobody could continue us
+        )  # returns after SIGCONT, or at once in an orphaned process group
         signal.signal(signal.SIGTSTP, self._stop)
         self._continue(number, frame)
 
     def _continue(self, number: int, frame: FrameType | None) -> None:
-        # After a SIGSTOP nobody could restore first, and the shell has put its own modes back.
+        # SIGSTOP cannot be handled, so the modes were not restored before, and the shell has set its own.
         if self._raw_when_stopped or self._terminal.raw:
             self._raw_when_stopped = False
             self._terminal.make_raw()
@@ -201,6 +200,6 @@ class Signals:
 
 
 def die_of(number: int) -> None:
-    """End this process by a signal, so that a shell sees what it was."""
+    """End this process by a signal, so that the shell sees which one."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

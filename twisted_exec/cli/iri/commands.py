@@ -1,11 +1,11 @@
 """
-``twisted-exec iri``: a machine runtime, asked directly.
+``twisted-exec iri``: requests to a machine runtime, without a cluster.
 
-For whoever operates a runtime and has no cluster at hand, or does not believe it: what
-``irictl-machine`` and ``orictl-machine`` are to ironcore and onmetal, for all revisions of the
-interface.  Only users who may use the runtime's socket, or have a certificate for it, can.
+For operators of runtimes; the counterpart of ``irictl-machine`` and ``orictl-machine`` of ironcore and
+onmetal, for all revisions of the interface.  The user needs access to the runtime's socket, or a
+certificate for it.
 
-Twisted and gRPC are imported only when there is something to ask.
+Twisted and gRPC are imported only if there is a request to send.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LARGEST_FILE_BYTES = 4 << 20
 
 Ask = Callable[["IRIClient", argparse.Namespace], Awaitable[str]]
-"""One command: what it asks, and what it prints."""
+"""One command: sends its request, and returns the text to print."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -107,9 +107,9 @@ def _pair(text: str) -> tuple[str, str]:
 
 def run(ask: Ask, options: argparse.Namespace) -> int:
     """
-    Ask in a reactor of its own, and print the answer.
+    Send a request in a reactor of its own, and print the answer.
 
-    :return: the exit code: 0, or 1 after one line on stderr that says why not.
+    :return: the exit code: 0, or 1 after an error message of one line.
     """
     try:
         where = place(options)
@@ -120,7 +120,7 @@ def run(ask: Ask, options: argparse.Namespace) -> int:
 
 async def answer(ask: Ask, options: argparse.Namespace, where: Place, reactor: Any) -> int:
     """
-    Ask one runtime, and print its answer or one line that says why there is none.
+    Send a request to one runtime, and print the answer or an error of one line.
 
     :return: the exit code.
     """
@@ -144,9 +144,9 @@ async def answer(ask: Ask, options: argparse.Namespace, where: Place, reactor: A
 
 def connect(options: argparse.Namespace, where: Place, reactor: Any) -> IRIClient:
     """
-    A client of the runtime that is meant.
+    Return a client of the selected runtime.
 
-    :raises TargetError: it cannot be used as given.
+    :raises TargetError: its address is unusable.
     """
     from twisted_exec.iri.client import IRIClient
     from twisted_exec.iri.target import MutualTLS, TargetError
@@ -165,7 +165,7 @@ def connect(options: argparse.Namespace, where: Place, reactor: Any) -> IRIClien
 
 
 def explain(refusal: Any, client: IRIClient) -> str:
-    """The one line for a refusal; it may name where the runtime is, since the user did."""
+    """Return the message for an error; it may name the runtime's address, because the user did."""
     if client.trouble:
         return f"{client.target}: {client.trouble}"
     message = str(refusal.message).replace('machines "', 'machine "')
@@ -179,7 +179,7 @@ def _fail(why: str) -> int:
 
 
 class InputError(Exception):
-    """What the user gave cannot be used; the message says why."""
+    """The arguments are not usable; the message says why."""
 
 
 # The commands.
@@ -223,7 +223,7 @@ async def _get(client: IRIClient, options: argparse.Namespace) -> str:
     matches = [
         machine
         for machine in (await client.list_machines(request)).machines
-        if machine.metadata.id == options.id  # whatever the runtime thinks of filters
+        if machine.metadata.id == options.id  # the runtime may ignore the filter
     ]
     if not matches:
         raise NotFound("machines", options.id)
@@ -253,7 +253,7 @@ async def _create(client: IRIClient, options: argparse.Namespace) -> str:
 
 
 def _machine(path: str) -> Any:
-    """:raises InputError: there is no machine in the file."""
+    """:raises InputError: the file has no machine."""
     import yaml
     from google.protobuf.json_format import ParseDict, ParseError
 

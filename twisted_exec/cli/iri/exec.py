@@ -1,9 +1,9 @@
 """
-``twisted-exec iri exec ID``: the console that a runtime's exec URL leads to.
+``twisted-exec iri exec ID``: a console by the exec URL of a runtime.
 
-The URL is dialled as a poollet dials it (:mod:`twisted_exec.poollet.consoles.dialling`), by the same
-rules.  Runtimes of other makes spend a token on any request, also on one for a protocol that they
-do not speak, so every protocol that is tried asks for a URL of its own.
+The rules for the URL are those of a poollet (:mod:`twisted_exec.poollet.consoles.dialling`).  Runtimes of other
+projects use up a token with any request, even for a protocol that they do not support, so each protocol
+needs a URL of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_SECONDS = 30.0
 _OF_THE_PROTOCOL = (400, 403, 502)
-"""How servers of other makes refuse a protocol; another may do."""
+"""Status codes of other servers for an unsupported protocol, after which the next is tried."""
 
 _USER_HEADER = b"X-Twisted-Exec-User"
 _UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
@@ -57,7 +57,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def add_user_option(parser: argparse.ArgumentParser) -> None:
-    """For whom a token is asked."""
+    """Add the option for the user of a token."""
     parser.add_argument(
         "--as-user",
         metavar="NAME",
@@ -77,7 +77,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 class _Program(Program):
-    """A run whose console is asked of a runtime instead of an API server."""
+    """A run with a console from a runtime instead of an API server."""
 
     def __init__(self, options: argparse.Namespace, where: Place) -> None:
         super().__init__(options)
@@ -90,7 +90,7 @@ class _Program(Program):
         """See :meth:`Program.attempt`."""
         from twisted.internet.defer import Deferred
 
-        # What cannot be used as given fails it like all else: the terminal is raw by now.
+        # Unusable arguments must fail the Deferred, too: the terminal is raw by now.
         return Deferred.fromCoroutine(self._attempt(user, reactor, options))
 
     async def _attempt(
@@ -130,7 +130,7 @@ class _Program(Program):
 
 
 def login() -> str:
-    """Who is logged in."""
+    """Return the name of the local user."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a user that has no name on this host
@@ -138,7 +138,7 @@ def login() -> str:
 
 
 def headers_for(login: str, machine_uid: str = "") -> list[tuple[bytes, bytes]]:
-    """What a request for a token says of whom it is for."""
+    """Return the headers of a request with a token: its user and the machine's UID."""
     headers = [(_USER_HEADER, quote(login, safe="").encode("ascii"))]
     if machine_uid:
         headers.append((_UID_HEADER, quote(machine_uid, safe="").encode("ascii")))
@@ -159,12 +159,12 @@ async def open_console(
     timeout_seconds: float = _TIMEOUT_SECONDS,
 ) -> ConsoleClient:
     """
-    Ask a runtime for the URL of a console, and open it.
+    Get the URL of a console from a runtime, and open it.
 
-    :param user: told of everything that comes, beginning with ``attached``.
-    :param login: for whom, in the Exec and in the request.
-    :param protocols: tried in this order, each with a URL of its own; default: all.
-    :raises APIError: the runtime's own words, or 502 when its URL leads nowhere.
+    :param user: receives the events of the session, ``attached`` first.
+    :param login: user name for the Exec and for the request.
+    :param protocols: tried in this order, each with a URL of its own; by default all.
+    :raises APIError: the runtime's error, or 502 if its URL does not work.
     """
     from twisted_exec.api.status import APIError, BadGateway
     from twisted_exec.iri.protos import machine_pb2 as pb

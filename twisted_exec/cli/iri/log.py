@@ -1,8 +1,8 @@
 """
-``twisted-exec iri log ID``: what the console of a machine printed, as its runtime keeps it.
+``twisted-exec iri log ID``: the log of a machine's console, from its runtime.
 
-The URL that the runtime answers is dialled by the same rules as one for a console.  Only runtimes
-of our make keep logs; any other says that it has no such method.
+The rules for the URL are those of consoles.  Only this project's runtimes have logs; others
+answer that the method does not exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TIMEOUT_SECONDS = 30.0
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
-    """Add them to a command's own."""
+    """Add the options to a command's parser."""
     parser.add_argument("id", metavar="ID", help="the runtime's id of the machine")
     parser.add_argument(
         "-f", "--follow", action="store_true", help="go on with what is printed from now on"
@@ -40,12 +40,12 @@ def _count(text: str) -> int:
 
 
 def asked_of(options: argparse.Namespace) -> LogOptions:
-    """What the options ask for."""
+    """Return the selected options of the log."""
     return LogOptions(follow=options.follow, timestamps=options.timestamps, tail_lines=options.tail)
 
 
 async def log(client: IRIClient, options: argparse.Namespace) -> str:
-    """Print the log to standard output, as it is."""
+    """Print the log to standard output, unchanged."""
     from twisted.internet import reactor
 
     from twisted_exec.cli.iri.exec import login
@@ -74,7 +74,7 @@ async def log(client: IRIClient, options: argparse.Namespace) -> str:
 
 
 def _print(data: bytes) -> None:
-    # A reader that is slow holds this program up, and so the runtime: nothing is kept here.
+    # Blocking writes: a slow reader pauses this program and so the runtime; nothing is buffered here.
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
@@ -91,11 +91,11 @@ async def read_log(
     timeout_seconds: float = _TIMEOUT_SECONDS,
 ) -> bool:
     """
-    Ask a runtime for the URL of a log, and read it to its end.
+    Get the URL of a log from a runtime, and read it to its end.
 
     :param take: called with each piece.
-    :return: whether it ended as it should.
-    :raises APIError: the runtime's own words, or 502 when its URL leads nowhere.
+    :return: whether the log is complete.
+    :raises APIError: the runtime's error, or 502 if its URL does not work.
     """
     from twisted.internet.defer import Deferred
 

@@ -1,9 +1,9 @@
 """
-Options that say which machine runtime, and in which words it is asked.
+Options for the machine runtime and its revision.
 
-Without ``--address`` a runtime is found as the command lines of ironcore and onmetal find
-theirs: by the environment, then by the sockets that their programs make.  Where it was found also
-tells the revision that is likely, until ``--revision`` says otherwise.
+Without ``--address`` the runtime is found as by the command lines of ironcore and onmetal: by environment
+variables, then by the sockets of known programs.  Both imply a revision, which ``--revision``
+overrides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENVIRONMENT: Mapping[str, str] = {
     "IRI_MACHINE_RUNTIME_ENDPOINT": "ironcore",
     "ORI_MACHINE_RUNTIME_ENDPOINT": "onmetal",
 }
-"""Variables that hold a gRPC target, in order, and the revision that each hints at."""
+"""Environment variables with a gRPC target, in order, and the revision that each implies."""
 
 SOCKETS: Mapping[str, str] = {
     "/var/run/iri-machinebroker.sock": "ironcore",
@@ -29,26 +29,26 @@ SOCKETS: Mapping[str, str] = {
     "/var/run/ori-virtd.sock": "onmetal",
     "/var/run/iri-virtd.sock": "spheric",
 }
-"""Sockets of well-known programs, in order, likewise."""
+"""Sockets of known programs, in order, likewise."""
 
 REVISIONS = ("ironcore", "ironcore-0.2", "onmetal", "onmetal-0.1", "spheric")
-"""Those of :mod:`twisted_exec.iri.revisions.registry`, which would take long to import."""
+"""Copied from :mod:`twisted_exec.iri.revisions.registry`, which is slow to import."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a runtime is, and what it speaks."""
+    """Address and revision of a runtime."""
 
     target: str
     revision: str
 
 
 class NoRuntimeError(ValueError):
-    """No runtime was named, and none is where one might be; the message is for the user."""
+    """No runtime was given or found; the message is for the user."""
 
 
 def add_runtime_options(parser: argparse.ArgumentParser) -> None:
-    """Add them to a command's own."""
+    """Add the options to a command's parser."""
     group = parser.add_argument_group("machine runtime")
     group.add_argument(
         "--address",
@@ -95,7 +95,7 @@ def place(
     sockets: Mapping[str, str] = SOCKETS,
 ) -> Place:
     """
-    The runtime that is meant.
+    Return the selected runtime.
 
     :raises NoRuntimeError: there is none.
     """

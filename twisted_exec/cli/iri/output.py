@@ -1,9 +1,9 @@
 """
-What a machine runtime answers, as a person or a script reads it.
+Output of a runtime's answers, for people and scripts.
 
-A table is for eyes: every text of a runtime is made one line without control characters.
-JSON and YAML are the messages as protobuf's own JSON form has them, in the vocabulary of ironcore's
-revision, but for what is secret: it is replaced by its size.
+In tables, texts of the runtime become one line without control characters.
+JSON and YAML are the messages of ironcore's revision in protobuf's JSON format, with secrets replaced by their
+size.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SECRET_MAPS = ("secretData", "encryptionData")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns as kubectl sets them: three spaces apart, none behind the last."""
+    """Return columns in kubectl's format: three spaces apart, no trailing spaces."""
     lines = [list(headings), *([one_line(cell) or _NONE for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     return "".join(
@@ -42,7 +42,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def document(message: Any, form: str) -> str:
     """
-    A message, or a list of them, as JSON or YAML.
+    Return a message, or a list of messages, as JSON or YAML.
 
     :param form: ``json`` or ``yaml``.
     """
@@ -63,7 +63,7 @@ def document(message: Any, form: str) -> str:
 
 
 def _hide(document: Any) -> None:
-    """Replace what is secret by its size, in place."""
+    """Replace secrets by their size, in place."""
     if isinstance(document, list):
         for item in document:
             _hide(item)
@@ -87,7 +87,7 @@ def version(answer: pb.VersionResponse) -> str:
 
 
 def status(answer: pb.StatusResponse) -> str:
-    """The classes of a runtime."""
+    """Return the table of a runtime's classes."""
     rows = []
     for status in answer.machine_class_status:
         resources = dict(status.machine_class.capabilities.resources)
@@ -138,7 +138,7 @@ def events(items: Iterable[Event]) -> str:
 
 
 def state(number: int) -> str:
-    """A machine's state, by its name without prefix; one that nobody defined by its number."""
+    """Return the name of a machine's state without prefix, or the number of an undefined state."""
     from twisted_exec.iri.protos.machine_pb2 import MachineState
 
     try:
@@ -150,9 +150,9 @@ def state(number: int) -> str:
 
 def _label(machine: pb.Machine, ending: str) -> str:
     """
-    What a poollet says of its machine; of the labels' names only the ends are alike.
+    Return a poollet's label of a machine by the end of its name; prefixes differ between projects.
 
-    ``downward-api`` labels are what users wrote.
+    ``downward-api`` labels come from users, and do not count.
     """
     for name, value in sorted(machine.metadata.labels.items()):
         if name.endswith(ending) and not name.startswith("downward-api."):

@@ -1,13 +1,11 @@
 """
-``twisted-exec space``: a Space's API server, for kubectl and whatever else reads kubeconfigs.
+``twisted-exec space``: access to a Space's API server, for programs that read kubeconfigs.
 
-Credentials of Spaces are exchanged while they are in use.  So what ``kubeconfig`` writes holds none: whoever
-uses it asks ``exec-credential`` each time, which reads the Space's Secret as the user who typed that.
+Credentials of Spaces are rotated while they are in use.  So a kubeconfig of ``space kubeconfig`` contains none: its
+exec plugin is ``exec-credential``, which reads the Space's Secret with the user's own rights.
 
-Waiting until a Space has other credentials than it had.
-
-The Space Manager answers in ``status.rotated``, with what the annotation says; its answer may be that this
-cannot be done, which it says in an Event.  What counts is what the Secrets hold.
+After a request to rotate credentials, the Space Manager copies the annotation to ``status.rotated``, also if it cannot
+rotate them, and explains that in an Event.  So this program compares the Secrets.
 """
 
 from __future__ import annotations
@@ -45,16 +43,16 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 SETTLE_SECONDS = 3.0
-"""For so long the Secrets may be behind the answer, and an Event behind them."""
+"""Time limit for the Secrets after the status, and for an Event after them."""
 CANNOT = "CannotRotate"
 
 
 class Rotation:
     """
-    One Space that is to have other credentials.
+    The rotation of one Space's credentials.
 
     :param clock: a reactor's time.
-    :param limit_seconds: for how long; ``None`` for ever.
+    :param limit_seconds: time limit; ``None`` for none.
     """
 
     def __init__(
@@ -66,16 +64,16 @@ class Rotation:
         self._answered: float | None = None
 
     async def note(self) -> None:
-        """What it has now is what it had."""
+        """Note the current credentials, before the rotation."""
         self._before = await _digests(self._client, self._found.space)
 
     async def wait(self, requested_at: str) -> str:
         """
-        Until it has others than were noted.
+        Wait until the credentials differ from the noted ones.
 
-        :param requested_at: what the annotation was set to.
-        :return: what to say.
-        :raises InputError: it will not have others, or not in time.
+        :param requested_at: value of the annotation.
+        :return: the message for the user.
+        :raises InputError: they cannot be rotated, or not in time.
         """
         from twisted.internet.task import deferLater
 
@@ -115,7 +113,7 @@ class Rotation:
 
 
 def _trouble(space: Object) -> str:
-    """What its first condition that does not hold says; or empty."""
+    """Return the message of the first condition that is not true; or empty."""
     for each in (space.get("status") or {}).get("conditions") or ():
         if each.get("status") != "True" and each.get("message"):
             return str(each["message"])
@@ -123,7 +121,7 @@ def _trouble(space: Object) -> str:
 
 
 async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | None:
-    """What tells its kubeconfigs from others, by viewpoint; ``None`` for who may not read them."""
+    """Return digests of the Space's kubeconfigs by viewpoint; ``None`` without the right to read them."""
     digests = {}
     for viewpoint in VIEWPOINTS:
         ref, _ = secret_of(space, viewpoint)
@@ -139,7 +137,7 @@ async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | Non
 
 
 async def _why(client: IKubeClient, location: FoundSpace) -> str:
-    """What the manager's Event says, for who may read it."""
+    """Return the message of the manager's Event, or empty without the right to read it."""
     selector = f"involvedObject.uid={location.space['metadata'].get('uid', '')}"
     try:
         listed = await client.list(

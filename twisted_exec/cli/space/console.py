@@ -1,11 +1,10 @@
 """
-``kubectl console --space``: where a Space's server is, and as whom one comes there.
+``kubectl console --space``: address of a Space's server, and the credentials for it.
 
-As oneself, by default: what may be shown to a server that an object names says
-:mod:`twisted_exec.spaces.user_access`.  With ``--space-credentials`` as the Space's own user, who is the same for
-all: so the server is told, in the ``User-Agent`` that it has in its audit, that it is with these, and who
-the one is who read them.  That is what the client says; who read the Secret is in the audit of the cluster
-that has it.
+The default are the user's own credentials, as far as :mod:`twisted_exec.spaces.user_access` allows them for a server
+whose address comes from an object.  ``--space-credentials`` uses those of the Space, which all its users share.  So
+the ``User-Agent``, which the server's audit records, names the user who read them.  That is only a
+claim of the client; the audit of the cluster with the Secret has the proof.
 """
 
 from __future__ import annotations
@@ -38,8 +37,10 @@ _LONGEST_NAME = 200
 @dataclass(frozen=True)
 class Visit:
     """
-    :param config: the Space's server, and as whom one comes.
-    :param agent: what it is told of that.
+    Access to a Space's server.
+
+    :param config: the server, and the credentials for it.
+    :param agent: the ``User-Agent``.
     """
 
     config: ClientConfig
@@ -50,7 +51,7 @@ def visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) -> Defe
     """
     Find the Space's server.
 
-    :param mine: of the cluster that has the Space.
+    :param mine: configuration of the cluster that has the Space.
     :param options: those of :func:`~twisted_exec.cli.space.options.add_space_options`.
     :return: fails with ``APIError`` or ``KubeConfigError``.
     """
@@ -80,12 +81,12 @@ async def _visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) 
 
 
 def _named(config: ClientConfig, options: argparse.Namespace) -> ClientConfig:
-    """The context's namespace is one of another cluster."""
+    """Set the namespace from the options: the context's is one of another cluster."""
     return replace(config, namespace=options.namespace or "default")
 
 
 async def _who(hub: IKubeClient) -> str:
-    """Who the cluster that has the Space says we are; empty when it does not."""
+    """Return our user name by a SelfSubjectReview in the cluster that has the Space; empty if it fails."""
     try:
         review = await hub.create(SELFSUBJECTREVIEWS.resource, {})
     except APIError:
@@ -94,6 +95,6 @@ async def _who(hub: IKubeClient) -> str:
 
 
 def user_agent_of(location: FoundSpace, user: str) -> str:
-    """What the Space's server is told of who comes as the Space's own user."""
+    """Return the ``User-Agent`` for the Space's shared credentials."""
     who = quote(user[:_LONGEST_NAME], safe="@:.-_+=") or "somebody unknown"
     return f"{AGENT.removesuffix(')')}; credentials of space {location.name}, used by {who})"

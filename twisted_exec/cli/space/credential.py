@@ -1,8 +1,8 @@
 """
-``twisted-exec space exec-credential``: who one is in a Space, as client-go asks a credential plugin.
+``twisted-exec space exec-credential``: a credential plugin with the credentials of a Space.
 
-Source: ``k8s.io/client-go/pkg/apis/clientauthentication``, and ``plugin/pkg/client/auth/exec`` for when it
-asks: at the first request, when ``expirationTimestamp`` has come, and when a server answered 401.
+Source: ``k8s.io/client-go/pkg/apis/clientauthentication``, and ``plugin/pkg/client/auth/exec`` for when client-go
+runs it: at the first request, after ``expirationTimestamp``, and after a 401.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ GROUP = "client.authentication.k8s.io"
 VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
 
 ASK_AGAIN_SECONDS = 300.0
-"""Others than those that are shown may be there for so long before anybody asks."""
+"""Longest time until a client notices rotated credentials."""
 BEFORE_END_SECONDS = 60.0
 SHORTEST_SECONDS = 10.0
-"""Whoever asks runs a process each time: not for each request, even when all of them have ended."""
+"""Shortest time between two runs: expired credentials must not start a process for every request."""
 
 
 async def credential(client: KubeClient, options: argparse.Namespace) -> str:
     """
-    What to print: one ``ExecCredential``.
+    Return the output: one ``ExecCredential``.
 
-    :param client: of the cluster that has the Space.
-    :raises InputError: it was asked for in a way that cannot be answered.
+    :param client: client of the cluster that has the Space.
+    :raises InputError: the request is not supported.
     """
     from twisted_exec.spaces.lookup import config_in, find_space
 
@@ -54,9 +54,9 @@ async def credential(client: KubeClient, options: argparse.Namespace) -> str:
 
 def asked_for(environ: Mapping[str, str]) -> dict[str, Any]:
     """
-    What client-go says of whom it asks for, or as much as is needed where nobody says anything.
+    Return the request in ``KUBERNETES_EXEC_INFO``, or a default without it.
 
-    :raises InputError: it is none of what is understood.
+    :raises InputError: it is malformed, or has an unknown version.
     """
     text = environ.get(INFO, "")
     if not text:
@@ -74,9 +74,9 @@ def asked_for(environ: Mapping[str, str]) -> dict[str, Any]:
 
 def check_server(request: Mapping[str, Any], config: ClientConfig, name: str) -> None:
     """
-    Whoever asks says for which server: it must be the Space's.
+    Check that the request is for the Space's server.
 
-    :raises InputError: it is another, who must not be shown these credentials.
+    :raises InputError: it is for another server, which must not get these credentials.
     """
     spec = request.get("spec")
     cluster = spec.get("cluster") if isinstance(spec, dict) else None
@@ -90,10 +90,10 @@ def check_server(request: Mapping[str, Any], config: ClientConfig, name: str) ->
 
 def answered(version: str, config: ClientConfig, name: str, now: float) -> dict[str, Any]:
     """
-    The credentials of a configuration.
+    Return the ``ExecCredential`` of a configuration.
 
     :param now: seconds since the epoch.
-    :raises InputError: they cannot be told like this.
+    :raises InputError: the format cannot express its credentials.
     """
     status = {
         "token": config.token,
@@ -112,8 +112,8 @@ def answered(version: str, config: ClientConfig, name: str, now: float) -> dict[
 
 def ask_again(config: ClientConfig, now: float) -> float:
     """
-    When whoever was told is to ask again, in seconds since the epoch: often enough to hear of others,
-    and before these end.
+    Return the ``expirationTimestamp`` in seconds since the epoch: early enough to notice rotated credentials, and
+    before these expire.
     """
     from twisted_exec.kube.kubeconfig.client_config import expiry_of
 

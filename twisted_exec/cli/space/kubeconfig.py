@@ -1,8 +1,8 @@
 """
-Kubeconfigs that lead to a Space: with its credentials, or with what asks for them.
+Kubeconfigs for a Space, with its credentials or with a credential plugin.
 
-What asks must find the cluster that has the Space as it was found when the kubeconfig was written, while
-``$KUBECONFIG`` is the very kubeconfig that it is run for: so all of that is written down.
+The plugin must find the cluster that has the Space, but when it runs, ``$KUBECONFIG`` may be the kubeconfig of the
+Space.  So the plugin's entry contains all options that select the cluster.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def content(
     environ: Mapping[str, str] | None = None,
 ) -> bytes:
     """
-    The kubeconfig.
+    Return the kubeconfig.
 
-    :param config: the Space's own, credentials included.
-    :param options: how it was asked for: those of ``space kubeconfig``.
-    :raises InputError: it cannot be written like that.
+    :param config: the Space's configuration with its credentials.
+    :param options: those of ``space kubeconfig``.
+    :raises InputError: a kubeconfig cannot express it.
     """
     from twisted_exec.kube.kubeconfig.writer import written
 
@@ -59,7 +59,7 @@ def asking(
     options: argparse.Namespace,
     environ: Mapping[str, str] | None = None,
 ) -> ClientConfig:
-    """The same server, with a plugin that says who we are."""
+    """Return a configuration for the same server with a credential plugin."""
     from twisted_exec.kube.kubeconfig.client_config import NEVER, ExecPlugin, Material
     from twisted_exec.kube.kubeconfig.loader import EXEC_V1
 
@@ -80,7 +80,7 @@ def asking(
 
 
 def _program() -> str:
-    """This very program: whoever uses the kubeconfig later may have another PATH."""
+    """Return the path of this program: users of the kubeconfig may have another ``PATH``."""
     own = os.path.abspath(sys.argv[0])
     if os.path.basename(own) == PROGRAM and os.access(own, os.X_OK):
         return own
@@ -88,19 +88,19 @@ def _program() -> str:
 
 
 def _files(options: argparse.Namespace, environ: Mapping[str, str]) -> str:
-    """Where the cluster that has the Space is looked for, as a list of files for ``$KUBECONFIG``."""
+    """Return the kubeconfig files of the cluster that has the Space, as a value of ``$KUBECONFIG``."""
     from twisted_exec.kube.kubeconfig.entries import NoKubeConfig
     from twisted_exec.kube.kubeconfig.loader import file_names
 
     try:
         return os.pathsep.join(file_names(options.kubeconfig, environ))
     except NoKubeConfig:
-        # A service account's, or all is on the command line; never the kubeconfig that this is for.
+        # A service account, or everything is on the command line; it must never be the Space's kubeconfig.
         return os.devnull
 
 
 def _hub_words(options: argparse.Namespace, environ: Mapping[str, str]) -> Iterator[str]:
-    """The options that chose the cluster, with what they have left to the files as it is now."""
+    """Return the options that select the cluster, with the current context if none was given."""
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
     from twisted_exec.kube.kubeconfig.loader import context_name
 

@@ -1,5 +1,5 @@
 """
-Options of ``kubectl console`` that lead to a machine in a Space.
+Options for a Space: its name, its provider and the viewpoint.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WITH_SPACE = {
 
 
 def add_space_options(parser: argparse.ArgumentParser) -> None:
-    """Add them to a command's own."""
+    """Add the options to a command's parser."""
     group = parser.add_argument_group("Spaces, which the API server has")
     group.add_argument(
         "--space",
@@ -51,7 +51,7 @@ def _server(text: str) -> str:
 
 
 def add_provider(parser: argparse._ActionsContainer) -> None:
-    """The option that says whose Space."""
+    """Add the option for the Space's provider."""
     parser.add_argument(
         "--provider",
         metavar="P",
@@ -62,7 +62,7 @@ def add_provider(parser: argparse._ActionsContainer) -> None:
 
 
 def add_viewpoint(parser: argparse._ActionsContainer) -> None:
-    """The option that says from where it is seen."""
+    """Add the option for the viewpoint."""
     parser.add_argument(
         "--in-cluster",
         action="store_true",
@@ -71,11 +71,11 @@ def add_viewpoint(parser: argparse._ActionsContainer) -> None:
 
 
 def requires_space(options: argparse.Namespace) -> str:
-    """An option that says nothing without ``--space`` and was given; or empty."""
+    """Return an option that was given but needs ``--space``; empty if there is none."""
     given_options = [option for key, option in _WITH_SPACE.items() if getattr(options, key)]
     return given_options[0] if given_options else ""
 
 
 def viewpoint_of(options: argparse.Namespace) -> str:
-    """From where a Space is seen, by the option."""
+    """Return the selected viewpoint."""
     return IN_CLUSTER if options.in_cluster else EXTERNAL
