@@ -1,3 +1,3 @@
 """
-Providers of physical spaces, one module each.
+Providers of physical spaces, one package per type.
 """

@@ -136,7 +136,7 @@ class TypeTests(KubeFlexCase):
         self.world.flex.turn()
         info = self.get()
         self.assertEqual((info.state, info.reason), (BUILDING, "CredentialsMissing"))
-        self.assertIn("red-system/k3s-config has nothing yet under config", info.message)
+        self.assertIn("red-system/k3s-config has no value yet under config", info.message)
         self.world.flex.put_secret("red", "k3s-config", {"config": kubeconfig("https://k", "t")})
         self.assertEqual(self.get().state, USABLE)
 
@@ -191,7 +191,7 @@ class TrapTests(KubeFlexCase):
         self.turns()
         info = self.get()
         self.assertEqual((info.state, info.reason), (BUILDING, "NotReconciled"))
-        self.assertIn("is its manager running?", info.message)
+        self.assertIn("check that its manager is running", info.message)
 
     def test_secret_before_ready(self) -> None:
         """Secrets are there and named while Ready is False: that is not usable."""
@@ -257,7 +257,7 @@ class TrapTests(KubeFlexCase):
         istio = Physical("istio")
         error = self.refused(self.adaptor.create(istio, SpaceRequest(UID)))
         self.assertIsInstance(error, BadRequest)
-        self.assertIn("istio-system is there already", error.message)
+        self.assertIn("istio-system exists already", error.message)
         self.world.put(KIND, "istio", {"spec": {"type": "k8s"}})
         self.turns()
         info = self.get("istio")
@@ -361,9 +361,7 @@ class EndTests(KubeFlexCase):
         self.successResultOf(self.adaptor.delete(RED, UID))
         info = self.get()
         self.assertEqual((info.state, info.owner), (GOING, UID))
-        self.assertIn(
-            "kflex.kubestellar.org/finalizer, which KubeFlex's manager takes away", info.message
-        )
+        self.assertIn("to remove the finalizers kflex.kubestellar.org/finalizer", info.message)
         uid = info.uid
         self.world.flex.turn()
         self.assertIsNone(self.world.find(KIND, "red"))

@@ -1,18 +1,16 @@
 """
-What a ControlPlane of KubeFlex, its namespace and its Secret say together; without I/O.
+Reading and creating ControlPlane objects of KubeFlex, without I/O.
 
-Everything of a ControlPlane is in the namespace ``NAME-system``, which its manager makes and which belongs
-to it (ownerReference): so a namespace that was there before is nobody's answer to where credentials are, and a
-ControlPlane is gone when its namespace is.  Where the credentials are stands in ``status.secretRef``, with a key
-for each viewpoint, of which either may lead nowhere: types ``host`` and ``external`` name a key that is never
+All objects of a ControlPlane are in the namespace ``NAME-system``, which KubeFlex's manager creates
+with an ownerReference.  So credentials are never read from a namespace that existed before, and a
+ControlPlane is gone when its namespace is.  ``status.secretRef`` names the Secret and a key per
+viewpoint.  Either key may lead nowhere: types ``host`` and ``external`` name a key that is never
 written, ``ocm`` an empty one, and ``vcluster`` and ``k3s`` one that is written some time after Ready.
 
-Ready is a claim of whoever wrote it last: it stays True while KubeFlex's manager is down.
+Ready stays True while KubeFlex's manager is down.
 
 Source: ``kubestellar/kubeflex`` (``api/v1alpha1``, ``pkg/reconcilers/{shared,k3s,host,external}``,
 ``internal/controller``), from v0.9.3 of January 2026 to July 2026.
-
-The ControlPlane that is asked for: from ``spec.parameters`` of a Space; without I/O.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ GROUP = "tenancy.kflex.kubestellar.org"
 CONTROLPLANES = Resource(GROUP, "v1alpha1", "controlplanes", "ControlPlane", namespaced=False)
 SUFFIX = "-system"
 RESERVED = ("kube", "kubeflex")
-"""Names of ControlPlanes whose namespace is there already, and full of others' credentials."""
+"""Names whose namespaces always exist, with other credentials in them."""
 EXTERNAL_TYPE = "external"
 LONGEST_NAME = 63 - len(SUFFIX)
 
@@ -61,10 +59,10 @@ LONGEST_NAME = 63 - len(SUFFIX)
 @dataclass(frozen=True)
 class Reading:
     """
-    A ControlPlane, as far as anybody here wants to know; equal ones need not be looked at again.
+    The relevant fields of a ControlPlane, comparable by value.
 
-    :param secret: name of the Secret, in the ControlPlane's namespace; empty while there is none.
-    :param keys: of it, by viewpoint, each not empty.
+    :param secret: name of the Secret in the ControlPlane's namespace; empty before it is known.
+    :param keys: keys of the Secret by viewpoint.
     """
 
     name: str
@@ -79,12 +77,12 @@ class Reading:
 
 
 def namespace_of(name: str) -> str:
-    """Where everything of a ControlPlane is."""
+    """Return the namespace of a ControlPlane."""
     return f"{name}{SUFFIX}"
 
 
 def name_problem(name: str) -> str:
-    """Why no ControlPlane of this name is made or read, or empty."""
+    """Return why a name is not accepted, or empty."""
     if name in RESERVED:
         return f"its credentials would be in the namespace {namespace_of(name)}, which is another's"
     if len(name) > LONGEST_NAME or names.dns_label(name):
@@ -96,10 +94,10 @@ def name_problem(name: str) -> str:
 
 
 def read(controlplane: Object) -> Reading:
-    """What a ControlPlane says by itself."""
+    """Read a ControlPlane, without its namespace and its Secret."""
     metadata, status = controlplane["metadata"], mapping(controlplane.get("status"))
     spec = mapping(controlplane.get("spec"))
-    found = Reading(
+    reading = Reading(
         metadata["name"],
         str(metadata.get("uid") or ""),
         owner_of(controlplane),
@@ -107,70 +105,76 @@ def read(controlplane: Object) -> Reading:
         BUILDING,
     )
     if metadata.get("deletionTimestamp"):
-        return replace(found, state=GOING, reason="Deleting", message=_held_by(metadata))
-    if problem := name_problem(found.name):
-        return replace(found, state=BROKEN, reason="NameRefused", message=problem)
-    return _with_secret(_with_conditions(found, status), mapping(status.get("secretRef")))
+        return replace(reading, state=GOING, reason="Deleting", message=_held_by(metadata))
+    if problem := name_problem(reading.name):
+        return replace(reading, state=BROKEN, reason="NameRefused", message=problem)
+    return _with_secret(_with_conditions(reading, status), mapping(status.get("secretRef")))
 
 
 def _held_by(metadata: Mapping[str, Any]) -> str:
     finalizers = ", ".join(map(str, metadata.get("finalizers") or ()))
-    return f"it waits for {finalizers}, which KubeFlex's manager takes away" if finalizers else ""
+    return (
+        f"waiting for KubeFlex's manager to remove the finalizers {finalizers}"
+        if finalizers
+        else ""
+    )
 
 
-def _with_conditions(found: Reading, status: Mapping[str, Any]) -> Reading:
+def _with_conditions(reading: Reading, status: Mapping[str, Any]) -> Reading:
     ready, synced = condition(status, "Ready"), condition(status, "Synced")
     if not ready and not synced:
-        told = "KubeFlex has not said anything of it yet; if that stays, is its manager running?"
-        return replace(found, reason="NotReconciled", message=told)
+        message = "KubeFlex has not set any conditions yet; if that lasts, check that its manager is running"
+        return replace(reading, reason="NotReconciled", message=message)
     worst = synced if synced.get("status") == "False" else ready
-    found = replace(found, message=message_of(worst))
+    reading = replace(reading, message=message_of(worst))
     if ready.get("status") == "True" and ready.get("reason") == "Available":
-        return replace(found, state=USABLE)
-    return replace(found, reason=reason_of(worst, "NotReady"))
+        return replace(reading, state=USABLE)
+    return replace(reading, reason=reason_of(worst, "NotReady"))
 
 
-def _with_secret(found: Reading, reference: Mapping[str, Any]) -> Reading:
+def _with_secret(reading: Reading, reference: Mapping[str, Any]) -> Reading:
     name, namespace = str(reference.get("name") or ""), str(reference.get("namespace") or "")
     if not name:
-        return _not_yet(found, "status.secretRef names no Secret yet")
-    if namespace != namespace_of(found.name) or names.dns_subdomain(name):
-        told = f"status.secretRef leads out of the namespace {namespace_of(found.name)}, where its credentials are"
-        return replace(found, state=BROKEN, reason="ForeignSecret", message=told)
+        return _not_yet(reading, "status.secretRef names no Secret yet")
+    if namespace != namespace_of(reading.name) or names.dns_subdomain(name):
+        message = (
+            f"status.secretRef does not name a Secret in the namespace {namespace_of(reading.name)}"
+        )
+        return replace(reading, state=BROKEN, reason="ForeignSecret", message=message)
     pairs = ((IN_CLUSTER, reference.get("inClusterKey")), (EXTERNAL, reference.get("key")))
     keys = tuple((viewpoint, str(key)) for viewpoint, key in pairs if key)
     if not keys:
-        return _not_yet(replace(found, secret=name), "status.secretRef names no key")
-    return replace(found, secret=name, keys=keys)
+        return _not_yet(replace(reading, secret=name), "status.secretRef names no key")
+    return replace(reading, secret=name, keys=keys)
 
 
-def _not_yet(found: Reading, told: str) -> Reading:
-    if found.state != USABLE:
-        return found
-    return replace(found, state=BUILDING, reason="CredentialsMissing", message=told)
+def _not_yet(reading: Reading, message: str) -> Reading:
+    if reading.state != USABLE:
+        return reading
+    return replace(reading, state=BUILDING, reason="CredentialsMissing", message=message)
 
 
 def info_of(reading: Reading, namespace: Object | None, secret: Object | None) -> SpaceInfo:
     """
-    A ControlPlane with what belongs to it; without access, which :func:`with_access` adds.
+    Return the state of a ControlPlane, without access; see :func:`with_access`.
 
-    :param namespace: ``NAME-system``.
-    :param secret: that which the reading names; what it holds may have been left out but for its keys.
+    :param namespace: the namespace ``NAME-system``.
+    :param secret: the Secret that the reading names; its values may be trimmed.
     """
-    found = _in_namespace(reading, namespace)
-    if found.state == USABLE and not present(found, secret):
-        found = _not_yet(found, _missing(found, secret))
-    # The Secret of one that is refused, or going, is looked at by nobody.
-    matters = found.state not in (BROKEN, GOING)
-    version = str(secret["metadata"].get("resourceVersion")) if secret and matters else ""
+    reading = _in_namespace(reading, namespace)
+    if reading.state == USABLE and not present(reading, secret):
+        reading = _not_yet(reading, _missing(reading, secret))
+    # The Secret of a refused or deleted ControlPlane is never read.
+    relevant = reading.state not in (BROKEN, GOING)
+    version = str(secret["metadata"].get("resourceVersion")) if secret and relevant else ""
     return SpaceInfo(
-        Physical(found.name),
-        found.state,
-        found.reason,
-        found.message,
-        found.owner,
-        found.uid,
-        _digest(found, version),
+        Physical(reading.name),
+        reading.state,
+        reading.reason,
+        reading.message,
+        reading.owner,
+        reading.uid,
+        _digest(reading, version),
     )
 
 
@@ -181,17 +185,17 @@ def _in_namespace(reading: Reading, namespace: Object | None) -> Reading:
     if owner == reading.uid and owner:
         return reading
     if owner:
-        told = f"the namespace {name} of the one before is still being deleted"
-        return replace(reading, state=BUILDING, reason="NamespaceTerminating", message=told)
-    told = (
-        f"the namespace {name} is not of this ControlPlane, so nothing is read from there;"
-        " delete the ControlPlane, and choose a name whose namespace is not taken"
+        message = f"the namespace {name} of the previous ControlPlane is still being deleted"
+        return replace(reading, state=BUILDING, reason="NamespaceTerminating", message=message)
+    message = (
+        f"the namespace {name} does not belong to this ControlPlane, so nothing is read from it;"
+        " delete the ControlPlane, and choose a name whose namespace does not exist"
     )
-    return replace(reading, state=BROKEN, reason="NamespaceTaken", message=told)
+    return replace(reading, state=BROKEN, reason="NamespaceTaken", message=message)
 
 
 def maker_of(namespace: Object) -> str:
-    """UID of the ControlPlane that a namespace was made for, or empty."""
+    """Return the UID of the ControlPlane that owns a namespace, or empty."""
     metadata = namespace["metadata"]
     for reference in metadata.get("ownerReferences") or ():
         group = str(reference.get("apiVersion") or "").partition("/")[0]
@@ -202,26 +206,28 @@ def maker_of(namespace: Object) -> str:
 
 
 def left_of(namespace: Object) -> SpaceInfo | None:
-    """What a namespace says whose ControlPlane is gone already; ``None`` of any other."""
+    """Return the state of a deleted ControlPlane whose namespace remains; ``None`` for other namespaces."""
     uid, name = maker_of(namespace), namespace["metadata"]["name"].removesuffix(SUFFIX)
     if not uid:
         return None
-    told = f"its namespace {namespace_of(name)} is still being deleted"
-    return SpaceInfo(Physical(name), GOING, "NamespaceTerminating", told, None, uid, f"left-{uid}")
+    message = f"its namespace {namespace_of(name)} is still being deleted"
+    return SpaceInfo(
+        Physical(name), GOING, "NamespaceTerminating", message, None, uid, f"left-{uid}"
+    )
 
 
 def present(reading: Reading, secret: Object | None) -> dict[str, str]:
-    """The keys that hold something, by viewpoint."""
+    """Return the keys with a value, by viewpoint."""
     data = mapping((secret or {}).get("data"))
-    found = {viewpoint: key for viewpoint, key in reading.keys if data.get(key)}
-    if reading.type == EXTERNAL_TYPE and IN_CLUSTER in found:
-        # The adopted cluster's own URL, in the one key that is ever written.
-        found.setdefault(EXTERNAL, found[IN_CLUSTER])
-    return found
+    keys = {viewpoint: key for viewpoint, key in reading.keys if data.get(key)}
+    if reading.type == EXTERNAL_TYPE and IN_CLUSTER in keys:
+        # KubeFlex only writes this key for adopted clusters; it has the cluster's public URL.
+        keys.setdefault(EXTERNAL, keys[IN_CLUSTER])
+    return keys
 
 
 def with_access(info: SpaceInfo, reading: Reading, secret: Object | None) -> SpaceInfo:
-    """The same with kubeconfigs of one user each; :data:`BROKEN` when there are none that could be handed out."""
+    """Add single-user kubeconfigs; :data:`BROKEN` if none is acceptable."""
     if secret is None or info.state != USABLE:
         return info
     access: dict[str, Access] = {}
@@ -232,17 +238,17 @@ def with_access(info: SpaceInfo, reading: Reading, secret: Object | None) -> Spa
             access[viewpoint] = clean(value_of(secret, key) or b"", source, reading.name)
         except KubeConfigError as error:
             problems.append(str(error))
-    told = "; ".join(dict.fromkeys(problems))
+    message = "; ".join(dict.fromkeys(problems))
     if not access:
-        return replace(info, state=BROKEN, reason="KubeconfigRefused", message=told)
-    return replace(info, access=access, message=told or info.message)
+        return replace(info, state=BROKEN, reason="KubeconfigRefused", message=message)
+    return replace(info, access=access, message=message or info.message)
 
 
 def _missing(reading: Reading, secret: Object | None) -> str:
     source = f"secret {namespace_of(reading.name)}/{reading.secret}"
     if secret is None:
         return f"{source} does not exist"
-    return f"{source} has nothing yet under {' or '.join(key for _, key in reading.keys)}"
+    return f"{source} has no value yet under {' or '.join(key for _, key in reading.keys)}"
 
 
 def _digest(reading: Reading, version: str) -> str:
@@ -260,52 +266,53 @@ DEFAULT_TYPE, HOST = "k8s", "host"
 TYPES = ("k8s", "vcluster", "k3s", "ocm", EXTERNAL_TYPE, HOST)
 ALLOWED = frozenset(TYPES) - {HOST}
 """
-Unless the provider says otherwise.  ``host`` hands out the whole of KubeFlex's own cluster, which may be the one
-that has the Spaces: who may make a Space need not be who may have that.
+Default.  Type ``host`` gives access to KubeFlex's own cluster, which may be the cluster with the
+Spaces: permission to create a Space must not include that.
 """
 BACKENDS = ("shared", "dedicated")
 
 BOOTSTRAP_NAMESPACE, BOOTSTRAP_SUFFIX = "kubeflex-system", "-bootstrap"
 """
-Where the kubeconfig of a cluster to be adopted is looked for, and how the Secret's name ends.  KubeFlex's manager
-reads that Secret and deletes it, with more rights than who makes a Space; so it cannot be any Secret.
+Namespace and name suffix of the Secret with the kubeconfig of a cluster to adopt.  KubeFlex's
+manager reads and deletes that Secret with more permissions than the creator of a Space has, so
+arbitrary Secrets are not accepted.
 """
 BOOTSTRAP_KEY = "kubeconfig-incluster"
 
-# What an API server grants at least, and KubeFlex's own default, a year, at most.
+# The minimum of API servers, and a year, KubeFlex's default.
 _LEAST_SECONDS, _MOST_SECONDS = 600, 31_536_000
 
 
 def controlplane_of(
-    physical: Physical, wanted: SpaceRequest, allowed: Collection[str], allowing: str
+    physical: Physical, request: SpaceRequest, allowed: Collection[str], allowing: str
 ) -> Object:
     """
-    What is to be created.
+    Return the ControlPlane object for a request.
 
-    :param allowed: the types that may be.
-    :param allowing: where that is said, for messages.
-    :raises BadRequest: there can be none of that name, or with those parameters.
+    :param allowed: the allowed types.
+    :param allowing: remedy for messages about other types.
+    :raises BadRequest: the name or the parameters are invalid.
     """
     _check_name(physical)
-    told = wanted.parameters
-    for key in told:
+    parameters = request.parameters
+    for key in parameters:
         if key not in PARAMETERS:
             raise BadRequest(
-                f"KubeFlex has no parameter {_shown(key)}; there are {', '.join(PARAMETERS)}"
+                f"KubeFlex has no parameter {_shown(key)}; use {', '.join(PARAMETERS)}"
             )
-    spec: Object = {"type": _type(told, allowed, allowing)}
-    if BACKEND in told:
-        spec["backend"] = _one_of(BACKEND, told[BACKEND], BACKENDS)
-    if TOKEN_SECONDS in told:
-        spec["tokenExpirationSeconds"] = _seconds(told[TOKEN_SECONDS])
+    spec: Object = {"type": _type(parameters, allowed, allowing)}
+    if BACKEND in parameters:
+        spec["backend"] = _one_of(BACKEND, parameters[BACKEND], BACKENDS)
+    if TOKEN_SECONDS in parameters:
+        spec["tokenExpirationSeconds"] = _seconds(parameters[TOKEN_SECONDS])
     if spec["type"] == EXTERNAL_TYPE:
-        spec["bootstrapSecretRef"] = _bootstrap(physical.name, told.get(BOOTSTRAP, ""))
-    elif BOOTSTRAP in told:
-        raise BadRequest(f"{BOOTSTRAP} is for the type {EXTERNAL_TYPE} only; take it away")
+        spec["bootstrapSecretRef"] = _bootstrap(physical.name, parameters.get(BOOTSTRAP, ""))
+    elif BOOTSTRAP in parameters:
+        raise BadRequest(f"{BOOTSTRAP} is for the type {EXTERNAL_TYPE} only; remove it")
     return {
         "apiVersion": CONTROLPLANES.api_version,
         "kind": CONTROLPLANES.kind,
-        "metadata": {"name": physical.name, "annotations": mark(wanted.owner)},
+        "metadata": {"name": physical.name, "annotations": mark(request.owner)},
         "spec": spec,
     }
 
@@ -313,7 +320,7 @@ def controlplane_of(
 def _check_name(physical: Physical) -> None:
     if physical.parent:
         raise BadRequest(
-            f"KubeFlex has all control planes in one place, none in {_shown(physical.parent)};"
+            f"KubeFlex has no hierarchy of control planes, so there is no {_shown(physical.parent)};"
             " make the Space without a path"
         )
     problem = name_problem(physical.name)
@@ -324,8 +331,8 @@ def _check_name(physical: Physical) -> None:
         raise BadRequest(f"no control plane can be called {_shown(physical.name)}: {problem}")
 
 
-def _type(told: Mapping[str, str], allowed: Collection[str], allowing: str) -> str:
-    type = _one_of(TYPE, told.get(TYPE, DEFAULT_TYPE), TYPES)
+def _type(parameters: Mapping[str, str], allowed: Collection[str], allowing: str) -> str:
+    type = _one_of(TYPE, parameters.get(TYPE, DEFAULT_TYPE), TYPES)
     if type not in allowed:
         why = " (it hands out the whole cluster that KubeFlex is in)" if type == HOST else ""
         raise BadRequest(f"the provider does not allow the type {type}{why}; {allowing}")
@@ -364,5 +371,5 @@ def _bootstrap(name: str, secret: str) -> dict[str, str]:
 
 
 def _shown(value: str) -> str:
-    """What a user wrote, fit for a message."""
+    """Return a value from a user, escaped for messages."""
     return ascii(value[:80])

@@ -1,14 +1,15 @@
 """
-KubeFlex: control planes that another program keeps, each a ControlPlane object.
+KubeFlex: control planes as ControlPlane objects, which KubeFlex's manager reconciles.
 
-Asked of it is what :mod:`.kubeflex_reading` can make sense of: a ControlPlane, its namespace, its Secret.
-Namespaces are asked for first, and ControlPlanes then: so a namespace whose ControlPlane is not there is one
-that is going, and never one whose ControlPlane was made meanwhile.
+The provider reads a ControlPlane, its namespace and its Secret; see :mod:`.controlplanes`.  It
+reads namespaces before ControlPlanes, so a namespace without a ControlPlane is always one under
+deletion, never one whose ControlPlane was just created.
 
-Lists cost two requests and one for each name that Secrets of control planes have (KubeFlex knows four), however
-many there are, and hold no Secret's content; ``metadata.name`` as a selector is what rules of RBAC by name allow.
+A list costs two requests, and one per distinct name of Secrets (KubeFlex uses four), independent of
+the number of control planes, and drops the content of Secrets.  RBAC rules with resource names
+permit lists with the field selector ``metadata.name``.
 
-New credentials cannot be had, as KubeFlex makes them once.
+Credentials cannot be rotated: KubeFlex creates them only once.
 """
 
 from __future__ import annotations
@@ -59,19 +60,21 @@ from twisted_exec.spacemanager.providers.kubeflex.controlplanes import (
 )
 
 TYPES_KEY = "types"
-"""Of the provider's Secret: the types that Spaces may have, with commas between."""
+"""Key in the provider's Secret: comma-separated list of the allowed types."""
 MAX_SECRET_NAMES = 8
-"""How many names of Secrets are looked at; further ones are read one by one, and not followed."""
+"""Limit of listed and watched names; Secrets with other names are read one by one."""
 _AGAIN_SECONDS = 5
 
 
 @implementer(ISpaceProvider)
 class KubeFlex(CoroutineProvider):
     """
-    :param cluster: where KubeFlex is.
-    :param clock: for what follows it.
-    :param allowed: the types that may be made.
-    :param allowing: where that is said, for messages.
+    See :class:`ISpaceProvider`.
+
+    :param cluster: the cluster with KubeFlex.
+    :param clock: provides ``IReactorTime``, for watches.
+    :param allowed: the allowed types.
+    :param allowing: remedy for messages about other types.
     """
 
     default_parent = ""
@@ -85,7 +88,7 @@ class KubeFlex(CoroutineProvider):
     ) -> None:
         self._cluster = cluster
         self._allowed, self._allowing = allowed, allowing
-        self._watches = Watches(cluster.client, clock, _Followed)
+        self._watches = Watches(cluster.client, clock, _Watched)
         self._verdicts = KubeconfigVerdicts()
 
     def watch(self, changed: Changed) -> Callable[[], None]:
@@ -96,41 +99,41 @@ class KubeFlex(CoroutineProvider):
         """See :meth:`ISpaceProvider.close`."""
         return self._watches.close().addCallback(lambda _: self._cluster.close())
 
-    async def _create(self, physical: Physical, wanted: SpaceRequest) -> None:
-        new = controlplane_of(physical, wanted, self._allowed, self._allowing)
+    async def _create(self, physical: Physical, request: SpaceRequest) -> None:
+        new = controlplane_of(physical, request, self._allowed, self._allowing)
         name = physical.name
         namespace = await self._cluster.find(NAMESPACES.resource, namespace_of(name))
-        there = await self._cluster.find(CONTROLPLANES, name)
-        if there is None:
+        existing = await self._cluster.find(CONTROLPLANES, name)
+        if existing is None:
             _check_namespace(name, namespace)
             making = self._cluster.client.create(CONTROLPLANES, new)
             try:
                 await self._cluster.do(making, CONTROLPLANES, name)
             except AlreadyExists:
-                there = await self._cluster.find(CONTROLPLANES, name)
-        if there is not None:
-            _check_ours(read(there), wanted.owner)
+                existing = await self._cluster.find(CONTROLPLANES, name)
+        if existing is not None:
+            _check_ours(read(existing), request.owner)
 
     async def _delete(self, physical: Physical, owner: str) -> None:
-        there = await self._find(physical)
-        if there is None:
+        controlplane = await self._find(physical)
+        if controlplane is None:
             return
-        reading = read(there)
+        reading = read(controlplane)
         if not owner or reading.owner != owner:
             raise Conflict(
-                f"the control plane {reading.name} was not made for this Space, and is left as it is"
+                f"the control plane {reading.name} was not created for this Space, and is not deleted"
             )
         if reading.state == GOING:
             return
-        going = self._cluster.client.delete(CONTROLPLANES, reading.name, uid=reading.uid)
+        deleting = self._cluster.client.delete(CONTROLPLANES, reading.name, uid=reading.uid)
         try:
-            await self._cluster.do(going, CONTROLPLANES, reading.name)
+            await self._cluster.do(deleting, CONTROLPLANES, reading.name)
         except NotFound:
             return
 
     async def _find(self, physical: Physical) -> Object | None:
         if physical.parent or names.dns_subdomain(physical.name):
-            return None  # what is no name of an object is none's, and is asked of nobody
+            return None  # not a valid name, so no request is sent
         return await self._cluster.find(CONTROLPLANES, physical.name)
 
     async def _get(self, physical: Physical) -> SpaceInfo:
@@ -138,13 +141,13 @@ class KubeFlex(CoroutineProvider):
             raise _missing(physical)
         name = physical.name
         namespace = await self._cluster.find(NAMESPACES.resource, namespace_of(name))
-        there = await self._cluster.find(CONTROLPLANES, name)
-        if there is None:
+        controlplane = await self._cluster.find(CONTROLPLANES, name)
+        if controlplane is None:
             left = left_of(namespace) if namespace else None
             if left is None:
                 raise _missing(physical)
             return left
-        return await self._with_secret(read(there), namespace)
+        return await self._with_secret(read(controlplane), namespace)
 
     async def _with_secret(self, reading: Reading, namespace: Object | None) -> SpaceInfo:
         secret, info = None, info_of(reading, namespace, None)
@@ -158,39 +161,39 @@ class KubeFlex(CoroutineProvider):
         namespaces = {each["metadata"]["name"]: each for each in await self._namespaces()}
         readings = [read(each) for each in await self._list(CONTROLPLANES, unmanaged)]
         secrets = await self._secrets(readings)
-        left = [each for each in map(left_of, namespaces.values()) if each is not None]
-        found = {each.physical: each for each in left}
+        remaining = [each for each in map(left_of, namespaces.values()) if each is not None]
+        infos = {each.physical: each for each in remaining}
         for reading in readings:
             place = namespace_of(reading.name)
             secret = secrets.get((place, reading.secret))
-            found[Physical(reading.name)] = info_of(reading, namespaces.get(place), secret)
-        return self._verdicts.applied(found.values())
+            infos[Physical(reading.name)] = info_of(reading, namespaces.get(place), secret)
+        return self._verdicts.applied(infos.values())
 
     async def _list_names(self) -> Sequence[Physical]:
-        left = [left_of(each) for each in await self._namespaces()]
-        there = await self._list(CONTROLPLANES, bare)
-        found = {Physical(each["metadata"]["name"]) for each in there}
-        return sorted(found | {each.physical for each in left if each is not None})
+        remaining = [left_of(each) for each in await self._namespaces()]
+        controlplanes = await self._list(CONTROLPLANES, bare)
+        names_ = {Physical(each["metadata"]["name"]) for each in controlplanes}
+        return sorted(names_ | {each.physical for each in remaining if each is not None})
 
     async def _namespaces(self) -> Iterable[Object]:
-        """Those that may be of a ControlPlane."""
-        found = await self._list(NAMESPACES.resource, bare)
-        return [each for each in found if each["metadata"]["name"].endswith(SUFFIX)]
+        """Return the namespaces that may belong to ControlPlanes."""
+        namespaces = await self._list(NAMESPACES.resource, bare)
+        return [each for each in namespaces if each["metadata"]["name"].endswith(SUFFIX)]
 
     async def _secrets(self, readings: Sequence[Reading]) -> dict[tuple[str, str], Object]:
-        """Those that control planes name, by namespace and name, without what they hold."""
-        wanted = dict.fromkeys((namespace_of(each.name), each.secret) for each in readings)
-        known = _secret_names(readings)
-        found = {}
-        for name in known:
-            chosen = f"metadata.name={name}"
-            for each in await self._list(SECRETS.resource, _without_content, chosen):
-                found[each["metadata"]["namespace"], name] = each
-        for place, name in wanted:
-            if name and name not in known:
-                one = await self._cluster.find(SECRETS.resource, name, place)
-                found |= {(place, name): _without_content(one)} if one else {}
-        return found
+        """Return the Secrets of control planes by namespace and name, without their values."""
+        keys = dict.fromkeys((namespace_of(each.name), each.secret) for each in readings)
+        listed = _secret_names(readings)
+        secrets = {}
+        for name in listed:
+            selector = f"metadata.name={name}"
+            for each in await self._list(SECRETS.resource, _without_content, selector):
+                secrets[each["metadata"]["namespace"], name] = each
+        for place, name in keys:
+            if name and name not in listed:
+                secret = await self._cluster.find(SECRETS.resource, name, place)
+                secrets |= {(place, name): _without_content(secret)} if secret else {}
+        return secrets
 
     async def _list(
         self, resource: Any, trim: Callable[[Object], Object], field_selector: str = ""
@@ -198,8 +201,8 @@ class KubeFlex(CoroutineProvider):
         return await self._cluster.list(resource, trim=trim, field_selector=field_selector)
 
 
-class _Followed:
-    """What hints come from: ControlPlanes, their namespaces, and Secrets with the names that they tell."""
+class _Watched:
+    """Watches of ControlPlanes, their namespaces, and Secrets with the names in their status."""
 
     def __init__(self, hints: Hints) -> None:
         self._hints = hints
@@ -211,9 +214,9 @@ class _Followed:
         was, now = _read(before), _read(after)
         if now is not None and now.secret:
             self._follow_secrets(now.secret)
-        told = now or was
-        # Conditions are written anew with other times only, again and again.
-        return [Physical(told.name)] if told is not None and was != now else []
+        latest = now or was
+        # KubeFlex keeps rewriting conditions with only the times changed.
+        return [Physical(latest.name)] if latest is not None and was != now else []
 
     def _follow_secrets(self, name: str) -> None:
         if name in self._secrets or len(self._secrets) >= MAX_SECRET_NAMES:
@@ -229,27 +232,27 @@ def _read(controlplane: Object | None) -> Reading | None:
 
 
 def _of_namespace(before: Object | None, after: Object | None) -> Iterable[Physical]:
-    told = after or before
-    if told is None or not maker_of(told):
+    namespace = after or before
+    if namespace is None or not maker_of(namespace):
         return []
-    return [Physical(told["metadata"]["name"].removesuffix(SUFFIX))]
+    return [Physical(namespace["metadata"]["name"].removesuffix(SUFFIX))]
 
 
 def _of_secret(before: Object | None, after: Object | None) -> Iterable[Physical]:
-    told = after or before
-    place = told["metadata"].get("namespace", "") if told else ""
+    secret = after or before
+    place = secret["metadata"].get("namespace", "") if secret else ""
     return [Physical(place.removesuffix(SUFFIX))] if place.endswith(SUFFIX) else []
 
 
 def _secret_names(readings: Iterable[Reading]) -> Sequence[str]:
-    found = dict.fromkeys(reading.secret for reading in readings if reading.secret)
-    return list(found)[:MAX_SECRET_NAMES]
+    secret_names = dict.fromkeys(reading.secret for reading in readings if reading.secret)
+    return list(secret_names)[:MAX_SECRET_NAMES]
 
 
 def _without_content(secret: Object) -> Object:
-    """Which keys hold something, and nothing of what."""
-    held = secret.get("data") or {}
-    return {**bare(secret), "data": {key: "x" for key, value in held.items() if value}}
+    """Return a Secret with the keys that have values, but without the values."""
+    data = secret.get("data") or {}
+    return {**bare(secret), "data": {key: "x" for key, value in data.items() if value}}
 
 
 def _check_namespace(name: str, namespace: Object | None) -> None:
@@ -258,49 +261,48 @@ def _check_namespace(name: str, namespace: Object | None) -> None:
     place = namespace_of(name)
     if maker_of(namespace) or namespace["metadata"].get("deletionTimestamp"):
         raise Conflict(
-            f"the namespace {place} of the control plane {name} before is still being deleted",
+            f"the namespace {place} of the previous control plane {name} is still being deleted",
             retry_after_seconds=_AGAIN_SECONDS,
         )
     raise BadRequest(
-        f"no control plane can be called {name}: its namespace {place} is there already, and is another's;"
+        f"the control plane {name} cannot be created: its namespace {place} exists already;"
         " choose another name"
     )
 
 
 def _check_ours(reading: Reading, owner: str) -> None:
     if reading.owner != owner:
-        taken = AlreadyExists(CONTROLPLANES.plural, reading.name, CONTROLPLANES.group)
-        taken.message += ", and was not made for this Space; choose another name, or delete it"
-        raise taken
+        error = AlreadyExists(CONTROLPLANES.plural, reading.name, CONTROLPLANES.group)
+        error.message += ", and was not created for this Space; choose another name, or delete it"
+        raise error
     if reading.state == GOING:
         raise Conflict(
-            f"the control plane {reading.name} before is still being deleted",
+            f"the previous control plane {reading.name} is still being deleted",
             retry_after_seconds=_AGAIN_SECONDS,
         )
 
 
 def _missing(physical: Physical) -> APIError:
-    told = f"there is no control plane {str(physical)[:80]!a}"
-    return NotFound(CONTROLPLANES.plural, physical.name, CONTROLPLANES.group, told)
+    message = f"there is no control plane {str(physical)[:80]!a}"
+    return NotFound(CONTROLPLANES.plural, physical.name, CONTROLPLANES.group, message)
 
 
-def make(spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
+def make(spec: ProviderSpec, context: ProviderContext) -> ISpaceProvider:
     """See :data:`~twisted_exec.spacemanager.interfaces.MakeProvider`."""
-    cluster = reach(spec, around, [TYPES_KEY])
-    told = (spec.secret or {}).get(TYPES_KEY)
-    allowed = ALLOWED if told is None else _allowed(spec, told)
+    cluster = reach(spec, context, [TYPES_KEY])
+    value = (spec.secret or {}).get(TYPES_KEY)
+    allowed = ALLOWED if value is None else _allowed(spec, value)
     where = f"of secret {spec.secret_ref}" if spec.secret_ref else "of a Secret in spec.secretRef"
     return KubeFlex(
-        cluster, around.reactor, allowed, f'name it under the key "{TYPES_KEY}" {where}'
+        cluster, context.reactor, allowed, f'name it under the key "{TYPES_KEY}" {where}'
     )
 
 
-def _allowed(spec: ProviderSpec, told: bytes) -> frozenset[str]:
-    found = frozenset(filter(None, told.decode("ascii", "replace").replace(",", " ").split()))
-    if not found or not found <= set(TYPES):
+def _allowed(spec: ProviderSpec, value: bytes) -> frozenset[str]:
+    types = frozenset(filter(None, value.decode("ascii", "replace").replace(",", " ").split()))
+    if not types or not types <= set(TYPES):
         raise wrong_secret(
             spec,
-            f'secret {spec.secret_ref}, key "{TYPES_KEY}": it must be some of {", ".join(TYPES)},'
-            " with commas between",
+            f'secret {spec.secret_ref}, key "{TYPES_KEY}": must be a comma-separated list of {", ".join(TYPES)}',
         )
-    return found
+    return types
