@@ -57,12 +57,12 @@ class TapTests(SynchronousTestCase):
     def test_refused(self) -> None:
         """What cannot be meant is told before anything begins."""
         self.assertIn(
-            "'k8s' is no type of providers; there are local", self.refusal("--providers=k8s")
+            "'k8s' is not a provider type; use some of local", self.refusal("--providers=k8s")
         )
         self.assertIn("--providers is empty", self.refusal("--providers="))
-        self.assertIn("--namespace: 'A' is no name", self.refusal("--namespace=A"))
-        self.assertIn("--lease: 'A b' is no name", self.refusal("--lease=A b"))
-        self.assertIn("--lease: '' is no name", self.refusal("--lease="))
+        self.assertIn("--namespace: 'A' is not a name", self.refusal("--namespace=A"))
+        self.assertIn("--lease: 'A b' is not a name", self.refusal("--lease=A b"))
+        self.assertIn("--lease: '' is not a name", self.refusal("--lease="))
         self.assertIn("--state-dir must not be empty", self.refusal("--state-dir="))
         self.assertIn("nowhere", self.refusal("--context=nowhere"))
 

@@ -64,9 +64,9 @@ class Options(ProgramOptions):
         if not self["state-dir"]:
             raise UsageError("--state-dir must not be empty")
         if dns_label(self["namespace"]):
-            raise UsageError(f"--namespace: {self['namespace']!r} is no name")
+            raise UsageError(f"--namespace: {self['namespace']!r} is not a name")
         if dns_subdomain(self["lease"]):
-            raise UsageError(f"--lease: {self['lease']!r} is no name")
+            raise UsageError(f"--lease: {self['lease']!r} is not a name")
         self.types()
 
     def types(self) -> Sequence[str]:
@@ -81,7 +81,7 @@ class Options(ProgramOptions):
         for each in types:
             if each not in PROVIDER_TYPES:
                 raise UsageError(
-                    f"--providers: {each!r} is no type of providers; there are "
+                    f"--providers: {each!r} is not a provider type; use some of "
                     f"{', '.join(PROVIDER_TYPES)}"
                 )
         return tuple(dict.fromkeys(types))

@@ -38,31 +38,31 @@ class Options(OIDCOptions):
     )
 
     optParameters = [
-        ["state-dir", None, "exec-state", "Where everything is kept; private to one program."],
-        ["port", None, 6443, "Of the API server on 127.0.0.1; 0 is any free one.", _port],
+        ["state-dir", None, "exec-state", "Directory for all state; one program at a time."],
+        ["port", None, 6443, "Port of the API server on 127.0.0.1; 0: any free port.", _port],
         [
             "storage",
             None,
             None,
-            f"Where objects are kept: {FORMS}; a file in the state directory when left out.",
+            f"Storage of objects: {FORMS}; default: a file in the state directory.",
             storage_option,
         ],
-        ["token-auth-file", None, None, "More users, as CSV: token,user,uid,groups."],
-        ["client-ca-file", None, None, "More users: those whose certificates this CA has signed."],
+        ["token-auth-file", None, None, "CSV file with further users: token,user,uid,groups."],
+        ["client-ca-file", None, None, "CA of client certificates of further users."],
         [
             "dialect",
             None,
             DEFAULT,
-            f"What machines are called: {NAMES}.  Each needs a --state-dir of its own.",
+            f"Dialect of the API: {NAMES}.  Each requires its own --state-dir.",
             by_name,
         ],
-        ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", seconds],
+        ["drain-seconds", None, 5.0, "Seconds for sessions to finish when stopping.", seconds],
     ]
     optFlags = [
         *PODS_FLAGS,
-        ["without-demo", None, "Make no machines to try, and offer shells only."],
-        ["without-spaces", None, "Run no Space Manager."],
-        ["with-parent", None, "Stop when standard input ends: for a program that starts this one."],
+        ["without-demo", None, "Create no demo machines, and offer shells only."],
+        ["without-spaces", None, "Do not run the Space Manager."],
+        ["with-parent", None, "Stop when standard input ends; for use by a parent process."],
     ]
 
     def postOptions(self) -> None:

@@ -230,7 +230,7 @@ class RefusalTests(ProfileCase):
             {"metadata": {**secret["metadata"], "labels": {MANAGED_BY: MANAGER}}},
         ):
             self.world.cluster.put(key, {**secret, **change})
-            self.assertIn("are not sent elsewhere", self.waiting())
+            self.assertIn("are not sent to other clusters", self.waiting())
 
     def test_program(self) -> None:
         """A user that is a program, or in a file, is refused, and no program is ever run."""
@@ -269,7 +269,7 @@ class RefusalTests(ProfileCase):
         self.world.put_profile("red", [token_provider("red", "s")])
         self.world.put_secret("s", token="a b\r\nX-Evil: yes")
         told = self.broken()
-        self.assertIn('secret default/s, key "token": it is no token', told)
+        self.assertIn('secret default/s, key "token": not a token', told)
         self.assertNotIn("Evil", told)
 
     def test_no_credentials(self) -> None:
@@ -296,8 +296,8 @@ class RefusalTests(ProfileCase):
             ([provider("red", "../x")], "has no name that is a Secret's name"),
             ([provider("red", "s", key="")], "names no key"),
             ([nameless], "access provider secretreader: the extension"),
-            ([{"name": "gke"}, {"name": "eks"}], "(there is eks, gke)"),
-            ([provider("red", "s")], 'secret default/s has nothing under "value"'),
+            ([{"name": "gke"}, {"name": "eks"}], "(the profile has eks, gke)"),
+            ([provider("red", "s")], 'secret default/s has no value for "value"'),
         ):
             self.world.put_profile("red", told)
             self.assertIn(problem, self.waiting())
@@ -375,7 +375,9 @@ class ProfileTests(ProfileCase):
         error = self.failureResultOf(
             self.adaptor.create(RED, SpaceRequest("uid")), BadRequest
         ).value
-        self.assertIn("finds clusters that ClusterProfiles tell of, and makes none", error.message)
+        self.assertIn(
+            "discovers the clusters of ClusterProfiles, and cannot create any", error.message
+        )
         self.world.put_profile("red")
         error = self.failureResultOf(
             self.adaptor.create(RED, SpaceRequest("uid")), AlreadyExists
@@ -483,8 +485,8 @@ class MakeTests(SynchronousTestCase):
     def test_wrong(self) -> None:
         """What cannot be used is refused with the Secret's name and the key."""
         for secret, problem in (
-            ({"namespace": b"a,b"}, 'a/b, key "namespace": it must be one namespace'),
-            ({"namespace": b"A"}, 'a/b, key "namespace": it must be names'),
+            ({"namespace": b"a,b"}, 'a/b, key "namespace": must be one namespace'),
+            ({"namespace": b"A"}, 'a/b, key "namespace": must be a comma-separated list'),
             ({"secret-namespaces": b"../x"}, 'a/b, key "secret-namespaces"'),
             ({"config": b"x"}, 'a/b, key "kubeconfig": there is no such key'),
         ):

@@ -37,7 +37,7 @@ from twisted_exec.spacemanager.providers.common.accounts import (
     TOKEN_SECONDS,
     account_name,
 )
-from twisted_exec.spacemanager.providers.kcp.provider import KcpProvider, _opened, make
+from twisted_exec.spacemanager.providers.kcp.provider import KcpProvider, _token_key, make
 from twisted_exec.testing.cluster import MemoryCluster
 
 reactor: Any = _reactor
@@ -183,8 +183,8 @@ class CredentialTests(KcpTestCase):
         info = await self.usable()
         self.kcp.restart()
         message = await self.refused(self.provider.list_spaces(), Unauthorized)
-        self.assertIn('put a kubeconfig into secret default/kcp, key "kubeconfig"', message)
-        self.assertIn("another token after each start of kcp", message)
+        self.assertIn('put a new kubeconfig into secret default/kcp, key "kubeconfig"', message)
+        self.assertIn("a new token after each start of kcp", message)
         await self.refused(self.provider.get(RED), Unauthorized)
         await self.refused(self.provider.create(RED, SpaceRequest(OWNER)), Unauthorized)
         await who_am_i(info.access[EXTERNAL].kubeconfig)
@@ -211,9 +211,9 @@ class PlaceTests(KcpTestCase):
     async def test_no_cluster(self) -> None:
         """What is no name of a logical cluster leads nowhere but to where the workspace is."""
         for told in ("*", "system:admin", "root/../x", "x?y", "", "X", ["a"]):
-            self.assertEqual(_opened({"spec": {"cluster": told}}, "root:a").cluster, "root:a")
+            self.assertEqual(_token_key({"spec": {"cluster": told}}, "root:a").cluster, "root:a")
         self.assertEqual(
-            _opened({"spec": {"cluster": "2hv3bzz1ibqj4fwk"}}, "root:a").path, "root:a"
+            _token_key({"spec": {"cluster": "2hv3bzz1ibqj4fwk"}}, "root:a").path, "root:a"
         )
 
     async def test_same_name(self) -> None:
@@ -254,7 +254,7 @@ class PlaceTests(KcpTestCase):
         await self.refused(self.provider.get(inner), NotFound)
         await self.provider.delete(inner, OWNER)
         message = await self.refused(self.provider.create(inner, SpaceRequest(OWNER)), NotFound)
-        self.assertIn('workspace "root:lab:red" is not there', message)
+        self.assertIn('workspace "root:lab:red" does not exist', message)
 
     async def test_unknown_path(self) -> None:
         """kcp says 403 of a path that is not there: it is told as what it is, however deep."""
@@ -276,9 +276,7 @@ class PlaceTests(KcpTestCase):
             self.provider.create(spelled, SpaceRequest(OWNER)),
             self.provider.delete(spelled, OWNER),
         ):
-            self.assertIn(
-                "leave kubestellar.io/space-path out", await self.refused(asking, Invalid)
-            )
+            self.assertIn("omit kubestellar.io/space-path", await self.refused(asking, Invalid))
 
     async def test_found_before(self) -> None:
         """Where Spaces were found before, the first list of a new adaptor looks, too: or they would be gone."""

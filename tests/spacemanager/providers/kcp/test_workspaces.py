@@ -13,7 +13,7 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import BUILDING, GOING, USABLE, Physical, SpaceRequest
 from twisted_exec.spacemanager.providers.kcp.workspaces import (
     check_name,
-    seen,
+    space_info,
     within,
     workspace,
     workspaces,
@@ -59,11 +59,11 @@ class PathTests(SynchronousTestCase):
 
 
 class SeenTests(SynchronousTestCase):
-    """Tests for :func:`seen`."""
+    """Tests for :func:`space_info`."""
 
     def test_ready(self) -> None:
         """One that is ready can be used; its logical cluster's name is who it is."""
-        info = seen(found("Ready"), RED)
+        info = space_info(found("Ready"), RED)
         self.assertEqual((info.state, info.reason, info.message), (USABLE, "", ""))
         self.assertEqual((info.uid, info.version, info.owner), ("2xkvk3gvg1n9", "42", "space-1"))
 
@@ -81,27 +81,29 @@ class SeenTests(SynchronousTestCase):
             "Deleting": GOING,
         }
         for phase, state in expected.items():
-            self.assertEqual(seen(found(phase), RED).state, state, phase)
+            self.assertEqual(space_info(found(phase), RED).state, state, phase)
 
     def test_going(self) -> None:
         """Its phase may lag behind: one that is being deleted is never usable."""
-        info = seen(found("Ready", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), RED)
+        info = space_info(
+            found("Ready", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), RED
+        )
         self.assertEqual(info.state, GOING)
 
     def test_no_url(self) -> None:
         """Ready is not enough where nobody says where it is."""
-        self.assertEqual(seen(found("Ready", spec={}), RED).state, BUILDING)
+        self.assertEqual(space_info(found("Ready", spec={}), RED).state, BUILDING)
 
     def test_messages(self) -> None:
         """What it waits for is told, on one line."""
-        info = seen(found("Initializing", initializers=["root:a", "root:b\nc"]), RED)
-        self.assertEqual(info.message, "waits for initializers: root:a, root:b c")
+        info = space_info(found("Initializing", initializers=["root:a", "root:b\nc"]), RED)
+        self.assertEqual(info.message, "waiting for initializers: root:a, root:b c")
         complaint = {"type": "WorkspaceScheduled", "status": "False", "message": "no\nshard"}
-        info = seen(found("Scheduling", conditions=[complaint]), RED)
+        info = space_info(found("Scheduling", conditions=[complaint]), RED)
         self.assertEqual((info.reason, info.message), ("Scheduling", "no shard"))
-        self.assertIn("core.kcp.io/inactive", seen(found("Inactive"), RED).message)
-        info = seen(found("Terminating", terminators=["root:t"]), RED)
-        self.assertEqual(info.message, "waits for terminators: root:t")
+        self.assertIn("core.kcp.io/inactive", space_info(found("Inactive"), RED).message)
+        info = space_info(found("Terminating", terminators=["root:t"]), RED)
+        self.assertEqual(info.message, "waiting for terminators: root:t")
 
     def test_strange(self) -> None:
         """Members of other types are no crash."""
@@ -113,8 +115,8 @@ class SeenTests(SynchronousTestCase):
             found("Ready", metadata={"annotations": None}),
         ]
         for each in strange:
-            self.assertEqual(seen(each, RED).physical, RED)
-        self.assertEqual(seen(strange[-1], RED).owner, "")
+            self.assertEqual(space_info(each, RED).physical, RED)
+        self.assertEqual(space_info(strange[-1], RED).owner, "")
 
 
 class WantedTests(SynchronousTestCase):

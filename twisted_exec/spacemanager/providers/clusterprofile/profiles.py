@@ -1,18 +1,19 @@
 """
-What a ClusterProfile and Secrets say together; without I/O.
+Reading ClusterProfiles and their Secrets, without I/O.
 
-A ClusterProfile holds no secret.  It names *access providers*, each with the cluster as a kubeconfig has it, and
-whoever reads one is to have a program for each name.  No program is run here: of two names it is known what their
-programs do, and that is done.  ``secretreader`` is a Secret called as the cluster, with a ``token``;
-``kubeconfig-secretreader`` is a user out of a kubeconfig in a Secret.  Both say which in an extension of the
-cluster.  Older than that are Secrets that are labelled with the profile's name and hold a whole kubeconfig.
+A ClusterProfile contains no secrets.  It names *access providers*, each with a cluster entry as in a
+kubeconfig, and readers are expected to have a plugin for each.  We run no plugins, and implement two
+of them ourselves: ``secretreader`` reads the ``token`` of a Secret with the name of the cluster,
+``kubeconfig-secretreader`` reads a user from a kubeconfig in a Secret.  An extension of the cluster
+entry names the Secret.  The older way are Secrets with a whole kubeconfig, labelled with the name of
+the profile.
 
-The cluster is taken as the profile has it, with the name to verify its certificate by, and not to verify it where
-that is what it says; what one profile says never reaches another.
+The cluster entry is used as it is, including ``tls-server-name`` and ``insecure-skip-tls-verify``.
+It affects no other profile.
 
-Who may write a profile's status chooses a Secret for us to read.  So it is one of the profile's namespace, or of one
-that the provider's own Secret allows, and never one in which the cluster has tokens of its own accounts, or this
-manager those of Spaces: what is in it is sent to the server that the profile names.
+Writers of a profile's status choose a Secret for us to read, and its credentials go to the server
+that the profile names.  So the Secret must be in the namespace of the profile or in one that the
+provider's Secret allows, and ServiceAccount tokens and the credentials of Spaces are never used.
 
 Source: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2 (``apis/v1alpha1``, ``plugins``); ``kubernetes-sigs/
 multicluster-runtime`` v0.24.1 (``providers/cluster-inventory-api/kubeconfigstrategy``).
@@ -55,11 +56,11 @@ TOKEN_READER, KUBECONFIG_READER = "secretreader", "kubeconfig-secretreader"
 READERS = (TOKEN_READER, KUBECONFIG_READER)
 TOKEN_KEY = "token"
 ACCOUNT_TOKEN = "kubernetes.io/service-account-token"
-"""Type of the Secrets in which a cluster writes tokens of its own accounts."""
+"""Type of Secrets with tokens of ServiceAccounts."""
 PUSHED_FOR, PUSHED_TO = "x-k8s.io/cluster-profile", "x-k8s.io/cluster-inventory-consumer"
 PUSHED_NAMESPACE = "x-k8s.io/cluster-profile-namespace"
 PUSHED_KEYS = ("Config", "config")
-"""The proposal writes the first, programs also write the other."""
+"""The proposal specifies the first, some programs write the second."""
 
 MAX_WAYS = 8
 
@@ -68,12 +69,12 @@ SecretName = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Way:
+class AccessWay:
     """
-    A cluster as an access provider tells it, and which Secret says who we are there.
+    An access provider of a profile: a cluster, and the Secret with its credentials.
 
-    :param cluster: JSON, so that it compares by value.
-    :param token: the Secret has a token under ``key``, instead of a kubeconfig.
+    :param cluster: the cluster entry as JSON, comparable by value.
+    :param token: whether ``key`` has a token instead of a kubeconfig.
     """
 
     secret: SecretName
@@ -86,9 +87,9 @@ class Way:
 @dataclass(frozen=True)
 class Reading:
     """
-    A ClusterProfile, as far as anybody here wants to know.
+    The relevant fields of a ClusterProfile, comparable by value.
 
-    :param problems: of ways that cannot be gone.
+    :param problems: errors of unusable access providers.
     """
 
     physical: Physical
@@ -97,18 +98,18 @@ class Reading:
     state: str
     reason: str = ""
     message: str = ""
-    ways: tuple[Way, ...] = ()
+    ways: tuple[AccessWay, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Places:
     """
-    Where profiles are looked for.
+    The namespaces of profiles and Secrets.
 
-    :param default: the namespace that is no parent.
-    :param only: profiles of others are not looked at.
-    :param secrets: namespaces that profiles of any may name Secrets of.
+    :param default: the namespace of physical spaces without a parent.
+    :param only: ignore profiles in other namespaces.
+    :param secrets: namespaces of Secrets that all profiles may name.
     """
 
     default: str = "default"
@@ -116,11 +117,11 @@ class Places:
     secrets: Collection[str] = ()
 
     def physical(self, namespace: str, name: str) -> Physical:
-        """What a profile is called."""
+        """Return the physical name of a profile."""
         return Physical(name, "" if namespace == self.default else namespace)
 
     def namespace(self, physical: Physical) -> str:
-        """Where a profile would be; empty where there can be none."""
+        """Return the namespace of a profile; empty if there can be no such profile."""
         if not physical.parent:
             return self.default
         if self.only or physical.parent == self.default or names.dns_label(physical.parent):
@@ -129,26 +130,26 @@ class Places:
 
 
 def is_ours(profile: Object) -> bool:
-    """One that a manager of spaces has written: what it stands for is known already."""
+    """Return whether a space manager has written this profile, so that it is not a new cluster."""
     manager = mapping(mapping(profile.get("spec")).get("clusterManager")).get("name")
     return MANAGER in (manager, _labels(profile).get(MANAGER_LABEL))
 
 
 def read(profile: Object, places: Places) -> Reading:
-    """What a ClusterProfile says by itself."""
+    """Read a ClusterProfile, without its Secrets."""
     metadata, status = profile["metadata"], mapping(profile.get("status"))
     namespace = str(metadata.get("namespace") or "")
     physical = places.physical(namespace, metadata["name"])
-    found = Reading(physical, namespace, str(metadata.get("uid") or ""), USABLE)
+    reading = Reading(physical, namespace, str(metadata.get("uid") or ""), USABLE)
     if metadata.get("deletionTimestamp"):
-        return replace(found, state=GOING, reason="Deleting")
+        return replace(reading, state=GOING, reason="Deleting")
     ways, problems = _ways(namespace, status, {namespace, *places.secrets})
-    found = replace(found, ways=tuple(ways), problems=tuple(problems))
+    reading = replace(reading, ways=tuple(ways), problems=tuple(problems))
     healthy = condition(status, HEALTHY)
     if healthy.get("status") not in ("False", "Unknown"):
-        return found
+        return reading
     return replace(
-        found,
+        reading,
         state=BUILDING,
         reason=reason_of(healthy, "NotHealthy"),
         message=message_of(healthy) or f"{HEALTHY} is {healthy['status']}",
@@ -157,68 +158,72 @@ def read(profile: Object, places: Places) -> Reading:
 
 def _ways(
     namespace: str, status: Mapping[str, Any], allowed: Collection[str]
-) -> tuple[list[Way], list[str]]:
-    ways: dict[Way, None] = {}
+) -> tuple[list[AccessWay], list[str]]:
+    ways: dict[AccessWay, None] = {}
     problems: list[str] = []
-    known = []
-    for told in _entries(status, "accessProviders") + _entries(status, "credentialProviders"):
-        name = str(told.get("name") or "")
-        known.append(name)
+    seen = []
+    for entry in _entries(status, "accessProviders") + _entries(status, "credentialProviders"):
+        name = str(entry.get("name") or "")
+        seen.append(name)
         if name not in READERS:
             continue
         try:
-            ways[_way(name, namespace, mapping(told.get("cluster")), allowed)] = None
+            ways[_way(name, namespace, mapping(entry.get("cluster")), allowed)] = None
         except ValueError as error:
             problems.append(f"access provider {name}: {error}")
-    if known and not ways and not problems:
-        shown = one_line(", ".join(sorted(set(known))))[:100]
-        problems.append(f"no access provider is one of {' and '.join(READERS)} (there is {shown})")
+    if seen and not ways and not problems:
+        shown = one_line(", ".join(sorted(set(seen))))[:100]
+        problems.append(
+            f"no access provider is one of {' and '.join(READERS)} (the profile has {shown})"
+        )
     return list(ways), problems
 
 
 def _entries(status: Mapping[str, Any], member: str) -> list[Mapping[str, Any]]:
-    told = status.get(member)
-    return [mapping(each) for each in told[:MAX_WAYS]] if isinstance(told, list) else []
+    entries = status.get(member)
+    return [mapping(each) for each in entries[:MAX_WAYS]] if isinstance(entries, list) else []
 
 
-def _way(name: str, namespace: str, cluster: Mapping[str, Any], allowed: Collection[str]) -> Way:
-    """:raises ValueError: it leads nowhere."""
-    told = _extension(cluster)
+def _way(
+    name: str, namespace: str, cluster: Mapping[str, Any], allowed: Collection[str]
+) -> AccessWay:
+    """Read an access provider.  :raises ValueError: it is unusable."""
+    extension = _extension(cluster)
     place = dict(cluster)
     place.pop("extensions", None)
     encoded = json.dumps(place, sort_keys=True)
     if name == TOKEN_READER:
-        secret = _name_in(told, "clusterName")
-        return Way((namespace, secret), TOKEN_KEY, encoded, token=True)
-    elsewhere = str(told.get("namespace") or namespace)
+        secret = _name_in(extension, "clusterName")
+        return AccessWay((namespace, secret), TOKEN_KEY, encoded, token=True)
+    elsewhere = str(extension.get("namespace") or namespace)
     if elsewhere not in allowed:
         raise ValueError(
             f"its Secret is in the namespace {one_line(elsewhere)[:63]}, which the provider does not allow;"
             " name that in the provider's Secret, or put the Secret beside the profile"
         )
-    key, context = str(told.get("key") or ""), str(told.get("context") or "")
+    key, context = str(extension.get("key") or ""), str(extension.get("context") or "")
     if not key:
         raise ValueError(f"the extension {EXEC_EXTENSION} names no key")
-    return Way((elsewhere, _name_in(told, "name")), key, encoded, context)
+    return AccessWay((elsewhere, _name_in(extension, "name")), key, encoded, context)
 
 
-def _name_in(told: Mapping[str, Any], member: str) -> str:
-    name = str(told.get(member) or "")
+def _name_in(extension: Mapping[str, Any], member: str) -> str:
+    name = str(extension.get(member) or "")
     if names.dns_subdomain(name):
         raise ValueError(f"the extension {EXEC_EXTENSION} has no {member} that is a Secret's name")
     return name
 
 
 def _extension(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
-    told = cluster.get("extensions")
-    for each in told if isinstance(told, list) else ():
+    extensions = cluster.get("extensions")
+    for each in extensions if isinstance(extensions, list) else ():
         if isinstance(each, dict) and each.get("name") == EXEC_EXTENSION:
             return mapping(each.get("extension"))
     return {}
 
 
 def pushed_for(secret: Object) -> str:
-    """The profile of its namespace that a Secret was labelled for, or empty."""
+    """Return the name of the profile that a Secret is labelled for, or empty."""
     labels, place = _labels(secret), secret["metadata"].get("namespace")
     if labels.get(PUSHED_NAMESPACE, place) != place:
         return ""
@@ -226,109 +231,112 @@ def pushed_for(secret: Object) -> str:
 
 
 @dataclass(frozen=True)
-class Found:
+class Credentials:
     """
-    What a profile is to be reached with.
+    The Secret with the credentials for a profile.
 
-    :param way: ``None`` when ``secret`` is a whole kubeconfig.
-    :param problem: why there is nothing.
+    :param way: the access provider; ``None`` if the Secret has a whole kubeconfig.
+    :param problem: the reason, if there is no Secret.
     """
 
     secret: Object | None = field(default=None, repr=False)
     key: str = ""
-    way: Way | None = None
+    way: AccessWay | None = None
     problem: str = ""
 
 
-def by_ways(reading: Reading, secrets: Mapping[SecretName, Object]) -> Found | None:
-    """The first way whose Secret has its key."""
+def by_ways(reading: Reading, secrets: Mapping[SecretName, Object]) -> Credentials | None:
+    """Return the first usable Secret of the access providers."""
     for way in reading.ways:
         secret = secrets.get(way.secret)
         if secret is None or is_withheld(secret):
             continue
         if mapping(secret.get("data")).get(way.key):
-            return Found(secret, way.key, way)
+            return Credentials(secret, way.key, way)
     return None
 
 
 def is_withheld(secret: Object) -> bool:
-    """One that is this cluster's own affair, or ours: the profile names the server that would get it."""
+    """Return whether a Secret must never be sent to the server that a profile names."""
     return secret.get("type") == ACCOUNT_TOKEN or _labels(secret).get(MANAGED_BY) == MANAGER
 
 
-def by_push(reading: Reading, pushed: Iterable[Object]) -> Found:
-    """The Secret that was labelled for a profile: one for this manager, or the only one."""
+def by_push(reading: Reading, pushed: Iterable[Object]) -> Credentials:
+    """Return the Secret labelled for a profile: one for this manager, or the only one."""
     for_it = [each for each in pushed if pushed_for(each) == reading.physical.name]
     for_us = [each for each in for_it if _labels(each).get(PUSHED_TO) == MANAGER]
     chosen = for_us or for_it
     if len(chosen) > 1:
-        return Found(
+        return Credentials(
             problem=f"{len(chosen)} Secrets are labelled {PUSHED_FOR}={reading.physical.name};"
-            f" label the one that is meant {PUSHED_TO}={MANAGER}"
+            f" label one of them {PUSHED_TO}={MANAGER}"
         )
     for secret in chosen:
         for key in PUSHED_KEYS:
             if mapping(secret.get("data")).get(key):
-                return Found(secret, key)
-    return Found(problem=_nowhere(reading))
+                return Credentials(secret, key)
+    return Credentials(problem=_missing_problem(reading))
 
 
-def _nowhere(reading: Reading) -> str:
+def _missing_problem(reading: Reading) -> str:
     missing = [
-        f"secret {'/'.join(way.secret)} has nothing under \"{way.key}\", or is a ServiceAccount's or a Space's,"
-        " whose tokens are not sent elsewhere"
+        f'secret {"/".join(way.secret)} has no value for "{way.key}", or belongs to a ServiceAccount or a Space,'
+        " whose tokens are not sent to other clusters"
         for way in reading.ways
     ]
-    told = "; ".join([*missing, *reading.problems])
-    return told or f"it has no access provider, and no Secret is labelled {PUSHED_FOR} for it"
+    message = "; ".join([*missing, *reading.problems])
+    return (
+        message
+        or f"the profile has no access provider, and no Secret is labelled {PUSHED_FOR} for it"
+    )
 
 
-def info_of(reading: Reading, found: Found) -> SpaceInfo:
-    """A profile with what it is reached with; without access, which :func:`with_access` adds."""
-    if found.secret is None and reading.state == USABLE:
+def info_of(reading: Reading, credentials: Credentials) -> SpaceInfo:
+    """Return the state of a profile, without access; see :func:`with_access`."""
+    if credentials.secret is None and reading.state == USABLE:
         reading = replace(
-            reading, state=BUILDING, reason="CredentialsMissing", message=found.problem
+            reading, state=BUILDING, reason="CredentialsMissing", message=credentials.problem
         )
-    metadata = found.secret["metadata"] if found.secret else {}
-    secret = [metadata.get("uid"), metadata.get("resourceVersion"), found.key]
-    seen = repr((reading, [way.cluster for way in reading.ways], secret))
+    metadata = credentials.secret["metadata"] if credentials.secret else {}
+    secret = [metadata.get("uid"), metadata.get("resourceVersion"), credentials.key]
+    digest = repr((reading, [way.cluster for way in reading.ways], secret))
     return SpaceInfo(
         reading.physical,
         reading.state,
         reading.reason,
         reading.message,
         uid=reading.uid,
-        version=hashlib.sha256(seen.encode()).hexdigest()[:16],
+        version=hashlib.sha256(digest.encode()).hexdigest()[:16],
     )
 
 
-def with_access(info: SpaceInfo, found: Found) -> SpaceInfo:
-    """The same with the kubeconfig; from within and from outside it is one URL."""
-    if found.secret is None or info.state != USABLE:
+def with_access(info: SpaceInfo, credentials: Credentials) -> SpaceInfo:
+    """Add the kubeconfig, the same for all viewpoints."""
+    if credentials.secret is None or info.state != USABLE:
         return info
     try:
-        access = _access(info.physical.name, found, found.secret)
+        access = _access(info.physical.name, credentials, credentials.secret)
     except KubeConfigError as error:
         return replace(info, state=BROKEN, reason="KubeconfigRefused", message=str(error))
     return replace(info, access=dict.fromkeys(VIEWPOINTS, access))
 
 
-def _access(name: str, found: Found, secret: Object) -> Access:
+def _access(name: str, credentials: Credentials, secret: Object) -> Access:
     metadata = secret["metadata"]
-    source = f'secret {metadata["namespace"]}/{metadata["name"]}, key "{found.key}"'
-    content = value_of(secret, found.key) or b""
-    if found.way is None:
+    source = f'secret {metadata["namespace"]}/{metadata["name"]}, key "{credentials.key}"'
+    content = value_of(secret, credentials.key) or b""
+    if credentials.way is None:
         return clean(content, source, name)
-    cluster = json.loads(found.way.cluster)
-    if found.way.token:
+    cluster = json.loads(credentials.way.cluster)
+    if credentials.way.token:
         return combined(cluster, {"token": _token(content, source)}, source, name)
-    return combined(cluster, user_of(content, source, found.way.context), source, name)
+    return combined(cluster, user_of(content, source, credentials.way.context), source, name)
 
 
 def _token(content: bytes, source: str) -> str:
     token = content.decode("latin-1").strip()
     if not token.isascii() or not token.isprintable() or " " in token or not token:
-        raise KubeConfigError(f"{source}: it is no token; put there what the cluster gave")
+        raise KubeConfigError(f"{source}: not a token; put the token of the cluster there")
     return token
 
 

@@ -1,11 +1,12 @@
 """
-ClusterProfiles: clusters that an inventory tells of, as spaces to be discovered.
+ClusterProfiles: discovers the clusters of an inventory.
 
-They are made and deleted elsewhere, so that is refused here.  Those that managers of spaces have published
-themselves are left out.  A cluster is called as its profile; its parent is the profile's namespace, but for one
-namespace, which is the default.
+Other programs create and delete these clusters, so such requests are refused.  Profiles that space
+managers have published are ignored.  A physical space has the name of its profile, and the namespace
+of the profile as its parent, except in the default namespace.
 
-Lists cost one request, and one for each namespace with profiles in it; where these are many, one for all Secrets.
+A list costs one request, and one for each namespace with profiles; if there are many namespaces, one
+for all Secrets.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from twisted_exec.spacemanager.interfaces import (
 )
 from twisted_exec.spacemanager.providers.clusterprofile.profiles import (
     PUSHED_FOR,
-    Found,
+    Credentials,
     Places,
     Reading,
     SecretName,
@@ -58,29 +59,29 @@ from twisted_exec.spacemanager.providers.common.kubeconfigs import KubeconfigVer
 PROFILES = CLUSTERPROFILES.resource
 NAMESPACE_KEY, SECRET_NAMESPACES_KEY = "namespace", "secret-namespaces"
 """
-Of the provider's Secret: the only namespace whose profiles are looked at; and namespaces that profiles may name
-Secrets of besides their own, with commas between.
+Keys in the provider's Secret: the only namespace with profiles, and a comma-separated list of further
+namespaces whose Secrets profiles may name.
 """
 MAX_NAMESPACES = 10
-"""With profiles in more, Secrets are listed for all namespaces at once, and are not followed in the rest."""
+"""Limit of namespaces with a list and a watch each; above it, one list covers all namespaces."""
 
 
 @implementer(ISpaceProvider)
 class ClusterProfiles(CoroutineProvider):
     """
-    To make one is always refused, to delete one if it is there.
+    See :class:`ISpaceProvider`; creating and deleting are refused.
 
-    :param cluster: that has the inventory.
-    :param name: the SpaceProviderDesc's, for messages.
+    :param cluster: the cluster with the inventory.
+    :param name: name of the SpaceProviderDesc, for messages.
     """
 
     def __init__(
         self, cluster: ProviderCluster, clock: Any, places: Places | None = None, name: str = ""
     ) -> None:
         self._cluster, self._name = cluster, name
-        self._places = there = places or Places()
+        self._places = chosen = places or Places()
         self.default_parent = self._places.default
-        self._watches = Watches(cluster.client, clock, lambda hints: _Followed(hints, there))
+        self._watches = Watches(cluster.client, clock, lambda hints: _Watched(hints, chosen))
         self._verdicts = KubeconfigVerdicts()
 
     def watch(self, changed: Changed) -> Callable[[], None]:
@@ -91,27 +92,27 @@ class ClusterProfiles(CoroutineProvider):
         """See :meth:`ISpaceProvider.close`."""
         return self._watches.close().addCallback(lambda _: self._cluster.close())
 
-    async def _create(self, physical: Physical, wanted: SpaceRequest) -> None:
+    async def _create(self, physical: Physical, request: SpaceRequest) -> None:
         if await self._find(physical) is not None:
-            taken = AlreadyExists(PROFILES.plural, physical.name, PROFILES.group)
-            taken.message += ", and was not made for this Space; make that Space unmanaged"
-            raise taken
+            error = AlreadyExists(PROFILES.plural, physical.name, PROFILES.group)
+            error.message += ", and was not created for this Space; make that Space unmanaged"
+            raise error
         raise BadRequest(
-            f"provider {self._name!a} finds clusters that ClusterProfiles tell of, and makes none;"
-            " have the cluster made where its inventory is, or choose another provider"
+            f"provider {self._name!a} discovers the clusters of ClusterProfiles, and cannot create any;"
+            " create the cluster with the tool that maintains the inventory, or choose another provider"
         )
 
     async def _delete(self, physical: Physical, owner: str) -> None:
         if await self._find(physical) is not None:
             raise Conflict(
-                f"the cluster {physical} was not made for this Space, and is left as it is;"
-                " have it deleted where its inventory is"
+                f"the cluster {physical} was not created for this Space, and is not deleted;"
+                " delete it with the tool that maintains the inventory"
             )
 
     async def _find(self, physical: Physical) -> Object | None:
         namespace = self._places.namespace(physical)
         if not namespace or names.dns_subdomain(physical.name):
-            return None  # what is no name of an object is none's, and is asked of nobody
+            return None  # not a valid name, so no request is sent
         profile = await self._cluster.find(PROFILES, physical.name, namespace)
         return None if profile is None or is_ours(profile) else profile
 
@@ -120,11 +121,11 @@ class ClusterProfiles(CoroutineProvider):
         if profile is None:
             raise _missing(physical)
         reading = read(profile, self._places)
-        found = await self._found(reading)
-        return self._verdicts.note(with_access(info_of(reading, found), found))
+        credentials = await self._credentials(reading)
+        return self._verdicts.note(with_access(info_of(reading, credentials), credentials))
 
-    async def _found(self, reading: Reading) -> Found:
-        """What a profile is to be reached with, asked for it alone."""
+    async def _credentials(self, reading: Reading) -> Credentials:
+        """Read the Secret with the credentials of one profile."""
         secrets: dict[SecretName, Object] = {}
         for way in reading.ways:
             if way.secret in secrets:
@@ -132,8 +133,8 @@ class ClusterProfiles(CoroutineProvider):
             secret = await self._cluster.find(SECRETS.resource, way.secret[1], way.secret[0])
             if secret is not None:
                 secrets[way.secret] = secret
-        if found := by_ways(reading, secrets):
-            return found
+        if credentials := by_ways(reading, secrets):
+            return credentials
         pushed = await self._cluster.list(
             SECRETS.resource,
             reading.namespace,
@@ -164,17 +165,17 @@ class ClusterProfiles(CoroutineProvider):
         return [read(each, self._places) for each in listed if not is_ours(each)]
 
     async def _secrets(self, readings: Sequence[Reading]) -> Mapping[SecretName, Object]:
-        """Whatever Secrets may be meant, without what they hold."""
+        """Return the Secrets that profiles may use, without their values."""
         places = _secret_places(readings)
-        found = {}
+        secrets = {}
         for place in places if len(places) <= MAX_NAMESPACES else [""]:
             for each in await self._cluster.list(SECRETS.resource, place, trim=_without_content):
-                found[each["metadata"]["namespace"], each["metadata"]["name"]] = each
-        return found
+                secrets[each["metadata"]["namespace"], each["metadata"]["name"]] = each
+        return secrets
 
 
-class _Followed:
-    """What hints come from: profiles, and Secrets in their namespaces."""
+class _Watched:
+    """Watches of profiles, and of Secrets in their namespaces."""
 
     def __init__(self, hints: Hints, places: Places) -> None:
         self._hints, self._places = hints, places
@@ -203,9 +204,9 @@ class _Followed:
 
     def _forget(self, reading: Reading) -> None:
         for way in reading.ways:
-            meant = self._secrets.get(way.secret, set())
-            meant.discard(reading.physical)
-            if not meant:
+            users = self._secrets.get(way.secret, set())
+            users.discard(reading.physical)
+            if not users:
                 self._secrets.pop(way.secret, None)
 
     def _read(self, profile: Object | None) -> Reading | None:
@@ -217,14 +218,14 @@ class _Followed:
             self._hints.follow(SECRETS.resource, self._secret, _labelled, namespace=place)
 
     def _secret(self, before: Object | None, after: Object | None) -> Iterable[Physical]:
-        found: set[Physical] = set()
+        changed: set[Physical] = set()
         for secret in (before, after):
             if secret is not None:
                 place, name = secret["metadata"]["namespace"], secret["metadata"]["name"]
-                found |= self._secrets.get((place, name), set())
+                changed |= self._secrets.get((place, name), set())
                 if profile := pushed_for(secret):
-                    found.add(self._places.physical(place, profile))
-        return found
+                    changed.add(self._places.physical(place, profile))
+        return changed
 
 
 def _secret_places(readings: Iterable[Reading]) -> list[str]:
@@ -237,7 +238,7 @@ def _chosen(
     reading: Reading,
     secrets: Mapping[SecretName, Object],
     pushed: Mapping[SecretName, Sequence[Object]],
-) -> Found:
+) -> Credentials:
     labelled = pushed.get((reading.namespace, reading.physical.name), ())
     return by_ways(reading, secrets) or by_push(reading, labelled)
 
@@ -247,43 +248,43 @@ def _whole(obj: Object) -> Object:
 
 
 def _labelled(obj: Object) -> Object:
-    kept = bare(obj)
-    kept["metadata"]["labels"] = obj["metadata"].get("labels")
-    return kept
+    trimmed = bare(obj)
+    trimmed["metadata"]["labels"] = obj["metadata"].get("labels")
+    return trimmed
 
 
 def _without_content(secret: Object) -> Object:
-    """Which keys hold something, and nothing of what."""
-    held = secret.get("data") or {}
-    kept = {"type": secret.get("type", "")}
-    return {**_labelled(secret), **kept, "data": {key: "x" for key, value in held.items() if value}}
+    """Return a Secret with the keys that have values, but without the values."""
+    data = secret.get("data") or {}
+    keys = {key: "x" for key, value in data.items() if value}
+    return {**_labelled(secret), "type": secret.get("type", ""), "data": keys}
 
 
 def _missing(physical: Physical) -> APIError:
-    told = f"there is no ClusterProfile {str(physical)[:80]!a}"
-    return NotFound(PROFILES.plural, physical.name, PROFILES.group, told)
+    message = f"there is no ClusterProfile {str(physical)[:80]!a}"
+    return NotFound(PROFILES.plural, physical.name, PROFILES.group, message)
 
 
-def make(spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
+def make(spec: ProviderSpec, context: ProviderContext) -> ISpaceProvider:
     """See :data:`~twisted_exec.spacemanager.interfaces.MakeProvider`."""
-    cluster = reach(spec, around, [NAMESPACE_KEY, SECRET_NAMESPACES_KEY])
+    cluster = reach(spec, context, [NAMESPACE_KEY, SECRET_NAMESPACES_KEY])
     only = _namespaces(spec, NAMESPACE_KEY)
     if len(only) > 1:
         raise wrong_secret(
-            spec, f'secret {spec.secret_ref}, key "{NAMESPACE_KEY}": it must be one namespace'
+            spec, f'secret {spec.secret_ref}, key "{NAMESPACE_KEY}": must be one namespace'
         )
     places = Places(secrets=_namespaces(spec, SECRET_NAMESPACES_KEY))
     for namespace in only:
         places = Places(namespace, True, places.secrets)
-    return ClusterProfiles(cluster, around.reactor, places, spec.name)
+    return ClusterProfiles(cluster, context.reactor, places, spec.name)
 
 
 def _namespaces(spec: ProviderSpec, key: str) -> frozenset[str]:
-    told = (spec.secret or {}).get(key, b"").decode("ascii", "replace")
-    found = frozenset(told.replace(",", " ").split())
-    if any(map(names.dns_label, found)):
+    value = (spec.secret or {}).get(key, b"").decode("ascii", "replace")
+    namespaces = frozenset(value.replace(",", " ").split())
+    if any(map(names.dns_label, namespaces)):
         raise wrong_secret(
             spec,
-            f'secret {spec.secret_ref}, key "{key}": it must be names of namespaces, with commas between',
+            f'secret {spec.secret_ref}, key "{key}": must be a comma-separated list of namespaces',
         )
-    return found
+    return namespaces

@@ -123,7 +123,7 @@ class ProviderCluster:
 
     def _with_remedy(self, refused: APIError) -> APIError:
         if refused.code == Unauthorized.code:
-            remedy = f"{self._remedy} that it takes"
+            remedy = f"{self._remedy} that the server accepts"
         elif refused.code == Forbidden.code:
             remedy = "grant that there"
         else:

@@ -1,15 +1,15 @@
 """
-What a kcp provider's Secret says, without I/O.
+The Secret of a kcp provider, without I/O.
 
-Keys, as upstream has them: ``kubeconfig`` is the one that the manager uses; ``incluster`` or ``external`` is the
-same server from the other side.  With ``incluster``, ``kubeconfig`` is how it is reached from outside; with
-``external``, from inside; with both, each says its own.  Upstream wanted one of them; here ``kubeconfig`` alone
-serves, and its Spaces are had from outside.
+The keys are those of KubeStellar: the manager uses ``kubeconfig``, while ``incluster`` and
+``external`` describe the same server from a viewpoint.  ``kubeconfig`` also serves for the
+viewpoint without a key of its own.  KubeStellar requires one of the two keys; here ``kubeconfig``
+is sufficient, and is then for the viewpoint External.
 
-Only servers are taken from the viewpoints: who they are for never sees the credentials beside them.
+Only the servers of the viewpoints are used: their users never see the credentials in the Secret.
 
-A server's URL ends in the path of a workspace (``/clusters/root``) or in none.  It is taken apart as a URL,
-as a host may be called anything.
+A server's URL may end in the path of a workspace (``/clusters/root``).  It is parsed as a URL,
+since a host may have any name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from twisted_exec.spaces.kubeconfigs import unwrapped
 
 IN_CLUSTER_KEY, EXTERNAL_KEY = "incluster", "external"
 PARENTS_KEY = "parents"
-"""Ours: paths of more workspaces whose children are discovered, between spaces or lines."""
+"""Our addition: further workspaces whose children are discovered, separated by commas or whitespace."""
 
 ROOT = "root"
 MAX_PARENTS = 200
@@ -42,10 +42,10 @@ _PATH = re.compile(f"{_SEGMENT}(:{_SEGMENT})*")
 @dataclass(frozen=True)
 class KcpSettings:
     """
-    :param config: the manager's; its server is without the path of a workspace.
-    :param default_parent: the workspace that a physical space is in when it does not say.
-    :param parents: whose children are discovered besides.
-    :param viewpoints: how the server is reached from each that is known: server, CA and proxy, no credentials.
+    :param config: the manager's configuration; its server has no workspace path.
+    :param default_parent: parent of physical spaces that name none.
+    :param parents: further workspaces whose children are discovered.
+    :param viewpoints: server, CA and proxy for each known viewpoint, without credentials.
     """
 
     config: ClientConfig
@@ -55,41 +55,43 @@ class KcpSettings:
 
 
 def is_name(name: str) -> bool:
-    """Whether a workspace can be called so."""
+    """Return whether this is a valid name of a workspace."""
     return _NAME.fullmatch(name) is not None
 
 
 def is_path(path: str) -> bool:
-    """Whether this may be the path of a workspace, such as ``root:org``."""
+    """Return whether this is a valid path of a workspace, such as ``root:org``."""
     return len(path) <= 1024 and _PATH.fullmatch(path) is not None
 
 
 def split_server(server: str) -> tuple[str, str]:
     """
-    A server's URL without the path of a workspace, and that path; the latter is empty where there is none.
+    Split a server's URL into the URL without the workspace path, and that path or empty.
     """
     scheme, rest = server.split("://", 1)
     host, _slash, path = rest.partition("/")
-    before, _found, workspace = f"/{path}/".partition(_CLUSTERS)
+    before, _clusters, workspace = f"/{path}/".partition(_CLUSTERS)
     return f"{scheme}://{host}{before.rstrip('/')}", workspace.rstrip("/")
 
 
 def workspace_server(base: str, path: str) -> str:
-    """The URL of a workspace's API server."""
+    """Return the URL of a workspace's API server."""
     return f"{base}{_CLUSTERS}{path}"
 
 
 def kcp_settings(spec: ProviderSpec) -> KcpSettings:
     """
-    :raises Invalid: what the Secret holds cannot be used; the message names its key and says what would help.
+    Read the Secret of a provider.
+
+    :raises Invalid: the Secret is invalid; the message names the key and a remedy.
     """
     secret = _secret(spec)
-    config, workspace = _based(spec, KUBECONFIG_KEY)
+    config, workspace = _load(spec, KUBECONFIG_KEY)
     if not config.has_credentials:
         raise _invalid(spec, KUBECONFIG_KEY, "holds no credentials; give its user a token")
     if workspace and (not is_path(workspace) or workspace.startswith("system:")):
-        told = f'is for "{workspace}", which has no workspaces; use context {ROOT} of kcp\'s kubeconfig'
-        raise _invalid(spec, KUBECONFIG_KEY, told)
+        problem = f'is for "{workspace}", which has no workspaces; use context {ROOT} of kcp\'s kubeconfig'
+        raise _invalid(spec, KUBECONFIG_KEY, problem)
     parent = workspace or ROOT
     return KcpSettings(
         config,
@@ -101,42 +103,44 @@ def kcp_settings(spec: ProviderSpec) -> KcpSettings:
 
 def _secret(spec: ProviderSpec) -> Mapping[str, bytes]:
     if spec.secret is None:
-        told = f"a provider of type {KCP} needs a Secret with the key {KUBECONFIG_KEY}"
-        raise wrong_secret(spec, told)
+        problem = f"a provider of type {KCP} needs a Secret with the key {KUBECONFIG_KEY}"
+        raise wrong_secret(spec, problem)
     return spec.secret
 
 
-def _based(spec: ProviderSpec, key: str) -> tuple[ClientConfig, str]:
-    """A kubeconfig's configuration without the path of a workspace, and that path."""
+def _load(spec: ProviderSpec, key: str) -> tuple[ClientConfig, str]:
+    """Load a kubeconfig.  :return: the configuration without the workspace path, and that path."""
     content = _secret(spec).get(key, b"")
     if not content.strip():
         raise _invalid(spec, key, "is missing; put the kubeconfig of the kcp server there")
     try:
         source = f'secret {spec.secret_ref}, key "{key}"'
-        # The manager's own proxy is nobody else's: a viewpoint is read without its environment.
-        around: dict[str, str] | None = None if key == KUBECONFIG_KEY else {}
-        config = load_inline(unwrapped(content, source), source, environ=around)
-    except KubeConfigError as problem:
-        raise _invalid(spec, key, f"cannot be used: {problem}") from None
+        # The manager's proxy is not for other users, so viewpoints are read without its environment.
+        environ: dict[str, str] | None = None if key == KUBECONFIG_KEY else {}
+        config = load_inline(unwrapped(content, source), source, environ=environ)
+    except KubeConfigError as error:
+        raise _invalid(spec, key, f"is invalid: {error}") from None
     if config.insecure_skip_tls_verify:
-        told = "says insecure-skip-tls-verify, which is not taken; give certificate-authority-data"
-        raise _invalid(spec, key, told)
+        problem = (
+            "has insecure-skip-tls-verify, which is not supported; use certificate-authority-data"
+        )
+        raise _invalid(spec, key, problem)
     base, workspace = split_server(config.server)
     return replace(config, server=base), workspace
 
 
 def _viewpoints(spec: ProviderSpec, config: ClientConfig) -> Mapping[str, ClientConfig]:
-    found = {
-        viewpoint: _based(spec, key)[0]
+    configs = {
+        viewpoint: _load(spec, key)[0]
         for viewpoint, key in ((IN_CLUSTER, IN_CLUSTER_KEY), (EXTERNAL, EXTERNAL_KEY))
         if _secret(spec).get(key)
     }
-    if len(found) < 2:
-        told = load_inline(unwrapped(_secret(spec)[KUBECONFIG_KEY], ""), config.source, environ={})
-        found[IN_CLUSTER if EXTERNAL in found else EXTERNAL] = replace(
-            config, proxy_url=told.proxy_url
+    if len(configs) < 2:
+        plain = load_inline(unwrapped(_secret(spec)[KUBECONFIG_KEY], ""), config.source, environ={})
+        configs[IN_CLUSTER if EXTERNAL in configs else EXTERNAL] = replace(
+            config, proxy_url=plain.proxy_url
         )
-    return {viewpoint: _public(each) for viewpoint, each in found.items()}
+    return {viewpoint: _public(each) for viewpoint, each in configs.items()}
 
 
 def _public(config: ClientConfig) -> ClientConfig:
@@ -149,12 +153,12 @@ def _public(config: ClientConfig) -> ClientConfig:
     )
 
 
-def _parents(spec: ProviderSpec, told: bytes, default: str) -> tuple[str, ...]:
-    paths = told.decode("utf-8", "replace").replace(",", " ").split()
+def _parents(spec: ProviderSpec, value: bytes, default: str) -> tuple[str, ...]:
+    paths = value.decode("utf-8", "replace").replace(",", " ").split()
     for path in paths:
         if not is_path(path):
             raise _invalid(
-                spec, PARENTS_KEY, f'"{path[:80]}" is no workspace\'s path, such as {ROOT}:org'
+                spec, PARENTS_KEY, f'"{path[:80]}" is not a path of a workspace, such as {ROOT}:org'
             )
     if len(paths) > MAX_PARENTS:
         raise _invalid(spec, PARENTS_KEY, f"names more than {MAX_PARENTS} workspaces")

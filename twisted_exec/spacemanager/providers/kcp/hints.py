@@ -1,7 +1,7 @@
 """
-Hints of what happens to workspaces: a watch for each parent whose children are known of.
+Hints of changed workspaces: one watch for each known parent.
 
-Nobody's list is taken from here: what is missed, because a watch cannot be had just now, is found by asking.
+Lists never rely on these watches, so a failing watch only delays the discovery of a change.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from twisted_exec.spacemanager.providers.common.hints import Changed, Hints, Wat
 from twisted_exec.spacemanager.providers.kcp.workspaces import workspaces
 
 TICK_SECONDS = 60.0
-"""How often is looked whether somebody's credentials are due."""
+"""Interval for checking which credentials are due."""
 
 
 class WorkspaceHints:
     """
-    Who is to be told, and what they hear from.
+    The watchers of a provider, and the watches that notify them.
 
-    :param due: physical spaces whose credentials are to be renewed.
+    :param due: returns the physical spaces whose credentials are due.
     :param clock: provides ``IReactorTime``.
     """
 
@@ -38,14 +38,14 @@ class WorkspaceHints:
         self._stopping = Stopping()
 
     def add(self, changed: Changed) -> Callable[[], None]:
-        """Have ``changed`` called; :return: ends that."""
+        """Call ``changed`` with each hint.  :return: a function that ends that."""
         return self._watchers.add(changed)
 
     def follow(self, parent: str, shown: str) -> None:
         """
-        The children of one workspace as well.
+        Watch the children of a workspace.
 
-        :param shown: what :class:`Physical` calls that parent.
+        :param shown: the parent as :class:`Physical` has it.
         """
         if parent not in self._parents:
             self._parents[parent] = (shown, None)
@@ -53,13 +53,13 @@ class WorkspaceHints:
                 self._begin()
 
     def forget(self, parent: str) -> None:
-        """Those no more."""
+        """Stop watching the children of a workspace."""
         _shown, hints = self._parents.pop(parent, ("", None))
         if hints is not None:
             self._stopping.add(hints.end())
 
     def close(self) -> Deferred[Any]:
-        """End all watches; what is followed is known still, for whoever asks next."""
+        """End all watches; the next watcher resumes them."""
         return self._watchers.close()
 
     def _begin(self) -> None:
@@ -86,9 +86,9 @@ class WorkspaceHints:
 
     def _followed(self, parent: str, shown: str) -> Hints:
         def read(before: Object | None, after: Object | None) -> list[Physical]:
-            found = after or before
-            assert found is not None
-            return [Physical(found["metadata"]["name"], shown)]
+            workspace = after or before
+            assert workspace is not None
+            return [Physical(workspace["metadata"]["name"], shown)]
 
         hints = Hints(self._client, self._clock, self._watchers.tell)
         hints.follow(workspaces(parent), read, bare, announce=True)

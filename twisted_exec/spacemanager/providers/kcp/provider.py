@@ -1,15 +1,17 @@
 """
 Workspaces of a kcp server as physical spaces.
 
-All that is needed is the provider's kubeconfig, for a user who may make Workspaces in the parents that are used
-and is administrator within them: kcp's own ``kcp-admin``, or anybody in group ``system:kcp:admin``.  No rights
-over shards are wanted: Workspaces are listed and watched in each parent, which is where the kubeconfig leads
-(``root``), what the Secret names besides, and wherever a Space was made or looked for.
+The provider requires a kubeconfig of a user who may create Workspaces in the used parents and is an
+administrator in them: kcp's ``kcp-admin``, or another member of the group ``system:kcp:admin``.  It
+needs no permissions for shards, since it lists and watches Workspaces in each parent: the workspace
+of the kubeconfig (``root``), those that the Secret names, and those in which Spaces were created or
+looked up.
 
-kcp answers 403 for a path that is not there.  Whether it is not there, or we may not see it, is found out by
-asking for its own Workspace, further up.
+kcp answers 403 for paths that do not exist.  A request for the Workspace of the path, in its own
+parent, tells whether it is absent or only invisible to us.
 
-Whoever uses a workspace gets a token of an account of ours within it (:mod:`.accounts`).
+Users of a workspace get a token of our account in it
+(:mod:`twisted_exec.spacemanager.providers.common.accounts`).
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ from twisted_exec.spacemanager.providers.kcp.workspaces import (
     GROUP,
     check_name,
     is_going,
-    seen,
+    space_info,
     within,
     workspace,
     workspaces,
@@ -84,12 +86,12 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _TokenKey:
     """
-    What a token is for.
+    Key of a token.
 
-    :param path: of the workspace.
-    :param cluster: where the account is: the name of the logical cluster, which is given only once.
+    :param path: path of the workspace.
+    :param cluster: name of the logical cluster with the account; kcp never reuses these names.
     """
 
     path: str
@@ -103,13 +105,13 @@ async def _nothing_found() -> Sequence[Physical]:
 @implementer(ISpaceProvider, IRotatesCredentials)
 class KcpProvider(CoroutineProvider):
     """
-    Parameters of what is made are ``type`` and ``typePath``.  Lists are without access; a rotated token is good until
-    its end.
+    See :class:`ISpaceProvider`; parameters are ``type`` and ``typePath``.  Lists are without access.
+    After a rotation the old token stays valid until it expires.
 
-    :param client: of the kcp server; resources say in which workspace they are.
+    :param client: client of the kcp server; resources include the path of the workspace.
     :param clock: provides ``IReactorTime``.
     :param now: seconds since the epoch.
-    :param found: what was found before, asked for before the first list: their parents are to be listed.
+    :param found: returns the known physical spaces, whose parents belong to the first list.
     """
 
     def __init__(
@@ -125,22 +127,22 @@ class KcpProvider(CoroutineProvider):
         self._settings, self._client, self._now = settings, client, now
         self._here = f"kcp {settings.config.server}"
         remedy = (
-            "kcp-admin has another token after each start of kcp, so put a kubeconfig into secret"
+            "kcp-admin has a new token after each start of kcp, so put a new kubeconfig into secret"
             f' {spec.secret_ref}, key "{KUBECONFIG_KEY}"'
         )
         self._kcp = ProviderCluster(client, self._here, remedy)
         self._account = account_name(spec.name)
-        self._tokens = Tokens(self._asked_token, now)
+        self._tokens = Tokens(self._request_token, now)
         self._hints = WorkspaceHints(client, clock, self._due)
         self._parents: set[str] = set()
-        self._reviews_tell = True
+        self._reviews_work = True
         self._found_before: Callable[[], Awaitable[Sequence[Physical]]] | None = found
         self._configured = (settings.default_parent, *settings.parents)
         for parent in self._configured:
             self._remember(parent)
 
     def rotate(self, physical: Physical) -> Deferred[None]:
-        """See :meth:`IRotatesCredentials.rotate`: another token; the one before is good until its end."""
+        """See :meth:`IRotatesCredentials.rotate`: the old token stays valid until it expires."""
         return Deferred.fromCoroutine(self._rotate(physical))
 
     def watch(self, changed: Changed) -> Callable[[], None]:
@@ -155,26 +157,26 @@ class KcpProvider(CoroutineProvider):
             ended.addCallback(lambda _done: closing)
         return ended
 
-    # What is there.
+    # Observing.
 
     async def _list_spaces(self) -> Sequence[SpaceInfo]:
         if self._found_before is not None:
-            # A list without them would say that they are gone.
+            # Without these parents the list would report their spaces as gone.
             for physical in await self._found_before():
                 if physical.parent:
                     self._remember(physical.parent)
             self._found_before = None
-        found: list[tuple[SpaceInfo, Object]] = []
+        pairs: list[tuple[SpaceInfo, Object]] = []
         for parent in sorted(self._parents):
             shown = self._shown(parent)
             for each in await self._children(parent):
-                info = seen(each, Physical(each["metadata"]["name"], shown))
-                found.append((info, each))
+                info = space_info(each, Physical(each["metadata"]["name"], shown))
+                pairs.append((info, each))
         self._tokens.keep_only(
-            {_opened(each, self._full_path(info.physical)) for info, each in found}
+            {_token_key(each, self._full_path(info.physical)) for info, each in pairs}
         )
         return sorted(
-            (self._stamped(info, each) for info, each in found), key=lambda info: info.physical
+            (self._stamped(info, each) for info, each in pairs), key=lambda info: info.physical
         )
 
     async def _children(self, parent: str) -> Sequence[Object]:
@@ -190,21 +192,21 @@ class KcpProvider(CoroutineProvider):
         found = await self._found(physical)
         if found is None:
             raise NotFound("workspaces", self._full_path(physical), GROUP)
-        info = seen(found, physical)
+        info = space_info(found, physical)
         if info.state != USABLE:
             return info
-        opened = _opened(found, self._full_path(physical))
+        key = _token_key(found, self._full_path(physical))
         try:
-            token = await self._good_token(opened)
+            token = await self._good_token(key)
         except APIError as refused:
             if refused.code == Unauthorized.code:
                 raise
-            told = f"no token of an account in it is to be had: {refused.message}"
-            return replace(info, reason=NO_CREDENTIALS, message=told)
+            message = f"no token of a ServiceAccount in it can be requested: {refused.message}"
+            return replace(info, reason=NO_CREDENTIALS, message=message)
         return replace(self._stamped(info, found), access=self._access(physical, token))
 
     async def _found(self, physical: Physical) -> Object | None:
-        """The Workspace, ``None`` when it is not there."""
+        """Return the Workspace, or ``None``."""
         parent = self._parent(physical)
         try:
             found = await self._kcp.find(workspaces(parent), physical.name)
@@ -217,9 +219,7 @@ class KcpProvider(CoroutineProvider):
 
     async def _is_absent(self, path: str) -> bool:
         """
-        Whether a workspace that nothing may be seen of is not there.
-
-        :return: ``False`` as well when that cannot be told.
+        Return whether a forbidden workspace does not exist; ``False`` if that is unknown.
         """
         parent, _colon, name = path.rpartition(":")
         if not parent:
@@ -231,45 +231,49 @@ class KcpProvider(CoroutineProvider):
                 raise
             return await self._is_absent(parent)
 
-    # What is done.
+    # Changing.
 
-    async def _create(self, physical: Physical, wanted: SpaceRequest) -> None:
+    async def _create(self, physical: Physical, request: SpaceRequest) -> None:
         parent = self._parent(physical)
-        obj = workspace(physical.name, wanted)
+        obj = workspace(physical.name, request)
         try:
-            made = await self._do(self._client.create(workspaces(parent), obj), physical)
+            answer = await self._do(self._client.create(workspaces(parent), obj), physical)
         except AlreadyExists:
-            await self._check_ours(physical, wanted.owner)
+            await self._check_ours(physical, request.owner)
             return
         except APIError as refused:
-            raise await self._why_not_made(physical, refused) from None
-        if (made.get("metadata") or {}).get("name") != physical.name:
-            raise BadGateway(f"{self._here}: what answers for Workspaces is no API server")
+            raise await self._create_error(physical, refused) from None
+        if (answer.get("metadata") or {}).get("name") != physical.name:
+            raise BadGateway(
+                f"{self._here}: the answer to a create is not a Workspace; check that the server is kcp"
+            )
         self._remember(parent)
 
-    async def _do(self, asking: Awaitable[_T], physical: Physical) -> _T:
-        """What came of a change of one Workspace."""
+    async def _do(self, request: Awaitable[_T], physical: Physical) -> _T:
+        """Return the result of changing a Workspace, with its errors explained."""
         resource = workspaces(self._parent(physical))
-        return await self._kcp.do(asking, resource, physical.name)
+        return await self._kcp.do(request, resource, physical.name)
 
     async def _check_ours(self, physical: Physical, owner: str) -> None:
         found = await self._found(physical)
         path = self._full_path(physical)
         if found is None or (is_going(found) and owner_of(found) == owner):
-            raise Conflict(f'workspace "{path}" is being deleted; it can be made when it is gone')
+            raise Conflict(
+                f'workspace "{path}" is being deleted; it can be created when it is gone'
+            )
         if owner_of(found) != owner:
             raise AlreadyExists("workspaces", path, GROUP)
 
-    async def _why_not_made(self, physical: Physical, refused: APIError) -> APIError:
+    async def _create_error(self, physical: Physical, refused: APIError) -> APIError:
         parent = self._parent(physical)
         if refused.code != Forbidden.code:
             return refused
         if await self._is_absent(parent):
-            told = f'workspace "{parent}" is not there, so none can be made in it; make it first'
-            return NotFound("workspaces", parent, GROUP, told)
-        if "workspace type" in refused.message:  # kcp says 403 of a type that is not there
+            message = f'workspace "{parent}" does not exist, so nothing can be created in it; create it first'
+            return NotFound("workspaces", parent, GROUP, message)
+        if "workspace type" in refused.message:  # kcp answers 403 for types that do not exist
             return BadRequest(
-                f'workspace "{self._full_path(physical)}" cannot be made: {refused.message}; see'
+                f'workspace "{self._full_path(physical)}" cannot be created: {refused.message}; see'
                 " spec.parameters of the Space: type and typePath"
             )
         return refused
@@ -281,15 +285,15 @@ class KcpProvider(CoroutineProvider):
         path = self._full_path(physical)
         if owner_of(found) != owner or not owner:
             raise Conflict(
-                f'workspace "{path}" does not bear the mark of this Space, so it is not deleted; delete it by'
-                " kubectl if it is to go"
+                f'workspace "{path}" was not created for this Space, so it is not deleted; delete it with'
+                " kubectl if it should go"
             )
         if found["metadata"].get("deletionTimestamp"):
             return
         uid = str(found["metadata"].get("uid") or "")
-        workspaces_there = workspaces(self._parent(physical))
+        resource = workspaces(self._parent(physical))
         try:
-            deleting = self._client.delete(workspaces_there, physical.name, uid=uid)
+            deleting = self._client.delete(resource, physical.name, uid=uid)
             await self._do(deleting, physical)
         except NotFound:
             pass
@@ -299,25 +303,27 @@ class KcpProvider(CoroutineProvider):
         path = self._full_path(physical)
         if found is None:
             raise NotFound("workspaces", path, GROUP)
-        info = seen(found, physical)
+        info = space_info(found, physical)
         if info.state != USABLE:
-            raise Conflict(f'workspace "{path}" is {info.state}; rotate when it is {USABLE}')
-        await self._in_it(self._tokens.renewed(_opened(found, path)))
+            raise Conflict(
+                f'workspace "{path}" is {info.state}; rotate its credentials when it is {USABLE}'
+            )
+        await self._do_in_workspace(self._tokens.renewed(_token_key(found, path)))
 
     # Tokens.
 
-    async def _good_token(self, opened: _Opened) -> Token:
-        """One that was not taken back meanwhile, by deleting its account."""
-        kept = self._tokens.kept(opened)
-        if kept is None or not self._reviews_tell or not await self._is_refused(opened, kept):
-            return await self._in_it(self._tokens.current(opened))
-        token = await self._in_it(self._tokens.renewed(opened))
-        if await self._is_refused(opened, token):
-            # One that was granted just now: so reviews say nothing here, and would have us ask for ever.
-            self._reviews_tell = False
+    async def _good_token(self, key: _TokenKey) -> Token:
+        """Return a token that has not been revoked by deleting its account."""
+        cached = self._tokens.kept(key)
+        if cached is None or not self._reviews_work or not await self._is_refused(key, cached):
+            return await self._do_in_workspace(self._tokens.current(key))
+        token = await self._do_in_workspace(self._tokens.renewed(key))
+        if await self._is_refused(key, token):
+            # The token was granted just now, so reviews do not work here, and would cause endless requests.
+            self._reviews_work = False
         return token
 
-    async def _is_refused(self, opened: _Opened, token: Token) -> bool:
+    async def _is_refused(self, key: _TokenKey, token: Token) -> bool:
         resource = TOKENREVIEWS.resource
         review = {
             "apiVersion": resource.api_version,
@@ -325,22 +331,22 @@ class KcpProvider(CoroutineProvider):
             "spec": {"token": token.secret},
         }
         try:
-            asking = self._client.create(within(opened.cluster, resource), review)
-            told = await self._in_it(asking)
+            creating = self._client.create(within(key.cluster, resource), review)
+            answer = await self._do_in_workspace(creating)
         except APIError as refused:
             if refused.code == Unauthorized.code:
                 raise
-            return False  # nobody could look
-        status = told.get("status")
+            return False  # unknown
+        status = answer.get("status")
         return isinstance(status, dict) and not status.get("authenticated")
 
-    async def _in_it(self, asking: Awaitable[_T]) -> _T:
-        """What came of something that was asked of a workspace itself."""
-        return await self._kcp.do(asking, SERVICEACCOUNTS.resource, self._account)
+    async def _do_in_workspace(self, request: Awaitable[_T]) -> _T:
+        """Return the result of a request to a workspace, with its errors explained."""
+        return await self._kcp.do(request, SERVICEACCOUNTS.resource, self._account)
 
-    async def _asked_token(self, what: Hashable) -> Token:
-        assert isinstance(what, _Opened)
-        cluster = what.cluster
+    async def _request_token(self, key: Hashable) -> Token:
+        assert isinstance(key, _TokenKey)
+        cluster = key.cluster
         await ensure_account(
             self._client, self._account, lambda resource: within(cluster, resource)
         )
@@ -350,14 +356,14 @@ class KcpProvider(CoroutineProvider):
 
     def _due(self) -> list[Physical]:
         return [
-            self._physical(each.path) for each in self._tokens.due() if isinstance(each, _Opened)
+            self._physical(each.path) for each in self._tokens.due() if isinstance(each, _TokenKey)
         ]
 
     def _stamped(self, info: SpaceInfo, found: Object) -> SpaceInfo:
-        """Its version tells of credentials, too."""
+        """Include the credentials in the version."""
         if info.state != USABLE:
             return info
-        stamp = self._tokens.stamp(_opened(found, self._full_path(info.physical)))
+        stamp = self._tokens.stamp(_token_key(found, self._full_path(info.physical)))
         return replace(info, version=f"{info.version}.{stamp}")
 
     def _access(self, physical: Physical, token: Token) -> dict[str, Access]:
@@ -371,14 +377,14 @@ class KcpProvider(CoroutineProvider):
         server = workspace_server(config.server, path)
         return written(replace(config, server=server, token=token.secret), path)
 
-    # Places.
+    # Paths.
 
     def _parent(self, physical: Physical) -> str:
-        """:raises Invalid: it can be no workspace, or its place is called what it is not called in lists."""
+        """Return the parent.  :raises Invalid: not a valid name, or not as lists name it."""
         check_name(physical)
         if physical.parent == self.default_parent:
-            told = f'leave {PATH} out: "{physical.parent}" is where workspaces are without it'
-            causes = [{"field": "metadata.annotations", "message": told}]
+            message = f'omit {PATH}: "{physical.parent}" is its default'
+            causes = [{"field": "metadata.annotations", "message": message}]
             raise Invalid("workspaces", str(physical), causes, GROUP)
         return physical.parent or self.default_parent
 
@@ -397,26 +403,26 @@ class KcpProvider(CoroutineProvider):
         self._hints.follow(parent, self._shown(parent))
 
     def _forget(self, parent: str) -> None:
-        """It is not there.  One that is configured may come; any other will be heard of when it is."""
+        """Drop an absent parent, unless it is configured, since that may still be created."""
         if parent not in self._configured:
             self._hints.forget(parent)
             self._parents.discard(parent)
 
 
-def _opened(found: Object, path: str) -> _Opened:
-    """Of a mount there is no logical cluster: what is mounted is asked for by its path."""
+def _token_key(found: Object, path: str) -> _TokenKey:
+    """Return the key of a workspace's token.  A mount has no logical cluster, so its path is used."""
     cluster = str((found.get("spec") or {}).get("cluster") or "")
-    # It becomes a part of a URL, at which we have an account of ours made.
-    return _Opened(path, cluster if is_name(cluster) else path)
+    # The name becomes part of the URL at which our account is created.
+    return _TokenKey(path, cluster if is_name(cluster) else path)
 
 
-def make(spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
+def make(spec: ProviderSpec, context: ProviderContext) -> ISpaceProvider:
     """See :data:`~twisted_exec.spacemanager.interfaces.MakeProvider`."""
-    told = kcp_settings(spec)
-    client = KubeClient(told.config, around.reactor, agent=MANAGER, list_bytes=MAX_LIST_BYTES)
+    settings = kcp_settings(spec)
+    client = KubeClient(settings.config, context.reactor, agent=MANAGER, list_bytes=MAX_LIST_BYTES)
 
-    async def found() -> Sequence[Physical]:
-        listed = await around.hub.list(SPACES, namespace_of(spec.name))
+    async def known() -> Sequence[Physical]:
+        listed = await context.hub.list(SPACES, namespace_of(spec.name))
         return [naming.physical_of(each) for each in listed["items"] if naming.was_found(each)]
 
-    return KcpProvider(spec, told, client, around.reactor, around.now, found)
+    return KcpProvider(spec, settings, client, context.reactor, context.now, known)

@@ -1,9 +1,9 @@
 """
-Workspaces of kcp as physical spaces, and the other way round: pure.
+Conversion between Workspaces of kcp and physical spaces, without I/O.
 
-A Workspace is an object of its parent, and the parent is in the path that it is asked for by:
-``/clusters/<parent>/apis/tenancy.kcp.io/v1alpha1/workspaces``.  So a resource says where it is
-(:class:`InWorkspace`), and one client does for all workspaces.
+A Workspace is an object in its parent workspace, and URLs contain the path of the parent:
+``/clusters/<parent>/apis/tenancy.kcp.io/v1alpha1/workspaces``.  :class:`InWorkspace` adds that path
+to a resource, so that one client serves all workspaces.
 
 Sources: ``github.com/kcp-dev/sdk`` v0.32.3 (0.28.3 has the same without ``Terminating`` and ``Deleting``),
 ``apis/tenancy/v1alpha1/types_workspace.go`` and ``apis/core/v1alpha1/logicalcluster_types.go``;
@@ -33,21 +33,21 @@ from twisted_exec.spacemanager.providers.kcp.config import is_name, is_path
 GROUP = "tenancy.kcp.io"
 
 TYPE, TYPE_PATH = "type", "typePath"
-"""Parameters: the name of a WorkspaceType, and the path of the workspace that has it."""
+"""Parameters: the name of a WorkspaceType, and the path of its workspace."""
 DEFAULT_TYPE = {TYPE: "universal", TYPE_PATH: "root"}
 
 READY, UNAVAILABLE, INACTIVE = "Ready", "Unavailable", "Inactive"
 _GOING = ("Terminating", "Deleting")
 _HELP = {
-    UNAVAILABLE: "kcp cannot serve it just now; see its conditions",
-    INACTIVE: "it was taken out of service; take annotation core.kcp.io/inactive off its LogicalCluster",
+    UNAVAILABLE: "kcp cannot serve the workspace at the moment; see its conditions",
+    INACTIVE: "the workspace is inactive; remove the annotation core.kcp.io/inactive from its LogicalCluster",
 }
 
 
 @dataclass(frozen=True)
 class InWorkspace(Resource):
     """
-    A resource of one workspace.
+    A resource in a workspace.
 
     :param workspace: the path, or the name of the logical cluster.
     """
@@ -55,12 +55,12 @@ class InWorkspace(Resource):
     workspace: str = ""
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path, from the server's own root."""
+        """Return the URL path from the root of the server."""
         return f"/clusters/{self.workspace}{super().path(namespace, name, subresource)}"
 
 
 def within(workspace: str, resource: Resource) -> InWorkspace:
-    """A resource as it is in one workspace."""
+    """Return a resource in a workspace."""
     return InWorkspace(
         resource.group,
         resource.version,
@@ -72,42 +72,44 @@ def within(workspace: str, resource: Resource) -> InWorkspace:
 
 
 def workspaces(parent: str) -> InWorkspace:
-    """The Workspaces whose parent this is."""
+    """Return the resource of the Workspaces in a parent."""
     return InWorkspace(GROUP, "v1alpha1", "workspaces", "Workspace", False, parent)
 
 
 def check_name(physical: Physical) -> None:
     """
-    :raises Invalid: there can be no such workspace.
+    Check the name and the parent of a physical space.
+
+    :raises Invalid: not a valid name or path.
     """
     causes = []
     if not is_name(physical.name):
-        told = "a workspace's name has up to 63 lower case letters, digits and '-', which stand at no end of it"
-        causes.append({"field": "metadata.name", "message": told})
+        message = "must be at most 63 lower case letters, digits and '-', with a letter or digit at both ends"
+        causes.append({"field": "metadata.name", "message": message})
     if physical.parent and not is_path(physical.parent):
-        told = "a workspace's path is names that ':' joins, such as root:org"
-        causes.append({"field": "metadata.annotations", "message": told})
+        message = "the path of a workspace must be names separated by ':', such as root:org"
+        causes.append({"field": "metadata.annotations", "message": message})
     if causes:
         raise Invalid("workspaces", one_line(str(physical))[:80], causes, GROUP)
 
 
-def workspace(name: str, wanted: SpaceRequest) -> Object:
+def workspace(name: str, request: SpaceRequest) -> Object:
     """
-    What is to be created.
+    Return the Workspace object for a request.
 
-    :raises BadRequest: those parameters are none that a workspace has.
+    :raises BadRequest: the parameters are invalid.
     """
-    unknown = sorted(set(wanted.parameters) - {TYPE, TYPE_PATH})
+    unknown = sorted(set(request.parameters) - {TYPE, TYPE_PATH})
     if unknown:
         raise BadRequest(
-            f'workspace "{name}" cannot be made: spec.parameters: "{one_line(unknown[0])}" is not known to'
-            f" providers of type kcp; there are {TYPE} and {TYPE_PATH}"
+            f'workspace "{name}" cannot be created: spec.parameters: "{one_line(unknown[0])}" is not supported'
+            f" by providers of type kcp; use {TYPE} and {TYPE_PATH}"
         )
-    chosen = _type(name, wanted.parameters)
+    chosen = _type(name, request.parameters)
     return {
         "apiVersion": f"{GROUP}/v1alpha1",
         "kind": "Workspace",
-        "metadata": {"name": name, "annotations": mark(wanted.owner)},
+        "metadata": {"name": name, "annotations": mark(request.owner)},
         "spec": {"type": {"name": chosen[TYPE], "path": chosen[TYPE_PATH]}},
     }
 
@@ -115,76 +117,76 @@ def workspace(name: str, wanted: SpaceRequest) -> Object:
 def _type(name: str, parameters: Mapping[str, str]) -> Mapping[str, str]:
     if TYPE_PATH in parameters and TYPE not in parameters:
         raise BadRequest(
-            f'workspace "{name}" cannot be made: spec.parameters: {TYPE_PATH} goes with {TYPE}'
+            f'workspace "{name}" cannot be created: spec.parameters: {TYPE_PATH} requires {TYPE}'
         )
     chosen = {**DEFAULT_TYPE, **parameters}
     if not is_name(chosen[TYPE]) or not is_path(chosen[TYPE_PATH]):
         raise BadRequest(
-            f'workspace "{name}" cannot be made: spec.parameters: {TYPE} is the name of a WorkspaceType and'
-            f" {TYPE_PATH} the path of the workspace that has it, such as universal and root"
+            f'workspace "{name}" cannot be created: spec.parameters: {TYPE} is the name of a WorkspaceType and'
+            f" {TYPE_PATH} the path of its workspace, such as universal and root"
         )
     return chosen
 
 
-def is_going(found: Object) -> bool:
-    """Whether it is being deleted: its phase may lag behind."""
-    return bool(found["metadata"].get("deletionTimestamp")) or _phase(found) in _GOING
+def is_going(obj: Object) -> bool:
+    """Return whether a Workspace is being deleted; its phase may lag behind."""
+    return bool(obj["metadata"].get("deletionTimestamp")) or _phase(obj) in _GOING
 
 
-def seen(found: Object, physical: Physical) -> SpaceInfo:
+def space_info(obj: Object, physical: Physical) -> SpaceInfo:
     """
-    A Workspace as a physical space; nobody asked yet how it is reached.
+    Return the state of a Workspace, without access.
 
-    ``Unavailable`` comes and goes by itself, also while one is being made, so none is ever broken for good.
+    ``Unavailable`` comes and goes, also during creation, so no state is :data:`BROKEN`.
     """
-    spec = found.get("spec") if isinstance(found.get("spec"), dict) else {}
+    spec = obj.get("spec") if isinstance(obj.get("spec"), dict) else {}
     assert isinstance(spec, dict)
-    state, reason, message = _state(found, spec)
+    state, reason, message = _state(obj, spec)
     return SpaceInfo(
         physical,
         state,
         reason=reason,
         message=message,
-        owner=owner_of(found),
-        # The name of the logical cluster is given once: a workspace of the same name later has another.
-        uid=str(spec.get("cluster") or found["metadata"].get("uid") or ""),
-        version=str(found["metadata"].get("resourceVersion") or ""),
+        owner=owner_of(obj),
+        # kcp never reuses names of logical clusters, so a recreated workspace has another.
+        uid=str(spec.get("cluster") or obj["metadata"].get("uid") or ""),
+        version=str(obj["metadata"].get("resourceVersion") or ""),
     )
 
 
-def _state(found: Object, spec: Mapping[str, Any]) -> tuple[str, str, str]:
-    phase = _phase(found)
-    if is_going(found):
-        return GOING, phase if phase in _GOING else "", _waiting_for(found, "terminators")
+def _state(obj: Object, spec: Mapping[str, Any]) -> tuple[str, str, str]:
+    phase = _phase(obj)
+    if is_going(obj):
+        return GOING, phase if phase in _GOING else "", _waiting_for(obj, "terminators")
     if phase == READY and spec.get("URL"):
         return USABLE, "", ""
-    message = _HELP.get(phase) or _waiting_for(found, "initializers")
+    message = _HELP.get(phase) or _waiting_for(obj, "initializers")
     return (
         BUILDING,
         reason_of({"reason": phase}, ""),
-        "; ".join(filter(None, [message, _complaint(found)])),
+        "; ".join(filter(None, [message, _complaint(obj)])),
     )
 
 
-def _phase(found: Object) -> str:
-    return str(_status(found).get("phase") or "")
+def _phase(obj: Object) -> str:
+    return str(_status(obj).get("phase") or "")
 
 
-def _status(found: Object) -> Mapping[str, Any]:
-    status = found.get("status")
+def _status(obj: Object) -> Mapping[str, Any]:
+    status = obj.get("status")
     return status if isinstance(status, dict) else {}
 
 
-def _waiting_for(found: Object, what: str) -> str:
-    names = _status(found).get(what)
+def _waiting_for(obj: Object, what: str) -> str:
+    names = _status(obj).get(what)
     if not isinstance(names, list) or not names:
         return ""
-    return one_line(f"waits for {what}: {', '.join(map(str, names[:10]))}")
+    return one_line(f"waiting for {what}: {', '.join(map(str, names[:10]))}")
 
 
-def _complaint(found: Object) -> str:
-    """What the first of its conditions that does not hold says."""
-    conditions = _status(found).get("conditions")
+def _complaint(obj: Object) -> str:
+    """Return the message of the first false condition, or empty."""
+    conditions = _status(obj).get("conditions")
     for each in conditions if isinstance(conditions, list) else []:
         if isinstance(each, dict) and each.get("status") == "False" and each.get("message"):
             return one_line(str(each["message"]))[:300]

@@ -324,7 +324,7 @@ class KindProvider(CoroutineProvider):
             version = f"{stands.reason or state}"
             return SpaceInfo(physical, state, stands.reason, stands.message, owner, uid, version)
         if check is None:
-            # What was made here whole is usable as far as kind can tell; of others' it cannot.
+            # A completed creation of ours is usable as far as kind knows; for other clusters that is unknown.
             state = USABLE if stands.which == COMPLETE else BUILDING
             return SpaceInfo(physical, state, owner=owner, uid=uid)
         if check.problem:

@@ -45,17 +45,17 @@ class ClusterState:
 
 def standing(record: Record | None, attempt: Attempt, listed: bool, now: float) -> ClusterState:
     """
-    How one stands.
+    Return the state of a cluster.
 
-    :param attempt: read before ``record``, which is written while it is busy.
-    :param listed: kind lists it, asked after both were read if it is to be believed.
+    :param attempt: the last creation, read before ``record``, which changes while it runs.
+    :param listed: whether kind lists the cluster; only conclusive if requested after reading both.
     """
     if record is None:
-        # Whoever is at work has written nothing yet, so whatever is there is not of its making.
+        # A running creation has no record yet, so a listed cluster is not its result.
         return ClusterState(OTHERS if listed else ABSENT, forget=not attempt.busy)
     if record.state == CREATING and attempt.busy:
         late = now - record.began > MAKING_SECONDS
-        return ClusterState(GROWING, "Creating", "kind is making it", late=late)
+        return ClusterState(GROWING, "Creating", "kind is creating it", late=late)
     if record.state == CREATING and attempt.code != 0:
         return _not_made(attempt, listed)
     if not listed:
@@ -67,16 +67,14 @@ def standing(record: Record | None, attempt: Attempt, listed: bool, now: float) 
 
 def _not_made(attempt: Attempt, listed: bool) -> ClusterState:
     if attempt.code is None:
-        detail = "its making was broken off"
-        return ClusterState(
-            FAILED, "Interrupted", f"{detail}; it is made anew when it is created again"
-        )
+        detail = "the creation was interrupted"
+        return ClusterState(FAILED, "Interrupted", f"{detail}; create the Space again to retry")
     if b"already exist" in attempt.log:
-        # Somebody else was first: that one is theirs.
+        # Another creator was faster, and owns the cluster.
         return ClusterState(OTHERS if listed else ABSENT, forget=True)
     detail = error_of(attempt.log) or f"exit code {attempt.code}"
     if listed:
-        # kind has taken back what it made, so this is no part of it.  If it could not, it says so, and nobody
-        # can tell its remains from somebody else's beginnings.
+        # kind removes the nodes of a failed creation, so this cluster is another's.  If the removal
+        # fails too, the remains are indistinguishable from another creation under way.
         return ClusterState(OTHERS, forget=True)
-    return ClusterState(FAILED, "CreateFailed", f"kind could not make it: {detail}")
+    return ClusterState(FAILED, "CreateFailed", f"kind could not create it: {detail}")
