@@ -1,3 +1,3 @@
 """
-Doubles we ship: for tests of this project and of its users.
+Test doubles, for this project and for applications that embed it.
 """

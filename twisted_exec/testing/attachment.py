@@ -1,5 +1,5 @@
 """
-The two ends of a console, recording: what a stream told them.
+The two ends of a console, which record their events.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RecordingAttachment:
     :ivar sizes: the terminal sizes, in order.
     :ivar wishes: what else the user asked for, in order.
     :ivar input_ends: how often the input ended.
-    :ivar detached_with: the reasons; one at most, if the stream keeps its promise.
+    :ivar detached_with: reasons of detachment; a correct stream detaches at most once.
     :ivar greeting: written as soon as it is attached.
     """
 

@@ -1,11 +1,10 @@
 """
 A cluster in memory: versioned objects, watches and reviews without a server.
 
-It keeps the promises that a client may rely on (``tests/contracts``): versions
-grow with each change, an update of an old version is a conflict, ``status`` is
-written only through its subresource, finalizers hold what is deleted, field and
-label selectors choose, a watch that starts too far back is told to list again.
-It does not validate objects; that is the API server's work.
+It passes the contract suite of clients (``tests/contracts``): versions grow with each
+change, an update of an old version is a conflict, ``status`` is only writable through its
+subresource, finalizers delay deletion, field and label selectors work, and a watch from
+a forgotten version fails with ``Expired``.  It does not validate objects.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ Review = Callable[[Object], Object]
 
 class MemoryCluster:
     """
-    All objects, their history and who watches.
+    All objects, their history and their watchers.
 
-    :param kinds: what is served.
+    :param kinds: the served kinds.
     """
 
     def __init__(self, kinds: tuple[Kind, ...] = ALL) -> None:
@@ -86,11 +85,11 @@ class MemoryCluster:
 
     @property
     def watches(self) -> int:
-        """How many watches are open."""
+        """The number of open watches."""
         return len(self._watchers)
 
     def kind(self, resource: Resource) -> Kind:
-        """What is known of ``resource``; :class:`NotFound` when it is not served."""
+        """Return the kind of ``resource``; raise :class:`NotFound` if it is not served."""
         try:
             return self.kinds[resource]
         except KeyError:
@@ -102,7 +101,7 @@ class MemoryCluster:
             ) from None
 
     def put(self, key: Key, obj: Object) -> Object:
-        """Store ``obj`` under the next version and tell the watchers."""
+        """Store ``obj`` with the next version and notify the watchers."""
         previous = self.objects.get(key)
         self.version += 1
         obj["metadata"]["resourceVersion"] = str(self.version)
@@ -111,7 +110,7 @@ class MemoryCluster:
         return copy.deepcopy(obj)
 
     def remove(self, key: Key) -> Object:
-        """Take an object away and tell the watchers."""
+        """Remove an object and notify the watchers."""
         obj = self.objects.pop(key)
         self.version += 1
         tombstone = copy.deepcopy(obj)
@@ -128,7 +127,7 @@ class MemoryCluster:
         return key, self.objects[key]
 
     def add_watcher(self, watcher: _Watcher, since: int) -> None:
-        """Replay what happened after version ``since``, then keep telling."""
+        """Replay the changes after version ``since``, then deliver new ones."""
         if since < self._oldest:
             raise Expired(f"too old resource version: {since} ({self._oldest})")
         self._watchers.append(watcher)
@@ -137,7 +136,7 @@ class MemoryCluster:
                 watcher.offer(event, key, obj, None)
 
     def drop_watcher(self, watcher: _Watcher) -> None:
-        """Tell it no more."""
+        """Remove a watcher."""
         if watcher in self._watchers:
             self._watchers.remove(watcher)
 
@@ -149,7 +148,7 @@ class MemoryCluster:
 
 
 class _Selection:
-    """What one list or watch is about."""
+    """The resource, namespace and selectors of one list or watch."""
 
     def __init__(
         self, kind: Kind, namespace: str, field_selector: str, label_selector: str
@@ -183,7 +182,7 @@ class _Watcher:
         self.done: Deferred[None] = Deferred(lambda _: cluster.drop_watcher(self))
 
     def offer(self, event: str, key: Key, obj: Object, before: Object | None) -> None:
-        """Like the API server: leaving the selection is told as a deletion."""
+        """Deliver an event; as in the API server, leaving the selection is a deletion."""
         was, now = self._selection.holds(key, before), self._selection.holds(key, obj)
         if event == "MODIFIED" and before is not None:
             if not was and not now:
@@ -494,5 +493,5 @@ def _merged(old: Any, patch: Mapping[str, Any]) -> Any:
 
 
 def unreachable() -> APIError:
-    """What every request gets while the API server is away; see ``MemoryCluster.problem``."""
+    """Return the error of an unreachable API server, for ``MemoryCluster.problem``."""
     return BadGateway("cannot reach the API server: connection refused")

@@ -16,7 +16,7 @@ from twisted_exec.streaming.interfaces import IBreakable, IConsole, TerminalSize
 
 
 class _Line(StringTransport):
-    """The open line: what is written is typed, and what is said while paused waits."""
+    """The open line: writes are input, and output waits while the line is paused."""
 
     def __init__(self, console: FakeConsole) -> None:
         super().__init__()
@@ -45,10 +45,10 @@ class FakeConsole:
     A line whose other end is the test.
 
     :param paced: as :class:`~twisted_exec.streaming.interfaces.IConsole` has it.
-    :param echo: whatever is typed is printed.
-    :ivar opened: how often it was connected to.
+    :param echo: print all input.
+    :ivar opened: number of connections so far.
     :ivar refusal: an exception to fail the next :meth:`connect` with.
-    :ivar sizes: what the line was told, open or not.
+    :ivar sizes: all terminal sizes, also from while the line was closed.
     :ivar breaks: how long each BREAK was that the open line sent, in milliseconds.
     """
 
@@ -64,12 +64,12 @@ class FakeConsole:
 
     @property
     def is_open(self) -> bool:
-        """Somebody is connected."""
+        """Whether a client is connected."""
         return self._protocol is not None
 
     @property
     def is_paused(self) -> bool:
-        """Whoever is connected reads nothing for now."""
+        """Whether the client has paused reading."""
         return self._line is not None and self._line.producerState == "paused"
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
@@ -94,7 +94,7 @@ class FakeConsole:
             self.breaks.append(milliseconds)
 
     def typed(self) -> bytes:
-        """What was typed into the line since the last time."""
+        """Return the input since the last call."""
         if self._line is None:
             return b""
         data: bytes = self._line.value()
@@ -102,13 +102,13 @@ class FakeConsole:
         return data
 
     def says(self, data: bytes) -> None:
-        """The machine prints; nobody hears it while the line is closed."""
+        """Print output of the machine; it is lost while the line is closed."""
         if self.is_open:
             self._unread += data
             self.deliver()
 
     def deliver(self) -> None:
-        """Hand over what was printed, unless the line is paused."""
+        """Deliver the output, unless the line is paused."""
         if self._protocol is not None and self._unread and not self.is_paused:
             unread, self._unread = self._unread, b""
             self._protocol.dataReceived(unread)

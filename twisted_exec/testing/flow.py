@@ -1,5 +1,5 @@
 """
-Producers that do as they are told, and remember it.
+Producers that record their calls.
 """
 
 from __future__ import annotations

@@ -72,17 +72,17 @@ class MemoryClient:
         return not self.transport.connected
 
     def send(self, data: bytes) -> None:
-        """Deliver bytes to whoever holds the connection now."""
+        """Deliver bytes to the current protocol of the connection."""
         self.transport.protocol.dataReceived(data)
 
     def received(self) -> bytes:
-        """What the server wrote since the last time."""
+        """Return the server's bytes since the last call."""
         data: bytes = self.transport.value()
         self.transport.clear()
         return data
 
     def responses(self, method: str = "GET") -> list[Response]:
-        """What the server wrote since the last time, as responses."""
+        """Return the server's responses since the last call."""
         rest, answers = BytesIO(self.received()), []
         while rest.tell() < len(rest.getbuffer()):
             answer = HTTPResponse(_Socket(rest), method=method)  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ class MemoryClient:
 
 
 class _Socket:
-    """What :class:`HTTPResponse` wants of a socket."""
+    """The part of a socket that :class:`HTTPResponse` uses."""
 
     def __init__(self, data: BytesIO) -> None:
         self._data = data

@@ -1,9 +1,9 @@
 """
-A machine runtime that is not to be trusted: it dies, hangs, and says what is not so.
+A faulty machine runtime: it dies, hangs, and returns wrong answers.
 
-It stands before a real one, and tells the truth about what nobody asked it to lie about.
-Whoever talks to runtimes can be tried with it; the lies are those that runtimes were seen
-to tell, or that their interface lets them tell.
+It wraps a real runtime and changes only the answers that a test configures, in order to test
+clients of runtimes.  The lies are faults that runtimes have shown, or that their interface
+permits.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 
 Change = Callable[[Any], Any]
-"""Gets an answer, gives the one that is told."""
+"""Returns a changed answer for a true one."""
 
 
 @implementer(IMachineRuntime)
 class LyingRuntime:
     """
-    A runtime, and lies about it.
+    A runtime that changes the answers of another.
 
     :param truth: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
-    :ivar lies: by method, what becomes of its answers.
-    :ivar silent: methods that are not answered; ``{"*"}`` is a runtime that hangs.
-    :ivar dead: every call fails as when nobody listens.
+    :ivar lies: changes of answers, by method.
+    :ivar silent: methods that never answer; ``{"*"}`` for all.
+    :ivar dead: whether every call fails, as without a listener.
     """
 
     def __init__(self, truth: Any) -> None:
@@ -99,7 +99,7 @@ class LyingRuntime:
 
 
 def crowd(number: int, **labels: str) -> Change:
-    """A lie of lists: ``number`` machines more, of these labels, that nobody knows."""
+    """A lie of lists: ``number`` additional machines with these labels."""
 
     def told(answer: pb.ListMachinesResponse) -> pb.ListMachinesResponse:
         response = pb.ListMachinesResponse()
@@ -115,7 +115,7 @@ def crowd(number: int, **labels: str) -> Change:
 
 
 def twice(answer: pb.ListMachinesResponse) -> pb.ListMachinesResponse:
-    """A lie of lists: every machine is told twice."""
+    """A lie of lists: every machine appears twice."""
     return pb.ListMachinesResponse(machines=[*answer.machines, *answer.machines])
 
 
@@ -140,5 +140,5 @@ def in_state(*states: int) -> Change:
 
 
 def at(url: str) -> Change:
-    """A lie of tokens: the console is there."""
+    """A lie of tokens: another URL of the console."""
     return lambda answer: pb.ExecResponse(url=url)

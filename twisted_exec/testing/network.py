@@ -38,7 +38,7 @@ class MemoryTransport:
     One end of a connection.
 
     :param encrypted: ends as TLS does: not for one direction, but for both.
-    :ivar protocol: who holds it; exchanged as on a socket's transport.
+    :ivar protocol: the protocol, which can be replaced as on a socket's transport.
     :ivar queued: bytes that were written and not yet delivered.
     :ivar lost: the reason its protocol was given at the end.
     """
@@ -64,7 +64,7 @@ class MemoryTransport:
         return ISSLTransport.providedBy(self)
 
     def getPeerCertificate(self) -> None:
-        """As of :class:`ISSLTransport`; nobody shows any here."""
+        """As of :class:`ISSLTransport`; there are no certificates here."""
 
     @property
     def connected(self) -> bool:
@@ -148,7 +148,7 @@ class MemoryTransport:
     def _step_bytes(self, limit: int) -> bool:
         peer = self.peer
         if self.queued and not peer.connected:
-            self._lose(ConnectionLost())  # nobody is there to read it: a reset
+            self._lose(ConnectionLost())  # the peer has closed, so data leads to a reset
             return True
         if self.queued and peer.reading:
             data, self.queued = self.queued[:limit], self.queued[limit:]
@@ -210,7 +210,7 @@ class MemoryNetwork:
         self.transports: list[MemoryTransport] = []
 
     def endpoint(self, factory: IProtocolFactory) -> IStreamClientEndpoint:
-        """Where ``factory`` listens: connecting there makes a connection to one of its protocols."""
+        """Return an endpoint that connects to protocols of ``factory``."""
         return _Endpoint(self, factory)
 
     def join(

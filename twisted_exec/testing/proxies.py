@@ -1,5 +1,5 @@
 """
-Proxies to be reached through: HTTP ``CONNECT`` and SOCKS 5, as real ones do it.
+Proxies for tests: HTTP ``CONNECT`` and SOCKS 5, with the behaviour of real ones.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class ProxyFactory(Factory):
     """
     A proxy; listen with it on any endpoint, TLS for one of ``https``.
 
-    :param login: ``user:password`` that is wanted, or empty.
+    :param login: required ``user:password``, or empty.
     :ivar asked: the ``host:port`` of each connection, in order.
-    :ivar names: where names lead that only the proxy knows.
-    :ivar refused: the number of those that did not know the login.
-    :ivar connections: the live ones, for the end of a test.
+    :ivar names: addresses of names that only the proxy resolves.
+    :ivar refused: number of connections with a wrong login.
+    :ivar connections: open connections, to close them at the end of a test.
     """
 
     noisy = False

@@ -1,9 +1,9 @@
 """
-A provider of physical spaces in memory: made, listed and deleted at once, or as a test wants.
+A provider of physical spaces in memory, which creates and deletes at once, or as a test wants.
 
-It keeps the promises of :class:`~twisted_exec.spacemanager.interfaces.ISpaceProvider` (``tests/contracts``).
-What stands behind is a :class:`MemorySpaces`, over which any number of adaptors may be made; nothing listens
-where its kubeconfigs lead unless :attr:`MemorySpaces.server` names something that does.
+It passes the contract suite of :class:`~twisted_exec.spacemanager.interfaces.ISpaceProvider` (``tests/contracts``).
+A :class:`MemorySpaces` holds the spaces, and may have several providers.  Its kubeconfigs lead to no server
+unless :attr:`MemorySpaces.server` names one.
 """
 
 from __future__ import annotations
@@ -83,22 +83,22 @@ class MemorySpaces:
         self._following: list[Changed] = []
 
     def provider(self) -> MemoryProvider:
-        """One more adaptor."""
+        """Return a new provider."""
         return MemoryProvider(self)
 
     def put(self, physical: Physical, space: MemorySpace | None = None) -> MemorySpace:
-        """Have one there, as somebody else would make it; watchers are told."""
+        """Add a space, as another program would, and notify watchers."""
         added = self.spaces[physical] = space or MemorySpace()
         self.tell(physical)
         return added
 
     def drop(self, physical: Physical) -> None:
-        """Have one gone; watchers are told."""
+        """Remove a space and notify watchers."""
         self.spaces.pop(physical, None)
         self.tell(physical)
 
     def release(self) -> None:
-        """What is held goes on."""
+        """Complete the creations and deletions that are held."""
         self.held = False
         for physical, space in list(self.spaces.items()):
             if space.state == GOING:
@@ -157,7 +157,7 @@ class MemorySpaces:
 
 @implementer(ISpaceProvider, IRotatesCredentials)
 class MemoryProvider:
-    """An adaptor over :class:`MemorySpaces`."""
+    """A provider over :class:`MemorySpaces`."""
 
     default_parent = ""
 

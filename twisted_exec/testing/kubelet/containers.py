@@ -1,5 +1,5 @@
 """
-Containers of a kubelet's double: what runs in them, and who is joined to it.
+Containers of the kubelet double: their processes and the attached clients.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Container:
     """
     One container.
 
-    :param command: what it runs from the kubelet's start on, for ``attach``; empty for nothing.
-    :param tty: with a terminal.
-    :param environment: of its commands, added to ours.
-    :param directory: where its commands start.
-    :param log: what it has printed; its command's output is added.
-    :param previous: likewise, of the container before it; ``None`` where there was none.
+    :param command: its main command, started with the kubelet, for ``attach``; empty for none.
+    :param tty: whether it has a terminal.
+    :param environment: environment of its commands, added to ours.
+    :param directory: working directory of its commands.
+    :param log: its log so far; the main command's output is added.
+    :param previous: log of the previous container; ``None`` if there was none.
     """
 
     command: Sequence[str] = ()
@@ -65,7 +65,7 @@ class Container:
 
 
 class MainProcess:
-    """A container's own command: everybody who is attached sees it, and types into it."""
+    """A container's main command, whose input and output all attached clients share."""
 
     def __init__(self, container: Container) -> None:
         self._log = container.log
@@ -83,7 +83,7 @@ class MainProcess:
             each.process_ended(ending)
 
     def paced(self) -> None:
-        """The slowest who is attached says how fast."""
+        """Follow the pace of the slowest attached client."""
         if any(each.full for each in self.users):
             self.process.pause()
         else:
@@ -178,7 +178,7 @@ class _Typed:
     def __init__(self, stream: _Stream) -> None:
         self.pauseProducing = stream.transport.pause_input
         self.resumeProducing = stream.transport.resume_input
-        self.stopProducing = stream.transport.resume_input  # what comes is dropped
+        self.stopProducing = stream.transport.resume_input  # further input is dropped
 
 
 class ExecStream(_Stream):
@@ -241,4 +241,4 @@ class AttachStream(_Stream):
         self._main.paced()
 
     def process_ended(self, ending: Ending) -> None:
-        super().process_ended(Ending(COMPLETED))  # whatever its code: who looks on has seen it
+        super().process_ended(Ending(COMPLETED))  # the exit code concerns exec only

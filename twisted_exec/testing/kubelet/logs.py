@@ -1,10 +1,9 @@
 """
 A container's log, as a kubelet reads it: lines with a time and a stream.
 
-The rules are those of ``kubelet/server/server.go`` (``getContainerLogs``: what is decoded and
-what is refused) and of ``k8s.io/cri-client/pkg/logs`` (what is printed): ``tailLines`` counts lines of
-all streams before anything else is left out, ``limitBytes`` counts what is printed, times included, and
-cuts a line in two.
+Sources of the rules: ``kubelet/server/server.go`` (``getContainerLogs``, for the options) and
+``k8s.io/cri-client/pkg/logs`` (for the output).  ``tailLines`` counts the lines of all streams before other
+filters; ``limitBytes`` counts the output including timestamps, and may cut a line in two.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ class Unprocessable(APIError):
 @dataclass(frozen=True)
 class LogOptions:
     """
-    What a reader asks for; ``None`` is not asked.
+    Options of a reader; ``None`` if not given.
 
-    :param since: nothing older than this.
+    :param since: omit older lines.
     :param tail_lines: 0 is none.
     :param stream: ``All``, ``Stdout`` or ``Stderr``.
     """
@@ -127,9 +126,9 @@ Wake = Callable[[], None]
 @dataclass
 class ContainerLog:
     """
-    What a container has printed; kept in memory, the newest ``most_lines`` of it.
+    The log of a container in memory, its newest ``most_lines``.
 
-    :ivar ended: nothing is added any more: who follows is done.
+    :ivar ended: whether the log is complete, so that followers end.
     """
 
     lines: list[Line] = field(default_factory=list)
@@ -140,9 +139,9 @@ class ContainerLog:
 
     def write(self, text: bytes, stream: str = STDOUT, at: datetime | None = None) -> None:
         """
-        Add lines, and wake who follows.
+        Add lines, and wake followers.
 
-        :param text: one line or several; what has no end is a line all the same.
+        :param text: one or several lines; the last may lack its newline.
         """
         when = at or datetime.now(UTC)
         self.lines += [Line(when, stream, each) for each in text.splitlines(keepends=True)]
@@ -173,7 +172,7 @@ class LogReader:
     """
     One reader's place in a log.
 
-    :ivar exhausted: as much was printed as was asked for.
+    :ivar exhausted: whether ``limitBytes`` is reached.
     """
 
     def __init__(self, log: ContainerLog, options: LogOptions) -> None:
@@ -184,7 +183,7 @@ class LogReader:
         self.exhausted = False
 
     def read(self) -> Iterator[bytes]:
-        """What there is by now, and was not read before."""
+        """Yield the lines that were not read before."""
         log = self._log
         while not self.exhausted and self._next < log.dropped + len(log.lines):
             place = max(0, self._next - log.dropped)

@@ -29,13 +29,13 @@ _OUTPUTS = {1: Channel.STDOUT, 2: Channel.STDERR}
 
 
 class ProcessUser(Typing):
-    """Whom a process tells."""
+    """Receiver of a process's events."""
 
     def printed(self, channel: Channel, data: bytes) -> None:
         """Output or errors, 1 byte or more."""
 
     def process_ended(self, ending: Ending) -> None:
-        """It has ended and its output was told; the last call."""
+        """The process has ended and its output is delivered; the last call."""
 
 
 class LocalProcess(ProcessProtocol):
@@ -90,7 +90,7 @@ class LocalProcess(ProcessProtocol):
     # For the user.
 
     def write(self, data: bytes) -> None:
-        """Input; dropped when nobody reads it any more."""
+        """Send input; it is dropped after the process has closed its end."""
         if self._is_there():
             self.transport.write(data)
 
@@ -107,7 +107,7 @@ class LocalProcess(ProcessProtocol):
             set_size(self.transport.fd, size)
 
     def register_input(self, producer: Any) -> None:
-        """Who is to be paused while the command takes no input; ``None`` for nobody."""
+        """Set the producer to pause while the command reads no input; ``None`` for none."""
         line = self._input()
         if line is not None:
             line.unregisterProducer()
@@ -130,7 +130,7 @@ class LocalProcess(ProcessProtocol):
             self.transport.resumeProducing()
 
     def hang_up(self) -> None:
-        """Nobody is there any more: neither to type nor to read."""
+        """The client has left: neither to type nor to read."""
         if self._is_there():
             self.register_input(None)
             self.transport.loseConnection()

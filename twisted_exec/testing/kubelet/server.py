@@ -97,9 +97,9 @@ class Kubelet:
 
     :param pods: the containers of each Pod, by namespace and name; may change while it runs, by
         :meth:`add` and :meth:`remove`.
-    :param tls: what it shows; ``None`` for HTTP in the clear.
-    :param client_ca: PEM; without a certificate that one of these CAs has signed whoever asks gets
-        401.  Empty: nobody is asked.
+    :param tls: its serving certificate; ``None`` for HTTP in the clear.
+    :param client_ca: PEM of the CAs of client certificates; requests without one get 401.  Empty
+        disables authentication.
     :ivar seen: the requests, the newest 1000.
     """
 
@@ -176,7 +176,7 @@ async def _done(result: Any) -> None:
 
 
 class _Resource(Dispatcher):
-    """What is asked, and who asks."""
+    """Authentication and dispatch of requests."""
 
     def __init__(self, kubelet: Kubelet) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ class _Resource(Dispatcher):
             pass
         raise Unauthorized("Unauthorized")
 
-    # What is asked for.
+    # Handlers of requests.
 
     def _pod(self, names: Mapping[str, str], message: str) -> dict[str, Container]:
         pod = self._kubelet.pods.get((names["namespace"], names["pod"]))
@@ -405,9 +405,9 @@ def _all(request: Request, name: bytes) -> list[bytes]:
 
 def _asked(request: Request) -> StreamOptions:
     """
-    What streams a request is for.
+    Return the requested streams.
 
-    :raises BadRequest: none; only ``1`` says that one is wanted.
+    :raises BadRequest: none is requested; only ``1`` counts as true.
     """
     words = {b"input": Channel.STDIN, b"output": Channel.STDOUT, b"error": Channel.STDERR}
     if not any(_all(request, name)[:1] == [b"1"] for name in words):

@@ -4,7 +4,7 @@ Ports of a Pod, forwarded by a kubelet's double to those of this host's loopback
 Over SPDY each connection is a pair of streams that a client opens, an error stream first.  Facts:
 ``httpstream.go`` of ``k8s.io/kubelet/pkg/cri/streaming/portforward``.
 
-SPDY as Kubernetes has it knows no flow control: who cannot take more stops the whole connection.
+SPDY in Kubernetes has no flow control, so a slow receiver pauses the whole connection.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LINGER_SECONDS = 5.0
 
 
 class Carried(Typing):
-    """What carries a forwarding: a transport, or a WebSocket on one."""
+    """Carrier of a forwarding: a transport, or a WebSocket on one."""
 
     def send(self, data: bytes) -> None:
         """Bytes of SPDY, in any split."""
@@ -50,7 +50,7 @@ class Carried(Typing):
         """Read no more for now, or go on."""
 
     def close(self) -> None:
-        """All is said."""
+        """Close after the data written so far."""
 
 
 class _Pair:
@@ -65,7 +65,7 @@ class _Pair:
         self._said = self._over = False
 
     def connect(self) -> None:
-        """Both streams are there."""
+        """Connect to the port, after both streams are open."""
         forwards = self.forwards
         self.way = Way(forwards.reactor, self.port, self)
         self.way.connecting.addCallbacks(self.way.connected, self._refused)
@@ -222,7 +222,7 @@ class PortForwards:
     # Flow and the end.
 
     def hold(self, pair: _Pair, full: bool) -> None:
-        """A port takes no more: then nobody's data is read."""
+        """Pause the whole connection while one port is full."""
         (self._full.add if full else self._full.discard)(pair)
         self._carried.hold(bool(self._full))
 

@@ -17,7 +17,7 @@ _CONNECT_SECONDS = 10
 
 
 class TargetUser(Typing):
-    """Whom a connection to a port tells."""
+    """Receiver of a port connection's events."""
 
     def target_said(self, data: bytes) -> None:
         """1 byte or more."""
@@ -48,7 +48,7 @@ class _Target(Protocol):
         self._user.target_said(data)
 
     def readConnectionLost(self) -> None:
-        # Whoever has said all is left, as kubelets do it: what still came would go nowhere.
+        # Close after the target's half-close, as kubelets do.
         self._user.target_ended()
         self.transport.unregisterProducer()
         self.transport.loseConnection()
@@ -70,7 +70,7 @@ class _Target(Protocol):
 
 
 class Way:
-    """To one port: what comes before it is connected waits, and waits no longer than that."""
+    """A connection to one port, with a buffer until it is connected."""
 
     target: Any = None
 
@@ -115,7 +115,7 @@ class Way:
                 self.target.transport.resumeProducing()
 
     def abort(self) -> None:
-        """Nobody is there any more."""
+        """The client has disconnected."""
         self.left = True
         if self.target is not None:
             self.target.transport.abortConnection()

@@ -49,7 +49,7 @@ class _SocketPorts:
         raise NotImplementedError
 
     def pong_received(self) -> None:
-        """Nobody asked."""
+        """Ignore pongs, as no ping was sent."""
 
     def failing(self, reason: str) -> None:
         """A Close says what is wrong."""
@@ -76,7 +76,7 @@ class _SocketPorts:
 
 
 class TunnelPorts(_SocketPorts):
-    """SPDY in binary messages, whose boundaries mean nothing."""
+    """SPDY in binary messages, without regard to message boundaries."""
 
     def __init__(self, reactor: Any, pod: str, socket: Any, over: Callable[[Any], None]) -> None:
         super().__init__(socket, over)
