@@ -145,7 +145,7 @@ class ProgramsTests(TestCase):
         self.assertRegex(table, r"sh +shell +<none> +pool-a +Running")
         self.assertIn("pool-a", await self.kubectl("get", "fleets"))
         told = await self.kubectl("explain", "instances.spec.fleetRef")
-        self.assertIn("The Fleet that runs it", told)
+        self.assertIn("fleetRef is the Fleet that the instance is bound to", told)
         line = b"mine=%s; echo set-$mine\n"
         for dialect in (SPHERIC, IRONCORE):
             where = f"{dialect.noun}/sh"

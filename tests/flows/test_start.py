@@ -569,7 +569,7 @@ class BrokerTests(CommonRows, ProgramCase):
             ({"kubeconfig": NOWHERE}, f"{NOWHERE}: No such file or directory"),
             ({"kubeconfig": self.path("garbage")}, self.path("garbage")),
             ({"namespace": "Site A"}, "--namespace 'Site A': "),
-            ({"source-cluster-name": None}, "--source-cluster-name is missing: it precedes"),
+            ({"source-cluster-name": None}, "--source-cluster-name is missing: the prefix of"),
             ({"source-cluster-name": "system"}, "'system' is not a valid name of a cluster"),
             ({"dialect": "klingon"}, "--dialect: there is no dialect 'klingon': choose one of"),
         )
