@@ -205,7 +205,10 @@ class BrokerTests(TestCase):
             with self.assertRaises(APIError) as caught:
                 await watch(other, "sh")
             self.assertEqual(caught.exception.code, 403)
-        self.assertIn("is a component of its cluster and cannot open consoles in another cluster", caught.exception.message)
+        self.assertIn(
+            "is a component of its cluster and cannot open consoles in another cluster",
+            caught.exception.message,
+        )
         (_, end) = self.audit(self.b, "api")
         self.assertEqual((end["user"], end["code"]), (BROKER, 403))
         self.assertIn("cannot impersonate", end["reason"])
