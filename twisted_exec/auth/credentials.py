@@ -81,7 +81,7 @@ class PresentedCredentials:
 
     @property
     def impersonates(self) -> bool:
-        """Whether any header asks to act as somebody else, be it malformed."""
+        """True if any header requests impersonation, even a malformed one."""
         names = (name.lower() for name, _ in self.headers.getAllRawHeaders())
         return any(name.startswith(b"impersonate-") for name in names)
 
@@ -120,7 +120,7 @@ class CredentialHeaders:
 
     def take_from(self, request: Any) -> PresentedCredentials:
         """
-        Take the credentials out of a request; asked again, return the same.
+        Take the credentials out of a request; a second call returns the same.
 
         The request keeps none: neither a handler nor the next hop can believe a header that
         nobody has verified.

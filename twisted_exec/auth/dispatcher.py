@@ -80,7 +80,7 @@ class GatedDispatcher(Dispatcher):
     """
     Match, authenticate, answer.
 
-    :cvar names_unknown: a refusal to authenticate names the object that was asked for.
+    :cvar names_unknown: a refusal to authenticate names the requested object.
     """
 
     names_unknown = True

@@ -163,15 +163,15 @@ class ISessionReviewer(Interface):
 
     def review(subject: Subject, evidence: object) -> Deferred[None]:
         """
-        Authenticate and authorize again, with what allowed the session.
+        Authenticate and authorize a session again.
 
-        :param subject: whose session it is, and of which object.
-        :param evidence: what the hop's own gate put into ``context.evidence``; nobody else reads it.
+        :param subject: user and object of the session.
+        :param evidence: what the hop's own gate put into ``context.evidence``; only this method reads it.
         :return: fires with ``None`` when the session may go on.  Fails with
             :class:`~twisted_exec.api.status.Unauthorized` or
             :class:`~twisted_exec.api.status.Forbidden` when it may not: the session ends, and its
-            user reads that message.  Any other :class:`~twisted_exec.api.status.APIError` says that
-            nobody could answer: the session goes on until the next review.
+            user reads that message.  Any other :class:`~twisted_exec.api.status.APIError` means that
+            no decision was possible: the session goes on until the next review.
         """
 
 

@@ -7,7 +7,7 @@ resourceVersion, every Pod that looks different by it.  A Pod's resourceVersion 
 its Machine, or of the pool's change that made it look different.
 
 Following starts with the first request for Pods.  There is no history before, so a watch from an
-earlier version is told to list again.
+earlier version fails, and its client lists again.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ class MachineOfPod:
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
         """As :meth:`IStreamLocator.locate`; the target is the machine."""
-        found: Deferred[Location] = self._machines[context.target.kind.resource].locate(context)
-        return found
+        location: Deferred[Location] = self._machines[context.target.kind.resource].locate(context)
+        return location
 
 
 @implementer(IStreamLocator)

@@ -42,18 +42,19 @@ class APIRequest(Request):
         super().process()
 
     def getClientAddress(self) -> IAddress:
-        """The user's; a proxy that is trusted with who they are is with where they are as well."""
+        """Return the user's address; from a trusted proxy, the one that it forwards."""
         address: IAddress = super().getClientAddress()
         if not self.is_forwarded:
             return address
         lines = self.requestHeaders.getRawHeaders(b"x-forwarded-for", [b""])
-        # What came before is what the user said; the proxy has added the last.
-        told = lines[-1].rpartition(b",")[2].strip().decode("ascii", "replace")
+        # The proxy appends its client; entries before that are the client's own claims.
+        forwarded = lines[-1].rpartition(b",")[2].strip().decode("ascii", "replace")
         try:
-            version = ipaddress.ip_address(told).version
+            version = ipaddress.ip_address(forwarded).version
         except ValueError:
             return address
-        return IPv4Address("TCP", told, 0) if version == 4 else IPv6Address("TCP", told, 0)
+        address_type = IPv4Address if version == 4 else IPv6Address
+        return address_type("TCP", forwarded, 0)
 
     @property
     def pretty(self) -> bool:

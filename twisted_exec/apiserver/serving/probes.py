@@ -58,7 +58,7 @@ class Probes:
         return [*self._health.names, SHUTDOWN]
 
     def add_to(self, routes: GatedRoutes) -> None:
-        """Add the routes; the gate is asked only where more is said than one word."""
+        """Add the routes; single checks and lists need authorization."""
         for endpoint in _ENDPOINTS:
             routes.add(["GET"], f"/{endpoint}", partial(self._all, endpoint), is_open=True)
             routes.add(["GET"], f"/{endpoint}/{{name}}", partial(self._one, endpoint))
