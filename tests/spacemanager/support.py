@@ -13,7 +13,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.kinds import NAMESPACES, SECRETS
 from twisted_exec.api.spaces import LOCAL, PROVIDERS, SPACES, namespace_of
-from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.kube.informers.listeners import Listeners
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import (
     ISpaceProvider,
@@ -40,7 +40,7 @@ class HubSpaces:
 
     def __init__(self, hub: MemoryCluster) -> None:
         self._hub = hub
-        self.followers = Followers("the Spaces")
+        self.followers = Listeners("the Spaces")
 
     def all(self) -> Sequence[Object]:
         return [o for (resource, _, _), o in self._hub.objects.items() if resource == SPACES]

@@ -57,7 +57,7 @@ from twisted_exec.apiserver.serving.watch import Watches
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
 from twisted_exec.auth.gate import Gate, GatePolicy
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
-from twisted_exec.kube.leader_election.controllers import Leading
+from twisted_exec.kube.leader_election.controllers import LeaderServices
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
@@ -167,7 +167,7 @@ class Parts:
 
     dispatcher: GatedDispatcher
     followers: Sequence[Service]
-    leading: Leading | LeaderElectedServices
+    leading: LeaderServices | LeaderElectedServices
     verbs: Verbs
     watches: Sequence[Watches]
     sessions: Sessions
@@ -232,7 +232,7 @@ def assemble(
             services += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
         return services
 
-    leading: Leading | LeaderElectedServices = Leading(leader_controllers)
+    leading: LeaderServices | LeaderElectedServices = LeaderServices(leader_controllers)
     if not is_exclusive(storage):
         leading = LeaderElectedServices(leader_controllers, storage, bare, replica, reactor, now)
     routes, limits = GatedRoutes(), limits or Limits()

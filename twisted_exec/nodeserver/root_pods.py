@@ -23,7 +23,7 @@ from zope.interface import implementer
 from twisted_exec.api.kinds.pods.machine_pods import PODS
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, NotFound
 from twisted_exec.kube.credentials.late import REFUSAL_CODES
-from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.kube.informers.listeners import Listeners
 from twisted_exec.kube.informers.reflector import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods, LeafNode
@@ -58,7 +58,7 @@ class RootPods:
         self._pods: dict[Key, Object] = {}
         self._by_uid: dict[str, Key] = {}
         self._by_node: dict[str, set[Key]] = {}
-        self._followers = Followers("the root's Pods")
+        self._followers = Listeners("the root's Pods")
         self._looking: IDelayedCall | None = None
         self._stopping = Stopping()
         self._shared = Shared()

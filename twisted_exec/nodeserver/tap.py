@@ -15,7 +15,7 @@ from twisted.application.service import IService, Service
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
-from twisted_exec.kube.leader_election.controllers import Acting
+from twisted_exec.kube.leader_election.controllers import LeaderElected
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.kubelet_api.logs import log_routes
 from twisted_exec.nodeserver.kubelet_api.pods import pod_routes
@@ -111,7 +111,9 @@ def _leader(
 
     where = {"namespace": options["namespace"], "lease": options["lease"]}
     # The Nodes publish the port, so the server must listen first.
-    return [Acting(client, make, reactor, time.time, when=lambda: server().when_ready(), **where)]
+    return [
+        LeaderElected(client, make, reactor, time.time, when=lambda: server().when_ready(), **where)
+    ]
 
 
 def _watch_expiry(

@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from twisted_exec.api.kinds import LEASES
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.kube.leader_election.controllers import Acting
+from twisted_exec.kube.leader_election.controllers import LeaderElected
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.program.service import Starting
@@ -112,7 +112,7 @@ class SpaceManager(Starting):
         self.health.add("serving", self._probe_serving)
         self.health.add("hub", lambda: Deferred.fromCoroutine(self._probe_hub()))
         self.health.add("spaces", self._probe_spaces)
-        self._acting = Acting(
+        self._acting = LeaderElected(
             client,
             self._make,
             reactor,

@@ -27,7 +27,7 @@ from zope.interface import implementer
 from twisted_exec.api.spaces import EXTERNAL, SPACES, VIEWPOINTS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.client import MakeKubeClient, kube_client_factory
-from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.kube.informers.listeners import Listeners
 from twisted_exec.kube.informers.reflector import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -114,7 +114,7 @@ class SpaceClient(Service):
         self._namespaces = tuple(dict.fromkeys(namespaces)) or ("",)
         self._by_name = secrets_by_name
         self._make = make_client or kube_client_factory(reactor, agent)
-        self._followers = Followers("spaces")
+        self._followers = Listeners("spaces")
         self._waiting: list[Deferred[None]] = []
         self._stopping = Stopping()
         self._begin()
@@ -217,7 +217,7 @@ class SpaceClient(Service):
             getattr(listener, method)(*about)
 
         # In a list of its own, which logs what the listener raises.
-        at_once = Followers("spaces")
+        at_once = Listeners("spaces")
         at_once.add(notify)
         for connection in self.all():
             at_once.tell("engaged", connection)

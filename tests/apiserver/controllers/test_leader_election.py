@@ -23,7 +23,7 @@ from twisted_exec.apiserver.controllers.leader_election import (
 from twisted_exec.apiserver.controllers.namespaces import NamespaceLifecycle, ensure_namespaces
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.kube.interfaces import ILeases
-from twisted_exec.kube.leader_election.controllers import Leading
+from twisted_exec.kube.leader_election.controllers import LeaderServices
 from twisted_exec.storage.memory import MemoryStorage
 
 
@@ -79,7 +79,7 @@ class AssembledTests(APITestCase):
 
     def test_alone(self) -> None:
         """With an exclusive store there is no election, and not even a Lease."""
-        self.assertIsInstance(self.parts.leading, Leading)
+        self.assertIsInstance(self.parts.leading, LeaderServices)
         found = self.successResultOf(self.storage.list(LEASES.resource))
         self.assertEqual(found.items, [])
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.kube.informers.listeners import Listeners
 
 
 class FollowersTests(SynchronousTestCase):
-    """Tests for :class:`Followers`."""
+    """Tests for :class:`Listeners`."""
 
     def test_ended(self) -> None:
         """Who ended is told no more, also when that happens while others are told."""
@@ -21,7 +21,7 @@ class FollowersTests(SynchronousTestCase):
             told.append(f"first {what}")
             ends[1]()
 
-        followers = Followers("it")
+        followers = Listeners("it")
         ends += [followers.add(first), followers.add(lambda what: told.append(f"second {what}"))]
         followers.tell("x")
         ends[0]()
@@ -32,7 +32,7 @@ class FollowersTests(SynchronousTestCase):
     def test_one_that_fails(self) -> None:
         """What one raises is logged, and the others are told."""
         told: list[str] = []
-        followers = Followers("it")
+        followers = Listeners("it")
         followers.add(lambda what: {}[what])
         followers.add(told.append)
         followers.tell("x")
@@ -42,7 +42,7 @@ class FollowersTests(SynchronousTestCase):
     def test_all_of_them(self) -> None:
         """How many there are; and all may be ended at once."""
         told: list[str] = []
-        followers = Followers("it")
+        followers = Listeners("it")
         end = followers.add(told.append)
         followers.add(told.append)
         self.assertEqual(len(followers), 2)

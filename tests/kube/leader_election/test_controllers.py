@@ -8,21 +8,21 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.kinds import LEASES
-from twisted_exec.kube.leader_election.controllers import Acting, identity
+from twisted_exec.kube.leader_election.controllers import LeaderElected, identity
 from twisted_exec.testing.cluster import MemoryCluster
 
 LEASE = {"namespace": "kube-system", "lease": "exec-x"}
 
 
 class ActingTests(SynchronousTestCase):
-    """Tests for :class:`Acting`."""
+    """Tests for :class:`LeaderElected`."""
 
     def setUp(self) -> None:
         self.clock, self.root = Clock(), MemoryCluster()
 
-    def replica(self, name: str) -> Acting:
+    def replica(self, name: str) -> LeaderElected:
         """One that has started."""
-        made = Acting(
+        made = LeaderElected(
             self.root.client(),
             lambda: [Service()],
             self.clock,
@@ -53,7 +53,7 @@ class ActingTests(SynchronousTestCase):
     def test_not_yet(self) -> None:
         """Who has nothing to publish yet does not stand for election, nor after it was stopped."""
         ready: Deferred[None] = Deferred()
-        made = Acting(
+        made = LeaderElected(
             self.root.client(),
             lambda: [Service()],
             self.clock,

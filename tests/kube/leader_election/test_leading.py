@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from twisted_exec.kube.interfaces import ILeader
-from twisted_exec.kube.leader_election.controllers import Leading
+from twisted_exec.kube.leader_election.controllers import LeaderServices
 
 
 class Part(Service):
@@ -47,7 +47,7 @@ class LeadingTests(SynchronousTestCase):
 
     def test_alone(self) -> None:
         """They run as long as it does."""
-        leading = Leading(lambda: [Part(), Part()])
+        leading = LeaderServices(lambda: [Part(), Part()])
         self.assertTrue(verifyObject(ILeader, leading))
         leading.startService()
         self.assertEqual([each.running for each in Part.made], [1, 1])
@@ -57,7 +57,7 @@ class LeadingTests(SynchronousTestCase):
 
     def test_made_anew(self) -> None:
         """Another term has others: what the first ones knew is forgotten."""
-        leading = Leading(lambda: [Part()])
+        leading = LeaderServices(lambda: [Part()])
         leading.elected()
         self.successResultOf(leading.deposed())
         leading.elected()
@@ -65,7 +65,7 @@ class LeadingTests(SynchronousTestCase):
 
     def test_faults(self) -> None:
         """One that fails keeps the others from nothing."""
-        leading = Leading(lambda: [Broken(), Stubborn(), Part()])
+        leading = LeaderServices(lambda: [Broken(), Stubborn(), Part()])
         leading.elected()
         self.assertEqual([bool(each.running) for each in Part.made], [False, True, True])
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)

@@ -15,7 +15,7 @@ from tests.nodeserver.clusters import LEAF, LEAF_NODE, NODE_SERVER, Clusters
 from tests.nodeserver.support import SimpleLeaf, SimpleLeaves, SimpleRootPods, memory_cluster
 from twisted_exec.api.kinds import ADDRESS_TYPES, EVENTS, LEASES
 from twisted_exec.api.kinds.nodes import NODES
-from twisted_exec.kube.leader_election.controllers import Acting
+from twisted_exec.kube.leader_election.controllers import LeaderElected
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.nodes.controller import NodeController
 from twisted_exec.nodeserver.nodes.options import LEASE, NAMESPACE, keeper_of
@@ -90,7 +90,7 @@ class KeptTests(TestCase):
         def make() -> list[NodeController]:
             return [NodeController(client, self.leaves, published, reactor, time.time, root=probe)]
 
-        acting = Acting(client, make, reactor, time.time, namespace=NAMESPACE, lease=LEASE)
+        acting = LeaderElected(client, make, reactor, time.time, namespace=NAMESPACE, lease=LEASE)
         acting.start()
         self.addCleanup(acting.stop)
 

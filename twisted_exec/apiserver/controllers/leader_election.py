@@ -32,7 +32,7 @@ from twisted_exec.apiserver.controllers.event_recorder import OURSELVES
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.kube.interfaces import ILeases
-from twisted_exec.kube.leader_election.controllers import Leading, Make
+from twisted_exec.kube.leader_election.controllers import LeaderServices, Make
 from twisted_exec.kube.leader_election.election import Election, new_lease
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import key_of
@@ -69,7 +69,7 @@ class StoredLease:
 
 class LeaderElectedServices(StoreFollower):
     """
-    :class:`Leading` with election, for servers that share a store.
+    :class:`LeaderServices` with election, for servers that share a store.
 
     :param storage: started before this service is.
     :param verbs: without admission.
@@ -88,7 +88,7 @@ class LeaderElectedServices(StoreFollower):
         **terms: Any,
     ) -> None:
         super().__init__(storage)
-        self._leading = Leading(make)
+        self._leading = LeaderServices(make)
         self.election = Election(StoredLease(verbs), identity, self._leading, clock, now, **terms)
 
     @property

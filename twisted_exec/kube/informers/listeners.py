@@ -10,7 +10,7 @@ from typing import Any
 from twisted.logger import Logger
 
 
-class Followers:
+class Listeners:
     """
     Callbacks for changes of one thing.
 

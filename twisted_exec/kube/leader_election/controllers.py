@@ -24,7 +24,7 @@ Make = Callable[[], Sequence[Service]]
 
 
 @implementer(ILeader)
-class Leading(Service):
+class LeaderServices(Service):
     """
     Services that run while this replica is elected, or while this service runs.
 
@@ -76,7 +76,7 @@ def identity() -> str:
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
-class Acting:
+class LeaderElected:
     """
     Services that run while this replica leads, with the election.
 
@@ -100,7 +100,7 @@ class Acting:
         when: Callable[[], Deferred[None]] = lambda: succeed(None),
     ) -> None:
         self._when, self._waiting = when, False
-        self._leading = Leading(make)
+        self._leading = LeaderServices(make)
         leases = ClientLeases(client, namespace, lease)
         self._election = Election(leases, name or identity(), self._leading, clock, now)
 

@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.status import NotFound
-from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.kube.informers.listeners import Listeners
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode
 from twisted_exec.nodeserver.leaves.leaf import Leaf
 from twisted_exec.nodeserver.leaves.spec import ISource, LeafSpec
@@ -48,7 +48,7 @@ class Leaves:
         self._leaves: dict[str, Leaf] = {}
         self._nodes: dict[str, LeafNode] = {}
         self.problems: Sequence[str] = ()
-        self._followers = Followers("the leaf clusters")
+        self._followers = Listeners("the leaf clusters")
         self._looking: IDelayedCall | None = None
         self._stopping = Stopping()
         self._was_synced = False

@@ -27,7 +27,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.kube.client import MakeKubeClient
 from twisted_exec.kube.credentials.late import REFUSAL_CODES, LateCredentials, named
-from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.kube.informers.listeners import Listeners
 from twisted_exec.kube.informers.reflector import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -83,7 +83,7 @@ class Leaf:
         self.client = context.make_client(credentials)
         self._ours = self._rule()
         self._by_uid: dict[str, set[Key]] = {}
-        self._followers = Followers(f"leaf cluster {spec.name}")
+        self._followers = Listeners(f"leaf cluster {spec.name}")
         self._stopping = Stopping()
         self._resuming: set[Reflector] = set()
         self._moving: IDelayedCall | None = None

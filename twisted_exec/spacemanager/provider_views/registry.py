@@ -19,7 +19,7 @@ from zope.interface import implementer
 from twisted_exec.api.spaces import MANAGER, PROVIDERS
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
-from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.kube.informers.listeners import Listeners
 from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.informers.work_queue import WorkQueue
 from twisted_exec.kube.interfaces import Object
@@ -71,7 +71,7 @@ class ProviderRegistry(Service):
         )
         self._views: dict[str, ProviderView] = {}
         self._queue: WorkQueue[str] = WorkQueue(self._keep, self._clock, self._tell_failure)
-        self._followers = Followers("the providers of spaces")
+        self._followers = Listeners("the providers of spaces")
         self._stopping = Stopping()
         self._looking: IDelayedCall | None = None
         self._counting: dict[str, IDelayedCall] = {}

@@ -21,7 +21,7 @@ from zope.interface import implementer
 
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds.secrets import SECRETS
-from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.kube.informers.listeners import Listeners
 from twisted_exec.kube.informers.reflector import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
@@ -101,7 +101,7 @@ class SpaceLoop(Service):
         )
         self._publishing = Publishing(hub, clock, now, self._ours_changed, self._look_at_all)
         self._index = SpaceIndex(self._spaces.get)
-        self._followers = Followers("spaces")
+        self._followers = Listeners("spaces")
         self._context = SpaceContext(
             hub,
             clock,

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList, succeed
 
 from twisted_exec.api.resource import Resource
-from twisted_exec.kube.informers.listeners import Followers
+from twisted_exec.kube.informers.listeners import Listeners
 from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.program.tasks import Stopping
@@ -41,7 +41,7 @@ class Watchers:
         begin: Callable[[], object] = lambda: None,
         end: Callable[[], Deferred[Any]] = lambda: succeed(None),
     ) -> None:
-        self._followers = Followers(of)
+        self._followers = Listeners(of)
         self._begin, self._end = begin, end
         self._stopping = Stopping()
 
