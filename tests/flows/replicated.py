@@ -66,7 +66,7 @@ class _Front(_Side):
 
 class Balancer(Factory):
     """
-    CoalescedRuns each connection on, unread, to the next server that takes it.
+    Forwards each connection, unread, to the next server that takes it.
 
     :ivar ports: of the servers.
     """
