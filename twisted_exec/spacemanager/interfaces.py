@@ -1,7 +1,7 @@
 """
 Interfaces of the Space Manager: providers of physical spaces, and the manager's view of them.
 
-A provider decides nothing: it does what it is asked to, and reports what exists.  Every call may
+A provider decides nothing: it executes requests, and reports what exists.  Every call may
 be repeated, in any order and after any failure, by a manager without memory.
 """
 

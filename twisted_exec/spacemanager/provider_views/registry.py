@@ -105,7 +105,7 @@ class ProviderRegistry(Service):
         self._looking = self._clock.callLater(LOOK_SECONDS, self._look_now_and_then)
 
     def stopService(self) -> Deferred[None]:
-        """Let go of all adaptors; fires when nothing is under way.  ProviderRegistry go on, and so do spaces."""
+        """Release all providers; fires when no call is under way.  Their spaces continue to exist."""
         super().stopService()
         self._unfollow()
         for call in (self._looking, *self._counting.values()):

@@ -41,20 +41,20 @@ class WorkspaceHints:
         """Call ``changed`` with each hint.  :return: a function that ends that."""
         return self._watchers.add(changed)
 
-    def follow(self, parent: str, shown: str) -> None:
+    def follow(self, parent: str, name: str) -> None:
         """
         Watch the children of a workspace.
 
-        :param shown: the parent as :class:`Physical` has it.
+        :param name: the parent as :class:`Physical` has it.
         """
         if parent not in self._parents:
-            self._parents[parent] = (shown, None)
+            self._parents[parent] = (name, None)
             if self._watchers:
                 self._begin()
 
     def forget(self, parent: str) -> None:
         """Stop watching the children of a workspace."""
-        _shown, hints = self._parents.pop(parent, ("", None))
+        _name, hints = self._parents.pop(parent, ("", None))
         if hints is not None:
             self._stopping.add(hints.end())
 
@@ -65,17 +65,17 @@ class WorkspaceHints:
     def _begin(self) -> None:
         if self._tick is None:
             self._tick = self._clock.callLater(TICK_SECONDS, self._ticked)
-        for parent, (shown, hints) in list(self._parents.items()):
+        for parent, (name, hints) in list(self._parents.items()):
             if hints is None:
-                self._parents[parent] = (shown, self._followed(parent, shown))
+                self._parents[parent] = (name, self._followed(parent, name))
 
     def _end(self) -> Deferred[Any]:
         if self._tick is not None:
             self._tick.cancel()
             self._tick = None
-        for parent, (shown, hints) in list(self._parents.items()):
+        for parent, (name, hints) in list(self._parents.items()):
             if hints is not None:
-                self._parents[parent] = (shown, None)
+                self._parents[parent] = (name, None)
                 self._stopping.add(hints.end())
         return self._stopping.over()
 
@@ -84,11 +84,11 @@ class WorkspaceHints:
         for physical in self._due():
             self._watchers.tell(physical)
 
-    def _followed(self, parent: str, shown: str) -> Hints:
+    def _followed(self, parent: str, name: str) -> Hints:
         def read(before: Object | None, after: Object | None) -> list[Physical]:
             workspace = after or before
             assert workspace is not None
-            return [Physical(workspace["metadata"]["name"], shown)]
+            return [Physical(workspace["metadata"]["name"], name)]
 
         hints = Hints(self._client, self._clock, self._watchers.tell)
         hints.follow(workspaces(parent), read, bare, announce=True)

@@ -111,7 +111,7 @@ class KcpProvider(CoroutineProvider):
     :param client: client of the kcp server; resources include the path of the workspace.
     :param clock: provides ``IReactorTime``.
     :param now: seconds since the epoch.
-    :param found: returns the known physical spaces, whose parents belong to the first list.
+    :param known: returns the known physical spaces; the first list includes their parents.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class KcpProvider(CoroutineProvider):
         client: IKubeClient,
         clock: Any,
         now: Callable[[], float],
-        found: Callable[[], Awaitable[Sequence[Physical]]] = _nothing_found,
+        known: Callable[[], Awaitable[Sequence[Physical]]] = _nothing_found,
     ) -> None:
         self.default_parent = settings.default_parent
         self._settings, self._client, self._now = settings, client, now
@@ -136,7 +136,7 @@ class KcpProvider(CoroutineProvider):
         self._hints = WorkspaceHints(client, clock, self._due)
         self._parents: set[str] = set()
         self._reviews_work = True
-        self._found_before: Callable[[], Awaitable[Sequence[Physical]]] | None = found
+        self._found_before: Callable[[], Awaitable[Sequence[Physical]]] | None = known
         self._configured = (settings.default_parent, *settings.parents)
         for parent in self._configured:
             self._remember(parent)
@@ -168,9 +168,9 @@ class KcpProvider(CoroutineProvider):
             self._found_before = None
         pairs: list[tuple[SpaceInfo, Object]] = []
         for parent in sorted(self._parents):
-            shown = self._shown(parent)
+            parent_name = self._shown(parent)
             for each in await self._children(parent):
-                info = space_info(each, Physical(each["metadata"]["name"], shown))
+                info = space_info(each, Physical(each["metadata"]["name"], parent_name))
                 pairs.append((info, each))
         self._tokens.keep_only(
             {_token_key(each, self._full_path(info.physical)) for info, each in pairs}
@@ -189,13 +189,13 @@ class KcpProvider(CoroutineProvider):
             return ()
 
     async def _get(self, physical: Physical) -> SpaceInfo:
-        found = await self._found(physical)
-        if found is None:
+        obj = await self._found(physical)
+        if obj is None:
             raise NotFound("workspaces", self._full_path(physical), GROUP)
-        info = space_info(found, physical)
+        info = space_info(obj, physical)
         if info.state != USABLE:
             return info
-        key = _token_key(found, self._full_path(physical))
+        key = _token_key(obj, self._full_path(physical))
         try:
             token = await self._good_token(key)
         except APIError as refused:
@@ -203,19 +203,19 @@ class KcpProvider(CoroutineProvider):
                 raise
             message = f"no token of a ServiceAccount in it can be requested: {refused.message}"
             return replace(info, reason=NO_CREDENTIALS, message=message)
-        return replace(self._stamped(info, found), access=self._access(physical, token))
+        return replace(self._stamped(info, obj), access=self._access(physical, token))
 
     async def _found(self, physical: Physical) -> Object | None:
         """Return the Workspace, or ``None``."""
         parent = self._parent(physical)
         try:
-            found = await self._kcp.find(workspaces(parent), physical.name)
+            obj = await self._kcp.find(workspaces(parent), physical.name)
         except APIError as refused:
             if refused.code != Forbidden.code or not await self._is_absent(parent):
                 raise
             return None
         self._remember(parent)
-        return found
+        return obj
 
     async def _is_absent(self, path: str) -> bool:
         """
@@ -255,13 +255,13 @@ class KcpProvider(CoroutineProvider):
         return await self._kcp.do(request, resource, physical.name)
 
     async def _check_ours(self, physical: Physical, owner: str) -> None:
-        found = await self._found(physical)
+        obj = await self._found(physical)
         path = self._full_path(physical)
-        if found is None or (is_going(found) and owner_of(found) == owner):
+        if obj is None or (is_going(obj) and owner_of(obj) == owner):
             raise Conflict(
                 f'workspace "{path}" is being deleted; it can be created when it is gone'
             )
-        if owner_of(found) != owner:
+        if owner_of(obj) != owner:
             raise AlreadyExists("workspaces", path, GROUP)
 
     async def _create_error(self, physical: Physical, refused: APIError) -> APIError:
@@ -279,18 +279,18 @@ class KcpProvider(CoroutineProvider):
         return refused
 
     async def _delete(self, physical: Physical, owner: str) -> None:
-        found = await self._found(physical)
-        if found is None:
+        obj = await self._found(physical)
+        if obj is None:
             return
         path = self._full_path(physical)
-        if owner_of(found) != owner or not owner:
+        if owner_of(obj) != owner or not owner:
             raise Conflict(
                 f'workspace "{path}" was not created for this Space, so it is not deleted; delete it with'
                 " kubectl if it should go"
             )
-        if found["metadata"].get("deletionTimestamp"):
+        if obj["metadata"].get("deletionTimestamp"):
             return
-        uid = str(found["metadata"].get("uid") or "")
+        uid = str(obj["metadata"].get("uid") or "")
         resource = workspaces(self._parent(physical))
         try:
             deleting = self._client.delete(resource, physical.name, uid=uid)
@@ -299,16 +299,16 @@ class KcpProvider(CoroutineProvider):
             pass
 
     async def _rotate(self, physical: Physical) -> None:
-        found = await self._found(physical)
+        obj = await self._found(physical)
         path = self._full_path(physical)
-        if found is None:
+        if obj is None:
             raise NotFound("workspaces", path, GROUP)
-        info = space_info(found, physical)
+        info = space_info(obj, physical)
         if info.state != USABLE:
             raise Conflict(
                 f'workspace "{path}" is {info.state}; rotate its credentials when it is {USABLE}'
             )
-        await self._do_in_workspace(self._tokens.renewed(_token_key(found, path)))
+        await self._do_in_workspace(self._tokens.renewed(_token_key(obj, path)))
 
     # Tokens.
 
@@ -359,11 +359,11 @@ class KcpProvider(CoroutineProvider):
             self._physical(each.path) for each in self._tokens.due() if isinstance(each, _TokenKey)
         ]
 
-    def _stamped(self, info: SpaceInfo, found: Object) -> SpaceInfo:
+    def _stamped(self, info: SpaceInfo, obj: Object) -> SpaceInfo:
         """Include the credentials in the version."""
         if info.state != USABLE:
             return info
-        stamp = self._tokens.stamp(_token_key(found, self._full_path(info.physical)))
+        stamp = self._tokens.stamp(_token_key(obj, self._full_path(info.physical)))
         return replace(info, version=f"{info.version}.{stamp}")
 
     def _access(self, physical: Physical, token: Token) -> dict[str, Access]:
@@ -409,9 +409,9 @@ class KcpProvider(CoroutineProvider):
             self._parents.discard(parent)
 
 
-def _token_key(found: Object, path: str) -> _TokenKey:
+def _token_key(obj: Object, path: str) -> _TokenKey:
     """Return the key of a workspace's token.  A mount has no logical cluster, so its path is used."""
-    cluster = str((found.get("spec") or {}).get("cluster") or "")
+    cluster = str((obj.get("spec") or {}).get("cluster") or "")
     # The name becomes part of the URL at which our account is created.
     return _TokenKey(path, cluster if is_name(cluster) else path)
 

@@ -109,7 +109,7 @@ def _wrong(spec: ProviderSpec, key: str, problem: str) -> APIError:
 
 
 def config_of(settings: KindSettings, owner: str) -> bytes:
-    """Return the configuration of a cluster, whose nodes have the owner as a label."""
+    """Return the configuration of a cluster; the owner is a label of its nodes."""
     nodes = settings.config.get("nodes") or [{"role": "control-plane"}]
     marked = [{**node, "labels": {**(node.get("labels") or {}), OWNER: owner}} for node in nodes]
     # JSON is YAML, and json.dumps() is a safe writer.

@@ -3,7 +3,7 @@ Provider ``kind``: clusters that the ``kind`` program creates.
 
 ``kind get clusters`` decides which clusters exist, and runs for every request.  Kubeconfigs take
 three times as long, so they are fetched for single requests, and cached while the cluster accepts
-them.  kind lists clusters long before they are usable, so their API servers are asked.
+them.  kind lists clusters long before they are usable, so the provider probes their API servers.
 
 An independent run of kind creates a cluster (:mod:`.cli`), so ``create`` ends when that run has
 started.  A label of the nodes names the owner; until it is readable, a record does

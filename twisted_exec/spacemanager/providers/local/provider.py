@@ -185,7 +185,7 @@ class LocalProvider:
     def _known(self) -> dict[str, Record]:
         """Return all records, and start a LocalSpace for each."""
         if self._closed:
-            raise ServiceUnavailable("local spaces: this adaptor was closed; ask the next one")
+            raise ServiceUnavailable("local spaces: this provider instance was closed; retry")
         self._store.open()
         if not self._looking.running:
             looking = self._looking.start(LOOK_SECONDS, now=False)
