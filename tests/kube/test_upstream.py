@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation, KubeConfigError
-from twisted_exec.kube.upstream import Way
+from twisted_exec.kube.upstream import Upstream
 from twisted_exec.streaming.interfaces import Location, Subject
 from twisted_exec.wire.channel import Channel
 
@@ -17,14 +17,14 @@ PATH = "/api/v1/namespaces/ns/pods/p/exec"
 
 
 class WayTests(SynchronousTestCase):
-    """Tests for :class:`Way`."""
+    """Tests for :class:`Upstream`."""
 
     def setUp(self) -> None:
         self.config = ClientConfig("https://127.0.0.1:1/clusters/c/", token="first")
         self.subject = Subject("s-1")
 
     def to(self, **more: object) -> Location:
-        way = Way(lambda: self.config, "the leaf", reactor)
+        way = Upstream(lambda: self.config, "the leaf", reactor)
         going = Deferred.fromCoroutine(way.to(self.subject, PATH, **more))  # type: ignore[arg-type]
         location: Location = self.successResultOf(going)
         return location
@@ -63,6 +63,6 @@ class WayTests(SynchronousTestCase):
     def test_no_credentials(self) -> None:
         """That they cannot be had is said at once, not when it is connected."""
         self.config = replace(self.config, token="", token_file="/nonexistent/token")
-        way = Way(lambda: self.config, "the leaf", reactor)
+        way = Upstream(lambda: self.config, "the leaf", reactor)
         going = Deferred.fromCoroutine(way.to(self.subject, PATH))
         self.failureResultOf(going, KubeConfigError)

@@ -9,10 +9,10 @@ from twisted.logger import LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program.service import ServiceWithCleanup, Starting
+from twisted_exec.program.service import AsyncService, ServiceWithCleanup
 
 
-class Slow(Starting):
+class Slow(AsyncService):
     """Is ready when the test says so."""
 
     label = "snail"
@@ -36,7 +36,7 @@ class Slow(Starting):
 
 
 class StartingTests(SynchronousTestCase):
-    """Tests for :class:`Starting`."""
+    """Tests for :class:`AsyncService`."""
 
     def setUp(self) -> None:
         self.service = Slow()

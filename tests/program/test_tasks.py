@@ -8,10 +8,10 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program.tasks import Running, Stopping
+from twisted_exec.program.tasks import BackgroundTask, StoppingParts
 
 
-class Waits(Running):
+class Waits(BackgroundTask):
     """Goes on until the test says so."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Waits(Running):
 
 
 class RunningTests(SynchronousTestCase):
-    """Tests for :class:`Running`."""
+    """Tests for :class:`BackgroundTask`."""
 
     def test_stopped(self) -> None:
         """Who is stopped is cancelled, which is no crash; once more is nothing."""
@@ -53,11 +53,11 @@ class RunningTests(SynchronousTestCase):
 
 
 class StoppingTests(SynchronousTestCase):
-    """Tests for :class:`Stopping`."""
+    """Tests for :class:`StoppingParts`."""
 
     def test_over(self) -> None:
         """All that were added are waited for, and nothing is kept of those that are over."""
-        stopping, first, second = Stopping(), Deferred[None](), Deferred[None]()
+        stopping, first, second = StoppingParts(), Deferred[None](), Deferred[None]()
         stopping.add(first)
         stopping.add(second)
         stopping.add(succeed(None))
@@ -72,7 +72,7 @@ class StoppingTests(SynchronousTestCase):
 
     def test_failure(self) -> None:
         """What fails while it stops is told, and keeps nobody from the end."""
-        stopping = Stopping()
+        stopping = StoppingParts()
         stopping.add(fail(ZeroDivisionError()))
         self.successResultOf(stopping.over())
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)

@@ -42,7 +42,7 @@ from twisted_exec.apiserver.signing.signer import DEFAULT_LIFE_SECONDS, CAPair
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
-from twisted_exec.program.service import Starting
+from twisted_exec.program.service import AsyncService
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
@@ -114,7 +114,7 @@ class Settings:
 
 
 @implementer(IAPIServer)
-class APIServer(Starting):
+class APIServer(AsyncService):
     """
     A Kubernetes-style API server for machines and their consoles.
 
@@ -215,7 +215,7 @@ class APIServer(Starting):
         return Behind(*arguments, self._reactor, metrics)
 
     async def start(self) -> None:
-        """See :meth:`Starting.start`: the port is open and the store is ready."""
+        """See :meth:`AsyncService.start`: the port is open and the store is ready."""
         check = getattr(self._audit, "check", None)
         if check is not None:
             check()

@@ -65,7 +65,7 @@ CONNECT_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class Way:
+class Upstream:
     """
     An API server as an upstream, with our credentials for it.
 

@@ -30,7 +30,7 @@ from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode
 from twisted_exec.nodeserver.nodes.plan import KEPT_BY, LEAF
 from twisted_exec.nodeserver.ownership import MACHINE, MACHINE_UID
 from twisted_exec.nodeserver.syncer.status import desired_status, is_status_current
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 
 _OF_CONTAINER = ("name", "image", "stdin", "tty")
 _NO_IMAGE = "none"
@@ -142,7 +142,7 @@ class MachinePods(Service):
         self._client, self._leaves, self._clock, self._keeper = client, leaves, clock, keeper
         self._machines: dict[str, tuple[ILeaf, Reflector]] = {}
         self._queue: WorkQueue[Key] = WorkQueue(self._look, clock, self._failed)
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
         self._unfollow: Callable[[], None] = lambda: None
         self._pods = Reflector(
             client,

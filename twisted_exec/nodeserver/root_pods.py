@@ -29,7 +29,7 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods, LeafNode
 from twisted_exec.nodeserver.objects import Shared
 from twisted_exec.nodeserver.ownership import trim_root_pod
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 
 MAX_NODE_WATCHES = 16
 ASK_SECONDS = 5.0
@@ -60,7 +60,7 @@ class RootPods:
         self._by_node: dict[str, set[Key]] = {}
         self._followers = Listeners("the root's Pods")
         self._looking: IDelayedCall | None = None
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
         self._shared = Shared()
         self._looked = False
 

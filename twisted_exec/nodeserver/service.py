@@ -36,7 +36,7 @@ from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
-from twisted_exec.program.service import Starting
+from twisted_exec.program.service import AsyncService
 from twisted_exec.streaming.http.probes import ProbeRoutes
 from twisted_exec.streaming.http.site import Dispatcher, Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
@@ -152,7 +152,7 @@ Make = Callable[[Hop], Iterable[Route]]
 """Creates routes from their collaborators."""
 
 
-class NodeServer(Starting):
+class NodeServer(AsyncService):
     """
     Answers the API server of a root as a kubelet does.
 

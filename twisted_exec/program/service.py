@@ -15,10 +15,10 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-S = TypeVar("S", bound="Starting")
+S = TypeVar("S", bound="AsyncService")
 
 
-class Starting(Service):
+class AsyncService(Service):
     """
     A service whose start is a coroutine.
 
@@ -95,7 +95,7 @@ class ServiceWithCleanup(Service, Generic[S]):
         self.served, self._close = served, close
 
     def when_ready(self) -> Deferred[None]:
-        """See :meth:`Starting.when_ready`."""
+        """See :meth:`AsyncService.when_ready`."""
         return self.served.when_ready()
 
     def startService(self) -> None:

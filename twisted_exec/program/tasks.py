@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 
-class Running:
+class BackgroundTask:
     """Mixin: runs at most one coroutine in the background."""
 
     _running: Deferred[None] | None = None
@@ -37,7 +37,7 @@ class Running:
         raise NotImplementedError
 
 
-class Stopping:
+class StoppingParts:
     """The parts of a running service that are stopping."""
 
     _log = Logger()

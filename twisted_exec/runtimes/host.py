@@ -24,7 +24,7 @@ from twisted_exec.iri.revisions.registry import IRONCORE
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import MutualTLS, parse_target
 from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.program.service import Starting
+from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.serving.server import Listening, StreamServer, probe_iri
 
 from .config import ClassConfig
@@ -65,7 +65,7 @@ _Runtime: Any = proxyForInterface(IMachineRuntime, "runtime")
 
 
 @implementer(IMachineLogs)
-class RuntimeHost(_Runtime, Starting):  # type: ignore[misc]
+class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
     """
     Runs a runtime, and provides its :class:`~twisted_exec.iri.interfaces.IMachineRuntime`
     and :class:`~twisted_exec.iri.interfaces.IMachineLogs`.
@@ -87,7 +87,7 @@ class RuntimeHost(_Runtime, Starting):  # type: ignore[misc]
         *,
         checks: Sequence[Callable[[], object]] = (),
     ) -> None:
-        Starting.__init__(self)
+        AsyncService.__init__(self)
         self.settings = settings
         self._reactor, self._checks = reactor, checks
         table = ProcessTable(reactor, MARK)
@@ -128,7 +128,7 @@ class RuntimeHost(_Runtime, Starting):  # type: ignore[misc]
         return self.runtime.log(request, **facts)
 
     async def start(self) -> None:
-        """See :meth:`Starting.start`."""
+        """See :meth:`AsyncService.start`."""
         for check in self._checks:
             check()
         await self.runtime.prepare()
@@ -146,7 +146,7 @@ class RuntimeHost(_Runtime, Starting):  # type: ignore[misc]
         )
 
     async def stop(self) -> None:
-        """See :meth:`Starting.stop`."""
+        """See :meth:`AsyncService.stop`."""
         if self.iri.running:
             await self.iri.stopService()
         await self.streams.stopService()

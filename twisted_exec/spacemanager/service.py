@@ -24,7 +24,7 @@ from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.leader_election.controllers import LeaderElected
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.metrics import new_registry
-from twisted_exec.program.service import Starting
+from twisted_exec.program.service import AsyncService
 from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.host_place import place_of
 from twisted_exec.spacemanager.interfaces import IProviders, ISpaces, MakeProvider, ProviderContext
@@ -73,7 +73,7 @@ class ISpaceController(Protocol):
 MakeLoop = Callable[[IProviders, ProviderContext], ISpaceController]
 
 
-class SpaceManager(Starting):
+class SpaceManager(AsyncService):
     """
     The Space Manager.
 

@@ -31,7 +31,7 @@ from twisted_exec.kube.informers.listeners import Listeners
 from twisted_exec.kube.informers.reflector import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spaces.connection import (
     SecretRereader,
     SpaceConnection,
@@ -116,7 +116,7 @@ class SpaceClient(Service):
         self._make = make_client or kube_client_factory(reactor, agent)
         self._followers = Listeners("spaces")
         self._waiting: list[Deferred[None]] = []
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
         self._begin()
 
     def _begin(self) -> None:

@@ -29,7 +29,7 @@ from twisted_exec.kube.client import MakeKubeClient
 from twisted_exec.kube.credentials.late import LateCredentials
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
-from twisted_exec.program.tasks import Running
+from twisted_exec.program.tasks import BackgroundTask
 from twisted_exec.spaces.interfaces import ISpaceConnection
 from twisted_exec.spaces.kubeconfigs import config_of, read, source_of
 from twisted_exec.spaces.space_view import SecretRef, SpaceView
@@ -132,7 +132,7 @@ PAUSE_SECONDS = 1.0
 """After a read without news, how long 401s cause no further read."""
 
 
-class SecretRereader(Running):
+class SecretRereader(BackgroundTask):
     """
     Rereads a Space's Secret when the server rejects its credentials.
 

@@ -19,7 +19,7 @@ from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.spaces import KUBECONFIG_KEY, SPACE_LABEL
 from twisted_exec.kube.informers.reflector import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spaces.space_view import SecretRef
 
 SETTLE_SECONDS = 0.2
@@ -55,7 +55,7 @@ class SpaceSecrets:
         self._by_name: dict[SecretRef, Reflector] = {}
         self._settling: IDelayedCall | None = None
         self._unsettled: set[SecretRef] = set()
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
         self._labelled = {each: self._by_label(each) for each in namespaces if labelled}
 
     @property

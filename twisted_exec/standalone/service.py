@@ -40,7 +40,7 @@ from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.service import Settings as PoolletSettings
-from twisted_exec.program.service import Starting
+from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
@@ -136,7 +136,7 @@ class Settings:
     client_ca: str = ""
 
 
-class Standalone(Starting):
+class Standalone(AsyncService):
     """
     All programs in one process.
 
@@ -169,7 +169,7 @@ class Standalone(Starting):
     # Starting.
 
     async def start(self) -> None:
-        """See :meth:`Starting.start`: both machines exist, and the shell runs."""
+        """See :meth:`AsyncService.start`: both machines exist, and the shell runs."""
         self._state.open()
         self._open = True
         self._state.belong_to(self.settings.dialect.name)
@@ -364,7 +364,7 @@ class Standalone(Starting):
     # Ending.
 
     async def stop(self) -> None:
-        """See :meth:`Starting.stop`: sessions end, machines stop, the state directory is released."""
+        """See :meth:`AsyncService.stop`: sessions end, machines stop, the state directory is released."""
         if self._renewing is not None and self._renewing.running:
             self._renewing.stop()
         if not self._open:

@@ -26,7 +26,7 @@ from twisted_exec.kube.interfaces import ILeader, ILeases, Object
 from twisted_exec.kube.leader_election.election import (
     ClientLeases,
     Election,
-    Terms,
+    ElectionTimings,
     claimed,
     holder_of,
     new_lease,
@@ -289,7 +289,7 @@ class ElectionTests(SynchronousTestCase):
         """Whoever finds another in the Lease acts no longer."""
         _, acting = self.candidate("a")
         lease = self.leases.lease or {}
-        spec = claimed(lease, "somebody", Terms(), EPOCH)
+        spec = claimed(lease, "somebody", ElectionTimings(), EPOCH)
         self.successResultOf(self.leases.update({**lease, "spec": spec}))
         self.pass_(2)
         self.assertFalse(acting.acts)
@@ -337,7 +337,7 @@ class ElectionTests(SynchronousTestCase):
 
     def test_own_from_before(self) -> None:
         """A claim whose answer was lost is known as one's own, and taken up."""
-        spec = claimed(None, "a", Terms(), EPOCH)
+        spec = claimed(None, "a", ElectionTimings(), EPOCH)
         self.successResultOf(self.leases.create(spec))
         _, acting = self.candidate("a")
         self.assertTrue(acting.acts)
@@ -366,7 +366,7 @@ class LeaseTests(SynchronousTestCase):
 
     def test_valid(self) -> None:
         """Claimed or released: an API server takes it."""
-        one = claimed(None, "host/1", Terms(), EPOCH)
+        one = claimed(None, "host/1", ElectionTimings(), EPOCH)
         lease = strategy.for_create(
             LEASES, new_lease("kube-system", "x", one), namespace="kube-system", now=EPOCH
         )
@@ -375,7 +375,9 @@ class LeaseTests(SynchronousTestCase):
 
     def test_foreign(self) -> None:
         """What is missing in a Lease that somebody made by hand is made up for."""
-        spec = claimed({"metadata": {}, "spec": {"holderIdentity": "b"}}, "a", Terms(), EPOCH)
+        spec = claimed(
+            {"metadata": {}, "spec": {"holderIdentity": "b"}}, "a", ElectionTimings(), EPOCH
+        )
         self.assertEqual(spec["leaseTransitions"], 1)
         self.assertEqual(holder_of({"metadata": {}}), "")
 

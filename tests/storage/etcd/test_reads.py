@@ -14,7 +14,7 @@ from tests.storage.etcds import EtcdCase, any_prefix, shared
 from twisted_exec.storage.etcd.client import EtcdClient
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.reads import Reads
-from twisted_exec.storage.etcd.reflector import Following
+from twisted_exec.storage.etcd.reflector import EtcdReflector
 from twisted_exec.storage.history import History
 
 
@@ -40,7 +40,7 @@ class SharedTests(EtcdCase):
         clock = other._reactor
         client, keys, history = _Counted(target, clock), Keys(target.prefix), History()
         self.addCleanup(client.close)
-        following = Following(client, keys, history, clock)
+        following = EtcdReflector(client, keys, history, clock)
         following.start()
         self.addCleanup(following.stop)
         await following.when_ready()

@@ -36,7 +36,7 @@ from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.kube.informers.reflector import Backoff
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.program.tasks import Running
+from twisted_exec.program.tasks import BackgroundTask
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
@@ -49,7 +49,7 @@ _RENEW_FIRST, _RENEW_LAST = 0.7, 0.9
 """Renewal happens after a random part of the certificate's life, between these two."""
 
 
-class SignedCertificate(Running, ABC):
+class SignedCertificate(BackgroundTask, ABC):
     """
     Certificate and key in a directory, renewed before they expire.
 

@@ -42,7 +42,7 @@ _JITTER = 1.2
 
 
 @dataclass(frozen=True)
-class Terms:
+class ElectionTimings:
     """
     Timings of an election; the defaults are client-go's.
 
@@ -61,14 +61,14 @@ def holder_of(lease: Object) -> str:
     return str(lease.get("spec", {}).get("holderIdentity") or "")
 
 
-class Sight:
+class LeaseObservation:
     """
     One candidate's view of the Lease, with the time of its last change on the candidate's clock.
 
     :param terms: duration for a Lease that has none.
     """
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: ElectionTimings) -> None:
         self._terms = terms
         self._spec: Object | None = None
         self._seen = 0.0
@@ -90,7 +90,7 @@ class Sight:
         return now >= self._seen + seconds
 
 
-def claimed(lease: Object | None, identity: str, terms: Terms, moment: float) -> Object:
+def claimed(lease: Object | None, identity: str, terms: ElectionTimings, moment: float) -> Object:
     """
     Return the spec to take or renew the Lease with.
 
@@ -147,13 +147,13 @@ class Election(Service):
         clock: IReactorTime,
         now: Callable[[], float],
         *,
-        terms: Terms | None = None,
+        terms: ElectionTimings | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._leases, self.identity, self._leader = leases, identity, leader
         self._clock, self._now, self._chance = clock, now, chance
-        self._terms = terms or Terms()
-        self._sight = Sight(self._terms)
+        self._terms = terms or ElectionTimings()
+        self._sight = LeaseObservation(self._terms)
         self.leading = False
         self._held: Object | None = None  # the Lease as we wrote it last
         self._asking: Deferred[None] | None = None

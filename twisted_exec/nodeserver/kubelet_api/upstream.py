@@ -33,7 +33,7 @@ from twisted_exec.api.status import (
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.transport.connection import endpoint
-from twisted_exec.kube.upstream import Way, sharing
+from twisted_exec.kube.upstream import Upstream, sharing
 from twisted_exec.nodeserver.interfaces import ILeaf, LeafPod
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.query import KubeletTarget, path
@@ -104,7 +104,7 @@ async def to_leaf(
     """
     leaf = pod.leaf
     connecting = sharing(hop.shared) if shares else endpoint
-    way = Way(leaf.config, f'leaf "{leaf.name}"', hop.clock, connecting=connecting)
+    way = Upstream(leaf.config, f'leaf "{leaf.name}"', hop.clock, connecting=connecting)
     try:
         location = await way.to(
             subject, path(pod.namespace, pod.name, subresource), query=query, streams=streams

@@ -26,7 +26,7 @@ from twisted_exec.kube.informers.listeners import Listeners
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode
 from twisted_exec.nodeserver.leaves.leaf import Leaf
 from twisted_exec.nodeserver.leaves.spec import ISource, LeafSpec
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 
 MAX_LEAVES = 10_000
 
@@ -50,7 +50,7 @@ class Leaves:
         self.problems: Sequence[str] = ()
         self._followers = Listeners("the leaf clusters")
         self._looking: IDelayedCall | None = None
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
         self._was_synced = False
         self._running = False
 

@@ -36,7 +36,7 @@ from twisted_exec.nodeserver.leaves.credentials import Credentials, credentials
 from twisted_exec.nodeserver.leaves.spec import LeafSpec
 from twisted_exec.nodeserver.objects import Shared
 from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, MACHINES, OwnershipRule, trimmed
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 
 ASK_SECONDS = 5.0
 """Timeout for requesting one Pod from a leaf: a user waits, and so does the root."""
@@ -84,7 +84,7 @@ class Leaf:
         self._ours = self._rule()
         self._by_uid: dict[str, set[Key]] = {}
         self._followers = Listeners(f"leaf cluster {spec.name}")
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
         self._resuming: set[Reflector] = set()
         self._moving: IDelayedCall | None = None
         self._late: IDelayedCall | None = None

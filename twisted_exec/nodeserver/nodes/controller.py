@@ -36,7 +36,7 @@ from twisted_exec.nodeserver.nodes.worker import (
     NodeWorker,
     PublishedEndpoint,
 )
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 
 GRACE_SECONDS = 60.0
 """Delay before a Node without a leaf is deleted: sources of leaves are re-read now and then."""
@@ -80,7 +80,7 @@ class NodeController(Service):
         self._watches: dict[str, LeafWatch] = {}
         self.workers: dict[str, NodeWorker] = {}
         self._gone: dict[str, float] = {}
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
         self._family: int | None = None
         self._context = NodeContext(
             client,

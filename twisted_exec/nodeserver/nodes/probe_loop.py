@@ -24,14 +24,14 @@ from twisted_exec.nodeserver.interfaces import ILeaf
 from twisted_exec.nodeserver.nodes.conditions import UNPROBED
 from twisted_exec.nodeserver.nodes.leaf_nodes import trimmed
 from twisted_exec.nodeserver.nodes.probe import LeafProbe
-from twisted_exec.program.tasks import Running
+from twisted_exec.program.tasks import BackgroundTask
 
 PROBE_SECONDS = 30.0
 AT_ONCE = 8
 """Limit of concurrent probes."""
 
 
-class ProbeLoop(Running):
+class ProbeLoop(BackgroundTask):
     """
     Repeats a probe.
 

@@ -62,7 +62,7 @@ from twisted_exec.nodeserver.nodes.plan import (
 )
 from twisted_exec.nodeserver.nodes.probe import RootProbe
 from twisted_exec.nodeserver.nodes.probe_loop import LeafWatch, ProbeLoop
-from twisted_exec.program.tasks import Running
+from twisted_exec.program.tasks import BackgroundTask
 
 BEAT_SECONDS = 10.0
 TELL_SECONDS = 300.0
@@ -125,7 +125,7 @@ class NodeContext:
     record: Callable[[Object, str, str, str], None]
 
 
-class NodeWorker(Running):
+class NodeWorker(BackgroundTask):
     """
     Keeps one Node.
 

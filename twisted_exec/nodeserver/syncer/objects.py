@@ -32,7 +32,7 @@ from twisted_exec.kube.informers.reflector import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.ownership import PREFIX
 from twisted_exec.nodeserver.syncer.form import CONFIG_MAPS, Reference
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 
 KINDS = (CONFIG_MAPS, SECRETS.resource)
 VERSION = f"{PREFIX}version"
@@ -101,7 +101,7 @@ class RootObjects:
         self.client = client
         self._clock, self._changed = clock, changed
         self._copies: dict[tuple[Resource, str], Reflector] = {}
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
 
     def known(self, resource: Resource, namespace: str) -> Deferred[Reflector]:
         """

@@ -27,7 +27,7 @@ from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.syncer.form import references
 from twisted_exec.nodeserver.syncer.leaf_worker import LeafWorker, Report, SyncContext
 from twisted_exec.nodeserver.syncer.objects import RootObjects
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 
 TICK_SECONDS = 1.0
 """Interval of checks whether a leaf needs a sweep; checks and sweeps read memory only."""
@@ -69,7 +69,7 @@ class Syncer(Service):
         )
         self._syncs: dict[str, LeafWorker] = {}
         self._swept: dict[str, int] = {}
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
         self._unfollow: list[Callable[[], None]] = []
         self._ticker = LoopingCall(self._tick)
         self._ticker.clock = clock

@@ -32,7 +32,7 @@ from twisted_exec.kube.informers.reflector import Backoff
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.poollet.machines.conditions import READY
 from twisted_exec.poollet.pool.class_matching import offered as offered_for
-from twisted_exec.program.tasks import Running
+from twisted_exec.program.tasks import BackgroundTask
 
 HEARTBEAT_SECONDS = 10.0
 LOOK_SECONDS = 5.0
@@ -77,7 +77,7 @@ def _own_address() -> str:
     return "" if address.is_loopback or address.is_link_local else host_address
 
 
-class Pool(Running):
+class Pool(BackgroundTask):
     """
     Keeps one MachinePool registered and up to date.
 

@@ -25,7 +25,7 @@ from twisted_exec.iri.target import MutualTLS, parse_target
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.program.service import Starting
+from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.machinebroker.streams import (
     HOP,
     BrokerLocator,
@@ -74,7 +74,7 @@ class Settings:
     drain_seconds: float = 5.0
 
 
-class BrokerHost(Starting):
+class BrokerHost(AsyncService):
     """
     Runs a broker.
 
@@ -158,7 +158,7 @@ class BrokerHost(Starting):
         self._tokens = Tokens(self._key.get, self._leases)
 
     async def start(self) -> None:
-        """See :meth:`Starting.start`."""
+        """See :meth:`AsyncService.start`."""
         for check in self._checks:
             check()
         if self._key is not None:
@@ -185,7 +185,7 @@ class BrokerHost(Starting):
         )
 
     async def stop(self) -> None:
-        """See :meth:`Starting.stop`."""
+        """See :meth:`AsyncService.stop`."""
         if self.iri.running:
             await self.iri.stopService()
         await self.streams.stopService()

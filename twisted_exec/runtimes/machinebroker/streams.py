@@ -23,7 +23,7 @@ from twisted_exec.api.status import BadGateway, BadRequest, Conflict, NotFound
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.upstream import CONNECT_SECONDS
-from twisted_exec.kube.upstream import Way as ServerWay
+from twisted_exec.kube.upstream import Upstream as ServerWay
 from twisted_exec.runtimes.machinebroker.machine_cache import MachineCache
 from twisted_exec.runtimes.machinebroker.objects import CachedMachine
 from twisted_exec.runtimes.machinebroker.target import Identity, Place

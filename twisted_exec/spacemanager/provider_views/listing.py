@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 from twisted_exec.api.status import APIError, BadGateway, InternalError, NotFound
 from twisted_exec.kube.informers.reflector import Backoff
 from twisted_exec.kube.informers.work_queue import WorkQueue
-from twisted_exec.program.tasks import Running
+from twisted_exec.program.tasks import BackgroundTask
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, Physical, SpaceInfo
 from twisted_exec.spacemanager.provider_views.conditions import (
     LISTED,
@@ -55,7 +55,7 @@ class _Entry:
     turn: int
 
 
-class ProviderCopy(Running):
+class ProviderCopy(BackgroundTask):
     """
     Maintains the copy of one provider's list.
 

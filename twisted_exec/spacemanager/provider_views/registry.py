@@ -24,7 +24,7 @@ from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.informers.work_queue import WorkQueue
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.recorder import Recorder
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.interfaces import (
     IProviders,
     IProviderView,
@@ -72,7 +72,7 @@ class ProviderRegistry(Service):
         self._views: dict[str, ProviderView] = {}
         self._queue: WorkQueue[str] = WorkQueue(self._keep, self._clock, self._tell_failure)
         self._followers = Listeners("the providers of spaces")
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
         self._looking: IDelayedCall | None = None
         self._counting: dict[str, IDelayedCall] = {}
         self._unfollow: Callable[[], None] = lambda: None

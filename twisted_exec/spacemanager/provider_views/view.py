@@ -22,7 +22,7 @@ from twisted_exec.api.spaces import PROVIDERS
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.host_place import PLACE, is_same, location_of, recorded_place
 from twisted_exec.spacemanager.interfaces import (
     IHostLocal,
@@ -105,7 +105,7 @@ class ProviderView:
         self._provider: Bounded | None = None
         self._copy: ProviderCopy | None = None
         self.synced = NOT_READ
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
         self._stopped = False
 
     @property

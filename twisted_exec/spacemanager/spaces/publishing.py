@@ -26,7 +26,7 @@ from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.kube.informers.reflector import Change, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.program.tasks import Running, Stopping
+from twisted_exec.program.tasks import BackgroundTask, StoppingParts
 from twisted_exec.spacemanager.spaces.naming import provider_of
 from twisted_exec.spacemanager.spaces.secrets import SELECTOR, labels_of, owner_of, owner_uid
 
@@ -113,7 +113,7 @@ def _cluster(end: Mapping[str, str], secret: Mapping[str, str]) -> Object:
     return cluster
 
 
-class Publishing(Running):
+class Publishing(BackgroundTask):
     """
     Maintains the profiles.
 
@@ -138,7 +138,7 @@ class Publishing(Running):
         self._was_missing = False
         self._copy: Reflector | None = None
         self._timer: IDelayedCall | None = None
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
 
     @property
     def served(self) -> bool:

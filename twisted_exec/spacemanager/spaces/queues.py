@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IDelayedCall
 
 from twisted_exec.kube.informers.reflector import Key
 from twisted_exec.kube.informers.work_queue import WorkQueue
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.interfaces import Physical
 
 RESYNC_SECONDS = 600.0
@@ -51,7 +51,7 @@ class SpaceQueues:
         self._work, self._clock, self._is_there, self._random = work, clock, is_there, rng
         self._queues: dict[str, WorkQueue[Work]] = {}
         self._timers: dict[Key, IDelayedCall] = {}
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
         self._stopped = False
 
     def __len__(self) -> int:

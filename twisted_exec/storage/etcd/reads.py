@@ -22,7 +22,7 @@ from twisted_exec.storage.etcd.client import RANGE, EtcdClient
 from twisted_exec.storage.etcd.errors import UNAVAILABLE, EtcdError, read_refusal
 from twisted_exec.storage.etcd.keys import is_marker_of
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
-from twisted_exec.storage.etcd.reflector import CATCH_UP_SECONDS, Following
+from twisted_exec.storage.etcd.reflector import CATCH_UP_SECONDS, EtcdReflector
 from twisted_exec.storage.history import History
 
 _Reads = Sequence[Deferred[int]]
@@ -41,7 +41,7 @@ class Reads:
         self,
         client: EtcdClient,
         marker: bytes,
-        following: Following,
+        following: EtcdReflector,
         history: History,
         reactor: Any,
     ) -> None:

@@ -26,7 +26,7 @@ from twisted_exec.storage.etcd.keys import Keys, marker_value, read_marker
 from twisted_exec.storage.etcd.listing import claim, list_all
 from twisted_exec.storage.etcd.order import Order
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
-from twisted_exec.storage.etcd.watch import Compacted, Feed
+from twisted_exec.storage.etcd.watch import Compacted, EtcdWatch
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import StorageError
 
@@ -39,7 +39,7 @@ class _Doubt(Exception):
     """Events contradict the copy: list again."""
 
 
-class Following:
+class EtcdReflector:
     """
     Follows one etcd, from :meth:`start` to :meth:`stop`.
 
@@ -67,7 +67,7 @@ class Following:
         self._ready: list[Deferred[None]] = []
         self._outcome: Failure | None = None
         self._is_ready = self._is_stopped = False
-        self._feed: Feed | None = None
+        self._feed: EtcdWatch | None = None
         self._ended: Deferred[None] | None = None
         self._is_following = False
         self._waiting: list[Deferred[None]] = []
@@ -201,7 +201,7 @@ class Following:
         """Apply changes until the watch ends; fails with the reason."""
         await self._client.authenticated()
         ended = self._ended = Deferred()
-        feed = self._feed = Feed(
+        feed = self._feed = EtcdWatch(
             self._client, self._reactor, self._begun, self.order.events, self._feed_ended
         )
         feed.start(self._keys.first, self._keys.end, self._followed_from)

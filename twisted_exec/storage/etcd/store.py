@@ -22,7 +22,7 @@ from twisted_exec.storage.base import HistoryStorage
 from twisted_exec.storage.etcd.client import READ_SECONDS, WRITE_SECONDS, EtcdClient
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.reads import Reads
-from twisted_exec.storage.etcd.reflector import Following
+from twisted_exec.storage.etcd.reflector import EtcdReflector
 from twisted_exec.storage.etcd.target import EtcdTarget
 from twisted_exec.storage.etcd.writes import Writes
 from twisted_exec.storage.history import History
@@ -68,7 +68,7 @@ class EtcdStorage(HistoryStorage):
     def _begin_anew(self) -> None:
         self._history = History(*self._remembered)
         sources = (self._history, self._reactor)
-        self._following = Following(self._client, self._keys, *sources)
+        self._following = EtcdReflector(self._client, self._keys, *sources)
         self._reads = Reads(self._client, self._keys.marker, self._following, *sources)
         self._writes = Writes(self._client, self._keys, self._following, self._reads, *sources)
 

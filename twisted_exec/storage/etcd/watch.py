@@ -27,7 +27,7 @@ class Compacted(Exception):
     """etcd has compacted the requested revision."""
 
 
-class Feed:
+class EtcdWatch:
     """
     One watch, until it ends.
 

@@ -23,7 +23,7 @@ from twisted_exec.storage.etcd.keys import Keys, marker_value, place_of, value_o
 from twisted_exec.storage.etcd.order import Write
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.reads import Reads
-from twisted_exec.storage.etcd.reflector import CATCH_UP_SECONDS, Following
+from twisted_exec.storage.etcd.reflector import CATCH_UP_SECONDS, EtcdReflector
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import ADDED, DELETED, Object
 
@@ -39,7 +39,7 @@ class Writes:
         self,
         client: EtcdClient,
         keys: Keys,
-        following: Following,
+        following: EtcdReflector,
         reads: Reads,
         history: History,
         reactor: Any,

@@ -17,7 +17,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.program.tasks import Running
+from twisted_exec.program.tasks import BackgroundTask
 from twisted_exec.streaming.interfaces import IDLE, Ending
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 
@@ -28,7 +28,7 @@ _LOOKS = 16
 """Checks per limit: a session may exceed it by a sixteenth."""
 
 
-class Idleness(Running):
+class Idleness(BackgroundTask):
     """
     Ends idle sessions.
 

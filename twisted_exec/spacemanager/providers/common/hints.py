@@ -13,7 +13,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.kube.informers.listeners import Listeners
 from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.interfaces import Physical
 
 MAX_OBJECTS = 100_000
@@ -43,7 +43,7 @@ class Watchers:
     ) -> None:
         self._followers = Listeners(of)
         self._begin, self._end = begin, end
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
 
     def __len__(self) -> int:
         return len(self._followers)
@@ -82,7 +82,7 @@ class Watches:
     def __init__(self, client: IKubeClient, clock: Any, follow: Callable[[Hints], object]) -> None:
         self._client, self._clock, self._follow = client, clock, follow
         self._there: set[Hints] = set()
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
 
     def add(self, changed: Changed) -> Callable[[], None]:
         """See :meth:`ISpaceProvider.watch`."""

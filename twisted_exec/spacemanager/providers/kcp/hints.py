@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.interfaces import Physical
 from twisted_exec.spacemanager.providers.common.hints import Changed, Hints, Watchers, bare
 from twisted_exec.spacemanager.providers.kcp.workspaces import workspaces
@@ -35,7 +35,7 @@ class WorkspaceHints:
         self._watchers = Watchers("workspaces", self._begin, self._end)
         self._parents: dict[str, tuple[str, Hints | None]] = {}
         self._tick: IDelayedCall | None = None
-        self._stopping = Stopping()
+        self._stopping = StoppingParts()
 
     def add(self, changed: Changed) -> Callable[[], None]:
         """Call ``changed`` with each hint.  :return: a function that ends that."""

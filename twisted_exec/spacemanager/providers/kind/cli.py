@@ -26,7 +26,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import BadGateway, GatewayTimeout, ServiceUnavailable, one_line
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 
 PROGRAM = "kind"
 MAX_OUT_BYTES = 1 << 20
@@ -74,7 +74,7 @@ class KindCli:
         self._room = DeferredSemaphore(AT_ONCE)
         self.running: set[_Run] = set()
         """The manager's own active runs."""
-        self._ending = Stopping()
+        self._ending = StoppingParts()
 
     async def run(self, *words: str, seconds: float) -> CompletedRun:
         """

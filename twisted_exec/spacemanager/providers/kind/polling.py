@@ -13,14 +13,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError
-from twisted_exec.program.tasks import Running
+from twisted_exec.program.tasks import BackgroundTask
 from twisted_exec.spacemanager.interfaces import Physical
 from twisted_exec.spacemanager.providers.common.hints import Changed, Watchers
 
 POLL_SECONDS = 2.0
 
 
-class NamePoller(Running):
+class NamePoller(BackgroundTask):
     """
     Polls the names while there are watchers.
 

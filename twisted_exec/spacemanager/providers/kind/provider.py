@@ -41,7 +41,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load_inline
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     BUILDING,
@@ -155,7 +155,7 @@ class KindProvider(CoroutineProvider):
         self._settings, self._cli, self._records = settings, cli, records
         self._reactor, self._now = reactor, now
         self._checks: dict[str, _Check] = {}
-        self._closing = Stopping()
+        self._closing = StoppingParts()
         self._poll = NamePoller(reactor, self._listed_names, self._unsettled)
 
     def watch(self, changed: Changed) -> Callable[[], None]:

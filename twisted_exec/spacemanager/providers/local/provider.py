@@ -40,7 +40,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, Material
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.kube.kubeconfig.writer import written
-from twisted_exec.program.tasks import Stopping
+from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     Access,
@@ -127,7 +127,7 @@ class LocalProvider:
         self._looks = 0
         self._stamp = 0
         self._closed = False
-        self._leaving = Stopping()
+        self._leaving = StoppingParts()
 
     # Calls: everything is local, so the answers are immediate.
 
