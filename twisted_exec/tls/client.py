@@ -1,14 +1,14 @@
 """
-TLS as a client: who the server must be, and who we are.
+TLS as a client: verify the server, present a client certificate.
 
-A server is verified twice: its chain against the given CA by OpenSSL, its name
-(DNS or IP subject alternative names, never the common name) by
-service_identity, both inside the handshake, so that a wrong server gets an
-alert and none of our bytes.  A caller may add a ``check`` of its own on the
-certificate, such as "it names the pool".
+A server is verified twice: OpenSSL checks its chain against the given CA,
+service_identity checks its name (DNS or IP subject alternative names, never the
+common name).  Both happen inside the handshake, so a wrong server gets an
+alert and none of our bytes.  A caller may add a ``check`` of the certificate,
+such as "it names the pool".
 
-Contexts are costly and frozen by use, so all connections of one identity
-share one.
+A context is expensive and cannot be changed after its first use, so all
+connections of one identity share one.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _NAMES_KEPT = 256
 @implementer(IOpenSSLClientConnectionCreator)
 class ClientTLS:
     """
-    What a client demands of one server, and shows it.
+    The TLS settings of a client towards one server.
 
-    :param hostname: DNS name or IP address that the certificate must name.
+    :param hostname: DNS name or IP address that the server's certificate must name.
     :param ca_pem: certificates to trust; ``None`` means those of the system.
     :param certificate_pem: our certificate with its intermediates; empty for none.
     :param key_pem: its private key.
-    :param insecure_skip_verify: believe any certificate.  ``check`` is still asked.
-    :param check: a further look at the server's certificate.
+    :param insecure_skip_verify: accept any certificate; ``check`` still runs.
+    :param check: an additional check of the server's certificate.
     :raises TLSConfigError: a PEM text or the hostname cannot be used.
     """
 
@@ -82,12 +82,12 @@ class ClientTLS:
         self._context = _shared_context(ca_pem, certificate_pem, key_pem, self._alpn)
 
     def clientConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """One connection's engine; a server that fails verification aborts ``tlsProtocol``."""
+        """Return the OpenSSL connection of ``tlsProtocol``; a failed verification aborts it."""
         return self._engine(tlsProtocol, None)
 
     def client_engine(self, transport: Any, plug: socket.socket) -> SSL.Connection:
         """
-        Likewise, on a connected socket.
+        Return the OpenSSL connection on a connected socket.
 
         :param transport: the connection; its ``failVerification`` is called with a
             :class:`~twisted.python.failure.Failure`.
@@ -101,14 +101,14 @@ class ClientTLS:
         if self._server_name:
             connection.set_tlsext_host_name(self._server_name)
         connection.set_app_data(tlsProtocol)
-        # OpenSSL asks the verdict for every certificate of a chain.  Should it
-        # ever not, an endpoint finds ``passed`` unset and refuses.
+        # OpenSSL calls back for every certificate of a chain.  Should it ever
+        # not, the endpoint finds ``passed`` unset and refuses the server.
         tlsProtocol.verdict = _Verdict(self)
         return connection
 
     def judge(self, certificate: x509.Certificate) -> None:
         """
-        Look at the leaf certificate of a chain that OpenSSL accepted.
+        Check the leaf certificate of a chain that OpenSSL accepted.
 
         :raises VerificationError: it does not name the server, or ``check`` refused.
         """
@@ -118,7 +118,7 @@ class ClientTLS:
             self._check(certificate)
 
     def believes(self, ok: int) -> bool:
-        """Whether OpenSSL's word on one certificate suffices to go on."""
+        """Return whether OpenSSL's result for one certificate is good enough to go on."""
         return bool(ok) or self._insecure
 
     def _verify_name(self, certificate: x509.Certificate) -> None:
@@ -132,7 +132,7 @@ class ClientTLS:
 
 
 class _Verdict:
-    """What has been found out about one connection's server."""
+    """The result of verifying one connection's server, so far."""
 
     _log = Logger()
 
@@ -142,9 +142,9 @@ class _Verdict:
 
     def look(self, certificate: X509, code: int, depth: int, ok: int) -> None:
         """
-        Look at one certificate of the chain, or at one problem with it.
+        Check one certificate of the chain, or one problem with it.
 
-        :raises VerificationError: the server is not believed.
+        :raises VerificationError: the server is refused.
         """
         try:
             if not self._rules.believes(ok):
@@ -156,7 +156,7 @@ class _Verdict:
             self.passed = False
             raise
         except Exception as bug:
-            # An exception that leaves a C callback is lost: refuse, and say so.
+            # An exception that leaves a C callback is lost, so it becomes a refusal here.
             self.passed = False
             self._log.failure("while verifying a server's certificate")
             raise VerificationError(f"the certificate cannot be checked: {bug}") from None
@@ -165,7 +165,7 @@ class _Verdict:
 def _on_certificate(
     connection: SSL.Connection, certificate: X509, code: int, depth: int, ok: int
 ) -> bool:
-    """OpenSSL's verify callback, one for all connections: a callback each costs a circle each."""
+    """OpenSSL's verify callback; one for all connections, as one each would be a reference cycle each."""
     protocol = connection.get_app_data()
     verdict = getattr(protocol, "verdict", None)
     if verdict is None:
@@ -173,7 +173,7 @@ def _on_certificate(
     try:
         verdict.look(certificate, code, depth, ok)
     except VerificationError as refusal:
-        # Without its traceback, whose frames hold the connection.
+        # The traceback's frames hold the connection, so it must not be kept.
         protocol.failVerification(Failure(refusal.with_traceback(None)))
         return False
     return True
@@ -218,11 +218,11 @@ class ClientCredentials:
 
     def to(self, hostname: str, *, check: Check | None = None) -> ClientTLS:
         """
-        These credentials, towards one server.
+        Return the settings towards one server.
 
-        It is good for long: each connection is made with the files as they are then.
+        They stay current: each connection uses the files as they are when it is made.
 
-        :raises TLSConfigError: the files never made sense, or the hostname is none.
+        :raises TLSConfigError: the files were never valid, or the hostname is malformed.
         """
         return _CurrentTLS(self._pems, hostname, self._insecure, check)
 
@@ -245,7 +245,7 @@ class ClientCredentials:
 
 
 class _CurrentTLS(ClientTLS):
-    """What a client demands and shows by the time it connects."""
+    """Settings that each connection takes from the current files."""
 
     def __init__(
         self,
@@ -313,7 +313,7 @@ def _new_context(
 
 @lru_cache(_NAMES_KEPT)
 def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
-    """What the certificate must name, and the SNI to send (none for an address)."""
+    """Return the name that the certificate must carry, and the SNI to send (none for an address)."""
     name = server_name(hostname)
     if isinstance(name, str):
         try:
@@ -326,9 +326,11 @@ def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
 @lru_cache(_NAMES_KEPT)
 def _patterns(certificate: x509.Certificate) -> Sequence[CertificatePattern]:
     """
-    What a certificate names; reading that costs more than the comparison, and is the same each time.
+    Return the names of a certificate.
 
-    :raises CertificateError: its names cannot be read.
+    Cached: parsing them costs more than comparing, and the result never changes.
+
+    :raises CertificateError: the names cannot be read.
     """
     return extract_patterns(certificate)
 

@@ -1,35 +1,32 @@
 """
 TLS on the socket's own descriptor.
 
-Twisted's TLS is a protocol above a socket transport: what the socket brought is copied into
-OpenSSL's memory, read out until OpenSSL has no more, which is an exception each time, and
-what OpenSSL made is copied out again and queued.  Here OpenSSL reads and writes the
-descriptor itself, and the transport *is* the connection: one turn for a key that comes, one
-``send`` for a key that goes, nothing between.
+Twisted's TLS is a protocol above a socket transport.  It copies received bytes into OpenSSL's memory,
+reads until OpenSSL has no more (an exception each time), and copies OpenSSL's output into a queue.
+Here OpenSSL reads and writes the descriptor itself, and the transport *is* the connection: a key that
+arrives takes one reactor turn, a key that leaves takes one ``send``.
 
-What that asks for, and where each is met:
+The traps, and how this module deals with them:
 
-* **OpenSSL may hold what no event will tell of.**  A record is read whole (:data:`RECORD_BYTES`
-  is the largest), so nothing is left in it but when ``pending`` says so, which is asked.
-* **A message that is no data ends a read.**  OpenSSL would go on to the next record as long as the
-  kernel has any: a peer that changes its keys without end would have the reactor to itself.
-* **Behind a record there is often another**: a peer in Go writes the fields of a frame one by one, each a
-  record.  Whoever took a turn for each would make a record of each again, and so would every hop behind.
-  But there is an end to it (:data:`_TURN_RECORDS`): a byte in each would hold all others up.
-* **Before OpenSSL is asked for more, the kernel is**: that OpenSSL finds nothing is an exception, which
-  costs ten times what the kernel's answer does.  The answer is a number of bytes, and good for as many
-  records as those may be.
-* **A record costs one call.**  pyOpenSSL's ``recv`` and ``send`` put half a dozen calls around OpenSSL's one, a
-  buffer and a copy; a peer's heads of four bytes have records as well.  So OpenSSL is called directly, and reads
-  one record behind the other into one buffer; what a failure means is pyOpenSSL's to say.
-* **Reading may have to write** (a KeyUpdate wants an answer) when the kernel takes nothing: the write
-  event is awaited, and reading goes on behind it.  Writing never has to read: renegotiation is
-  off, and TLS 1.3 has none.
-* **What OpenSSL could not send it wants to be given again**, from the same byte and no shorter.  So it
-  stays at the head of Twisted's queue, and nobody writes past a queue.
-* **The end is a message.**  ``loseConnection`` sends it behind the queue and waits for the peer's; a
-  peer's is answered behind the queue.  A socket that ends without one was cut.
-* **There is no half-close**: the end of a stream travels inside it.
+* **OpenSSL may hold bytes that no event announces.**  Each read has room for a whole record
+  (:data:`RECORD_BYTES` is the largest), and ``pending`` is checked for the rest.
+* **A record without application data ends a read.**  Otherwise OpenSSL goes on to the next record as long
+  as the kernel has one: a peer that sends KeyUpdates without end would block the reactor.
+* **Records come in groups.**  A Go peer writes the fields of a frame one by one, each as a record.  With one
+  turn per record, each would leave as a record of its own, on this hop and all later ones.  So one turn
+  reads several, up to :data:`_TURN_RECORDS`: records of one byte must not hold up other connections.
+* **The kernel is asked before OpenSSL.**  An empty OpenSSL read is an exception, which costs ten times as much
+  as ``FIONREAD``.  The number of bytes bounds how many records can be read without asking again.
+* **A record costs one call.**  pyOpenSSL's ``recv`` and ``send`` put half a dozen calls, a buffer and a copy
+  around one call of OpenSSL, even for a four-byte frame header.  So this module calls OpenSSL directly and
+  reads records into one buffer; pyOpenSSL only translates failures.
+* **Reading may have to write** (the answer to a KeyUpdate) when the kernel's buffer is full.  Reading then
+  waits for the write event.  Writing never has to read: renegotiation is off, and TLS 1.3 has none.
+* **A failed write must be repeated** with the same bytes, and no fewer (``SSL_write(3)``).  They stay at the
+  head of Twisted's queue, and no write bypasses a queue.
+* **close_notify ends the stream.**  ``loseConnection`` sends it after the queue and waits for the peer's; the
+  peer's is answered after the queue.  A socket that ends without one was cut.
+* **There is no half-close**: the end of a stream is a message inside it.
 
 The queue, its producer and its limits are those of Twisted's ``FileDescriptor``.
 """
@@ -61,36 +58,36 @@ from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import Connecting, TCPClient, TCPConnector, TCPServer
 
 LINGER_SECONDS = 30.0
-"""How long a peer may take for the end: that has ended the stream, to read what is left for it; that reads
-our end, to say its own."""
+"""Time limit for the end of a stream: for a peer that sent close_notify to read the rest of our data, and
+for one that received ours to send its own."""
 
 RECORD_BYTES = 1 << 14
-"""The most plain bytes that one TLS record carries."""
+"""The largest plaintext of one TLS record (RFC 8446, section 5.1)."""
 
 _TURN_BYTES = 1 << 17
-"""What one turn of the reactor reads of one connection, about: what one ``write`` takes at once."""
+"""Approximate limit of one turn's reading from one connection: the size of one ``write``."""
 
 _TURN_RECORDS = 1 << 6
-"""No more of them, however small: then others have their turn."""
+"""Limit of records per turn, however small, so that other connections get their turn."""
 
 _AROUND_BYTES = 22
-"""What a record adds to what it carries, about: RFC 8446, section 5.2, with a tag of 16 bytes."""
+"""Approximate overhead of a record: RFC 8446, section 5.2, with a tag of 16 bytes."""
 
 _NOTHING = bytes(4)
-"""Room for what the kernel answers to ``FIONREAD``: an ``int``."""
+"""Buffer for the result of ``FIONREAD``, an ``int``."""
 
 _ffi: Any = SSL._ffi  # type: ignore[attr-defined]
 _ssl_read: Any = SSL._lib.SSL_read  # type: ignore[attr-defined]
 _ssl_write: Any = SSL._lib.SSL_write  # type: ignore[attr-defined]
 
-# One for all connections: a process has one reactor, which reads one at a time, and what was read is
-# copied out before anyone is told.  An idle connection has none.
+# Shared by all connections: a process has one reactor, which reads one connection at a time, and data is
+# copied out before it is delivered.  A buffer each would be memory that every idle session holds.
 _plain = _ffi.new("char[]", _TURN_BYTES + RECORD_BYTES)
 
 if TYPE_CHECKING:
 
     class _Socket(tcp.Connection):
-        """With the clock that every reactor is."""
+        """A reactor is also a clock, which Twisted's annotation does not say."""
 
         reactor: Any
 
@@ -102,8 +99,8 @@ class _TLSOnDescriptor(_Socket):
     """
     Mixed in before one of our socket transports.
 
-    ``protocol`` is the protocol above TLS.  A protocol that provides
-    :class:`~twisted.internet.interfaces.IHandshakeListener` is told when the handshake is over.
+    ``protocol`` is the protocol above TLS.  If it provides
+    :class:`~twisted.internet.interfaces.IHandshakeListener`, its ``handshakeCompleted`` is called.
     """
 
     _engine: SSL.Connection | None = None
@@ -118,13 +115,13 @@ class _TLSOnDescriptor(_Socket):
 
     def begin(self, engine: SSL.Connection, clock: IReactorTime, seconds: float | None) -> None:
         """
-        The socket is connected; the handshake begins with the reactor's next turn.
+        Start the handshake, with the reactor's next turn.
 
-        :param engine: on the socket.
-        :param seconds: after which a handshake that is not over is cut, or ``None``.
+        :param engine: the OpenSSL connection on the connected socket.
+        :param seconds: time limit of the handshake, or ``None``.
         """
         self._engine, self._clock = engine, clock
-        # pyOpenSSL sets this for each connection, and has no name for the reverse.
+        # pyOpenSSL sets this mode for each connection and has no function to clear it.
         SSL._lib.SSL_clear_mode(engine._ssl, SSL._lib.SSL_MODE_AUTO_RETRY)  # type: ignore[attr-defined]
         if seconds is not None:
             self._deadline = clock.callLater(seconds, self._too_slow)
@@ -136,7 +133,7 @@ class _TLSOnDescriptor(_Socket):
         return self._engine.get_peer_certificate() if self._engine is not None else None
 
     def getHandle(self) -> Any:
-        """OpenSSL's part of the connection, as of Twisted's TLS."""
+        """Return the OpenSSL connection, as Twisted's TLS does."""
         return self._engine if self._engine is not None else super().getHandle()
 
     @property
@@ -148,7 +145,7 @@ class _TLSOnDescriptor(_Socket):
 
     @property
     def wrappedProtocol(self) -> IProtocol:
-        """The protocol above TLS, under the name that it has in Twisted's."""
+        """The protocol above TLS, by the attribute name of Twisted's TLS."""
         return self.protocol
 
     @wrappedProtocol.setter
@@ -156,7 +153,7 @@ class _TLSOnDescriptor(_Socket):
         self.protocol = protocol
 
     def failVerification(self, reason: Failure) -> None:
-        """The peer is not believed: called while OpenSSL is in the middle of the handshake."""
+        """Fail the handshake because the peer was refused; called from within OpenSSL."""
         self._refusal = reason
 
     # Reading.
@@ -195,7 +192,7 @@ class _TLSOnDescriptor(_Socket):
             self.protocol.handshakeCompleted()
 
     def _receive(self) -> BaseException | None:
-        """What one turn may read, delivered in one piece."""
+        """Read what one turn may, and deliver it in one piece."""
         assert self._engine is not None
         ssl, size, waiting = self._engine._ssl, 0, 0
         ended: SSL.Error | None = None
@@ -220,9 +217,9 @@ class _TLSOnDescriptor(_Socket):
 
     def _why_nothing(self, got: int) -> SSL.Error | None:
         """
-        What ends the stream, if it is that.
+        Return the error that ended the stream, or ``None`` if there is only no data.
 
-        :param got: what OpenSSL returned instead of bytes.
+        :param got: OpenSSL's return value, 0 or negative.
         """
         assert self._engine is not None
         try:
@@ -239,7 +236,7 @@ class _TLSOnDescriptor(_Socket):
         return None
 
     def _waiting(self) -> int:
-        """How many bytes the kernel has."""
+        """Return how many received bytes the kernel holds."""
         return int.from_bytes(ioctl(self.fileno(), FIONREAD, _NOTHING), sys.byteorder)
 
     def _end_of_stream(self, ended: SSL.Error) -> BaseException | None:
@@ -258,10 +255,10 @@ class _TLSOnDescriptor(_Socket):
 
     def _why(self, problem: SSL.Error) -> BaseException:
         """
-        The reason of an end that OpenSSL found; the first one counts.
+        Return the reason for the end of the connection; the first one counts.
 
-        OpenSSL is asked again where one event tells of reading and of writing, and where a
-        write of ours failed a turn ago: then it has no reason to tell.
+        OpenSSL reports its reason only once.  It is called again if one event announces both reading and
+        writing, and after a write that failed a turn ago.
         """
         if self._broken is None:
             if self._refusal is not None and self._refusal.value is not None:
@@ -275,7 +272,7 @@ class _TLSOnDescriptor(_Socket):
     # Writing.
 
     def startWriting(self) -> None:
-        """Before the handshake is over OpenSSL alone says when there is something to write."""
+        """Ignore the call during the handshake: OpenSSL alone knows when it has to write."""
         if self._handshaken or self._engine is None:
             super().startWriting()
 
@@ -283,17 +280,17 @@ class _TLSOnDescriptor(_Socket):
         return self._handshaken and super()._may_send_now()  # type: ignore[misc]
 
     def _send(self, data: bytes) -> int:
-        """Send what the kernel takes now; what ends the connection is found a turn later."""
+        """Send what the kernel takes now; ``doWrite`` finds errors a turn later."""
         sent = self._encrypt(data)
         return sent if isinstance(sent, int) else 0
 
     def write(self, data: bytes) -> None:
-        """As :meth:`ITransport.write`; after the end it is dropped."""
+        """As :meth:`ITransport.write`; data after the end is dropped."""
         if not (self._peer_ended or self._our_end_sent):
             super().write(data)
 
     def writeSomeData(self, data: bytes) -> Any:
-        """Called by ``doWrite``: how much was sent, or what ends the connection."""
+        """Called by ``doWrite``; returns the number of bytes sent, or the error that ends the connection."""
         return self._encrypt(data)
 
     def _encrypt(self, data: bytes) -> int | BaseException:
@@ -313,9 +310,9 @@ class _TLSOnDescriptor(_Socket):
 
     def _why_unsent(self, took: int) -> BaseException | None:
         """
-        What ends the connection, if the kernel is not merely full.
+        Return the error that ends the connection, or ``None`` if the kernel's buffer is only full.
 
-        :param took: what OpenSSL returned instead of a number of bytes.
+        :param took: OpenSSL's return value, 0 or negative.
         """
         assert self._engine is not None
         try:
@@ -349,7 +346,7 @@ class _TLSOnDescriptor(_Socket):
             self.stopReading()
 
     def resumeProducing(self) -> None:
-        """As :meth:`IPushProducer.resumeProducing`; also while the peer's end is awaited."""
+        """As :meth:`IPushProducer.resumeProducing`; also while waiting for the peer's close_notify."""
         self._paused = False
         if self.connected and not self._aborting and not self._peer_ended:
             self.startReading()
@@ -359,7 +356,7 @@ class _TLSOnDescriptor(_Socket):
     def loseConnection(self, *arguments: Any) -> None:
         """As :meth:`ITransport.loseConnection`."""
         if self._engine is not None and not self._handshaken and not self._is_queued():
-            # There is no end to be said in a stream that has not begun.
+            # Without a finished handshake there is no stream to send close_notify in.
             self.abortConnection()
             return
         super().loseConnection(*arguments)
@@ -370,7 +367,7 @@ class _TLSOnDescriptor(_Socket):
         """TLS has no half-close: nothing happens."""
 
     def _postLoseConnection(self) -> BaseException | None:
-        """Called when everything is written: now the end is said."""
+        """Called when the queue is empty; sends close_notify."""
         assert self._engine is not None
         try:
             both = self._engine.shutdown()
@@ -387,7 +384,7 @@ class _TLSOnDescriptor(_Socket):
         return None
 
     def readConnectionLost(self, reason: Failure) -> None:
-        """Called by the reactor for what a plain socket would call a half-close."""
+        """Called by the reactor where a plain socket would report a half-close."""
         self.connectionLost(reason)
 
     def connectionLost(self, reason: Failure) -> None:
@@ -406,7 +403,7 @@ class _TLSOnDescriptor(_Socket):
             deadline.cancel()
 
     def _unanswered(self) -> None:
-        """Closed, and not cut: what the kernel has taken a slow peer may still want to read."""
+        """Close without a reset, so that a slow peer can still read what the kernel has taken."""
         self._deadline = None
         self.connectionLost(Failure(main.CONNECTION_LOST))
 
@@ -431,7 +428,7 @@ class TLSClient(_TLSOnDescriptor, TCPClient):
         super()._connectDone()
         if self.disconnecting or self._aborting:
             return
-        why = self._shake()  # the first word is ours
+        why = self._shake()  # a client sends the first message
         if why is not None:
             self.reactor.callLater(0, self.connectionLost, Failure(why))
 

@@ -1,10 +1,10 @@
 """
-Verified endpoints: where all listening and connecting of the programs happens.
+Verified endpoints, used by all programs to listen and to connect.
 
-A client endpoint here differs from Twisted's ``wrapClientTLS`` in when it is
-done: ``connect()`` fires when the handshake is over and the peer's certificate
-has been accepted, and it fails with one clear line otherwise.  Until then the
-caller's protocol does not exist, so it cannot send anything to a stranger.
+A client endpoint here differs from Twisted's ``wrapClientTLS``: its ``connect()`` fires
+only after the handshake is complete and the peer's certificate is accepted, and fails
+with a one-line error otherwise.  The caller's protocol is built after that, so it cannot
+send anything to an unverified peer.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _ServerEndpoint:
 
     async def _listen(self, factory: IProtocolFactory) -> IListeningPort:
         tls = self._tls
-        # Only of TCP ports that it makes itself is it known what makes their connections.
+        # The connections of ports that Twisted made (from descriptors, say) cannot be replaced.
         on_descriptor = isinstance(self._reactor, PosixReactorBase) and isinstance(
             self._inner, TCP4ServerEndpoint | TCP6ServerEndpoint
         )
@@ -82,7 +82,7 @@ class _ServerEndpoint:
         try:
             port: IListeningPort = await self._inner.listen(factory)
         except (OSError, OverflowError) as problem:
-            # A socket in no directory, a port that no port can be.
+            # A socket path in a missing directory, or a port number out of range.
             why = getattr(problem, "strerror", None) or str(problem)
             raise TLSConfigError(f"cannot listen on {self._description!r}: {why}") from None
         if tls is not None and on_descriptor:
@@ -96,16 +96,16 @@ def server_endpoint(
     reactor: Any, description: str, tls: ServerTLS | None = None
 ) -> IStreamServerEndpoint:
     """
-    Where to listen.
+    Return an endpoint to listen at.
 
-    Its ``listen()`` fails with :class:`TLSConfigError` when the certificate
-    cannot be loaded or the address makes no sense, and with :class:`twisted.internet.error.CannotListenError`
-    when the address cannot be had.
+    Its ``listen()`` fails with :class:`TLSConfigError` when the certificate cannot be loaded or the
+    address is malformed, and with :class:`twisted.internet.error.CannotListenError` when the address
+    is not available.
 
     :param description: a Twisted endpoint string without TLS, such as
         ``tcp:6443:interface=127.0.0.1`` or ``unix:/run/exec/sock:mode=600``.
     :param tls: ``None`` listens in the clear.
-    :raises TLSConfigError: the description is none.
+    :raises TLSConfigError: the description is malformed.
     """
     kind = description.partition(":")[0]
     if kind in ("ssl", "tls"):
@@ -132,12 +132,11 @@ def client_endpoint(
     timeout_seconds: float = 10.0,
 ) -> IStreamClientEndpoint:
     """
-    Where to connect by TCP.
+    Return an endpoint to connect to by TCP.
 
-    :param host: DNS name or IP address to reach; what the certificate must
-        name is the business of ``tls``.
+    :param host: DNS name or IP address to reach; ``tls`` says what the certificate must name.
     :param tls: ``None`` connects in the clear.
-    :param timeout_seconds: for the whole way: resolving, TCP, TLS.
+    :param timeout_seconds: for resolving, TCP and TLS together.
     :return: its ``connect()`` fires with the protocol once the peer is
         verified.  It fails with :class:`VerificationError`,
         :class:`HandshakeError`, :class:`ConnectTimeout`, or what Twisted's
@@ -170,11 +169,11 @@ def client_endpoint_over(
     timeout_seconds: float = 10.0,
 ) -> IStreamClientEndpoint:
     """
-    Where to connect by way of another endpoint, such as a proxy's tunnel.
+    Return an endpoint that connects through another one, such as a proxy's tunnel.
 
-    Fires and fails as :func:`client_endpoint`, and with what ``inner`` fails with.
+    Fires and fails as :func:`client_endpoint`, and passes on errors of ``inner``.
 
-    :param peer: whom ``inner`` leads to, for messages.
+    :param peer: name of the server that ``inner`` leads to, for messages.
     """
     return _ClientEndpoint(reactor, inner, tls, peer, timeout_seconds)
 
@@ -183,7 +182,7 @@ def unix_client_endpoint(
     reactor: Any, path: str, tls: ClientTLS | None = None, *, timeout_seconds: float = 10.0
 ) -> IStreamClientEndpoint:
     """
-    Where to connect by UNIX socket.  Fires and fails as :func:`client_endpoint`.
+    Return an endpoint to connect to by UNIX socket.  Fires and fails as :func:`client_endpoint`.
 
     :raises TLSConfigError: the path is too long for a socket.
     """
@@ -218,7 +217,7 @@ class _ClientEndpoint:
         try:
             return await way(factory)
         except error.ConnectingCancelledError:
-            # Twisted's word for it below, which nobody above takes for a cancellation.
+            # Twisted's endpoints fail with this when cancelled; callers expect CancelledError.
             raise CancelledError from None
 
     async def _connect(self, factory: IProtocolFactory) -> IProtocol:
@@ -237,12 +236,12 @@ class _ClientEndpoint:
         try:
             return await gates.opened
         except BaseException:
-            # Whatever it was, also cancelling: nobody else knows this connection.
+            # Also after a cancellation: no other code has a reference to this connection.
             connection.abortConnection()
             raise
 
     async def _connection(self, gates: _Gates) -> Any:
-        """A connection that is shaking hands, for one of these gates."""
+        """Return a connection in its handshake, with one of the gates as its protocol."""
         assert self._tls is not None
         return await self._inner.connect(StreamTLSFactory(self._tls, True, gates, self._reactor))
 
@@ -266,7 +265,7 @@ class _DescriptorEndpoint(_ClientEndpoint):
 
 
 class _Gates(Factory):
-    """Makes one gate; passes the factory's start and stop on."""
+    """Factory of one gate; passes start and stop on to the caller's factory."""
 
     noisy = False
 
@@ -288,7 +287,7 @@ class _Gates(Factory):
 
 @implementer(IHandshakeListener)
 class _Gate(Protocol):
-    """Stands where the caller's protocol will stand once the peer is verified."""
+    """Placeholder of the caller's protocol until the peer is verified."""
 
     def __init__(self, gates: _Gates, address: Any) -> None:
         self._gates, self._address = gates, address
@@ -299,7 +298,7 @@ class _Gate(Protocol):
         opened = self._gates.opened
         if opened.called:
             return
-        verdict = tls.__dict__.pop("verdict", None)  # it knows the connection: no circle
+        verdict = tls.__dict__.pop("verdict", None)  # it refers to the connection: break the cycle
         if verdict is None or not verdict.passed:
             opened.errback(HandshakeError(f"{self._gates.peer} was not verified"))
             return
@@ -333,7 +332,7 @@ _HINTS = {
 
 
 def _clear(problem: BaseException | None, peer: str) -> Exception:
-    """One line for whatever ended a handshake."""
+    """Return a one-line error for the end of a handshake."""
     if isinstance(problem, TLSError):
         return type(problem)(f"{peer}: {problem}")
     if isinstance(problem, SSL.Error):

@@ -1,8 +1,7 @@
 """
-What can go wrong with certificates and handshakes, each in one line.
+Errors of certificates and handshakes, each with a one-line message.
 
-The text of every error is written for the person who has to act on it; none
-holds key material.
+The messages are for the person who has to act; they never hold key material.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from twisted.internet import error
 
 
 class TLSError(Exception):
-    """Base of this room's errors.  ``str()`` is one line."""
+    """Base of the errors of this package.  ``str()`` is one line."""
 
     osError = None  # Twisted's own connection errors have one; ours come before any system call
 
@@ -25,7 +24,7 @@ class TLSError(Exception):
 
 
 class TLSConfigError(TLSError):
-    """A file, name or directory that we were given cannot be used.  Says which and what to do."""
+    """A configured file, name or directory cannot be used.  The message says which and what to do."""
 
 
 class HandshakeError(TLSError):
@@ -33,11 +32,11 @@ class HandshakeError(TLSError):
 
 
 class VerificationError(HandshakeError):
-    """The peer's certificate is not one that we may trust."""
+    """The peer's certificate is not trusted."""
 
 
 class OutsideValidity(VerificationError):
-    """The peer's certificate is one that we trust, and its time is over or has not come."""
+    """The peer's certificate is trusted but expired or not yet valid."""
 
 
 class ConnectTimeout(TLSError, error.TimeoutError):

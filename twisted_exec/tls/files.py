@@ -1,13 +1,10 @@
 """
 PEM files that may be replaced while the program runs.
 
-A :class:`Reloading` value is parsed from one or more files, and parsed again
-when one of them has changed.  Certificate and key are two files and cannot be
-replaced together: whoever looks in between sees a pair that does not match.
-So whatever cannot be parsed leaves the last good value in force, is logged
-once, and is tried again a second later.
-
-When certificates in files end.
+A :class:`Reloading` value is parsed from one or more files, and again when one of them changes.
+Certificate and key are two files that cannot be replaced atomically together: a reader may see
+a new certificate with an old key.  So after a parse error the last good value stays in use, the
+error is logged once, and the next attempt follows a second later.
 """
 
 from __future__ import annotations
@@ -35,14 +32,14 @@ _Stamp = tuple[tuple[int, int, int, int], ...]
 
 def read_file(path: str, what: str = "file") -> bytes:
     """
-    The content of a small regular file.
+    Return the content of a small regular file.
 
-    :param what: what the file holds, for the error.
+    :param what: name of the content, for the error.
     :raises TLSConfigError: missing, unreadable, not a regular file, or larger
         than 4 MiB.
     """
     try:
-        # A FIFO would block the reactor in open(); nobody means one here.
+        # open() of a FIFO would block the reactor.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -64,13 +61,13 @@ def _why(problem: Exception) -> str:
 
 class Reloading(Generic[T]):
     """
-    A value made from files, made anew when the files change.
+    A value parsed from files, and parsed again when the files change.
 
     Nothing is opened before the first :meth:`load` or :meth:`get`.
 
-    :param paths: the files, in the order in which ``parse`` wants their contents.
-    :param parse: makes the value; raises :class:`TLSConfigError`.
-    :param clock: files are looked at once a second of this clock at most.
+    :param paths: the files, in the order of ``parse``'s arguments.
+    :param parse: returns the value; raises :class:`TLSConfigError`.
+    :param clock: the files are checked at most once a second of this clock.
     """
 
     _log = Logger()
@@ -86,24 +83,24 @@ class Reloading(Generic[T]):
 
     def load(self) -> T:
         """
-        Read the files now, whatever the time.
+        Read the files now, without the limit of once a second.
 
-        :raises TLSConfigError: they cannot be used.  The last good value stays.
+        :raises TLSConfigError: they cannot be used.  The last good value stays in use.
         """
         self._next_look = self._clock.seconds() + _LOOK_EVERY_SECONDS
         stamp = self._stamp()
         value = self._parse(*(read_file(path) for path in self.paths))
         self._value = [value]
-        # Stamped before reading: a change during the reading shows next time.
+        # The stamp comes before the read, so a change during the read is seen at the next check.
         self._seen = stamp
         self._complained = ""
         return value
 
     def get(self) -> T:
         """
-        The value of the files as they are, or as they last made sense.
+        Return the value of the current files, or the last good one.
 
-        :raises TLSConfigError: they never made sense.
+        :raises TLSConfigError: the files were never valid.
         """
         if not self._value:
             return self.load()
@@ -135,12 +132,12 @@ class Reloading(Generic[T]):
 
 class Expiry:
     """
-    The ends of some certificates.
+    Expiry times of certificates.
 
-    Of a server's or a client's that of the certificate itself, which comes first in its file; of CAs that
-    of the one that is good for longest.
+    For a server's or client's file this is the first certificate, without its intermediates; for a CA
+    bundle it is the CA that expires last.
 
-    :param files: paths, by the names to tell them by.
+    :param files: paths, by the names to report.
     :param readers: functions that return PEM data kept elsewhere, by name.
     """
 
@@ -156,16 +153,16 @@ class Expiry:
 
     def ends(self) -> dict[str, float]:
         """
-        The end of each, in seconds since the epoch, as its file is now.
+        Return the expiry times by name, in seconds since the epoch, read from the files now.
 
-        What cannot be read, or is not there, is left out.
+        Files that are missing or cannot be read are left out.
         """
         ends = {}
         for name, read in self._ways.items():
             try:
                 ends[name] = _end(read(), name)
             except TLSConfigError:
-                continue  # whoever uses it complains
+                continue  # the code that uses the file reports the error
         return ends
 
 

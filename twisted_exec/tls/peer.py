@@ -1,9 +1,9 @@
 """
-Who is at the other end of a TLS connection, and whether a CA vouches for them.
+Client certificates of TLS connections, and their verification.
 
-A server records a client's certificate during the handshake without judging
-it (:mod:`twisted_exec.tls.server`); :func:`verify` is the judgement, against
-the one CA that is right for the question asked.
+A server records a client's certificate during the handshake without verifying it
+(:mod:`twisted_exec.tls.server`).  :func:`verify` does that later, against the CA that fits the
+purpose: users and forwarding proxies have different CAs.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _OF_TIME = (
 )
 _LONGEST_CHAIN = 8
 _KNOWN = 128
-"""Certificates that are remembered; strangers' too, so that it may not be many."""
+"""Size of the certificate cache.  Unverified certificates are cached too, so it must stay small."""
 _FOR_CLIENTS = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
 
 
 @dataclass(frozen=True)
 class PeerCertificate:
     """
-    What a peer presented.  Its key is proven, nothing else is.
+    The certificate that a peer presented.  The peer holds its key; nothing else is verified.
 
     :param leaf: the peer's own certificate.
-    :param chain: the intermediates that came along, without the leaf.
+    :param chain: the intermediates that the peer sent, without the leaf.
     """
 
     leaf: x509.Certificate
@@ -57,7 +57,7 @@ class PeerCertificate:
 
     @cached_property
     def digest(self) -> bytes:
-        """Stands for the leaf and its chain, 32 bytes."""
+        """SHA-256 of the leaf and its chain, 32 bytes."""
         summary = hashlib.sha256(bytes.fromhex(self.fingerprint))
         for each in self.chain:
             summary.update(each.fingerprint(hashes.SHA256()))
@@ -65,7 +65,7 @@ class PeerCertificate:
 
     @cached_property
     def common_name(self) -> str:
-        """The subject's one common name; empty when there is none or more than one."""
+        """The subject's only common name; empty when it has none or more than one."""
         names = self._subject(NameOID.COMMON_NAME)
         return names[0] if len(names) == 1 else ""
 
@@ -81,7 +81,7 @@ class PeerCertificate:
 
 def peer_certificate(transport: object) -> PeerCertificate | None:
     """
-    The certificate that a connection's peer presented and proved.
+    Return the certificate that a connection's peer presented.
 
     :param transport: a stream transport, TLS or not.
     :return: ``None`` without TLS, without a certificate, or with one that
@@ -92,11 +92,11 @@ def peer_certificate(transport: object) -> PeerCertificate | None:
         return None
     try:
         leaf = handle.get_peer_certificate(as_cryptography=True)
-        # One more than verify() accepts: a stranger's hundred are not worth parsing.
+        # One more than verify() accepts, so that it can refuse; an unknown peer may send a hundred.
         sent = (handle.get_peer_cert_chain() or [])[: _LONGEST_CHAIN + 2]
         chain = [each.to_cryptography() for each in sent]
     except ValueError:
-        return None  # OpenSSL is laxer than cryptography's parser
+        return None  # OpenSSL accepts encodings that cryptography's parser refuses
     if leaf is None:
         return None
     return _known(leaf, tuple(each for each in chain if each != leaf))
@@ -104,21 +104,21 @@ def peer_certificate(transport: object) -> PeerCertificate | None:
 
 @lru_cache(maxsize=_KNOWN)
 def _known(leaf: x509.Certificate, chain: tuple[x509.Certificate, ...]) -> PeerCertificate:
-    """One for the same bytes: what is asked of it with each request is found out once."""
+    """Return one shared object for the same bytes, so that its properties are computed once."""
     return PeerCertificate(leaf, chain)
 
 
 def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) -> None:
     """
-    Check that one of some CAs vouches for a *client* certificate.
+    Verify a *client* certificate against some CAs.
 
-    The chain is verified by OpenSSL; the leaf must carry the extended key
-    usage ``clientAuth`` (or any) and must not be a CA itself.  A CA that says what it
-    signs for must say clients, as Go's ``crypto/x509`` has it.
+    OpenSSL verifies the chain.  The leaf must have the extended key usage ``clientAuth`` (or any) and
+    must not be a CA.  A CA with extended key usages must have that usage too, as in Go's
+    ``crypto/x509``.
 
-    :param ca_pem: the CAs to trust, and no others.
-    :param now: the time to judge by, aware; the present when ``None``.
-    :raises VerificationError: why not.
+    :param ca_pem: the only CAs to trust.
+    :param now: time of the verification, timezone-aware; ``None`` for the present.
+    :raises VerificationError: the certificate is not accepted; the message says why.
     :raises TLSConfigError: ``ca_pem`` holds no certificate.
     """
     if len(peer.chain) > _LONGEST_CHAIN:
@@ -126,7 +126,7 @@ def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) ->
     _verify_usage(peer.leaf)
     store = X509Store()
     pem.trust(store, ca_pem, "the client CA")
-    # As in Go: a CA that is trusted needs nobody above it, and may be one that another has signed.
+    # As in Go: a trusted CA needs no issuer, even if it is not self-signed.
     store.set_flags(X509StoreFlags.PARTIAL_CHAIN)
     store.set_time((now or datetime.now(UTC)).astimezone(UTC))
     chain = [X509.from_cryptography(each) for each in peer.chain]
@@ -135,7 +135,7 @@ def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) ->
         vouching = [each.to_cryptography() for each in context.get_verified_chain()[1:]]
     except X509StoreContextError as problem:
         message = f"the client certificate is refused: {problem}"
-        # Only what a CA of ours has signed comes as far as that.
+        # OpenSSL checks a signature before the time, so the certificate is signed by a trusted CA.
         kind = OutsideValidity if problem.errors[0] in _OF_TIME else VerificationError
         raise kind(message) from None
     for authority in vouching:
@@ -152,9 +152,9 @@ def _verify_usage(leaf: x509.Certificate) -> None:
 
 def _usages(certificate: x509.Certificate) -> set[x509.ObjectIdentifier]:
     """
-    What a certificate says that it is for; empty when it does not say.
+    Return the extended key usages of a certificate; empty without the extension.
 
-    :raises VerificationError: nobody can tell.
+    :raises VerificationError: the extension cannot be parsed.
     """
     try:
         return set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)

@@ -1,10 +1,8 @@
 """
-PEM texts to certificates, keys and OpenSSL contexts.
+Parsers of PEM texts and server names; OpenSSL contexts from them.
 
-Every parser here takes ``what``: how to name the source in an error, such as
+Every parser takes ``what``, the name of the source for errors, such as
 ``certificate '/etc/exec/tls.crt'``.
-
-Names that certificates carry and servers are asked for.
 """
 
 from __future__ import annotations
@@ -27,15 +25,16 @@ from twisted_exec.tls.errors import TLSConfigError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# Underscores are no host names, but live in DNS all the same.
+# Host names must not have underscores, but names in DNS do.
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 
 
 def server_name(text: str) -> Address | str:
     """
-    An IP address, or a DNS name in ASCII without its final dot.
+    Return an IP address, or a DNS name in ASCII without its final dot.
 
-    :param text: an address, perhaps in the brackets of a URL, or a DNS name, perhaps beyond ASCII.
+    :param text: an address, with or without the brackets of a URL, or a DNS name, which may be
+        internationalized.
     :raises TLSConfigError: it is neither.
     """
     try:
@@ -61,16 +60,16 @@ PrivateKey = (
 
 _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 
-# What is left of TLS 1.2 when forward secrecy and authenticated encryption are
-# asked for; TLS 1.3 has nothing else.
+# The cipher suites of TLS 1.2 with forward secrecy and authenticated encryption; TLS 1.3 has
+# no others.
 _CIPHERS = b"ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
     """
-    One or more certificates, in the order of the text.
+    Return the certificates of a text, at least one, in order.
 
-    :raises TLSConfigError: there is none, one that cannot be read, or only a part of one.
+    :raises TLSConfigError: there is none, or one is malformed or incomplete.
     """
     try:
         certificates = x509.load_pem_x509_certificates(pem)
@@ -82,7 +81,7 @@ def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
 
 
 def _is_cut(pem: bytes) -> bool:
-    """Parsers pass over a block without its end, and with it over a CA that was just added."""
+    """Return whether a block lacks its end.  Parsers skip such a block silently: a CA would be missing."""
     if pem.count(_BEGIN) > pem.count(_END):
         return True
     rest = pem[pem.rfind(_END) + len(_END) :].strip()
@@ -90,7 +89,7 @@ def _is_cut(pem: bytes) -> bool:
 
 
 def has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
-    """Whether a certificate names another as its issuer, and is signed with its key."""
+    """Return whether ``certificate`` names ``issuer`` and is signed with its key."""
     try:
         certificate.verify_directly_issued_by(issuer)
     except (InvalidSignature, UnsupportedAlgorithm, TypeError, ValueError):
@@ -100,9 +99,9 @@ def has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
 
 def validity_problem(pem: bytes, what: str) -> str:
     """
-    Why nobody takes a certificate now; empty when its time is not the reason.
+    Return the problem with a certificate's validity period now; empty if there is none.
 
-    :param pem: empty, or what cannot be read, is for others to complain about.
+    :param pem: an empty or malformed text has no such problem; its parser reports it.
     """
     try:
         own = certificates(pem, what)[0]
@@ -118,16 +117,16 @@ def validity_problem(pem: bytes, what: str) -> str:
 
 def private_key(pem: bytes, what: str) -> PrivateKey:
     """
-    An unencrypted private key.
+    Return an unencrypted private key.
 
-    :raises TLSConfigError: it is not one, is encrypted, or of a kind TLS does not know.
+    :raises TLSConfigError: it is malformed, encrypted, or of a type that TLS does not support.
     """
     try:
         key = load_pem_private_key(pem, password=None)
     except TypeError:
         raise TLSConfigError(f"{what} is encrypted: give one without a passphrase") from None
     except (ValueError, UnsupportedAlgorithm):
-        # The parser's text could quote the input; say nothing of it.
+        # The parser's message could quote the key, so it is left out.
         raise TLSConfigError(f"{what} holds no usable PEM private key") from None
     if not isinstance(key, PrivateKey):
         raise TLSConfigError(f"{what} is of a kind that TLS cannot use")
@@ -135,7 +134,7 @@ def private_key(pem: bytes, what: str) -> PrivateKey:
 
 
 def pem_of(chain: Sequence[x509.Certificate]) -> bytes:
-    """The PEM text of some certificates."""
+    """Return certificates as PEM."""
     return b"".join(each.public_bytes(Encoding.PEM) for each in chain)
 
 
@@ -143,9 +142,9 @@ def present(
     context: SSL.Context, chain_pem: bytes, key_pem: bytes, chain_what: str, key_what: str
 ) -> None:
     """
-    Make a context show a certificate, its intermediates, and prove the key.
+    Set the certificate, the intermediates and the key that a context presents.
 
-    :raises TLSConfigError: one cannot be read, or they do not belong together.
+    :raises TLSConfigError: one is malformed, or the key does not match the certificate.
     """
     leaf, *intermediates = certificates(chain_pem, chain_what)
     key = private_key(key_pem, key_what)
@@ -166,7 +165,7 @@ def trust(store: X509Store | None, ca_pem: bytes, what: str) -> None:
     """
     Add CAs to a store.
 
-    :raises TLSConfigError: there is none, or one that cannot be read.
+    :raises TLSConfigError: there is none, or one is malformed.
     """
     assert store is not None  # typed optional by Context.get_cert_store
     for authority in certificates(ca_pem, what):
@@ -177,12 +176,12 @@ def trust(store: X509Store | None, ca_pem: bytes, what: str) -> None:
 
 
 def new_context(method: int) -> SSL.Context:
-    """A context with what client and server have in common: TLS 1.2 or newer, little memory."""
+    """Return a context with the settings of both client and server: TLS 1.2 or newer, little memory."""
     context = SSL.Context(method)
     context.set_min_proto_version(SSL.TLS1_2_VERSION)
     context.set_cipher_list(_CIPHERS)
-    # Resumption would skip the client certificate's verification and keep
-    # keys alive; idle sessions must own nothing but their transports.
+    # Resumption would skip the verification of the client certificate, and would keep session keys
+    # in memory for every idle connection.
     context.set_options(SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_TICKET)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_mode(SSL.MODE_RELEASE_BUFFERS)
@@ -190,7 +189,7 @@ def new_context(method: int) -> SSL.Context:
 
 
 def openssl_reason(problem: SSL.Error) -> str:
-    """The last reason in an OpenSSL error, such as ``wrong version number``."""
+    """Return the last reason in an OpenSSL error, such as ``wrong version number``."""
     queue = problem.args[0] if problem.args else None
     if isinstance(queue, list) and queue:
         return str(queue[-1][-1]) or "unknown reason"

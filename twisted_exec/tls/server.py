@@ -1,12 +1,12 @@
 """
-TLS as a server: certificate files that reload, client certificates that are optional.
+TLS as a server: certificate files that reload, optional client certificates.
 
-OpenSSL freezes a context once a connection used it, so a reload builds a new
-context and swaps; running sessions keep theirs.  A client certificate is
-asked for when client CAs are given, and only *recorded* during the handshake:
-a bad one means "no user by this certificate", as in kube-apiserver, and another
-authenticator may still know who it is.  Nothing may trust the certificate
-before :func:`twisted_exec.tls.peer.verify` has accepted it for the right CA.
+A context cannot change after its first connection, so a reload builds a new
+context; open connections keep theirs.  With client CAs the server requests a
+client certificate, but only *records* it during the handshake.  As in kube-apiserver,
+a bad certificate identifies no user, and another authenticator (a token, say)
+may still accept the request.  Nothing may trust the certificate before
+:func:`twisted_exec.tls.peer.verify` has accepted it for the right CA.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class ServerTLS:
 
     :param certificate: path of the certificate, followed by its intermediates.
     :param key: path of its private key, without a passphrase.
-    :param client_cas: paths of the CAs whose certificates clients may present.
-        Without any, no client certificate is asked for.
-    :param published_cas: more of them, as PEM that may be another one each time.
-    :param clock: decides when to look at the files again.
+    :param client_cas: paths of the CAs of client certificates.  Without any, no client certificate
+        is requested.
+    :param published_cas: returns further CAs as PEM, which may change between calls.
+    :param clock: times the checks for changed files.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ServerTLS:
         self._context.load()
 
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """One connection's engine, by the newest context that made sense."""
+        """Return the OpenSSL connection of one protocol, with the newest valid context."""
         return SSL.Connection(self._current(), None)
 
     def server_engine(self, plug: socket.socket) -> SSL.Connection:
@@ -84,7 +84,7 @@ class ServerTLS:
         try:
             return self._context.load()
         except TLSConfigError:
-            return context  # being replaced, and complained about soon enough
+            return context  # the file is being replaced; the next parse reports errors
 
     def _build(self, certificate: bytes, key: bytes, *client_cas: bytes) -> SSL.Context:
         context = pem.new_context(SSL.TLS_SERVER_METHOD)
@@ -106,8 +106,8 @@ class ServerTLS:
                 context.add_client_ca(authority)
         if client_cas or self._told_cas is not None:
             context.set_session_id(os.urandom(16))
-            # Signatures of a stranger's chain are checked during the handshake,
-            # before anyone knows who it is: not a hundred of them.
+            # The signatures of an unknown peer's chain are verified during the handshake, so their
+            # number is limited.
             context.set_verify_depth(_DEEPEST_CHAIN)
             context.set_verify(SSL.VERIFY_PEER, _record_only)
         context.set_alpn_select_callback(_select_http_1_1)

@@ -1,23 +1,22 @@
 """
 Socket transports that send at once, and TLS without write aggregation.
 
-Twisted's ``transport.write`` never writes: it queues, arms the reactor's write
-event and waits a turn, which costs two ``epoll_ctl`` and a turn of latency per
-keystroke.  Here ``write`` asks the kernel first when nothing is queued before
-it; only what the kernel would not take is queued, in Twisted's own buffers,
-with Twisted's own producer signals.  What stays exactly as in Twisted: the order of
-bytes, ``registerProducer``, flushing by ``loseConnection``, and that ``write`` calls
-nobody back; a send that fails is left for the reactor to find a turn later.
+Twisted's ``transport.write`` only queues: it registers for the write event and sends in the
+next turn of the reactor, which costs two ``epoll_ctl`` calls and a turn of latency per
+keystroke.  Here ``write`` sends at once if the queue is empty; data that the kernel does not
+take is queued in Twisted's buffers, with Twisted's producer signals.  Unchanged from Twisted: the
+order of bytes, ``registerProducer``, flushing by ``loseConnection``, and that ``write`` makes no
+callbacks: a failed send is left for the reactor to find a turn later.
 
-Small writes are not held back for each other: what is spliced comes in whole
-frames, and twisted.web's head and body come in few pieces.  So the sockets also get
-TCP_NODELAY, and keep-alive, so that a peer whose host vanished is noticed: within a minute, for a log
-that is followed may have nothing to say for weeks, and the kernel's own two hours are long.
+Small writes do not wait for each other: spliced data comes in whole frames, and twisted.web
+writes head and body in few pieces.  So the sockets have TCP_NODELAY.  They also have keep-alive
+with one minute: a followed log may be silent for weeks, and the kernel's default of two hours is
+too long to notice that the peer's host is gone.
 
 ``Port.transport`` is Twisted's documented place for another server transport.
 ``Connector._makeTransport`` is the same for clients, undocumented and unchanged since
-2005; ``tests/tls/test_transport.py`` is its canary, and that of
-``TLSMemoryBIOProtocol``'s method names.
+2005; ``tests/tls/test_transport.py`` fails if it changes, or a method name of
+``TLSMemoryBIOProtocol`` does.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ else:
 
 
 class _AtOnce(_Socket):
-    """Mixed in before a socket transport: :meth:`write` tries the kernel first."""
+    """Mixin for socket transports: :meth:`write` sends at once if it can."""
 
     def write(self, data: bytes) -> None:
-        """As :meth:`ITransport.write`; what the kernel takes now is never queued."""
+        """As :meth:`ITransport.write`; only data that the kernel does not take is queued."""
         if data and isinstance(data, bytes) and self._may_send_now():
             sent = self._send(data)
             if sent == len(data):
@@ -63,13 +62,12 @@ class _AtOnce(_Socket):
         super().write(data)
 
     def _send(self, data: bytes) -> int:
-        """How much the kernel took."""
+        """Send now; return how many bytes the kernel took."""
         try:
             return self.socket.send(data)
         except OSError:
-            # Full, or broken.  Which one is not acted upon here: the caller
-            # is in the middle of something, and doWrite meets the same error
-            # in the reactor's turn, where the connection may be ended.
+            # Full, or broken.  Both are left to doWrite, which meets the same error in the reactor's
+            # turn: connectionLost must not be called from within the caller's write().
             return 0
 
     def writeSequence(self, iovec: Any) -> None:
@@ -85,7 +83,7 @@ class _AtOnce(_Socket):
             or self._writeDisconnecting
             or self._writeDisconnected
             or self._aborting
-            or self.TLS  # startTLS: the bytes are not yet encrypted
+            or self.TLS  # after startTLS the bytes still have to be encrypted
             # A pull producer is resumed by doWrite, so something must be queued.
             or (self.producer is not None and not self.streamingProducer)
         )
@@ -96,7 +94,7 @@ KEEP_ALIVE = (
     (socket.TCP_KEEPINTVL, 10),
     (socket.TCP_KEEPCNT, 3),
 )
-"""After a minute without any answer of its kernel a peer is gone (tcp(7))."""
+"""Keep-alive settings of tcp(7): a peer is gone after a minute without an answer of its kernel."""
 
 
 def _tune(plug: socket.socket) -> None:
@@ -113,7 +111,7 @@ class TCPServer(_AtOnce, tcp.Server):
         try:
             _tune(sock)
         except OSError:
-            pass  # reset before it was accepted: reading will tell
+            pass  # reset before it was accepted; the first read finds that
         super().__init__(sock, *rest)
 
 
@@ -121,7 +119,7 @@ class _UNIXAtOnce(_AtOnce):
     _sendmsgQueue: list[int]
 
     def _may_send_now(self) -> bool:
-        # A descriptor travels with the first byte after it: that is doWrite's.
+        # A descriptor (SCM_RIGHTS) travels with the first byte after it; only doWrite sends those.
         return not self._sendmsgQueue and super()._may_send_now()
 
 
@@ -145,10 +143,10 @@ class UNIXClient(_UNIXAtOnce, unix.Client):
 
 class _Once(BaseConnector):
     """
-    A connector that is not asked to connect again, as none of an endpoint is.
+    A connector that connects only once, as all connectors of endpoints do.
 
-    It and its connection know each other, it and its factory, too: cut at the end, or
-    each connection would be left to the garbage collector.
+    It refers to its connection and factory, and both refer to it.  The end of the connection breaks
+    these cycles; otherwise every connection would wait for the garbage collector.
     """
 
     def connectionLost(self, reason: Failure) -> None:
@@ -170,7 +168,7 @@ class _UNIXConnector(_Once, unix.Connector):
 
 
 def accept_unbuffered(port: IListeningPort) -> None:
-    """Make a listening port's *later* connections send at once.  Unknown kinds stay as they are."""
+    """Make a listening port's *later* connections send at once.  Other kinds of ports stay unchanged."""
     if type(port) is tcp.Port:
         port.transport = TCPServer  # type: ignore[assignment]
     elif type(port) is unix.Port:
@@ -188,7 +186,7 @@ class Connecting:
         return getattr(self._reactor, name)
 
     def tcp_connector(self, *where: Any) -> TCPConnector:
-        """What makes one outgoing TCP connection."""
+        """Return the connector of one outgoing TCP connection."""
         return TCPConnector(*where)
 
     def connectTCP(
@@ -212,27 +210,27 @@ class Connecting:
 
 
 def unbuffered_connector(reactor: Any) -> Any:
-    """The reactor to give to client endpoints; other than socket reactors come back unchanged."""
+    """Return the reactor to pass to client endpoints; unchanged if it is not a socket reactor."""
     return Connecting(reactor) if isinstance(reactor, PosixReactorBase) else reactor
 
 
 _LINGER_SECONDS = 30.0
 
 _RECORD_BYTES = 1 << 14
-"""The most plain bytes that one TLS record carries."""
+"""The largest plaintext of one TLS record (RFC 8446, section 5.1)."""
 
 
 class StreamTLS(TLSMemoryBIOProtocol):
     """
-    TLS for streams: no aggregation, and a handshake that may not take forever.
+    TLS for streams: no aggregation, and time limits for the handshake and the end.
 
-    A peer that connects and then sends nothing, or withholds its certificate,
-    is cut after the factory's ``handshake_seconds``; one that has ended the stream and does not
-    read what is left is cut as well, and one that does not end it when we have.
+    A peer that sends nothing after connecting, or withholds its certificate, is cut after the
+    factory's ``handshake_seconds``.  So is a peer that ended the stream but does not read the
+    rest of our data, and one that does not answer our end.
 
-    What one read of the socket brought is delivered in one piece, and what one
-    ``write`` was given is sent in one piece; Twisted does both record by record, which
-    makes four turns of everything above and below for each 64 KiB.
+    The data of one read is delivered in one piece, and the data of one ``write`` is sent
+    in one piece.  Twisted does both record by record, which is four calls through all layers for
+    each 64 KiB.
     """
 
     factory: StreamTLSFactory
@@ -253,7 +251,7 @@ class StreamTLS(TLSMemoryBIOProtocol):
             self._end_deadline()
 
     def abortConnection(self) -> None:
-        """As :meth:`ITCPTransport.abortConnection`; Twisted's fails when all is over already."""
+        """As :meth:`ITCPTransport.abortConnection`; Twisted's raises if the connection is closed already."""
         if self._tlsConnection is not None:
             super().abortConnection()
 
@@ -288,7 +286,7 @@ class StreamTLS(TLSMemoryBIOProtocol):
     def _shutdownTLS(self) -> None:
         super()._shutdownTLS()
         if self._deadline is None and not (self._lostTLSConnection or self._aborted):
-            # The peer has not said its own end yet, and may never do so.
+            # The peer has not sent its close_notify, and may never do so.
             self._deadline = self.factory.clock.callLater(_LINGER_SECONDS, self._too_slow)
 
     def _tlsShutdownFinished(self, reason: Failure | None) -> None:
@@ -296,18 +294,18 @@ class StreamTLS(TLSMemoryBIOProtocol):
         # queue is empty, and waits for what that writes, which is dropped by now.
         self.unregisterProducer()
         self._end_deadline()
-        # Nor is a peer waited for for ever that has ended the stream and reads nothing.
+        # A peer that ended the stream but reads nothing gets a time limit, too.
         self._deadline = self.factory.clock.callLater(_LINGER_SECONDS, self._too_slow)
         super()._tlsShutdownFinished(reason)
 
     def _write(self, data: bytes) -> None:
         if len(data) > _RECORD_BYTES and not self._lostTLSConnection:
             data = data[self._write_records(memoryview(data)) :]
-        # One record or less; or what OpenSSL would not take, which Twisted deals with.
+        # One record or less, or data that OpenSSL did not take: Twisted handles both.
         super()._write(data)
 
     def _write_records(self, data: memoryview) -> int:
-        """Encrypt and send as much as OpenSSL takes; returns how much that was."""
+        """Encrypt and send; return how many bytes OpenSSL took."""
         records: list[bytes] = []
         sent_bytes = 0
         try:
@@ -315,7 +313,7 @@ class StreamTLS(TLSMemoryBIOProtocol):
                 sent_bytes += self._tlsConnection.send(
                     data[sent_bytes : sent_bytes + _RECORD_BYTES]
                 )
-                # Read out at once: the BIO would keep what it has once grown to.
+                # Emptied after each record: a BIO never shrinks from its largest size.
                 records.append(self._tlsConnection.bio_read(2 * _RECORD_BYTES))
         except Error:
             pass
@@ -341,8 +339,7 @@ class StreamTLSFactory(TLSMemoryBIOFactory):
     """
     Wraps a factory's protocols in :class:`StreamTLS`.
 
-    :param handshake_seconds: how long a handshake may take; ``None`` when the
-        caller sees to that.
+    :param handshake_seconds: time limit of the handshake; ``None`` if the caller has its own.
     """
 
     protocol = StreamTLS
@@ -362,7 +359,7 @@ class StreamTLSFactory(TLSMemoryBIOFactory):
 
 
 def socket_transport(transport: object) -> object:
-    """The socket's transport below any wrappers such as TLS."""
+    """Return the socket's transport below wrappers such as TLS."""
     lower = transport
     while isinstance(lower, Protocol):
         lower = lower.transport

@@ -1,8 +1,8 @@
 """
-UNIX sockets that only one user can reach: private, short directories, and who called.
+Private directories for UNIX sockets, and the users of their peers.
 
-A socket's path has 107 bytes on Linux, however long the state directory's path is,
-so sockets live in a directory of their own: short, mode 0700, ours.
+Linux limits a socket's path to 107 bytes, and state directories may have longer paths.
+So sockets have a directory of their own: a short path, mode 0700, owned by us.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def uid_of(user: str) -> int:
     Return the user id of a user of this host.
 
     :param user: number or name.
-    :raises ValueError: there is none of that name; the message says so.
+    :raises ValueError: there is no such user; the message says so.
     """
     try:
         return int(user) if user.isascii() and user.isdigit() else pwd.getpwnam(user).pw_uid
@@ -39,9 +39,9 @@ def uid_of(user: str) -> int:
 
 def peer_uid(transport: object) -> int:
     """
-    The user id of the process that connected, as the kernel tells it (``SO_PEERCRED``).
+    Return the user id of the connected process (``SO_PEERCRED``).
 
-    :param transport: a UNIX socket's transport, TLS over it or not.
+    :param transport: a UNIX socket's transport, with or without TLS.
     :raises TLSConfigError: it is not a UNIX socket.
     """
     handle = getattr(socket_transport(transport), "getHandle", lambda: None)()
@@ -54,14 +54,15 @@ def peer_uid(transport: object) -> int:
 
 def private_directory(path: str) -> str:
     """
-    Make a directory that only we can enter, or check that it is one.
+    Create a private directory, or check that an existing one is private.
 
-    Missing parents are made as well, private too.  An existing directory that
-    others may enter is closed to them when it is empty, else refused:
-    whatever is in it may have been planted.
+    Missing parents are created, private as well.  An existing directory that other users may
+    enter is made private if it is empty, and refused otherwise: another user may have planted its
+    files.
 
     :return: its absolute path.
-    :raises TLSConfigError: a symbolic link, another's, open to others, or not a directory.
+    :raises TLSConfigError: it is a symbolic link, owned by another user, open to others, or not a
+        directory.
     """
     path = os.path.abspath(path)
     try:
@@ -74,14 +75,14 @@ def private_directory(path: str) -> str:
 
 
 def _make(path: str) -> None:
-    """``os.makedirs`` with the mode for the parents too: who may write there may rename ours."""
+    """``os.makedirs`` with the mode for parents too: users who may write there could rename our directory."""
     if os.path.lexists(path):
         return
     _make(os.path.dirname(path))
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
-        pass  # somebody was faster; the checks will tell who
+        pass  # created by another process meanwhile; the checks find its owner
 
 
 def _check_private(path: str) -> None:
@@ -89,7 +90,7 @@ def _check_private(path: str) -> None:
         raise TLSConfigError(f"{path!r} is a symbolic link: give the directory itself")
     if not os.path.isdir(path):
         raise TLSConfigError(f"{path!r} is not a directory")
-    # All checks on one descriptor, so that they are about one directory.
+    # All checks use one descriptor: by path, another user could swap the directory between them.
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         entry = os.fstat(descriptor)
@@ -110,23 +111,22 @@ def _check_private(path: str) -> None:
 
 def runtime_directory(key: str = "") -> str:
     """
-    A private directory with a short path, for UNIX sockets.
+    Return a private directory with a short path, for UNIX sockets.
 
-    Names of up to 47 bytes fit in it.  It lies in ``$XDG_RUNTIME_DIR`` when that
+    Names of up to 47 bytes fit in it.  It is in ``$XDG_RUNTIME_DIR`` if that
     is ours, private and short, else in ``/run`` or ``/tmp``.
 
-    :param key: what the directory is for, such as the state directory's path: the same
-        key finds the same directory again, also after a crash.  Empty makes a
-        new one.
-    :return: its absolute path; removing it is the caller's business.
-    :raises TLSConfigError: nowhere to be had.
+    :param key: purpose of the directory, such as the state directory's path: the same
+        key returns the same directory, also after a crash.  Empty creates a new one.
+    :return: its absolute path; the caller removes it.
+    :raises TLSConfigError: no such directory can be created.
     """
     name = hashlib.sha256(os.fsencode(os.path.realpath(key))).hexdigest()[:16] if key else ""
     for parent in _parents():
         try:
             return _directory_in(parent, name)
         except (OSError, TLSConfigError):
-            continue  # not writable, or squatted: the next one
+            continue  # not writable, or taken by another user: try the next one
     raise TLSConfigError(
         "no place for UNIX sockets: set XDG_RUNTIME_DIR to a private directory "
         f"with a path of at most {LONGEST_SOCKET_PATH - _ROOM_FOR_NAMES - 30} bytes"
@@ -170,7 +170,7 @@ def _fits(directory: str) -> bool:
 
 def checked_socket_path(path: str) -> str:
     """
-    A path that a UNIX socket can have.
+    Check the path of a UNIX socket and return it.
 
     :raises TLSConfigError: it is empty, too long, or holds a NUL.
     """

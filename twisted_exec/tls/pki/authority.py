@@ -1,10 +1,9 @@
 """
-A small certificate authority: P-256 keys, PEM texts, files nobody else can read.
+A small certificate authority: P-256 keys, PEM texts, private files.
 
-It issues what the programs need and no more: server certificates that name DNS
-names and IP addresses, and client certificates that name a user (common name) and
-groups (organizations), as Kubernetes reads them.  Keys never leave as
-anything but PEM.
+It issues only what the programs need: server certificates for DNS names and IP
+addresses, and client certificates with a user (common name) and groups
+(organizations), as Kubernetes reads them.  Keys are handed out as PEM only.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
 _CLOCK_SKEW = timedelta(minutes=5)
 LONGEST_COMMON_NAME = 64
-"""X.520's limit, which cryptography and OpenSSL keep to."""
+"""Limit of names in X.520, enforced by cryptography and OpenSSL."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Issued:
         """
         Write both files, mode 0600, the key first.
 
-        :raises TLSConfigError: one exists and ``replace`` is false, or cannot be written.
+        :raises TLSConfigError: a file exists and ``replace`` is false, or cannot be written.
         """
         if not replace:
             for path in (certificate_path, key_path):
@@ -66,7 +65,7 @@ class Authority:
 
     @classmethod
     def create(cls, common_name: str, *, now: datetime | None = None) -> Authority:
-        """A new authority, self-signed, valid for ten years."""
+        """Create a self-signed authority, valid for ten years."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _subject(common_name, ())
         builder = _builder(name, name, key.public_key(), now, _CA_LIFE)
@@ -86,12 +85,11 @@ class Authority:
         key_what: str = "the CA key",
     ) -> Authority:
         """
-        An authority from its PEM texts.
+        Load an authority from its PEM texts.
 
-        :param certificate_what: how to name the certificate in errors.
-        :param key_what: how to name the key.
-        :raises TLSConfigError: they cannot be read, do not belong together,
-            or are not a CA's.
+        :param certificate_what: name of the certificate in errors.
+        :param key_what: name of the key in errors.
+        :raises TLSConfigError: one is malformed, they do not match, or the certificate is not a CA's.
         """
         certificate = pem.certificates(certificate_pem, certificate_what)[0]
         key = pem.private_key(key_pem, key_what)
@@ -106,17 +104,17 @@ class Authority:
         return cls(certificate, key)
 
     def has_issued(self, certificate: x509.Certificate) -> bool:
-        """Whether a certificate is signed with this authority's key."""
+        """Return whether a certificate is signed with this authority's key."""
         return pem.has_issued(self._certificate, certificate)
 
     @property
     def certificate_pem(self) -> bytes:
-        """What others trust."""
+        """The CA certificate, for clients and servers to trust."""
         return pem.pem_of([self._certificate])
 
     @property
     def key_pem(self) -> bytes:
-        """What nobody else may have."""
+        """The CA's private key."""
         return _key_pem(self._key)
 
     def issue_server(
@@ -128,12 +126,11 @@ class Authority:
         life: timedelta = _LEAF_LIFE,
     ) -> Issued:
         """
-        A server's certificate.
+        Issue a server's certificate.
 
         :param names: DNS names and IP addresses, one or more.
-        :param common_name: whom else it names, such as a poollet's pool; the
-            first name when empty.
-        :raises TLSConfigError: a name is none, or the common name is too long.
+        :param common_name: the subject, such as a poollet's pool; empty for the first of ``names``.
+        :raises TLSConfigError: a name is malformed, or the common name is too long.
         """
         if not names:
             raise TLSConfigError("a server certificate needs a name: a DNS name or an IP address")
@@ -152,7 +149,7 @@ class Authority:
         life: timedelta = _LEAF_LIFE,
     ) -> Issued:
         """
-        A client's certificate: common name ``user``, one organization per group.
+        Issue a client's certificate: common name ``user``, one organization per group.
 
         :raises TLSConfigError: the user or a group is empty or longer than 64 characters.
         """
@@ -170,12 +167,12 @@ class Authority:
         life: timedelta,
     ) -> bytes:
         """
-        A certificate for someone else's key, as PEM.
+        Issue a certificate for another party's public key; return it as PEM.
 
-        It ends no later than this authority's own.
+        It expires no later than the authority's own certificate.
 
-        :param names: a server's DNS names and IP addresses; none: it is a client's.
-        :raises TLSConfigError: the authority's time is over, or someone cannot be named.
+        :param names: DNS names and IP addresses of a server; empty for a client's certificate.
+        :raises TLSConfigError: the authority has expired, or a name is malformed.
         """
         life = min(life, self._certificate.not_valid_after_utc - now)
         if life <= timedelta(0):
@@ -227,10 +224,10 @@ class Authority:
 
 def request_server(common_name: str, organizations: Sequence[str], names: Sequence[str]) -> Issued:
     """
-    A new key, and the request (PKCS #10) for a server's certificate, in place of a certificate.
+    Return a new key with a request (PKCS #10) for a server's certificate in place of the certificate.
 
     :param names: DNS names and IP addresses, one or more.
-    :raises TLSConfigError: a name is none, or one is too long.
+    :raises TLSConfigError: a name is malformed or too long.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
@@ -241,7 +238,7 @@ def request_server(common_name: str, organizations: Sequence[str], names: Sequen
 
 def request_client(common_name: str, organizations: Sequence[str]) -> Issued:
     """
-    A new key, and the request (PKCS #10) for a client's certificate, in place of a certificate.
+    Return a new key with a request (PKCS #10) for a client's certificate in place of the certificate.
 
     :raises TLSConfigError: a name is too long.
     """
@@ -252,7 +249,7 @@ def request_client(common_name: str, organizations: Sequence[str]) -> Issued:
 
 
 def new_key_pem() -> bytes:
-    """A new private key that signs something else than certificates, as PEM."""
+    """Return a new private key as PEM, to sign something other than certificates."""
     return _key_pem(ec.generate_private_key(ec.SECP256R1()))
 
 
@@ -304,7 +301,7 @@ def _subject(common_name: str, organizations: Sequence[str]) -> x509.Name:
                 f"a certificate can name {text!r} only if it has 1 to "
                 f"{LONGEST_COMMON_NAME} characters; it has {len(text)}"
             )
-    # One set per organization, as Go writes and reads them.
+    # One RDN per organization, as Go writes and reads them.
     attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations]
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
@@ -326,7 +323,7 @@ def write_private(path: str, content: bytes) -> None:
     :raises TLSConfigError: it cannot be written.
     """
     try:
-        # mkstemp makes it 0600 from the first moment, whatever the umask.
+        # mkstemp creates the file with mode 0600, whatever the umask.
         descriptor, temporary = tempfile.mkstemp(prefix=".", dir=os.path.dirname(path) or ".")
         try:
             with open(descriptor, "wb") as stream:

@@ -1,23 +1,23 @@
 """
-A PKI directory: three authorities and what they issue, under fixed names.
+A PKI directory: three authorities and their certificates, under fixed names.
 
 ============================  ==================================================
-``ca.crt``, ``.key``          signs what servers show
-``client-ca.crt``, ``.key``   signs users and poollets, as the API server knows them
-``requestheader-ca.crt``,     signs who may forward another's identity
+``ca.crt``, ``.key``          CA of serving certificates
+``client-ca.crt``, ``.key``   CA of users and poollets, for the API server
+``requestheader-ca.crt``,     CA of proxies that may forward the identity of a user
 ``.key``
 ``apiserver.crt``, ``.key``   the API server's serving certificate
-``apiserver-forwarding.*``    what the API server shows to poollets
+``apiserver-forwarding.*``    the API server's client certificate for poollets
 ``poollet-POOL.*``            a poollet's serving certificate
-``poollet-POOL-client.*``     what a poollet shows to the API server
+``poollet-POOL-client.*``     a poollet's client certificate for the API server
 ``runtime-NAME.*``            a runtime's serving certificate
-``user-USER.*``               a person
-``service-account.key``       signs tokens of ServiceAccounts
+``user-USER.*``               a person's client certificate
+``service-account.key``       key that signs tokens of ServiceAccounts
 ============================  ==================================================
 
-The authorities are never the same one: whoever may forward identities could
-otherwise be made by whoever signs users.  ``twisted-exec pki`` and the standalone program
-make the same directory through this module.
+The three authorities must differ: otherwise the holder of the user CA could issue itself a
+certificate that forwards any identity.  ``twisted-exec pki`` and the standalone program create the
+same directory with this module.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from twisted_exec.tls.unix import private_directory
 
 SERVING, CLIENT, FORWARDING = "ca", "client-ca", "requestheader-ca"
 FORWARDING_USER = "exec-apiserver"
-"""The common name under which our API server forwards identities."""
+"""Common name of our API server where it forwards identities."""
 
 AUTHORITIES = {
     SERVING: "twisted-exec serving CA",
     CLIENT: "twisted-exec user CA",
     FORWARDING: "twisted-exec forwarding CA",
 }
-"""The names of the authorities' files, and what they are called."""
+"""File names of the authorities, with their common names."""
 
 
 @dataclass(frozen=True)
@@ -63,24 +63,24 @@ class Pair:
 
     @property
     def exists(self) -> bool:
-        """One of the files is there."""
+        """Return whether one of the files exists."""
         return os.path.lexists(self.certificate) or os.path.lexists(self.key)
 
 
 class PKI:
     """
-    The certificates in one directory.  Made by :func:`create_pki` or :func:`open_pki`.
+    The certificates in one directory, from :func:`create_pki` or :func:`open_pki`.
 
     Every ``issue`` method writes a certificate and a key (mode 0600) and
     returns their paths; it raises :class:`TLSConfigError` when they exist and
-    ``replace`` is false.  They are good from ``now`` on, the present by default.
+    ``replace`` is false.  The certificates are valid from ``now`` on, by default the present.
     """
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
 
     def pair(self, name: str) -> Pair:
-        """The paths under a name, whether they exist or not."""
+        """Return the paths under a name, whether they exist or not."""
         stem = os.path.join(self.directory, name)
         return Pair(f"{stem}.crt", f"{stem}.key")
 
@@ -91,19 +91,19 @@ class PKI:
 
     @property
     def client_ca(self) -> str:
-        """Path of the CA whose certificates are users."""
+        """Path of the CA of users."""
         return self.pair(CLIENT).certificate
 
     @property
     def forwarding_ca(self) -> str:
-        """Path of the CA whose named certificates may forward identities."""
+        """Path of the CA of proxies that may forward identities."""
         return self.pair(FORWARDING).certificate
 
     def issue_apiserver(
         self, names: Sequence[str], *, replace: bool = False, now: datetime | None = None
     ) -> tuple[Pair, Pair]:
         """
-        The API server's two certificates.
+        Issue the API server's two certificates.
 
         :param names: DNS names and IP addresses that clients use.
         :return: the serving pair and the forwarding pair.
@@ -125,11 +125,11 @@ class PKI:
         now: datetime | None = None,
     ) -> tuple[Pair, Pair]:
         """
-        A poollet's two certificates.
+        Issue a poollet's two certificates.
 
-        :param pool: its pool's name, about 24 characters at most (X.509 limits the common name).
+        :param pool: name of its pool, about 24 characters at most (X.509 limits the common name).
         :param names: DNS names and IP addresses at which API servers reach it.
-        :param dialect: says what a poollet is called.
+        :param dialect: determines the poollet's user name.
         :return: the serving pair and the client pair.
         """
         user = dialect.pool_identity(_file_name(pool, "pool"))
@@ -147,9 +147,9 @@ class PKI:
 
     def issue_runtime(self, runtime: str, names: Sequence[str], *, replace: bool = False) -> Pair:
         """
-        A runtime's serving certificate, for its stream server and its gRPC server.
+        Issue a runtime's serving certificate, for its stream server and its gRPC server.
 
-        :param runtime: what to call its files.
+        :param runtime: name of its files.
         :param names: DNS names and IP addresses at which poollets reach it.
         """
         name = f"runtime-{_file_name(runtime, 'runtime')}"
@@ -164,7 +164,7 @@ class PKI:
         replace: bool = False,
         now: datetime | None = None,
     ) -> Pair:
-        """A person's client certificate."""
+        """Issue a person's client certificate."""
         name = f"user-{_file_name(user, 'user')}"
         issued = self.authority(CLIENT).issue_client(user, groups, now=now)
         return self._write_all((name, issued), replace=replace)[0]
@@ -176,7 +176,7 @@ class PKI:
 
     def make_account_key(self) -> None:
         """
-        Make that key, if it is not there: one that is signs tokens that are still good.
+        Create that key if it is missing.  A new key would invalidate all tokens, so it is never replaced.
 
         :raises TLSConfigError: it cannot be written.
         """
@@ -185,9 +185,9 @@ class PKI:
 
     def authority(self, name: str) -> Authority:
         """
-        One of the three authorities.
+        Return one of the three authorities.
 
-        :raises TLSConfigError: the directory does not hold it.
+        :raises TLSConfigError: the directory does not have it.
         """
         pair = self.pair(name)
         return Authority.load(
@@ -209,10 +209,10 @@ class PKI:
 
 def create_pki(directory: str, *, replace: bool = False, now: datetime | None = None) -> PKI:
     """
-    Make a private directory with three new authorities.
+    Create a private directory with three new authorities.
 
     :raises TLSConfigError: it holds authorities already and ``replace`` is
-        false, or it cannot be private.
+        false, or it cannot be made private.
     """
     pki = PKI(private_directory(directory))
     named = [(name, Authority.create(title, now=now)) for name, title in AUTHORITIES.items()]
@@ -224,9 +224,9 @@ def create_pki(directory: str, *, replace: bool = False, now: datetime | None = 
 
 def open_pki(directory: str) -> PKI:
     """
-    A directory that :func:`create_pki` made.
+    Open a directory that :func:`create_pki` created.
 
-    :raises TLSConfigError: it is none.
+    :raises TLSConfigError: it is not one.
     """
     pki = PKI(os.path.abspath(directory))
     for name in AUTHORITIES:
@@ -251,7 +251,7 @@ def write_kubeconfig(
     replace: bool = False,
 ) -> None:
     """
-    Write a kubeconfig with everything inside, mode 0600, atomically.
+    Write a kubeconfig with embedded certificates, mode 0600, atomically.
 
     :param server: ``https://HOST:PORT``.
     :raises TLSConfigError: it exists and ``replace`` is false, or cannot be written.
@@ -285,7 +285,7 @@ def write_kubeconfig(
         ],
         "current-context": context,
     }
-    # JSON is YAML, and needs no library to be written safely.
+    # JSON is valid YAML, and the standard library writes it safely.
     write_private(path, json.dumps(document, indent=2).encode() + b"\n")
 
 
@@ -294,7 +294,7 @@ def _base64(content: bytes) -> str:
 
 
 def _file_name(name: str, what: str) -> str:
-    """A name that may be part of a file's name: no way out of the directory."""
+    """Check that a name can be part of a file name, so that no path leaves the directory."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:@-]*", name):
         raise TLSConfigError(
             f"{what} name {name!r}: letters, digits and . _ : @ - only, and a letter or digit first"

@@ -1,14 +1,12 @@
 """
-A PKI directory whose certificates near their end, or whose authorities are to be others.
+Renewal of certificates that expire soon, and replacement of authorities.
 
-A certificate is renewed as it is: the same names, from the authority that is in force now, with
-a new key.
+A renewed certificate has the same names and usages, a new key, and is signed by the current authority.
 
-An authority is replaced in two steps, so that nobody meets a stranger in between.  *Renewed*, it signs
-with a new key, and its file holds the new certificate first and those before it behind: whoever
-trusts the file trusts what both have signed.  When all has been issued anew and every
-host has the new file, the old ones are *retired*: they are taken out of it.  What has expired goes by
-itself.
+An authority is replaced in two steps, so that every host trusts every certificate in between.  *Renewed*, it
+signs with a new key, and its file holds the new certificate followed by the previous ones: hosts with
+the new file trust both.  After all certificates are issued anew and every host has the new file, the
+previous ones are *retired*: removed from the file.  Expired ones disappear at the next renewal.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from twisted_exec.tls.pki.directory import AUTHORITIES, PKI, Pair
 
 def renew_authority(pki: PKI, name: str, now: datetime) -> None:
     """
-    Let an authority sign with a new key; what the old one has signed is trusted until it is retired.
+    Give an authority a new key; certificates of the old key stay trusted until it is retired.
 
     :param name: a key of :data:`~twisted_exec.tls.pki.directory.AUTHORITIES`.
     :raises TLSConfigError: its files cannot be used or written.
@@ -43,9 +41,9 @@ def renew_authority(pki: PKI, name: str, now: datetime) -> None:
 
 def retire_authority(pki: PKI, name: str) -> bool:
     """
-    Trust what the authority signs now, and no longer what those before it have signed.
+    Remove the previous certificates of an authority from its file.
 
-    :return: whether there was one before it.
+    :return: whether there were any.
     """
     pair = pki.pair(name)
     newest, *before = _bundle(pair)
@@ -56,11 +54,11 @@ def retire_authority(pki: PKI, name: str) -> bool:
 
 def renew(pki: PKI, now: datetime, within: timedelta | None) -> list[Pair]:
     """
-    Issue anew what ends soon, and what an authority has signed that is none any more.
+    Renew certificates that expire soon, or that a retired authority has signed.
 
-    :param within: how soon; ``None``: all of them.
-    :return: what was issued.
-    :raises TLSConfigError: one cannot be read, or is not of this directory's authorities.
+    :param within: time to the expiry; ``None`` renews all.
+    :return: the renewed certificates.
+    :raises TLSConfigError: a certificate is malformed, or not from an authority of this directory.
     """
     done = []
     for pair in pairs(pki):
@@ -76,7 +74,7 @@ def renew(pki: PKI, now: datetime, within: timedelta | None) -> list[Pair]:
 
 
 def pairs(pki: PKI) -> Iterator[Pair]:
-    """What the directory's authorities have issued, by name."""
+    """Return the certificates of the directory, other than the authorities', in order of their names."""
     for name in sorted(os.listdir(pki.directory)):
         stem, extension = os.path.splitext(name)
         if extension == ".crt" and stem not in AUTHORITIES and not name.startswith("."):
@@ -86,7 +84,7 @@ def pairs(pki: PKI) -> Iterator[Pair]:
 def _again(
     authority: Authority, certificate: x509.Certificate, pair: Pair, now: datetime
 ) -> Issued:
-    """A certificate for the same name and use as another, with a new key."""
+    """Issue a certificate with the names and usages of another and a new key."""
     common, groups = (
         [str(each.value) for each in certificate.subject.get_attributes_for_oid(oid)]
         for oid in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME)
