@@ -78,9 +78,9 @@ class Asked(LineReceiver):
         Deferred.fromCoroutine(self._look())
 
     async def _look(self) -> None:
-        while self._manager.known is None or not all(each.synced for each in self._manager.known):
+        while self._manager.state is None or not all(each.synced for each in self._manager.state):
             await deferLater(reactor, 0.005)
-        providers, loop = self._manager.known
+        providers, loop = self._manager.state
         keeper: Any = loop
         if self._began:
             self._since = time.perf_counter(), time.process_time()

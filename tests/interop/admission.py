@@ -137,7 +137,7 @@ class SameTests(AdmissionCase):
 
     async def ours(self, new: Object) -> tuple[Object, list[str]]:
         """What we do."""
-        options = WriteOptions(dry_run=True, told={"dryRun": ["All"]})
+        options = WriteOptions(dry_run=True, submitted={"dryRun": ["All"]})
         try:
             told = await self.verbs.create(JANE, TARGET, copy.deepcopy(new), options)
         except APIError as error:
