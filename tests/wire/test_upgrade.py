@@ -20,6 +20,7 @@ from twisted_exec.wire.upgrade import (
     check_websocket,
     forwarded_request_headers,
     forwarded_response_headers,
+    is_answer,
     is_cross_site,
     negotiate,
     read_origin,
@@ -318,6 +319,24 @@ class PassTests(SynchronousTestCase):
             b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             b"A: b\r\n\r\n",
         )
+
+
+class IsAnswerTests(SynchronousTestCase):
+    """Tests for :func:`is_answer`."""
+
+    def test_subprotocols(self) -> None:
+        """A 101 names one of the subprotocols that were offered, unless none was."""
+        for offered, answered, expected in (
+            ([b"v5", b"v4"], [b"v4"], True),
+            ([b"v5, v4"], [b"v5"], True),
+            ([b"v5, v4"], [], False),
+            ([b"v5, v4"], [b"v1"], False),
+            ([b"v5, v4"], [b"v5, v4"], False),
+            ([], [], True),
+        ):
+            request = [(b"Sec-WebSocket-Protocol", each) for each in offered]
+            response = [(b"sec-websocket-protocol", each) for each in answered]
+            self.assertIs(is_answer(response, request), expected, (offered, answered))
 
 
 class WebSocketTests(SynchronousTestCase):

@@ -5,6 +5,7 @@ Resources of an API server, with their paths.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from urllib.parse import quote
 
 
@@ -19,12 +20,12 @@ class Resource:
     kind: str
     namespaced: bool = True
 
-    @property
+    @cached_property  # stores need it with each read and write
     def api_version(self) -> str:
         """``GROUP/VERSION``, or ``v1`` in the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    @property
+    @cached_property
     def qualified(self) -> str:
         """Name for messages, such as ``machines.compute.ironcore.dev``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural

@@ -35,7 +35,7 @@ from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
 from twisted_exec.apiserver.controllers.scheduler import Scheduler
 from twisted_exec.apiserver.interfaces import IAdmission, IOpeningAdmission
-from twisted_exec.apiserver.machine_pods.conversion import PodNames
+from twisted_exec.apiserver.machine_pods.authorization import PodNames
 from twisted_exec.apiserver.machine_pods.storage import PodStorage
 from twisted_exec.apiserver.machine_pods.streams import (
     MachineOfPod,

@@ -31,8 +31,7 @@ from twisted_exec.apiserver.identity.service_accounts import (
     TokenRequests,
 )
 from twisted_exec.apiserver.interfaces import IAdmission
-from twisted_exec.apiserver.machine_pods.authorization import PodsAuthorizer
-from twisted_exec.apiserver.machine_pods.conversion import PodNames
+from twisted_exec.apiserver.machine_pods.authorization import PodNames, PodsAuthorizer
 from twisted_exec.apiserver.restriction.exposed import ExposedAuthorizer
 from twisted_exec.apiserver.serving.registry import Registry
 from twisted_exec.apiserver.serving.renamed_storage import RenamedStorage

@@ -1,5 +1,5 @@
 """
-Base classes of stores: reads from a history in memory, and delegation to another store.
+Base classes of stores that wrap another store.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from twisted.internet.defer import Deferred
 
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import MethodNotAllowed
-from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import (
     Event,
     IStorage,
@@ -21,58 +20,6 @@ from twisted_exec.storage.interfaces import (
     Object,
     is_exclusive,
 )
-
-
-class HistoryStorage(Service):
-    """
-    Base of stores that keep a :class:`~twisted_exec.storage.history.History` and read from it.
-
-    Where and how writes are made durable is the subclass's part.
-
-    :ivar _history: the objects and changes that readers and watchers see.
-    """
-
-    _history: History
-
-    def when_ready(self) -> Deferred[None]:
-        """See :meth:`IStorage.when_ready`: at once."""
-        return defer.succeed(None)
-
-    def get(
-        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
-    ) -> Deferred[Object]:
-        """See :meth:`IStorage.get`."""
-        return defer.execute(self._history.get, resource, namespace, name)
-
-    def list(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        version: int | None = None,
-        stale: bool = False,
-    ) -> Deferred[Listing]:
-        """See :meth:`IStorage.list`."""
-        return defer.execute(self._history.list, resource, namespace, version)
-
-    def watch(
-        self,
-        resource: Resource,
-        since: int | None,
-        on_event: Callable[[Event], None],
-        namespace: str = "",
-        on_lost: Callable[[], None] | None = None,
-    ) -> IWatch:
-        """See :meth:`IStorage.watch`."""
-        return self._history.watch(resource, since, on_event, namespace, on_lost)
-
-    def version(self) -> int:
-        """See :meth:`IStorage.version`."""
-        return self._history.version
-
-    def current(self) -> Deferred[int]:
-        """See :meth:`IStorage.current`: this process is the only writer, so the history is current."""
-        return defer.succeed(self._history.version)
 
 
 class DelegatingStorage(Service):

@@ -34,7 +34,6 @@ from twisted_exec.api.encoded import Encoded
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
 from twisted_exec.storage import history
-from twisted_exec.storage.base import HistoryStorage
 from twisted_exec.storage.database import (
     last_version,
     load,
@@ -51,6 +50,7 @@ from twisted_exec.storage.interfaces import (
     Object,
     StorageError,
 )
+from twisted_exec.storage.memory import HistoryStorage
 
 _BATCH_WRITES = 512
 _WAITING_WRITES = 10_000

@@ -51,7 +51,6 @@ from twisted_exec.streaming.remotecommand.negotiation import (
     Attempt,
     OtherProtocol,
     choose_protocol,
-    is_answer,
     of_the_protocol,
 )
 from twisted_exec.streaming.remotecommand.translate import Translation, translate
@@ -71,6 +70,7 @@ from twisted_exec.wire.upgrade import (
     WEBSOCKET,
     forwarded_request_headers,
     forwarded_response_headers,
+    is_answer,
     switching_protocols,
 )
 

@@ -329,3 +329,14 @@ def negotiate(offered: Iterable[bytes], ours: Sequence[str]) -> str | None:
     """
     by_token = {name.encode("ascii"): name for name in ours}
     return next((by_token[token] for token in tokens(offered) if token in by_token), None)
+
+
+def is_answer(answered: Headers, offered: Headers) -> bool:
+    """
+    Return whether a 101 names a subprotocol that the request offered, if it offered any.
+
+    Servers that know none of them may accept without one; clients then hang up.
+    """
+    requested = tokens(values(offered, b"sec-websocket-protocol"))
+    chosen = tokens(values(answered, b"sec-websocket-protocol"))
+    return not requested or (len(chosen) == 1 and chosen[0] in requested)

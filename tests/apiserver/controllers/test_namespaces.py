@@ -97,6 +97,26 @@ class NamespaceTests(APITestCase):
         lifecycle.startService()
         self.assertTrue(self.gone())
 
+    def test_watched_content(self) -> None:
+        """The content of a namespace is watched only while the namespace is being deleted."""
+        lifecycle = next(
+            part for part in self.parts.leading.services if isinstance(part, NamespaceLifecycle)
+        )
+        self.make()
+        held = machine("a")
+        held["metadata"]["finalizers"] = ["x/y"]
+        self.answer("POST", INSIDE, held, code=201)
+        self.assertEqual(lifecycle._terminating, {})
+        self.answer("DELETE", f"{NAMESPACES}/lab")
+        watches = lifecycle._terminating["lab"]
+        self.assertEqual(len(watches), len(lifecycle._kinds))
+        free = {"metadata": {"finalizers": None}}
+        self.answer("PATCH", f"{INSIDE}/a", free, content_type=MERGE)
+        self.assertTrue(self.gone())
+        self.assertEqual(lifecycle._terminating, {})
+        for watch in watches:
+            self.assertNotIn(watch, watch._watches)  # type: ignore[attr-defined]
+
     def test_another_of_the_same_name(self) -> None:
         """Only the observed object is deleted, not a newer one of the same name."""
         self.make()

@@ -13,10 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tests.apiserver.support import MACHINES, PODS, RBAC, APITestCase
-from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.machine_pods.authorization import PodsAuthorizer
-from twisted_exec.apiserver.machine_pods.conversion import PodNames
+from twisted_exec.apiserver.machine_pods.authorization import PodNames, PodsAuthorizer
 from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
 from twisted_exec.auth.rbac.rules import Rule
 
@@ -51,6 +50,27 @@ class Broken:
 
     def rules_for(self, user: User, namespace: str) -> Deferred[tuple[Rule, ...]]:
         return defer.fail(ServiceUnavailable("no"))
+
+
+class PodNamesTests(SynchronousTestCase):
+    """Tests for :class:`PodNames`."""
+
+    def setUp(self) -> None:
+        self.names = PodNames([SPHERIC, IRONCORE])
+
+    def test_both_ways(self) -> None:
+        """The first dialect's names are plain, the others' carry theirs."""
+        for dialect, machine, pod in (
+            (SPHERIC, "vm-1", "vm-1"),
+            (IRONCORE, "vm-1", "vm-1.ironcore"),
+        ):
+            self.assertEqual(self.names.pod(dialect, machine), pod)
+            self.assertEqual(self.names.machine(pod), (dialect, machine))
+
+    def test_others(self) -> None:
+        """Any other dot is part of a name that no machine has."""
+        for pod in ("vm.spheric", f"vm.{ONMETAL.name}", "vm.ironcore.ironcore", ".", ""):
+            self.assertEqual(self.names.machine(pod), (SPHERIC, pod))
 
 
 class AuthorizerTests(SynchronousTestCase):

@@ -16,7 +16,7 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Expired, MethodNotAllowed
-from twisted_exec.apiserver.machine_pods.conversion import PodNames
+from twisted_exec.apiserver.machine_pods.authorization import PodNames
 from twisted_exec.apiserver.machine_pods.storage import PodStorage
 from twisted_exec.storage.interfaces import IStorage, Listing
 from twisted_exec.storage.memory import MemoryStorage

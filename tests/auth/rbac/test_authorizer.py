@@ -1,6 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.rbac.authorizer`, :mod:`~twisted_exec.auth.rbac.policy` and
-:mod:`~twisted_exec.auth.rbac.bootstrap`.
+Tests for :mod:`twisted_exec.auth.rbac.authorizer` and :mod:`~twisted_exec.auth.rbac.bootstrap`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.auth.groups import MASTERS
 from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
-from twisted_exec.storage.interfaces import Event, IStorage
+from twisted_exec.storage.interfaces import Event, IStorage, IWatch
 
 PERMANENT = ("default", "kube-system")
 """Namespaces that always exist."""
@@ -51,7 +51,8 @@ class NamespaceLifecycle(StoreFollower):
     Empties namespaces that are being deleted, then removes them.
 
     Level-triggered: after any event in such a namespace the controller looks at the whole
-    namespace.  Objects with finalizers stay until the finalizers are removed.
+    namespace.  It watches the content of no other namespace.  Objects with finalizers stay until the
+    finalizers are removed.
 
     :param storage: started before this service is.
     :param verbs: without admission: permission to delete a namespace includes its content.
@@ -70,7 +71,7 @@ class NamespaceLifecycle(StoreFollower):
             if kind.stored and not kind.kept_as and kind.resource.namespaced
         ]
         self._verbs = verbs
-        self._terminating: set[str] = set()
+        self._terminating: dict[str, list[IWatch]] = {}
         self._looking: set[str] = set()
         self._again: set[str] = set()
         self._retries: dict[str, IDelayedCall] = {}
@@ -78,33 +79,41 @@ class NamespaceLifecycle(StoreFollower):
     def followed(self) -> list[Followed]:
         """See :meth:`StoreFollower.followed`; the list takes up deletions that an earlier process began."""
         listed = listed_as_added(self._namespace_event)
-        namespaces = Followed(NAMESPACES.resource, self._namespace_event, listed)
-        contents = [Followed(kind.resource, self._content_event) for kind in self._kinds]
-        return [namespaces, *contents]
+        return [Followed(NAMESPACES.resource, self._namespace_event, listed)]
 
     def stopService(self) -> None:
         """Stop following the store."""
         super().stopService()
+        for name in list(self._terminating):
+            self._forget(name)
         for retry in self._retries.values():
             retry.cancel()
         self._retries.clear()
 
     def _namespace_event(self, event: Event) -> None:
         if event.type == "DELETED":
-            self._terminating.discard(event.obj["metadata"]["name"])
+            self._forget(event.obj["metadata"]["name"])
         else:
             self._notice(event.obj)
 
     def _content_event(self, event: Event) -> None:
-        namespace = event.obj["metadata"]["namespace"]
-        if namespace in self._terminating:
-            self._look(namespace)
+        self._look(event.obj["metadata"]["namespace"])
 
     def _notice(self, namespace: Object) -> None:
-        if "deletionTimestamp" in namespace["metadata"]:
-            name = namespace["metadata"]["name"]
-            self._terminating.add(name)
-            self._look(name)
+        name = namespace["metadata"]["name"]
+        if "deletionTimestamp" not in namespace["metadata"]:
+            return
+        if name not in self._terminating:
+            # Before the first look: a change between look and watch would be lost.
+            self._terminating[name] = [
+                self._storage.watch(kind.resource, None, self._content_event, name)
+                for kind in self._kinds
+            ]
+        self._look(name)
+
+    def _forget(self, name: str) -> None:
+        for watch in self._terminating.pop(name, ()):
+            watch.stop()
 
     def _look(self, name: str) -> None:
         if not self.running:

@@ -2,7 +2,7 @@
 Fill in ``rules`` of aggregated ClusterRoles.
 
 Authorization does not depend on this: the authorizer aggregates by itself
-(:mod:`twisted_exec.auth.rbac.policy`).  It is for people who read ``rules``; in Kubernetes the
+(:mod:`twisted_exec.auth.rbac.authorizer`).  It is for people who read ``rules``; in Kubernetes the
 controller manager writes them.
 """
 
@@ -17,7 +17,7 @@ from twisted_exec.api.kinds import CLUSTERROLES, Object
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
 from twisted_exec.apiserver.serving.verbs import check_size
-from twisted_exec.auth.rbac.policy import Policy, RBACObjects
+from twisted_exec.auth.rbac.authorizer import Policy, RBACObjects
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.interfaces import Event, IStorage
 

@@ -1,5 +1,5 @@
 """
-Authorization for Pods that are machines.
+The machine that a Pod shows, and authorization by it.
 
 A Pod has no permissions of its own: reading a Pod is reading its machine, attaching to it is opening
 the machine's console.  Requests and access reviews for a Pod are therefore decided for its machine;
@@ -9,7 +9,7 @@ concerns all of them and must be allowed for each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from twisted.internet.defer import Deferred
@@ -17,7 +17,6 @@ from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import PODS
-from twisted_exec.apiserver.machine_pods.conversion import PodNames
 from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
 from twisted_exec.auth.rbac.rules import ALL, Rule
 
@@ -34,6 +33,31 @@ _NEEDED: Mapping[str, Mapping[str, tuple[str, str]]] = {
 """By the Pod's subresource and verb: verb and subresource for the machine."""
 
 _GRANTS_NOTHING = "pods here are machines, seen by clients that know only pods"
+
+
+class PodNames:
+    """
+    Maps names of Pods to names of machines.
+
+    Machines of the first dialect are Pods of the same name.  Others append the dialect's name, such
+    as ``vm-1.spheric``: machine names contain no dots, so Pod names are unique and unambiguous.
+
+    :param dialects: the server's dialects in order; at least one.
+    """
+
+    def __init__(self, dialects: Sequence[Dialect]) -> None:
+        self.dialects = tuple(dialects)
+        self._suffixes = {f".{dialect.name}": dialect for dialect in self.dialects[1:]}
+
+    def pod(self, dialect: Dialect, machine: str) -> str:
+        """Return the Pod's name for a machine."""
+        return machine if dialect == self.dialects[0] else f"{machine}.{dialect.name}"
+
+    def machine(self, pod: str) -> tuple[Dialect, str]:
+        """Return the dialect and name of the machine that a Pod's name stands for."""
+        name, dot, suffix = pod.partition(".")
+        dialect = self._suffixes.get(dot + suffix)
+        return (self.dialects[0], pod) if dialect is None else (dialect, name)
 
 
 @implementer(IRulesAuthorizer)

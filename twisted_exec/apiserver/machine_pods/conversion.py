@@ -2,49 +2,21 @@
 Conversion of a Machine to a Pod.
 
 Stock kubectl, k9s and every client library open streams of Pods only.  So each Machine is served as
-a Pod with its name (for exceptions see :mod:`.pods_names`), namespace, UID and labels, on a node
-named after its pool, with one container: the console.  Fields without an equivalent are left out, or
-have the least meaningful value where clients require one (``restartCount``, ``imageID``,
+a Pod with its name (for exceptions see
+:class:`~twisted_exec.apiserver.machine_pods.authorization.PodNames`), namespace, UID and labels, on a
+node named after its pool, with one container: the console.  Fields without an equivalent are left
+out, or have the least meaningful value where clients require one (``restartCount``, ``imageID``,
 ``exitCode`` of a ``terminated`` state).
 
 A Machine on a silent pool has phase Unknown: its workload may still be running.
-
-Names of Pods for machines of several dialects.
-
-Machines of the first dialect are Pods of the same name.  Others append the dialect's name, such as
-``vm-1.spheric``: machine names contain no dots, so Pod names are unique and unambiguous.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLE, PODS, Object, image_of
-
-
-class PodNames:
-    """
-    Maps names of Pods to names of machines.
-
-    :param dialects: the server's dialects in order; at least one.
-    """
-
-    def __init__(self, dialects: Sequence[Dialect]) -> None:
-        self.dialects = tuple(dialects)
-        self._suffixes = {f".{dialect.name}": dialect for dialect in self.dialects[1:]}
-
-    def pod(self, dialect: Dialect, machine: str) -> str:
-        """The Pod's name for a machine."""
-        return machine if dialect == self.dialects[0] else f"{machine}.{dialect.name}"
-
-    def machine(self, pod: str) -> tuple[Dialect, str]:
-        """The dialect and name of the machine that a Pod's name stands for."""
-        name, dot, suffix = pod.partition(".")
-        dialect = self._suffixes.get(dot + suffix)
-        return (self.dialects[0], pod) if dialect is None else (dialect, name)
-
 
 _PHASES = {
     "": "Pending",

@@ -24,7 +24,8 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import PODS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Expired
-from twisted_exec.apiserver.machine_pods.conversion import Host, PodNames, host_of, pod_of
+from twisted_exec.apiserver.machine_pods.authorization import PodNames
+from twisted_exec.apiserver.machine_pods.conversion import Host, host_of, pod_of
 from twisted_exec.storage.base import ReadOnlyStorage
 from twisted_exec.storage.history import History, Key, key_of, table_of, versioned
 from twisted_exec.storage.interfaces import (

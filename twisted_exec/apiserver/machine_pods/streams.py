@@ -23,7 +23,7 @@ from twisted_exec.api.fields import shown
 from twisted_exec.api.kinds import CONSOLE, PODS, machine_kind
 from twisted_exec.api.status import BadRequest, MethodNotAllowed, NotImplementedByBackend
 from twisted_exec.apiserver.consoles.connect import LOG, console_facts
-from twisted_exec.apiserver.machine_pods.conversion import PodNames
+from twisted_exec.apiserver.machine_pods.authorization import PodNames
 from twisted_exec.apiserver.machine_pods.storage import READ_ONLY
 from twisted_exec.apiserver.serving.filters import query_of
 from twisted_exec.apiserver.serving.query import Query

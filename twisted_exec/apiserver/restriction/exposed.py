@@ -17,7 +17,7 @@ at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
@@ -54,6 +54,9 @@ class ExposedRestriction:
     :param pods_view: machines are shown as Pods as well.  What else a member may do with a Pod is
         decided about its machine.
     """
+
+    groups: Collection[str] = (EXPOSED,)
+    prefixes: Collection[str] = ()
 
     def __init__(self, dialects: Sequence[Dialect], *, pods_view: bool) -> None:
         self._machines = {(each.group, each.workload.plural): each.workload for each in dialects}

@@ -14,7 +14,7 @@ Kubernetes, and ``k8s.io/kubelet/pkg/apis/well_known_labels.go``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -63,6 +63,9 @@ class NodeRestriction:
     :param storage: for the number of certificate signing requests.
     :param pods_view: machines are shown as Pods, which are no business of node servers.
     """
+
+    groups: Collection[str] = (NODE_SERVERS,)
+    prefixes: Collection[str] = ()
 
     def __init__(self, storage: IStorage, *, pods_view: bool) -> None:
         self._storage, self._pods_view = storage, pods_view

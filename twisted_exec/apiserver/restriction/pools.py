@@ -16,7 +16,7 @@ If only one of these is true, it may read and write nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -66,6 +66,8 @@ class PoolRestriction:
     ) -> None:
         self._dialect, self._storage, self._graph = dialect, storage, graph
         self._pods_view = pods_view
+        self.groups: Collection[str] = (dialect.pool_identity_group,)
+        self.prefixes: Collection[str] = (dialect.pool_identity_prefix,)
         self._needed = {(each.group, each.plural): each for each in graph.resources}
 
     def pool_of(self, user: User) -> str | None:

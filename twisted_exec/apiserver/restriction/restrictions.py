@@ -13,7 +13,7 @@ the object are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -32,12 +32,22 @@ from twisted_exec.apiserver.restriction.nodes import NodeRestriction
 from twisted_exec.apiserver.restriction.pool_graph import PoolGraph
 from twisted_exec.apiserver.restriction.pools import PoolRestriction
 from twisted_exec.apiserver.restriction.visibility import intersection
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, IVisibility
+from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, IVisibility, User
 from twisted_exec.storage.interfaces import IStorage
 
 
 class Restriction(Protocol):
-    """The restriction of one group of users."""
+    """
+    The restriction of one group of users.
+
+    It applies only to members of its groups, and to users whose name has one of its prefixes.
+
+    :ivar groups: names of groups.
+    :ivar prefixes: beginnings of user names.
+    """
+
+    groups: Collection[str]
+    prefixes: Collection[str]
 
     def decide(self, attributes: Attributes) -> Decision | None:
         """
@@ -85,6 +95,8 @@ class Restrictions:
                 for dialect, graph in zip(dialects, self.graphs, strict=True)
             ),
         ]
+        self._groups = frozenset(group for each in self._restrictions for group in each.groups)
+        self._prefixes = tuple({name for each in self._restrictions for name in each.prefixes})
 
     def decide(self, attributes: Attributes) -> Decision:
         """
@@ -93,7 +105,10 @@ class Restrictions:
         A decision that allows a request is no permission: roles must allow it as well.
         """
         combined = Decision(True)
-        if not self._is_restricted(attributes):
+        if not self._is_restricted(attributes.user):
+            return combined
+        # Restrictions protect objects that can be read, and the identities of other users.
+        if attributes.verb != "impersonate" and self.resource(attributes) is None:
             return combined
         for restriction in self._restrictions:
             decision = restriction.decide(attributes)
@@ -105,8 +120,9 @@ class Restrictions:
             combined = replace(combined, visibility=visibility)
         return combined
 
-    def _is_restricted(self, attributes: Attributes) -> bool:
-        return attributes.verb == "impersonate" or self.resource(attributes) is not None
+    def _is_restricted(self, user: User) -> bool:
+        """Return whether any restriction may apply to a user: most requests end here."""
+        return user.name.startswith(self._prefixes) or not self._groups.isdisjoint(user.groups)
 
     def resource(self, attributes: Attributes) -> Resource | None:
         """Return the resource that a request is for, if its objects can be read."""
@@ -117,6 +133,8 @@ class Restrictions:
         return Deferred.fromCoroutine(self._admit(change))
 
     async def _admit(self, change: Change) -> None:
+        if not self._is_restricted(change.user):
+            return
         for restriction in self._restrictions:
             await restriction.admit(change)
 

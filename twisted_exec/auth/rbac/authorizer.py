@@ -1,25 +1,44 @@
 """
 The authorizer for ``rbac.authorization.k8s.io`` objects.
 
-Rules are matched in :mod:`twisted_exec.auth.rbac.rules` and indexed by user in
-:mod:`twisted_exec.auth.rbac.policy`; :mod:`twisted_exec.auth.rbac.bootstrap` has the default roles.
+A :class:`Policy` indexes roles and bindings by user.  It is built from all RBAC objects at one
+moment, and answers without looking at them again.  Source:
+``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``, and the controller for aggregated cluster
+roles: here they are aggregated when the policy is built, so their ``rules`` are never out of date.
+
+Rules are matched in :mod:`twisted_exec.auth.rbac.rules`; :mod:`twisted_exec.auth.rbac.bootstrap` has
+the default roles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from zope.interface import Interface, implementer
 
 from twisted_exec.api.status import Forbidden
+from twisted_exec.auth.groups import MASTERS, SERVICE_ACCOUNT_PREFIX
 from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
 from twisted_exec.auth.rbac.bootstrap import bootstrap_objects
-from twisted_exec.auth.rbac.policy import Policy, RBACObjects
-from twisted_exec.auth.rbac.rules import Rule, uncovered
+from twisted_exec.auth.rbac.rules import EVERYTHING, Rule, uncovered
 
-__all__ = ["IRuleSource", "RBACAuthorizer", "RBACObjects", "Rule", "bootstrap_objects"]
+__all__ = ["IRuleSource", "Policy", "RBACAuthorizer", "RBACObjects", "Rule", "bootstrap_objects"]
+
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RBACObjects:
+    """All objects of the four kinds at one moment."""
+
+    cluster_roles: Sequence[Object] = ()
+    cluster_role_bindings: Sequence[Object] = ()
+    roles: Sequence[Object] = ()
+    role_bindings: Sequence[Object] = ()
 
 
 class IRuleSource(Interface):
@@ -90,3 +109,189 @@ def _few(rules: list[Rule]) -> str:
     descriptions = [str(rule.to_object()) for rule in rules[:5]]
     more = f" and {len(rules) - 5} more" if len(rules) > 5 else ""
     return "; ".join(descriptions) + more
+
+
+@dataclass(frozen=True)
+class _Grant:
+    """One binding: its rules, and its description."""
+
+    rules: tuple[Rule, ...]
+    description: str
+
+
+_Subjects = dict[tuple[str, str], list[_Grant]]
+"""Grants by ``("User", name)`` or ``("Group", name)``."""
+
+
+class Policy:
+    """All permissions at one moment."""
+
+    def __init__(self, objects: RBACObjects) -> None:
+        self._cluster_roles = _gather(objects.cluster_roles)
+        self._roles = {
+            (_namespace(role), _name(role)): _rules(role.get("rules")) for role in objects.roles
+        }
+        self._scopes: dict[str, _Subjects] = {}
+        """By namespace; empty for the whole cluster."""
+        for binding in objects.cluster_role_bindings:
+            self._bind(binding, "")
+        for binding in objects.role_bindings:
+            self._bind(binding, _namespace(binding))
+
+    def decide(self, attributes: Attributes) -> Decision:
+        """Return whether a binding allows the request.  The reason names the binding."""
+        if MASTERS in attributes.user.groups:
+            return Decision(True, f"RBAC: group {MASTERS!r} may do everything")
+        namespace = attributes.namespace if attributes.resource else ""
+        for grant in self._grants(attributes.user, namespace):
+            if any(rule.allows(attributes) for rule in grant.rules):
+                return Decision(True, f"RBAC: allowed by {grant.description}")
+        return Decision(False, "")
+
+    def rules_for(self, user: User, namespace: str) -> tuple[Rule, ...]:
+        """Return a user's rules in a namespace (empty: cluster-wide only), each once."""
+        if MASTERS in user.groups:
+            return EVERYTHING
+        grants = self._grants(user, namespace)
+        return tuple(dict.fromkeys(rule for grant in grants for rule in grant.rules))
+
+    def rules_of(self, reference: Object, namespace: str) -> tuple[Rule, ...] | None:
+        """
+        Return the rules of a ``roleRef``.
+
+        :param namespace: of the binding; empty for a cluster role binding.
+        :return: ``None`` if the role does not exist.
+        """
+        name = str(reference.get("name", ""))
+        if reference.get("kind") == "ClusterRole":
+            return self._cluster_roles.get(name)
+        if reference.get("kind") == "Role" and namespace:
+            return self._roles.get((namespace, name))
+        return None
+
+    def _grants(self, user: User, namespace: str) -> Iterator[_Grant]:
+        subjects = [("User", user.name), *(("Group", group) for group in user.groups)]
+        for scope in dict.fromkeys(("", namespace)):
+            granted = self._scopes.get(scope, {})
+            for subject in subjects:
+                yield from granted.get(subject, ())
+
+    def _bind(self, binding: Object, namespace: str) -> None:
+        reference = binding.get("roleRef")
+        if not isinstance(reference, Mapping):
+            return
+        # A role that does not exist grants nothing until it is created.
+        rules = self.rules_of(reference, namespace)
+        if not rules:
+            return
+        kind = "RoleBinding" if namespace else "ClusterRoleBinding"
+        where = f"{namespace}/{_name(binding)}" if namespace else _name(binding)
+        role = f"{reference.get('kind')} {str(reference.get('name'))!r}"
+        grant = _Grant(rules, f"{kind} {where!r} of {role}")
+        scope = self._scopes.setdefault(namespace, {})
+        for subject in dict.fromkeys(_subjects(binding, namespace)):
+            scope.setdefault(subject, []).append(grant)
+
+
+def _subjects(binding: Object, namespace: str) -> Iterator[tuple[str, str]]:
+    for subject in _objects(binding.get("subjects")):
+        kind, name = subject.get("kind"), str(subject.get("name") or "")
+        if kind == "ServiceAccount":
+            home = str(subject.get("namespace") or namespace)
+            if home and name:
+                yield "User", f"{SERVICE_ACCOUNT_PREFIX}{home}:{name}"
+        elif kind in ("User", "Group") and name:
+            yield str(kind), name
+
+
+def _gather(roles: Sequence[Object]) -> dict[str, tuple[Rule, ...]]:
+    """Return the rules of each cluster role, with aggregated roles resolved."""
+    by_name = {_name(role): role for role in roles}
+    gathered: dict[str, tuple[Rule, ...]] = {}
+    for name, role in by_name.items():
+        rules: dict[Rule, None] = {}
+        for part in _reachable(role, roles):
+            if not _selectors(part):
+                rules.update(dict.fromkeys(_rules(part.get("rules"))))
+        gathered[name] = tuple(rules)
+    return gathered
+
+
+def _reachable(role: Object, roles: Sequence[Object]) -> Iterator[Object]:
+    """Return a role and all it aggregates, directly or not, once each: aggregation may be circular."""
+    visited = {_name(role)}
+    waiting = [role]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        selectors = _selectors(part)
+        for other in roles if selectors else ():
+            labels = _labels(other)
+            if _name(other) not in visited and any(_selects(each, labels) for each in selectors):
+                visited.add(_name(other))
+                waiting.append(other)
+
+
+def _selectors(role: Object) -> list[Object]:
+    aggregation = role.get("aggregationRule")
+    if not isinstance(aggregation, Mapping):
+        return []
+    return list(_objects(aggregation.get("clusterRoleSelectors")))
+
+
+def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
+    """Match a ``metav1.LabelSelector``.  An invalid one selects nothing."""
+    match_labels = selector.get("matchLabels") or {}
+    if not isinstance(match_labels, Mapping):
+        return False
+    if any(labels.get(key) != value for key, value in match_labels.items()):
+        return False
+    expressions = selector.get("matchExpressions") or []
+    return isinstance(expressions, list) and all(_holds(each, labels) for each in expressions)
+
+
+def _holds(expression: object, labels: Mapping[str, str]) -> bool:
+    if not isinstance(expression, Mapping):
+        return False
+    key = str(expression.get("key", ""))
+    values = expression.get("values") or []
+    if not isinstance(values, list):
+        return False
+    match expression.get("operator"):
+        case "In":
+            return key in labels and labels[key] in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+    return False
+
+
+def _objects(value: object) -> Iterable[Object]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return ()
+    return [each for each in value if isinstance(each, Mapping)]
+
+
+def _rules(value: object) -> tuple[Rule, ...]:
+    return tuple(Rule.from_object(each) for each in _objects(value))
+
+
+def _metadata(obj: Object) -> Object:
+    metadata = obj.get("metadata")
+    return metadata if isinstance(metadata, Mapping) else {}
+
+
+def _name(obj: Object) -> str:
+    return str(_metadata(obj).get("name", ""))
+
+
+def _namespace(obj: Object) -> str:
+    return str(_metadata(obj).get("namespace", ""))
+
+
+def _labels(obj: Object) -> Mapping[str, str]:
+    labels = _metadata(obj).get("labels")
+    return labels if isinstance(labels, Mapping) else {}

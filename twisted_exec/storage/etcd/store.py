@@ -18,7 +18,6 @@ from zope.interface import implementer
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.storage import history
-from twisted_exec.storage.base import HistoryStorage
 from twisted_exec.storage.etcd.client import READ_SECONDS, WRITE_SECONDS, EtcdClient
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.reads import Reads
@@ -34,6 +33,7 @@ from twisted_exec.storage.interfaces import (
     Listing,
     Object,
 )
+from twisted_exec.storage.memory import HistoryStorage
 
 
 @implementer(IStorage)

@@ -112,7 +112,7 @@ class Request(server.Request):
             self.channel.refuse(self.channel.too_large())
         else:
             self.content.write(data)
-            self.channel.site.receiving.keep(self.channel, len(data))
+            self.channel.received(len(data))
 
     def laid_out(self, body: bytes, content_type: str) -> bytes:
         """Format a whole response body; programs override this, such as for ``?pretty``."""
@@ -151,6 +151,7 @@ class Channel(http.HTTPChannel):
     _unread: http.Request | None = None
     refused = False
     stalled = False
+    _has_buffered = False  # some of its bytes have counted in a budget of the site
     _head_bytes = 0
     _head: list[bytes] | None = None
 
@@ -213,7 +214,8 @@ class Channel(http.HTTPChannel):
     def allContentReceived(self) -> None:
         if not self.refused:
             self._disarm()
-            self.site.receiving.release(self)
+            if self._has_buffered:
+                self.site.receiving.release(self)
             super().allContentReceived()
 
     def checkPersistence(self, request: http.Request, version: bytes) -> bool:
@@ -231,9 +233,15 @@ class Channel(http.HTTPChannel):
         else:
             super().requestDone(request)
 
+    def received(self, length: int) -> None:
+        """Account for a part of a body: it occupies memory until the body is complete."""
+        self._has_buffered = True
+        self.site.receiving.keep(self, length)
+
     def answered(self, length: int) -> None:
         """Account for a written response: it occupies memory until the client reads it."""
         if self._waitingForTransport:
+            self._has_buffered = True
             self.site.unread.keep(self, length)
 
     def resumeProducing(self) -> None:
@@ -335,8 +343,9 @@ class Channel(http.HTTPChannel):
         """Stop counting this connection: it was lost, or upgraded."""
         self._disarm()
         self.site.connections.pop(self, None)
-        self.site.receiving.release(self)
-        self.site.unread.release(self)
+        if self._has_buffered:
+            self.site.receiving.release(self)
+            self.site.unread.release(self)
 
     def _arm(self, seconds: float, closing: bool = False) -> None:
         self._disarm()

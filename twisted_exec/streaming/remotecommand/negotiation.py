@@ -25,7 +25,6 @@ from twisted_exec.wire.remotecommand.spdy_streams import SPDY_PROTOCOLS
 from twisted_exec.wire.upgrade import (
     SPDY,
     WEBSOCKET,
-    Headers,
     accept_key,
     check_websocket,
     negotiate,
@@ -149,17 +148,6 @@ def of_the_protocol(answer: UpgradeRefused) -> bool:
         status = answer.status()
         return status is None or status.message.endswith(UPGRADE_REQUIRED)
     return answer.code == Forbidden.code and not answer.body
-
-
-def is_answer(answered: Headers, offered: Headers) -> bool:
-    """
-    Return whether a 101 names a subprotocol that the request offered, if it offered any.
-
-    Servers that know none of them may accept without one; clients then hang up.
-    """
-    requested = tokens(values(offered, b"sec-websocket-protocol"))
-    chosen = tokens(values(answered, b"sec-websocket-protocol"))
-    return not requested or (len(chosen) == 1 and chosen[0] in requested)
 
 
 def _ask_for_spdy() -> Attempt:
