@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.api.kinds`, through the way into the store.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -98,8 +99,8 @@ class MachineTests(KindTestCase):
         """A disk's size is a quantity, not negative, and fits the runtime's 64 bits."""
         for size in ("abc", "-1", -5, "99999999Ei", "8Ei"):
             for disk in ("localDisk", "emptyDisk"):
-                (told,) = self.spec_refused(volumes=[{"name": "a", disk: {"sizeLimit": size}}])
-                self.assertTrue(told.startswith(f"spec.volume[0].{disk}.sizeLimit: "), told)
+                (cause,) = self.spec_refused(volumes=[{"name": "a", disk: {"sizeLimit": size}}])
+                self.assertTrue(cause.startswith(f"spec.volume[0].{disk}.sizeLimit: "), cause)
         for good in ("0", "1Gi", 512, "7Ei"):
             volume = {"name": "a", "emptyDisk": {"sizeLimit": good}}
             self.create(spec={**self.good, "volumes": [volume]})
@@ -282,9 +283,13 @@ class AllTests(SynchronousTestCase):
     """What holds for every kind."""
 
     def test_unique(self) -> None:
-        """No two kinds have the same group, version and plural."""
-        resources = [kind.resource for kind in kinds.ALL]
-        self.assertEqual(len(resources), len(set(resources)))
+        """No server has two kinds with the same group, version and plural, whatever its dialects."""
+        for several in (kinds.ALL, kinds.served(DIALECTS), kinds.aggregated(DIALECTS)):
+            counts = Counter(
+                (kind.resource.group, kind.resource.version, kind.resource.plural)
+                for kind in several
+            )
+            self.assertEqual([key for key, count in counts.items() if count > 1], [])
 
     def test_empty_bodies(self) -> None:
         """An object with nothing but a name is stored or refused, nothing else."""
@@ -342,10 +347,10 @@ class OnmetalTests(KindTestCase):
     def test_label_names(self) -> None:
         """Classes and secrets are named by DNS labels, pools by DNS subdomains."""
         pool, secret = {"name": "a.b"}, {"name": "a.b"}
-        (told,) = self.refused(spec={**self.good, "imagePullSecret": secret})
-        self.assertTrue(told.startswith('spec.imagePullSecret.name: Invalid value: "a.b"'), told)
-        (told,) = self.refused(spec={**self.good, "machineClassRef": {"name": "a.b"}})
-        self.assertTrue(told.startswith("spec.machineClassRef.name"), told)
+        (cause,) = self.refused(spec={**self.good, "imagePullSecret": secret})
+        self.assertTrue(cause.startswith('spec.imagePullSecret.name: Invalid value: "a.b"'), cause)
+        (cause,) = self.refused(spec={**self.good, "machineClassRef": {"name": "a.b"}})
+        self.assertTrue(cause.startswith("spec.machineClassRef.name"), cause)
         self.create(spec={**self.good, "machinePoolRef": pool})
 
     def test_what_it_has_not(self) -> None:
@@ -354,8 +359,8 @@ class OnmetalTests(KindTestCase):
         self.assertNotIn("guestConfig", spec)
         self.assertNotIn("localDisk", spec["volumes"]["items"]["properties"])
         self.assertNotIn("conditions", self.kind.schema["status"]["properties"])
-        (told,) = self.refused(spec={**self.good, "volumes": [{"name": "root"}]})
-        self.assertIn("must specify one of volumeRef, emptyDisk, ephemeral", told)
+        (cause,) = self.refused(spec={**self.good, "volumes": [{"name": "root"}]})
+        self.assertIn("must specify one of volumeRef, emptyDisk, ephemeral", cause)
 
     def test_states(self) -> None:
         """A machine that is being ended is in no state of its own."""
@@ -398,9 +403,9 @@ class SphericTests(KindTestCase):
 
     def test_disks(self) -> None:
         """Errors name disks in the singular; a disk has one source."""
-        (told,) = self.refused(spec={**self.good, "disks": [{"name": "root"}]})
+        (cause,) = self.refused(spec={**self.good, "disks": [{"name": "root"}]})
         self.assertEqual(
-            told,
+            cause,
             "spec.disk[0]: Required value: must specify one of diskRef, emptyDisk, ephemeral",
         )
 
@@ -435,9 +440,9 @@ class InstanceTypeTests(KindTestCase):
 
     def test_discrete(self) -> None:
         """Capabilities are needed where they are the instance's."""
-        for told in ({}, {"class": "Discrete"}):
-            self.assertEqual(len(self.refused(**told)), 2)
-            self.create(capabilities=self.measured, **told)
+        for fields in ({}, {"class": "Discrete"}):
+            self.assertEqual(len(self.refused(**fields)), 2)
+            self.create(capabilities=self.measured, **fields)
 
     def test_continuous(self) -> None:
         """A type of any size has none of its own."""

@@ -108,7 +108,7 @@ class Kind:
     :param confidential: messages must not quote the content of objects.
     :param texts: readable subresources in plain text, by name; with the schemas of their
         query parameters.
-    :param asked: subresources that are created, answered and not stored, by name; with the
+    :param requests: subresources that are created, answered and not stored, by name; with the
         kind of the request.
     """
 
@@ -134,7 +134,7 @@ class Kind:
     confidential: bool = False
     connects: Mapping[str, Connect] = field(default_factory=dict)
     texts: Mapping[str, Mapping[str, Schema]] = field(default_factory=dict)
-    asked: Mapping[str, Kind] = field(default_factory=dict)
+    requests: Mapping[str, Kind] = field(default_factory=dict)
     initial_status: Mapping[str, Any] = field(default_factory=dict)
     server_fields: tuple[str, ...] = ()
     terminating_status: Mapping[str, Any] = field(default_factory=dict)

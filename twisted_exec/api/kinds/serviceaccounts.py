@@ -110,5 +110,5 @@ SERVICEACCOUNTS = Kind(
             "The number of secrets of the account",
         ),
     ),
-    asked={"token": TOKENREQUESTS},
+    requests={"token": TOKENREQUESTS},
 )

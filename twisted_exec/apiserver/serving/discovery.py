@@ -79,8 +79,8 @@ def _legacy(kind: Kind, subresource: str) -> Object:
         "kind": _kind_of(kind, subresource),
         "verbs": verbs_of(kind, subresource),
     }
-    if subresource in kind.asked:
-        requested = kind.asked[subresource].resource
+    if subresource in kind.requests:
+        requested = kind.requests[subresource].resource
         item |= {"group": requested.group, "version": requested.version}
     if not subresource and kind.short_names:
         item["shortNames"] = list(kind.short_names)
@@ -97,7 +97,7 @@ def _kind_of(kind: Kind, subresource: str) -> str:
 
 def _asked_or(kind: Kind, subresource: str) -> Kind:
     """The kind that a subresource takes, such as ``Scale``, or the resource's own kind."""
-    return kind.asked.get(subresource, kind)
+    return kind.requests.get(subresource, kind)
 
 
 def aggregated(registry: Registry, *, core: bool, api_version: str) -> Object:

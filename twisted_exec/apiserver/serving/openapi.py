@@ -122,7 +122,7 @@ def _schemas(kind: Kind) -> Object:
             **connect.schema,
             "x-kubernetes-group-version-kind": [_identity(kind, connect.options)],
         }
-    for each in kind.asked.values():
+    for each in kind.requests.values():
         schemas |= _schemas(each)
     return schemas
 
@@ -165,7 +165,7 @@ def _paths(kind: Kind) -> Object:
         paths[f"{item}/{status}"] = {
             method: _operation(kind, method) for method in methods if method != "delete"
         } | {"parameters": named}
-    for name, each in kind.asked.items():
+    for name, each in kind.requests.items():
         paths[f"{item}/{name}"] = {"post": _operation(each, "post"), "parameters": named}
     for text, query in kind.texts.items():
         paths[f"{item}/{text}"] = {"get": _text(kind, query), "parameters": named}

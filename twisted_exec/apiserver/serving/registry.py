@@ -17,7 +17,7 @@ def verbs_of(kind: Kind, subresource: str = "") -> list[str]:
     """Verbs that discovery lists for a kind or its subresource."""
     if subresource in kind.connects:
         return ["create", "get"]
-    if subresource in kind.asked:
+    if subresource in kind.requests:
         return ["create"]
     if subresource in kind.texts:
         return ["get"]
@@ -32,7 +32,7 @@ def verbs_of(kind: Kind, subresource: str = "") -> list[str]:
 
 def subresources_of(kind: Kind) -> list[str]:
     """The subresources of a kind, in order."""
-    return sorted([*kind.connects, *kind.texts, *kind.asked, *kind.status_subresources])
+    return sorted([*kind.connects, *kind.texts, *kind.requests, *kind.status_subresources])
 
 
 class Registry:
@@ -40,14 +40,24 @@ class Registry:
     The kinds of one server, in the order given.
 
     :param kinds: unique by group, version and plural.
+    :raises ValueError: two kinds have the same group, version and plural.
     """
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
         self.kinds = tuple(kinds)
         self._by_version: dict[tuple[str, str], list[Kind]] = {}
+        plurals: dict[tuple[str, str, str], str] = {}
         for kind in self.kinds:
-            key = (kind.resource.group, kind.resource.version)
-            self._by_version.setdefault(key, []).append(kind)
+            resource = kind.resource
+            version = (resource.group, resource.version)
+            # Discovery would list both, while a path reaches only one of them.
+            if other := plurals.get((*version, resource.plural)):
+                raise ValueError(
+                    f"{resource.plural} of {resource.api_version} is listed twice, as {other} and "
+                    f"{resource.kind}; list a kind that several dialects share once per API group"
+                )
+            plurals[(*version, resource.plural)] = resource.kind
+            self._by_version.setdefault(version, []).append(kind)
 
     @property
     def groups(self) -> dict[str, list[str]]:

@@ -204,5 +204,5 @@ NODE_PODS = Kind(
     validate_update=_changed,
     connects=CONNECTS,
     texts={"log": POD_QUERY},
-    asked={"binding": BINDINGS},
+    requests={"binding": BINDINGS},
 )
