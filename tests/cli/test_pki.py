@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.cli.main import main
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.peer import PeerCertificate
+from twisted_exec.tls.server import PeerCertificate
 
 AUTHORITIES = ["ca.crt", "client-ca.crt", "requestheader-ca.crt"]
 

@@ -21,7 +21,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
 )
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.peer import peer_certificate
+from twisted_exec.tls.server import peer_certificate
 
 from .chain import JANE, NODE, SERVING, ServerCase, reactor
 

@@ -17,9 +17,8 @@ from tests.tls.support import (
 )
 from twisted_exec.tls.client import ClientCredentials, ClientTLS
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
-from twisted_exec.tls.peer import peer_certificate
 from twisted_exec.tls.pki.authority import Authority, Issued
-from twisted_exec.tls.server import ServerTLS
+from twisted_exec.tls.server import ServerTLS, peer_certificate
 
 
 class VerificationTests(LoopbackCase):

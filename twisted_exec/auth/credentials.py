@@ -24,7 +24,7 @@ from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.streaming.http.upgrade_server import header_pairs
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
-from twisted_exec.tls.peer import PeerCertificate, peer_certificate
+from twisted_exec.tls.server import PeerCertificate, peer_certificate
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.upgrade import HeaderSet, subprotocol_token
 

@@ -25,7 +25,7 @@ from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import OutsideValidity, TLSConfigError, VerificationError
 from twisted_exec.tls.files import Reloading
-from twisted_exec.tls.peer import PeerCertificate, verify
+from twisted_exec.tls.server import PeerCertificate, verify
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 """Kubernetes' extra key for the certificate that was used."""

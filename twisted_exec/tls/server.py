@@ -1,33 +1,55 @@
 """
-TLS as a server: certificate files that reload, optional client certificates.
+TLS as a server: certificate files that reload, and the certificates of clients.
 
 A context cannot change after its first connection, so a reload builds a new
 context; open connections keep theirs.  With client CAs the server requests a
 client certificate, but only *records* it during the handshake.  As in kube-apiserver,
 a bad certificate identifies no user, and another authenticator (a token, say)
 may still accept the request.  Nothing may trust the certificate before
-:func:`twisted_exec.tls.peer.verify` has accepted it for the right CA.
+:func:`verify` has accepted it, against the CA that fits the purpose: users and
+forwarding proxies have different CAs.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from OpenSSL import SSL
-from OpenSSL.crypto import X509
+from OpenSSL.crypto import (
+    X509,
+    X509Store,
+    X509StoreContext,
+    X509StoreContextError,
+    X509StoreFlags,
+)
 from twisted.internet.interfaces import IOpenSSLServerConnectionCreator, IReactorTime
 from twisted.protocols.tls import TLSMemoryBIOProtocol
 from zope.interface import implementer
 
 from twisted_exec.tls import pem
-from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.errors import OutsideValidity, TLSConfigError, VerificationError
 from twisted_exec.tls.files import Reloading
 
 HTTP_1_1 = b"http/1.1"
 _DEEPEST_CHAIN = 4
+_OF_TIME = (
+    SSL.X509VerificationCodes.ERR_CERT_NOT_YET_VALID,
+    SSL.X509VerificationCodes.ERR_CERT_HAS_EXPIRED,
+)
+_LONGEST_CHAIN = 8
+_KNOWN = 128
+"""Size of the certificate cache.  Unverified certificates are cached too, so it must stay small."""
+_FOR_CLIENTS = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
 
 
 @implementer(IOpenSSLServerConnectionCreator)
@@ -117,9 +139,142 @@ class ServerTLS:
 def _record_only(
     connection: SSL.Connection, certificate: X509, code: int, depth: int, ok: int
 ) -> bool:
-    # The verdict against the right CA comes later, in peer.verify().
+    # The verdict against the right CA comes later, in verify().
     return True
 
 
 def _select_http_1_1(connection: SSL.Connection, offered: list[bytes]) -> Any:
     return HTTP_1_1 if HTTP_1_1 in offered else SSL.NO_OVERLAPPING_PROTOCOLS
+
+
+@dataclass(frozen=True)
+class PeerCertificate:
+    """
+    The certificate that a peer presented.  The peer holds its key; nothing else is verified.
+
+    :param leaf: the peer's own certificate.
+    :param chain: the intermediates that the peer sent, without the leaf.
+    """
+
+    leaf: x509.Certificate
+    chain: tuple[x509.Certificate, ...] = ()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the certificate's DER, lower-case hexadecimal."""
+        return self.leaf.fingerprint(hashes.SHA256()).hex()
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the leaf and its chain, 32 bytes."""
+        summary = hashlib.sha256(bytes.fromhex(self.fingerprint))
+        for each in self.chain:
+            summary.update(each.fingerprint(hashes.SHA256()))
+        return summary.digest()
+
+    @cached_property
+    def common_name(self) -> str:
+        """The subject's only common name; empty when it has none or more than one."""
+        names = self._subject(NameOID.COMMON_NAME)
+        return names[0] if len(names) == 1 else ""
+
+    @cached_property
+    def organizations(self) -> tuple[str, ...]:
+        """The subject's organizations, in their order."""
+        return self._subject(NameOID.ORGANIZATION_NAME)
+
+    def _subject(self, kind: x509.ObjectIdentifier) -> tuple[str, ...]:
+        attributes = self.leaf.subject.get_attributes_for_oid(kind)
+        return tuple(each.value for each in attributes if isinstance(each.value, str))
+
+
+def peer_certificate(transport: object) -> PeerCertificate | None:
+    """
+    Return the certificate that a connection's peer presented.
+
+    :param transport: a stream transport, TLS or not.
+    :return: ``None`` without TLS, without a certificate, or with one that
+        cannot be read.
+    """
+    handle = getattr(transport, "getHandle", lambda: None)()
+    if not isinstance(handle, SSL.Connection):
+        return None
+    try:
+        leaf = handle.get_peer_certificate(as_cryptography=True)
+        # One more than verify() accepts, so that it can refuse; an unknown peer may send a hundred.
+        sent = (handle.get_peer_cert_chain() or [])[: _LONGEST_CHAIN + 2]
+        chain = [each.to_cryptography() for each in sent]
+    except ValueError:
+        return None  # OpenSSL accepts encodings that cryptography's parser refuses
+    if leaf is None:
+        return None
+    return _known(leaf, tuple(each for each in chain if each != leaf))
+
+
+@lru_cache(maxsize=_KNOWN)
+def _known(leaf: x509.Certificate, chain: tuple[x509.Certificate, ...]) -> PeerCertificate:
+    """Return one shared object for the same bytes, so that its properties are computed once."""
+    return PeerCertificate(leaf, chain)
+
+
+def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) -> None:
+    """
+    Verify a *client* certificate against some CAs.
+
+    OpenSSL verifies the chain.  The leaf must have the extended key usage ``clientAuth`` (or any) and
+    must not be a CA.  A CA with extended key usages must have that usage too, as in Go's
+    ``crypto/x509``.
+
+    :param ca_pem: the only CAs to trust.
+    :param now: time of the verification, timezone-aware; ``None`` for the present.
+    :raises VerificationError: the certificate is not accepted; the message says why.
+    :raises TLSConfigError: ``ca_pem`` holds no certificate.
+    """
+    if len(peer.chain) > _LONGEST_CHAIN:
+        raise VerificationError("the client certificate's chain is too long")
+    _verify_usage(peer.leaf)
+    store = X509Store()
+    pem.trust(store, ca_pem, "the client CA")
+    # As in Go: a trusted CA needs no issuer, even if it is not self-signed.
+    store.set_flags(X509StoreFlags.PARTIAL_CHAIN)
+    store.set_time((now or datetime.now(UTC)).astimezone(UTC))
+    chain = [X509.from_cryptography(each) for each in peer.chain]
+    try:
+        context = X509StoreContext(store, X509.from_cryptography(peer.leaf), chain)
+        vouching = [each.to_cryptography() for each in context.get_verified_chain()[1:]]
+    except X509StoreContextError as problem:
+        message = f"the client certificate is refused: {problem}"
+        # OpenSSL checks a signature before the time, so the certificate is signed by a trusted CA.
+        kind = OutsideValidity if problem.errors[0] in _OF_TIME else VerificationError
+        raise kind(message) from None
+    for authority in vouching:
+        if not (_usages(authority) or _FOR_CLIENTS) & _FOR_CLIENTS:
+            raise VerificationError("a CA of the client certificate is not meant for clients")
+
+
+def _verify_usage(leaf: x509.Certificate) -> None:
+    if not _usages(leaf) & _FOR_CLIENTS:
+        raise VerificationError("the client certificate is not meant for clients")
+    if _is_ca(leaf.extensions):
+        raise VerificationError("the client certificate is a CA's own")
+
+
+def _usages(certificate: x509.Certificate) -> set[x509.ObjectIdentifier]:
+    """
+    Return the extended key usages of a certificate; empty without the extension.
+
+    :raises VerificationError: the extension cannot be parsed.
+    """
+    try:
+        return set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    except x509.ExtensionNotFound:
+        return set()
+    except (ValueError, x509.DuplicateExtension):
+        raise VerificationError("the client certificate's extensions cannot be read") from None
+
+
+def _is_ca(extensions: x509.Extensions) -> bool:
+    try:
+        return extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False

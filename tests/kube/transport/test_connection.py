@@ -34,9 +34,8 @@ from twisted_exec.kube.transport.connection import (
     tls,
 )
 from twisted_exec.tls.endpoints import server_endpoint
-from twisted_exec.tls.peer import peer_certificate
 from twisted_exec.tls.pki.authority import Authority, Issued
-from twisted_exec.tls.server import ServerTLS
+from twisted_exec.tls.server import ServerTLS, peer_certificate
 from twisted_exec.tls.transport import socket_transport
 
 reactor: Any = _reactor

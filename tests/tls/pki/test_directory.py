@@ -15,7 +15,6 @@ from twisted_exec.api.dialects import IRONCORE, SPHERIC
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.peer import PeerCertificate, verify
 from twisted_exec.tls.pki.directory import (
     FORWARDING_USER,
     Pair,
@@ -23,6 +22,7 @@ from twisted_exec.tls.pki.directory import (
     open_pki,
     write_kubeconfig,
 )
+from twisted_exec.tls.server import PeerCertificate, verify
 
 
 def peer(pair: Pair) -> PeerCertificate:

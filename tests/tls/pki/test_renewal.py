@@ -12,9 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.peer import PeerCertificate, verify
 from twisted_exec.tls.pki.directory import CLIENT, Pair, create_pki
 from twisted_exec.tls.pki.renewal import renew, renew_authority, retire_authority
+from twisted_exec.tls.server import PeerCertificate, verify
 
 NOW = datetime.now(UTC)
 

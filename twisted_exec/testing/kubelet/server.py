@@ -57,8 +57,7 @@ from twisted_exec.testing.kubelet.websocket_ports import (
 )
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.errors import VerificationError
-from twisted_exec.tls.peer import peer_certificate, verify
-from twisted_exec.tls.server import ServerTLS
+from twisted_exec.tls.server import ServerTLS, peer_certificate, verify
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.stream_options import StreamOptions

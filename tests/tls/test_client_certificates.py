@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.tls.peer`.
+Tests for the client certificates of :mod:`twisted_exec.tls.server`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.tls.support import authority, client_identity, server_identity
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
-from twisted_exec.tls.peer import PeerCertificate, peer_certificate, verify
 from twisted_exec.tls.pki.authority import Authority, Issued
+from twisted_exec.tls.server import PeerCertificate, peer_certificate, verify
 
 USERS = authority("users").certificate_pem
 
