@@ -157,6 +157,8 @@ class ChainTestCase(TestCase):
     pools_named = True
     drain_seconds = 0.0
     token_file = ""
+    identities: Identities | None = None
+    """For users besides those with a certificate; by default those of the token file."""
 
     async def setUp(self) -> None:
         self.audit = AuditList()
@@ -170,7 +172,7 @@ class ChainTestCase(TestCase):
     def settings(self, **more: Any) -> Settings:
         made = pki()
         serving, forwarding = made.pair("apiserver"), made.pair("apiserver-forwarding")
-        told: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "listen": "tcp:0:interface=127.0.0.1",
             "certificate": serving.certificate,
             "key": serving.key,
@@ -178,13 +180,13 @@ class ChainTestCase(TestCase):
             "poollet_certificate": forwarding.certificate,
             "poollet_key": forwarding.key,
             "poollet_ca": made.serving_ca,
-            "identities": Identities(token_file=self.token_file),
+            "identities": self.identities or Identities(token_file=self.token_file),
             "address_types": self.address_types,
             "poollet_seconds": self.poollet_seconds,
             "pools_named": self.pools_named,
             "drain_seconds": self.drain_seconds,
         }
-        return Settings(**{**told, **more})
+        return Settings(**{**settings, **more})
 
     async def stop(self) -> None:
         if self.server.running:
@@ -273,8 +275,8 @@ class ChainTestCase(TestCase):
         :raises UpgradeRefused: the answer was no upgrade.
         """
         endpoint = self.endpoint(user)
-        told = [*headers] + ([(b"Content-Length", b"0")] if method == b"POST" else [])
-        head = UpgradeRequest(method, (path.format(name) + query).encode(), b"127.0.0.1", told)
+        sent = [*headers] + ([(b"Content-Length", b"0")] if method == b"POST" else [])
+        head = UpgradeRequest(method, (path.format(name) + query).encode(), b"127.0.0.1", sent)
         return await upgrade(endpoint, head, clock=reactor, timeout_seconds=20)
 
     async def refused(self, code: int, name: str = "vm", **more: Any) -> str:

@@ -107,14 +107,14 @@ def event(name: str, **more: Any) -> Object:
 
 class APITestCase(SynchronousTestCase):
     """
-    An API server, asked in the name of this or that user.
+    An API server, and requests of named users.
 
     :cvar limits: of requests at once.
-    :cvar dialects: whose machines there are.
+    :cvar dialects: the dialects that the server serves.
     :cvar pods_view: whether machines are shown as Pods as well.
-    :cvar node_pods: whether Pods are those of Nodes.
-    :ivar identities: who is known besides those with :data:`TOKENS`.
-    :cvar control_plane: what the server stands on.
+    :cvar node_pods: whether Pods belong to Nodes.
+    :ivar identities: users besides those with :data:`TOKENS`.
+    :cvar control_plane: standalone or aggregated.
     """
 
     control_plane: type[StandaloneControlPlane] = StandaloneControlPlane
@@ -132,8 +132,8 @@ class APITestCase(SynchronousTestCase):
         path = self.mktemp()
         with open(path, "w") as stream:
             stream.write(TOKENS)
-        told = replace(self.identities, token_file=path)
-        self.known = Credentials("", told, self.storage, self.clock, self.clock.seconds)
+        identities = replace(self.identities, token_file=path)
+        self.known = Credentials("", identities, self.storage, self.clock, self.clock.seconds)
         self.parts = self.assemble()
         made = Deferred.fromCoroutine(
             bootstrap(
@@ -209,10 +209,10 @@ class APITestCase(SynchronousTestCase):
             if body is not None
             else b""
         )
-        told = [("Content-Type", content_type), *headers]
+        sent = [("Content-Type", content_type), *headers]
         if user:
-            told.append(("Authorization", f"Bearer {user}"))
-        return self.server.request(method, path, raw, told)
+            sent.append(("Authorization", f"Bearer {user}"))
+        return self.server.request(method, path, raw, sent)
 
     def answer(
         self, method: str, path: str, body: Any = None, *, code: int = 200, **more: Any

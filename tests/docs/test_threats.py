@@ -24,7 +24,7 @@ TABLES = {
     "Output to people": 5,
     "Not implemented": 3,
 }
-"""Number of threats in each table; change it deliberately when a threat is removed."""
+"""Number of threats in each table; change it when you add or remove a threat."""
 
 _ROW = re.compile(
     r"^   \* - (.+?)\n     - (.+?)\n     - (.+?)\n     - (.+?)(?=\n   \* |\n*\Z)", re.M | re.S
