@@ -4,11 +4,9 @@ A complete kind: a MachineNote is a remark about one machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from twisted_exec.api import fields, names
 from twisted_exec.api.fields import Cause
-from twisted_exec.api.kinds import Column, Kind, Object
+from twisted_exec.api.kinds import Column, Kind, Object, cell
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import string, struct
 
@@ -23,10 +21,6 @@ _SPEC = struct(
     required=["machine", "text"],
     description="spec is the content of the note.",
 )
-
-
-def _read(key: str) -> Callable[[Object], str | None]:
-    return lambda note: note.get("spec", {}).get(key, "<none>")
 
 
 def _validate(note: Object) -> list[Cause]:
@@ -54,9 +48,9 @@ MACHINENOTES = Kind(
     schema={"spec": _SPEC},
     required=["spec"],
     columns=(
-        Column("Machine", _read("machine"), "The machine of the note"),
-        Column("Severity", _read("severity"), "How urgent the note is"),
-        Column("Text", _read("text"), "The remark", priority=1),
+        Column("Machine", cell("spec", "machine"), "The machine of the note"),
+        Column("Severity", cell("spec", "severity"), "How urgent the note is"),
+        Column("Text", cell("spec", "text"), "The remark", priority=1),
     ),
     fields={"spec.machine": lambda note: str(note.get("spec", {}).get("machine", ""))},
     counts_generation=True,

@@ -20,10 +20,19 @@ class KindsPageTests(SynchronousTestCase):
     """The page covers every kind."""
 
     def test_every_kind(self) -> None:
-        """Each kind that is stored is named; machines, pools and classes are on the page of dialects."""
+        """Each kind that is stored is named."""
         listed = set(_WORD.findall(pages.page("reference/kinds")))
-        by_dialect = {kind.resource.kind for dialect in DIALECTS for kind in kinds.of(dialect)}
         stored = {kind.resource.kind for kind in kinds.served(DIALECTS) if kind.stored}
         # A row names the kinds that have a routing; it does not repeat each name.
-        named = {name.removesuffix("Routing") for name in stored - by_dialect}
+        named = {name.removesuffix("Routing") for name in stored}
         self.assertEqual(named - listed, set())
+
+    def test_groups(self) -> None:
+        """The page says what MACHINES and DOMAIN mean in each dialect."""
+        text = pages.page("reference/kinds")
+        for dialect in DIALECTS:
+            (row,) = [
+                row for row in text.split("   * - ") if f"``{dialect.name}``" in row.split("\n")[0]
+            ]
+            self.assertIn(f"     - ``{dialect.group}``\n", row)
+            self.assertIn(f"     - ``{dialect.domain}``\n" if dialect.domain else "none", row)

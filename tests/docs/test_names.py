@@ -16,6 +16,7 @@ ROOT = pages.DOCS.parent
 CREATED_BY_READERS = {
     "twisted/plugins/endpoint_driver.py",
     "twisted_exec/api/kinds/machinenotes.py",
+    "tests/api/kinds/test_machinenotes.py",
     "twisted_exec/auth/keys.py",
     "tests/auth/test_keys.py",
 }

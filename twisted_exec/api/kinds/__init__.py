@@ -14,7 +14,7 @@ from twisted_exec.api.kinds.compute.pools import ADDRESS_TYPES, class_kind
 from twisted_exec.api.kinds.compute.pools import kind as pool_kind
 from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
 from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
-from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
+from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object, cell
 from twisted_exec.api.kinds.network import ipam, networks, routing
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.kinds.pods.machine_pods import CONSOLE, PODS
@@ -144,6 +144,7 @@ __all__ = [
     "Kind",
     "Object",
     "aggregated",
+    "cell",
     "class_kind",
     "image_of",
     "machine_kind",

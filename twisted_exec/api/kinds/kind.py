@@ -23,7 +23,7 @@ class Column:
     """
     One column of ``kubectl get``, between NAME and AGE.
 
-    :param read: returns the cell's text.
+    :param read: returns the cell's text, usually a :func:`cell`; numbers must be converted.
     :param priority: above 0 means only with ``-o wide``, after AGE.
     :param moment: ``read`` returns a time, and the cell shows its age.
     :param path: the column as JSONPath, for kinds with a CustomResourceDefinition
@@ -36,6 +36,25 @@ class Column:
     priority: int = 0
     moment: bool = False
     path: str = ""
+
+
+def cell(*path: str, missing: str = "<none>") -> Callable[[Object], str]:
+    """
+    Return a function that reads a field as the text of a cell.
+
+    :param path: the keys that lead to the field, such as ``"spec", "machine"``.
+    :param missing: the text if the field is absent or empty.
+    """
+
+    def read(obj: Object) -> str:
+        value: Any = obj
+        for key in path:
+            value = value.get(key)
+            if value is None or value == "":
+                return missing
+        return str(value)
+
+    return read
 
 
 def _no_causes(obj: Object) -> list[Cause]:

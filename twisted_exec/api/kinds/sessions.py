@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from twisted_exec.api.kinds.kind import Column, Kind, Object
+from twisted_exec.api.kinds.kind import Column, Kind, cell
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import integer, moment, string, struct
 
@@ -64,14 +64,6 @@ _STATUS = struct(
 )
 
 
-def _cell(key: str, part: str = "spec", none: str = "<none>") -> Any:
-    def read(session: Object) -> str:
-        value = session.get(part, {}).get(key)
-        return none if value in (None, "") else str(value)
-
-    return read
-
-
 def _selected(key: str) -> Any:
     def read(session: Mapping[str, Any]) -> str:
         return str(session.get("spec", {}).get(key, ""))
@@ -86,16 +78,25 @@ CONSOLESESSIONS = Kind(
     description="ConsoleSession is the connection of one user to the console of one machine. Deleting it ends the connection.",
     schema={"spec": _SPEC, "status": _STATUS},
     columns=(
-        Column("Machine", _cell("machine"), "The machine"),
-        Column("User", _cell("user"), "The user of the session"),
-        Column("Mode", _cell("mode"), "The purpose of the session"),
-        Column("From", _cell("address"), "The address of the client"),
-        Column("Protocol", _cell("protocol"), "The stream protocol of the client", priority=1),
-        Column("In", _cell("bytesToMachine", "status", "0"), "Bytes to the machine", priority=1),
-        Column("Out", _cell("bytesToUser", "status", "0"), "Bytes to the user", priority=1),
-        Column("Via", _cell("via"), "The requested endpoint", priority=1),
-        Column("Replica", _cell("replica"), "The API server that forwards the session", priority=1),
-        Column("Session", _cell("session"), "The session ID in the audit log", priority=1),
+        Column("Machine", cell("spec", "machine"), "The machine"),
+        Column("User", cell("spec", "user"), "The user of the session"),
+        Column("Mode", cell("spec", "mode"), "The purpose of the session"),
+        Column("From", cell("spec", "address"), "The address of the client"),
+        Column(
+            "Protocol", cell("spec", "protocol"), "The stream protocol of the client", priority=1
+        ),
+        Column(
+            "In", cell("status", "bytesToMachine", missing="0"), "Bytes to the machine", priority=1
+        ),
+        Column("Out", cell("status", "bytesToUser", missing="0"), "Bytes to the user", priority=1),
+        Column("Via", cell("spec", "via"), "The requested endpoint", priority=1),
+        Column(
+            "Replica",
+            cell("spec", "replica"),
+            "The API server that forwards the session",
+            priority=1,
+        ),
+        Column("Session", cell("spec", "session"), "The session ID in the audit log", priority=1),
     ),
     fields={f"spec.{key}": _selected(key) for key in ("machine", "machineUID", "user", "replica")},
     server_made="console sessions are created by opening a console, and only the server changes them",

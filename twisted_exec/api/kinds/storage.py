@@ -23,7 +23,7 @@ from twisted_exec.api.kinds.common.schemas import (
     claim,
     extend_schema,
 )
-from twisted_exec.api.kinds.kind import Column, Kind, Object
+from twisted_exec.api.kinds.kind import Column, Kind, Object, cell
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import (
     array,
@@ -229,10 +229,6 @@ def _class_changed(new: Object, old: Object) -> list[Cause]:
     return list(validation.unchanged(new.get(key), old.get(key), key))
 
 
-def _capability(key: str) -> Column:
-    return Column(key.upper(), lambda obj: str(obj.get("capabilities", {}).get(key, "<none>")))
-
-
 def volumeclasses(domain: str) -> Kind:
     """Return VolumeClasses in the group ``storage.DOMAIN``."""
     return Kind(
@@ -251,7 +247,10 @@ def volumeclasses(domain: str) -> Kind:
                 default="Static",
             ),
         },
-        columns=(_capability("tps"), _capability("iops")),
+        columns=(
+            Column("TPS", cell("capabilities", "tps")),
+            Column("IOPS", cell("capabilities", "iops")),
+        ),
         counts_generation=True,
         validate=_class_causes,
         validate_update=_class_changed,

@@ -15,7 +15,7 @@ from twisted_exec.api import fields, quantity
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.common.schemas import CONDITIONS, TAINTS
-from twisted_exec.api.kinds.kind import Column, Kind, Object
+from twisted_exec.api.kinds.kind import Column, Kind, Object, cell
 from twisted_exec.api.schema import (
     Schema,
     array,
@@ -141,11 +141,6 @@ def _class_changed(new: Object, old: Object) -> list[Cause]:
     ]
 
 
-def _capability(key: str) -> Column:
-    name = {"cpu": "CPU", "memory": "Memory"}[key]
-    return Column(name, lambda obj: str(obj.get("capabilities", {}).get(key, "<none>")))
-
-
 @cache
 def class_kind(dialect: Dialect) -> Kind:
     """Return the kind of machine classes."""
@@ -166,7 +161,10 @@ def class_kind(dialect: Dialect) -> Kind:
         singular=name.lower(),
         description=f"{name} is a size of {dialect.workload.plural}: their CPU and memory.",
         schema=schema,
-        columns=(_capability("cpu"), _capability("memory")),
+        columns=(
+            Column("CPU", cell("capabilities", "cpu")),
+            Column("Memory", cell("capabilities", "memory")),
+        ),
         counts_generation=True,
         validate=_validate_class,
         validate_update=_class_changed,

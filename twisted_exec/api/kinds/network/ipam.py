@@ -10,13 +10,12 @@ Source: ironcore ``api/ipam/v1alpha1`` and ``internal/apis/ipam/validation``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from twisted_exec.api import fields
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.common import validation
 from twisted_exec.api.kinds.common.schemas import LABEL_SELECTOR, strings
-from twisted_exec.api.kinds.kind import Column, Kind, Object
+from twisted_exec.api.kinds.kind import Column, Kind, Object, cell
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import integer, moment, reference, string, struct
 
@@ -118,10 +117,6 @@ def _changed(new: Object, old: Object) -> list[Cause]:
     return list(validation.unchanged(after, rest, "spec"))
 
 
-def _cell(section: str, key: str) -> Any:
-    return lambda obj: str(obj.get(section, {}).get(key) or "<none>")
-
-
 def prefixes(domain: str) -> Kind:
     """Return Prefixes in the group ``ipam.DOMAIN``."""
     return Kind(
@@ -130,11 +125,9 @@ def prefixes(domain: str) -> Kind:
         description="Prefix is a range of IP addresses.",
         schema={"spec": PREFIX_SPEC, "status": _STATUS},
         columns=(
-            Column("Prefix", _cell("spec", "prefix")),
-            Column(
-                "Parent", lambda obj: obj.get("spec", {}).get("parentRef", {}).get("name", "<none>")
-            ),
-            Column("Phase", _cell("status", "phase")),
+            Column("Prefix", cell("spec", "prefix")),
+            Column("Parent", cell("spec", "parentRef", "name")),
+            Column("Phase", cell("status", "phase")),
         ),
         has_status=True,
         counts_generation=True,
