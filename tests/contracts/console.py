@@ -64,12 +64,17 @@ class ConsoleContract:
     Mix in before a :class:`~twisted.trial.unittest.TestCase` with a real reactor.
 
     ``make_console()`` gives a fresh console; ``provoke`` is typed into its line and makes the
-    machine print something with ``answer`` in it.  ``clean(console)`` frees it.
+    machine print something with ``answer`` in it.  ``clean(console)`` frees it.  For a console without
+    input use :class:`OutputOnlyContract` instead.
     """
 
     provoke = b"\r"
     answer = b""
     first_words = b""
+
+    def cause_output(self: Any, console: Any, line: Line) -> None:
+        """Make the machine print ``answer``."""
+        line.transport.write(self.provoke)
 
     async def opened(self: Any) -> tuple[Any, Line]:
         console = self.make_console()
@@ -88,8 +93,8 @@ class ConsoleContract:
 
     async def test_answers(self: Any) -> None:
         """Input reaches the machine, and its output comes back."""
-        _, line = await self.opened()
-        line.transport.write(self.provoke)
+        console, line = await self.opened()
+        self.cause_output(console, line)
         await line.until(self.answer)
 
     async def test_sizes(self: Any) -> None:
@@ -105,10 +110,10 @@ class ConsoleContract:
 
     async def test_paused(self: Any) -> None:
         """A paused line delivers nothing until it is resumed, and then everything."""
-        _, line = await self.opened()
+        console, line = await self.opened()
         line.transport.pauseProducing()
         before = line.got
-        line.transport.write(self.provoke)
+        self.cause_output(console, line)
         await deferLater(reactor, 0.2)  # nothing is to happen: there is no event to wait for
         self.assertEqual(line.got, before)
         line.transport.resumeProducing()
@@ -124,8 +129,51 @@ class ConsoleContract:
         self.assertEqual(len(line.lost), 1)
 
 
+class OutputOnlyContract(ConsoleContract):
+    """
+    Mix in instead of :class:`ConsoleContract` for a console without input, such as a log file.
+
+    ``cause_output(console, line)`` makes the machine print ``answer`` without input; ``provoke`` is not
+    used.  ``discard_notice`` is a part of the notice that the line prints when it discards input; empty
+    if it discards silently.
+    """
+
+    discard_notice = b""
+
+    def cause_output(self: Any, console: Any, line: Line) -> None:
+        raise NotImplementedError("make the machine print")
+
+    async def test_answers(self: Any) -> None:
+        """Output of the machine arrives without any input."""
+        await super().test_answers()
+
+    async def test_input_discarded(self: Any) -> None:
+        """Input is discarded, with at most one notice; the line stays open and output goes on."""
+        console, line = await self.opened()
+        before = line.got
+        line.transport.write(b"unsendable")
+        line.transport.write(b"unsendable")
+        if self.discard_notice:
+            await line.until(self.discard_notice)
+        await deferLater(
+            reactor, 0.05
+        )  # a second notice must not come: there is no event to wait for
+        if self.discard_notice:
+            self.assertEqual(line.got.count(self.discard_notice), 1)
+        else:
+            self.assertEqual(line.got, before)
+        self.cause_output(console, line)
+        await line.until(self.answer)
+        self.assertNotIn(b"unsendable", line.got)
+        self.assertEqual(line.lost, [])
+
+
 class BreakableContract:
-    """Mix in beside :class:`ConsoleContract` for a console with BREAK; that it arrives is to be added."""
+    """
+    Mix in beside :class:`ConsoleContract` for a console with BREAK.
+
+    The test case itself must test that BREAK reaches the machine.
+    """
 
     async def test_break(self: Any) -> None:
         """BREAK may be sent before the line is open, while it is, and after; the line goes on."""

@@ -8,7 +8,8 @@ from twisted.internet.error import ProcessDone
 from twisted.internet.protocol import Factory
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from tests.contracts.console import BreakableContract, ConsoleContract, Line
+from tests.contracts.console import BreakableContract, ConsoleContract, Line, OutputOnlyContract
+from twisted_exec.console.floor import notice
 from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.testing.console import FakeConsole
 
@@ -23,6 +24,55 @@ class ContractTests(BreakableContract, ConsoleContract, TestCase):
         return FakeConsole(echo=True)
 
     async def clean(self, console: FakeConsole) -> None:
+        console.ends()
+
+
+class OutputOnlyTests(OutputOnlyContract, TestCase):
+    """Tests for :class:`FakeConsole` without ``echo`` as a console without input."""
+
+    answer = b"boot"
+
+    def make_console(self) -> FakeConsole:
+        return FakeConsole()
+
+    def cause_output(self, console: FakeConsole, line: Line) -> None:
+        console.says(b"boot")
+
+    async def clean(self, console: FakeConsole) -> None:
+        console.ends()
+
+
+class LogConsole(FakeConsole):
+    """A log: prints one notice for all input."""
+
+    def __init__(self) -> None:
+        super().__init__(echo=True)
+        self._has_noticed = False
+
+    def says(self, data: bytes) -> None:
+        """Handle input, which ``echo`` passes here."""
+        if not self._has_noticed:
+            self._has_noticed = True
+            super().says(notice("this console has no input"))
+
+    def log(self, data: bytes) -> None:
+        """Print output of the machine."""
+        super().says(data)
+
+
+class OutputOnlyNoticeTests(OutputOnlyContract, TestCase):
+    """Tests for a console that prints a notice when it discards input."""
+
+    answer = b"boot"
+    discard_notice = b"this console has no input"
+
+    def make_console(self) -> LogConsole:
+        return LogConsole()
+
+    def cause_output(self, console: LogConsole, line: Line) -> None:
+        console.log(b"boot")
+
+    async def clean(self, console: LogConsole) -> None:
         console.ends()
 
 
