@@ -2,10 +2,11 @@
 The floor: the right to type at a console.
 
 One *user* has the floor at a time.  All sessions of that user that asked for input are *writers*;
-every other viewer is an *observer*, whose input is discarded.  Users are counted rather than sessions,
+every other viewer is an *observer*, whose input is discarded.  The floor belongs to a user, not to a session,
 so a second terminal or a script of the same user may type, and a connection that died unnoticed does not lock
-the user out.  A poollet of another make does not pass user names on; all of its users count as one
-and may type.
+the user out.  Observers do not count: a console with any number of observers and no writer has a free floor.
+A poollet of another make does not pass user names on; the floor treats all of its users as one user, who
+may type.
 
 A role changes only by an explicit act:
 
@@ -125,6 +126,8 @@ class Floor:
 
     def refusal(self) -> bytes:
         """Return the notice for an observer who types."""
+        # For sessions that asked for input but do not have the floor.  Input of a --read-only session never
+        # gets here: READ_ONLY of streaming.remotecommand.server answers it, without naming a writer or ~f.
         return notice(f"what you type is not sent: {self.status} {_HINT}")
 
     def _take_over(self, participant: Participant) -> None:

@@ -39,7 +39,12 @@ from twisted_exec.wire.remotecommand.messages import SizeDecoder, encode_ending
 from twisted_exec.wire.stream_options import StreamOptions
 
 READ_ONLY = b"\r\n[twisted-exec: you are an observer; what you type is not sent]\r\n"
-"""Notice to an observer who types."""
+"""
+Notice to the user of a ``readOnly=true`` session who types.
+
+Observers that asked for input get :meth:`.Floor.refusal` instead, which names the writer and ``~f``: they may
+take over.  The streaming layer knows no floor, and a read-only session can never take over.
+"""
 
 NO_BREAK = b"\r\n[twisted-exec: this console has no BREAK]\r\n"
 """Notice for a BREAK that cannot be sent."""
