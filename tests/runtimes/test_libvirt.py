@@ -62,7 +62,7 @@ class ConfigureTests(SynchronousTestCase):
         driver = self.driver(domains={"team/web-1": None, "web-2": {"domain": "old"}})
         verifyObject(IMachineDriver, driver)
         facts = MachineFacts("m", "team/web-1", "", "", ("", ""), lambda _: None, lambda *_: None)
-        result = driver.lines.look(replace(facts, namespace="team", name="web-1"))
+        result = driver.lines.options_of(replace(facts, namespace="team", name="web-1"))
         assert result is not None
         self.assertEqual((result.domain, result.uri), ("web-1", "qemu:///system"))
         self.assertEqual(self.quantity, 2)

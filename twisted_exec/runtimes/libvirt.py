@@ -105,7 +105,7 @@ class LibvirtDriver:
         return ""
 
     def run(self, facts: MachineFacts) -> SharedLine:
-        domain = self.lines.look(facts)
+        domain = self.lines.options_of(facts)
         power = None if domain is None else DomainPower(self, facts, domain)
         return SharedLine(
             facts,

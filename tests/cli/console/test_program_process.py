@@ -146,7 +146,7 @@ class PipeTests(ProcessCase):
         self.assertEqual(attachment.sizes, [])
 
     async def test_read_only(self) -> None:
-        """One who looks on sees, is told once that typing is in vain, and reaches nothing."""
+        """A ``--read-only`` session shows output, discards input, and says so once."""
         attachment = self.serve(EchoAttachment(greeting=b"login: "))
         process = self.start("--read-only")
         await process.until(b"login: ")

@@ -41,8 +41,8 @@ class LinesTests(SynchronousTestCase):
         lines = Lines({"web": "plain", "lab/web": "special"})
         self.assertEqual(lines.claim(machine("web", "lab")), ("lab/web", "special"))
         self.assertEqual(lines.claim(machine("web", "prod")), ("web", "plain"))
-        self.assertEqual(lines.look(machine("web", "lab")), "special")
-        self.assertIsNone(lines.look(machine("mail")))
+        self.assertEqual(lines.options_of(machine("web", "lab")), "special")
+        self.assertIsNone(lines.options_of(machine("mail")))
 
     def test_no_line(self) -> None:
         """A machine that names none reads what there is."""

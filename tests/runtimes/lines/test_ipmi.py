@@ -62,10 +62,11 @@ class ConfigTests(IPMICase):
         }
         driver = self.driver(power=True, cipher_suite=3, lines=lines)
         self.assertEqual(
-            driver.lines.look(self.facts("a")), IPMILine("h", 623, "admin", "/password", 3, True)
+            driver.lines.options_of(self.facts("a")),
+            IPMILine("h", 623, "admin", "/password", 3, True),
         )
         self.assertEqual(
-            driver.lines.look(self.facts("m")),
+            driver.lines.options_of(self.facts("m")),
             IPMILine("i", 6230, "admin", "/password", 3, False, True),
         )
         verifyObject(IMachineDriver, driver)

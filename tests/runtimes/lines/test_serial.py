@@ -113,12 +113,12 @@ class DriverTests(SerialCase):
     """Tests for :class:`SerialDriver`."""
 
     def test_driver(self) -> None:
-        """It is one; a device that is not there yet is none that is missing."""
+        """The driver reads its keys, and does not report an unplugged device as missing."""
         driver = self.driver(baud=115200, hangup=False)
         verifyObject(IMachineDriver, driver)
         self.assertEqual(driver.missing(), "")
         self.assertEqual(
-            driver.lines.look(self.facts()),
+            driver.lines.options_of(self.facts()),
             SerialLine(self.path, LineSettings(115200), hangup=False),
         )
 

@@ -105,7 +105,7 @@ class LineTests(SocketCase):
         await run.stop()
 
     async def test_wrong_name(self) -> None:
-        """A machine without a line reads what there is; it had no promise of BREAK either."""
+        """Power on of a machine without a line fails with the names of the free lines."""
         driver = self.driver(a={"endpoint": "unix:/a"}, b={"endpoint": "unix:/b"})
         with self.assertRaises(CannotStart) as caught:
             await self.line(driver, "c")

@@ -63,11 +63,11 @@ class ConfigTests(SSHCase):
             },
         )
         self.assertEqual(
-            driver.lines.look(self.facts("a")),
+            driver.lines.options_of(self.facts("a")),
             SSHLine("h", 22, "ann", "x y", "/id", "/known"),
         )
         self.assertEqual(
-            driver.lines.look(self.facts("m")), SSHLine("i", 3, "bob", "", "/id", "/known")
+            driver.lines.options_of(self.facts("m")), SSHLine("i", 3, "bob", "", "/id", "/known")
         )
         verifyObject(IMachineDriver, driver)
         self.assertEqual(driver.missing(), "")

@@ -34,7 +34,7 @@ class Lines(Generic[_Options]):
         self._lines = dict(lines)
         self._owners: dict[str, MachineFacts] = {}
 
-    def look(self, facts: MachineFacts) -> _Options | None:
+    def options_of(self, facts: MachineFacts) -> _Options | None:
         """Return the options of the machine's line, reserved or not; ``None`` if there is none."""
         name = self._name(facts)
         return None if name is None else self._lines[name]

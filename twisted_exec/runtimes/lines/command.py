@@ -96,7 +96,7 @@ class CommandDriver:
         return problems[0] if all(problems) else ""
 
     def run(self, facts: MachineFacts) -> SharedLine:
-        line = self.lines.look(facts)
+        line = self.lines.options_of(facts)
         return SharedLine(
             facts,
             self.reactor,

@@ -145,7 +145,7 @@ class IPMIDriver:
         return ""
 
     def run(self, facts: MachineFacts) -> SharedLine:
-        line = self.lines.look(facts)
+        line = self.lines.options_of(facts)
         power = Chassis(self, facts, line) if line is not None and line.power else None
         return SharedLine(
             facts,

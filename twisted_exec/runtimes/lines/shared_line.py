@@ -29,6 +29,7 @@ from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import APIError
+from twisted_exec.console.floor import notice
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IRun, IShutdown, MachineFacts
@@ -69,7 +70,7 @@ class _Link(TwistedProtocol):
 
     def __init__(self, run: SharedLine, clock: IReactorTime) -> None:
         self._run = run
-        self._rate_limit = ReadRateLimit(clock, self._flow, self._flow)
+        self._rate_limit = ReadRateLimit(clock, self._apply_pause, self._apply_pause)
         self._paused = False
 
     def dataReceived(self, data: bytes) -> None:
@@ -78,9 +79,9 @@ class _Link(TwistedProtocol):
 
     def pause(self, paused: bool) -> None:
         self._paused = paused
-        self._flow()
+        self._apply_pause()
 
-    def _flow(self) -> None:
+    def _apply_pause(self) -> None:
         if self._paused or self._rate_limit.is_paused:
             self.transport.pauseProducing()
         else:
@@ -348,7 +349,7 @@ class SharedLine:
 
     def _notify(self, text: str) -> None:
         if self._inner is not None:
-            self._inner.dataReceived(b"\r\n[twisted-exec: %s]\r\n" % text.encode())
+            self._inner.dataReceived(notice(text))
 
 
 def _describe(failure: Failure) -> str:

@@ -129,7 +129,7 @@ class SocketDriver:
         return ""
 
     def run(self, facts: MachineFacts) -> SharedLine:
-        options = self.lines.look(facts)
+        options = self.lines.options_of(facts)
         breakable = options is not None and options.protocol != "raw"
         return SharedLine(
             facts,
