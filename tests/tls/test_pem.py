@@ -82,7 +82,7 @@ class PEMTests(SynchronousTestCase):
         """Certificate and key of different pairs are refused by name."""
         one, two = client_identity("one"), client_identity("two")
         with self.assertRaises(TLSConfigError) as caught:
-            pem.present(
+            pem.use_certificate(
                 pem.new_context(SSL.TLS_SERVER_METHOD),
                 one.certificate_pem,
                 two.key_pem,

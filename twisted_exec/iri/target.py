@@ -155,7 +155,7 @@ class ReloadingTLS:
             pem.certificates(ca, f"CA {files.ca!r}")
             context = pem.new_context(SSL.TLS_METHOD)
             names = f"certificate {files.certificate!r}", f"private key {files.key!r}"
-            pem.present(context, certificate, key, *names)
+            pem.use_certificate(context, certificate, key, *names)
         except TLSConfigError as problem:
             raise TargetError(str(problem)) from None
         return pems

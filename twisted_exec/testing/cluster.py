@@ -89,7 +89,11 @@ class MemoryCluster:
         return len(self._watchers)
 
     def kind(self, resource: Resource) -> Kind:
-        """Return the kind of ``resource``; raise :class:`NotFound` if it is not served."""
+        """
+        Return the kind of a resource.
+
+        :raises NotFound: the cluster does not serve the resource.
+        """
         try:
             return self.kinds[resource]
         except KeyError:

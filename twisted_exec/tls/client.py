@@ -305,7 +305,7 @@ def _new_context(
     if bool(certificate_pem) != bool(key_pem):
         raise TLSConfigError("a client certificate and its key go together: one is missing")
     if certificate_pem:
-        pem.present(context, certificate_pem, key_pem, names[1], names[2])
+        pem.use_certificate(context, certificate_pem, key_pem, names[1], names[2])
     if alpn:
         context.set_alpn_protos(list(alpn))
     return context

@@ -35,7 +35,7 @@ def server_name(text: str) -> Address | str:
 
     :param text: an address, with or without the brackets of a URL, or a DNS name, which may be
         internationalized.
-    :raises TLSConfigError: it is neither.
+    :raises TLSConfigError: the text is neither an address nor a DNS name.
     """
     try:
         return ipaddress.ip_address(text.removeprefix("[").removesuffix("]"))
@@ -67,9 +67,9 @@ _CIPHERS = b"ECDHE+AESGCM:ECDHE+CHACHA20"
 
 def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
     """
-    Return the certificates of a text, at least one, in order.
+    Return the certificates of a text, at least 1, in order.
 
-    :raises TLSConfigError: there is none, or one is malformed or incomplete.
+    :raises TLSConfigError: the text has no certificate, or a malformed or incomplete one.
     """
     try:
         certificates = x509.load_pem_x509_certificates(pem)
@@ -81,7 +81,7 @@ def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
 
 
 def _is_cut(pem: bytes) -> bool:
-    """Return whether a block lacks its end.  Parsers skip such a block silently: a CA would be missing."""
+    """Return whether a block lacks its END line; parsers skip it silently, so a CA would be missing."""
     if pem.count(_BEGIN) > pem.count(_END):
         return True
     rest = pem[pem.rfind(_END) + len(_END) :].strip()
@@ -99,9 +99,10 @@ def has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
 
 def validity_problem(pem: bytes, what: str) -> str:
     """
-    Return the problem with a certificate's validity period now; empty if there is none.
+    Return why a certificate is outside its validity period, or an empty string.
 
-    :param pem: an empty or malformed text has no such problem; its parser reports it.
+    :param pem: the certificate; an empty or malformed text yields an empty string, because its
+        parser reports it.
     """
     try:
         own = certificates(pem, what)[0]
@@ -119,7 +120,7 @@ def private_key(pem: bytes, what: str) -> PrivateKey:
     """
     Return an unencrypted private key.
 
-    :raises TLSConfigError: it is malformed, encrypted, or of a type that TLS does not support.
+    :raises TLSConfigError: the key is malformed, encrypted, or of a type that TLS does not support.
     """
     try:
         key = load_pem_private_key(pem, password=None)
@@ -138,13 +139,14 @@ def pem_of(chain: Sequence[x509.Certificate]) -> bytes:
     return b"".join(each.public_bytes(Encoding.PEM) for each in chain)
 
 
-def present(
+def use_certificate(
     context: SSL.Context, chain_pem: bytes, key_pem: bytes, chain_what: str, key_what: str
 ) -> None:
     """
-    Set the certificate, the intermediates and the key that a context presents.
+    Set the certificate, the intermediates and the key of a context.
 
-    :raises TLSConfigError: one is malformed, or the key does not match the certificate.
+    :param chain_pem: the certificate, followed by its intermediates.
+    :raises TLSConfigError: a text is malformed, or the key does not match the certificate.
     """
     leaf, *intermediates = certificates(chain_pem, chain_what)
     key = private_key(key_pem, key_what)
@@ -165,7 +167,7 @@ def trust(store: X509Store | None, ca_pem: bytes, what: str) -> None:
     """
     Add CAs to a store.
 
-    :raises TLSConfigError: there is none, or one is malformed.
+    :raises TLSConfigError: the text has no certificate, or a malformed one.
     """
     assert store is not None  # typed optional by Context.get_cert_store
     for authority in certificates(ca_pem, what):
@@ -176,7 +178,7 @@ def trust(store: X509Store | None, ca_pem: bytes, what: str) -> None:
 
 
 def new_context(method: int) -> SSL.Context:
-    """Return a context with the settings of both client and server: TLS 1.2 or newer, little memory."""
+    """Return a context with the settings that clients and servers share, such as TLS 1.2 or newer."""
     context = SSL.Context(method)
     context.set_min_proto_version(SSL.TLS1_2_VERSION)
     context.set_cipher_list(_CIPHERS)

@@ -110,7 +110,7 @@ class ServerTLS:
 
     def _build(self, certificate: bytes, key: bytes, *client_cas: bytes) -> SSL.Context:
         context = pem.new_context(SSL.TLS_SERVER_METHOD)
-        pem.present(
+        pem.use_certificate(
             context,
             certificate,
             key,

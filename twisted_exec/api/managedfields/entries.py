@@ -174,8 +174,8 @@ def capped(managed: Managed) -> Managed:
     return left
 
 
-def bare(obj: Object) -> Object:
-    """Return the object without its entries, which no manager owns."""
+def without_managed_fields(obj: Object) -> Object:
+    """Return the object without ``metadata.managedFields``, which no manager owns."""
     metadata = obj.get("metadata") or {}
     if "managedFields" not in metadata:
         return obj
@@ -190,7 +190,7 @@ def only_times_differ(new: Object, old: Object) -> bool:
     entries, before = (obj["metadata"].get("managedFields", []) for obj in (new, old))
     if not entries or entries == before or _timeless(entries) != _timeless(before):
         return False
-    return bare(new) == bare(old)
+    return without_managed_fields(new) == without_managed_fields(old)
 
 
 def _timeless(entries: list[Object]) -> list[Object]:

@@ -14,7 +14,7 @@ from typing import Any
 from twisted_exec.api import strategy
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.managedfields import fieldset, merge
-from twisted_exec.api.managedfields.entries import bare
+from twisted_exec.api.managedfields.entries import without_managed_fields
 from twisted_exec.api.managedfields.fieldset import Path
 
 ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
@@ -44,7 +44,7 @@ def _unchanged_fields(kind: Kind, live: Object, config: Any) -> frozenset[Path]:
         return frozenset()
     if next(merge.problems(schema, config), None) is not None:
         return frozenset()
-    difference = merge.compare(schema, config, bare(live))
+    difference = merge.compare(schema, config, without_managed_fields(live))
     fields = merge.field_set(schema, config)
     for changed in (difference.added, difference.modified, difference.removed):
         fields = fieldset.difference(fields, changed)

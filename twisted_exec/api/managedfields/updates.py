@@ -41,7 +41,7 @@ from twisted_exec.api.managedfields.entries import (
     Managed,
     Manager,
     Writer,
-    bare,
+    without_managed_fields,
 )
 from twisted_exec.api.managedfields.fieldset import FieldSet, Path
 from twisted_exec.api.schema import Schema
@@ -191,7 +191,7 @@ def _within(kind: Kind, subresource: str, obj: Object) -> Object:
     if subresource:
         return {"status": obj["status"]} if "status" in obj else {}
     beyond = (*kind.server_fields, "status") if kind.has_status else kind.server_fields
-    return {key: value for key, value in bare(obj).items() if key not in beyond}
+    return {key: value for key, value in without_managed_fields(obj).items() if key not in beyond}
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ def _before_apply(kind: Kind, old: Object | None, writer: Writer) -> Managed:
 def _applied(
     kind: Kind, live: Object, config: Object, managed: Managed, writer: Writer, *, force: bool
 ) -> Applied:
-    schema, live = strategy.full_schema(kind), bare(live)
+    schema, live = strategy.full_schema(kind), without_managed_fields(live)
 
     def within(obj: Object) -> Object:
         return _within(kind, writer.subresource, obj)

@@ -82,7 +82,7 @@ class ServingCertificate(SignedCertificate):
             # Both files, and matching: a crash between the two writes leaves a pair that OpenSSL refuses.
             chain, key = read_file(self.certificate), read_file(self.key)
             context = pem.new_context(SSL.TLS_SERVER_METHOD)
-            pem.present(context, chain, key, self.certificate, self.key)
+            pem.use_certificate(context, chain, key, self.certificate, self.key)
         except TLSConfigError:
             own = Authority.create(self._name[:64])
             self.install(own.issue_server(["localhost"], common_name=self._name, life=_OWN_LIFE))

@@ -49,29 +49,29 @@ class _Families:
 
     def _containers(self) -> Iterable[Metric]:
         rows = [
-            ([name, *_names(pod.root)], counted)
+            ([name, *_names(pod.root)], counter)
             for pod in self.usage.pods
-            for name, counted in pod.containers.items()
+            for name, counter in pod.containers.items()
         ]
         if not rows:
             return
-        yield from _used("container", _CONTAINER, rows)
+        yield from _usage("container", _CONTAINER, rows)
         yield _gauge(
             "container_start_time_seconds",
             "Start time of the container since unix epoch in seconds",
             _CONTAINER,
-            [(labels, counted.started / NANOSECONDS, None) for labels, counted in rows],
+            [(labels, counter.started / NANOSECONDS, None) for labels, counter in rows],
         )
 
     def _nodes(self) -> Iterable[Metric]:
-        counted = self.usage.nodes.get(self.node)
-        if counted is not None:
-            yield from _used("node", (), [([], counted)])
+        counter = self.usage.nodes.get(self.node)
+        if counter is not None:
+            yield from _usage("node", (), [([], counter)])
 
     def _pods(self) -> Iterable[Metric]:
         rows = [(_names(pod.root), pod.whole) for pod in self.usage.pods]
         if rows:
-            yield from _used("pod", _POD, rows)
+            yield from _usage("pod", _POD, rows)
 
 
 _Value = tuple[list[str], float, float | None]
@@ -82,28 +82,33 @@ def _names(root: Any) -> list[str]:
     return [root["metadata"]["name"], root["metadata"]["namespace"]]
 
 
-def _used(
+def _usage(
     what: str, labels: tuple[str, ...], rows: Sequence[tuple[list[str], Counter]]
 ) -> Iterable[Metric]:
-    """CPU time and memory of containers, Pods or Nodes."""
+    """
+    Yield the CPU time and the memory of containers, Pods or Nodes.
+
+    :param what: ``container``, ``pod`` or ``node``, the prefix of the metric names.
+    :param rows: label values and counter of each.
+    """
     cpu = CounterMetricFamily(
         f"{what}_cpu_usage_seconds",
         f"[STABLE] Cumulative cpu time consumed by the {what} in core-seconds",
         labels=labels,
     )
-    for values, counted in rows:
-        cpu.add_metric(values, counted.core_nanoseconds / NANOSECONDS, timestamp=_time(counted))
+    for values, counter in rows:
+        cpu.add_metric(values, counter.core_nanoseconds / NANOSECONDS, timestamp=_time(counter))
     yield cpu
     yield _gauge(
         f"{what}_memory_working_set_bytes",
         f"Current working set of the {what} in bytes",
         labels,
-        [(values, counted.sample.memory_bytes, _time(counted)) for values, counted in rows],
+        [(values, counter.sample.memory_bytes, _time(counter)) for values, counter in rows],
     )
 
 
-def _time(counted: Counter) -> float:
-    return counted.sample.at / NANOSECONDS
+def _time(counter: Counter) -> float:
+    return counter.sample.at / NANOSECONDS
 
 
 def _gauge(

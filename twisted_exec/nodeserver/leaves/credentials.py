@@ -198,7 +198,7 @@ class SecretCredentials(Credentials):
 
 
 class SpaceCredentials(Credentials):
-    """Credentials of a Space, which its client keeps up to date."""
+    """Credentials of a leaf that is a Space; the client of the Space refreshes them."""
 
     def __init__(self, source: KubeconfigSpace) -> None:
         super().__init__()

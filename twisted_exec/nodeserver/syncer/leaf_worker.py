@@ -26,7 +26,7 @@ from twisted_exec.nodeserver.ownership import NAME, NAMESPACE
 from twisted_exec.nodeserver.syncer import plan as plans
 from twisted_exec.nodeserver.syncer.form import Reference, is_excluded, references
 from twisted_exec.nodeserver.syncer.objects import Copies, RootObjects, make_namespace
-from twisted_exec.nodeserver.syncer.pod_worker import PodWorker, uid_of_root
+from twisted_exec.nodeserver.syncer.pod_worker import PodWorker, root_uid
 
 POD, OBJECTS = "pod", "objects"
 Key = tuple[str, str]
@@ -131,7 +131,7 @@ class LeafWorker:
                 self.objects_changed(root["metadata"]["namespace"])
             yield
         for pod in list(self.leaf.strays()):
-            self.look_at(uid_of_root(pod))
+            self.look_at(root_uid(pod))
             yield
         for namespace in self.used() | self._copies.sources():
             self.objects_changed(namespace)
@@ -194,7 +194,7 @@ class LeafWorker:
         namespace = self._uses.pop(uid, None)
         if namespace is not None:
             self.objects_changed(namespace)
-        for pod in [each for each in self.leaf.strays() if uid_of_root(each) == uid]:
+        for pod in [each for each in self.leaf.strays() if root_uid(each) == uid]:
             if plans.is_created_by_syncer(pod) and not await self._is_elsewhere(pod, uid):
                 await self.delete(pod, None)
 

@@ -113,13 +113,13 @@ class PodWorker:
             pod = await self._leaf.client.get(PODS.resource, name, namespace)
         except NotFound:
             return False
-        return bool(uid_of_root(pod) == self._root["metadata"]["uid"])
+        return bool(root_uid(pod) == self._root["metadata"]["uid"])
 
     async def _change(self, change: Callable[[Object], Object], subresource: str = "") -> None:
         assert self._found is not None
         client, target = self._leaf.client, self._found
         pod = await client.get(PODS.resource, target.name, target.namespace)
-        if uid_of_root(pod) == self._root["metadata"]["uid"]:
+        if root_uid(pod) == self._root["metadata"]["uid"]:
             await client.update(
                 PODS.resource, change(pod), target.namespace, subresource=subresource
             )
@@ -151,6 +151,6 @@ def _updated(pod: Object, step: plans.UpdateInLeaf) -> Object:
     return pod
 
 
-def uid_of_root(pod: Object) -> str:
-    """Return the UID of the root's Pod that a leaf's Pod belongs to; empty if it does not say."""
+def root_uid(pod: Object) -> str:
+    """Return the UID of the root Pod that a leaf Pod copies; empty without the annotation."""
     return str((pod["metadata"].get("annotations") or {}).get(UID, ""))

@@ -299,7 +299,7 @@ def _files(target: EtcdTarget, reactor: Any) -> Reloading[tuple[bytes, bytes, by
         pem.certificates(ca, f"CA {target.ca!r}")
         if certificate:
             names = f"certificate {target.certificate!r}", f"private key {target.key!r}"
-            pem.present(pem.new_context(SSL.TLS_METHOD), certificate, key, *names)
+            pem.use_certificate(pem.new_context(SSL.TLS_METHOD), certificate, key, *names)
         return ca, certificate, key
 
     return Reloading(paths, parse, reactor)

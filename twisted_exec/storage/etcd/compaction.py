@@ -23,15 +23,16 @@ from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 
 class Compaction:
     """
-    Compacts periodically, in turn with other servers.
+    Compacts etcd's history periodically, in turn with other servers.
 
-    :param seconds: the period, and the age of what is compacted; 0 to disable.
+    :param interval_seconds: time between two compactions; revisions become compactable at the same
+        age.  0 disables compaction.
     """
 
     _log = Logger()
 
-    def __init__(self, client: EtcdClient, keys: Keys, clock: Any, seconds: float) -> None:
-        self._client, self._key, self._seconds = client, keys.compacted, seconds
+    def __init__(self, client: EtcdClient, keys: Keys, clock: Any, interval_seconds: float) -> None:
+        self._client, self._key, self._interval = client, keys.compacted, interval_seconds
         self._turns, self._revision = 0, 0
         self._troubled = False
         self._loop = LoopingCall(self._turn)
@@ -39,8 +40,8 @@ class Compaction:
 
     def start(self) -> None:
         """Start, if not started already."""
-        if self._seconds and not self._loop.running:
-            self._loop.start(self._seconds, now=False)
+        if self._interval and not self._loop.running:
+            self._loop.start(self._interval, now=False)
 
     def stop(self) -> None:
         """Stop."""
