@@ -30,10 +30,10 @@ class Container:
     One container.
 
     :param command: its main command, started with the kubelet, for ``attach``; empty for none.
-    :param tty: whether it has a terminal.
-    :param environment: environment of its commands, added to ours.
+    :param tty: whether the main command has a terminal.
+    :param environment: environment of its commands, added to that of this process.
     :param directory: working directory of its commands.
-    :param log: its log so far; the main command's output is added.
+    :param log: log of the container; the output of the main command is appended.
     :param previous: log of the previous container; ``None`` if there was none.
     """
 
@@ -46,7 +46,7 @@ class Container:
     main: MainProcess | None = None
 
     def run(self, reactor: Any) -> None:
-        """Start its command, if it has one."""
+        """Start the main command, if there is one."""
         if self.command:
             self.main = MainProcess(self)
             self.start(reactor, self.main.process, self.command, stdin=True)
@@ -54,7 +54,7 @@ class Container:
     def start(
         self, reactor: Any, process: LocalProcess, command: Sequence[str], *, stdin: bool
     ) -> None:
-        """Start one more command in it."""
+        """Start a command in the container."""
         process.start(
             reactor,
             command,
@@ -93,10 +93,10 @@ class MainProcess:
 @implementer(IAttachment)
 class _Stream:
     """
-    A client's streams, joined to a process.
+    A client's streams, connected to a process.
 
-    :param over: called when the client is gone.
-    :ivar full: the client takes no output for now.
+    :param over: called when the client has disconnected.
+    :ivar full: the client has stopped reading.
     """
 
     process: LocalProcess
@@ -104,7 +104,7 @@ class _Stream:
     full = False
 
     def __init__(self, options: StreamOptions, over: Callable[[Any], None]) -> None:
-        self._asked, self._over = options, over
+        self._options, self._over = options, over
         self._is_up = False
 
     def attached(self, transport: IAttachmentTransport) -> None:
@@ -114,7 +114,7 @@ class _Stream:
         self.transport.registerProducer(self, True)
 
     def begin(self) -> None:
-        """Join the process."""
+        """Connect to the process."""
         raise NotImplementedError
 
     def data_received(self, data: bytes) -> None:
@@ -124,7 +124,7 @@ class _Stream:
         self.process.resize(size)
 
     def input_ended(self) -> None:
-        """The client has said all."""
+        """The client has closed its input."""
         raise NotImplementedError
 
     def detached(self, reason: str) -> None:
@@ -133,18 +133,18 @@ class _Stream:
         self._over(self)
 
     def left(self) -> None:
-        """The client has."""
+        """The client has disconnected."""
         raise NotImplementedError
 
     def cut(self) -> None:
-        """The kubelet ends."""
+        """Abort the connection, because the kubelet stops."""
         if self._is_up:
             self.transport.cut()
 
     # The process's output.
 
     def printed(self, channel: Channel, data: bytes) -> None:
-        if self._asked.channels is None or channel not in self._asked.channels:
+        if self._options.channels is None or channel not in self._options.channels:
             return
         if channel is Channel.STDERR:
             self.transport.write_error(data)
@@ -165,15 +165,15 @@ class _Stream:
         self.paced()
 
     def stopProducing(self) -> None:
-        """The client is gone; ``detached`` says so."""
+        """Do nothing: ``detached`` follows."""
 
     def paced(self) -> None:
-        """Hold the process back, or let it go on."""
+        """Pause the process while the client is ``full``."""
         raise NotImplementedError
 
 
-class _Typed:
-    """As the producer of a process's input: holds the client back."""
+class _ClientInput:
+    """The client as the producer of a process's input."""
 
     def __init__(self, stream: _Stream) -> None:
         self.pauseProducing = stream.transport.pause_input
@@ -182,7 +182,7 @@ class _Typed:
 
 
 class ExecStream(_Stream):
-    """A command of the client's own."""
+    """A client with a command of its own."""
 
     def __init__(
         self,
@@ -197,10 +197,10 @@ class ExecStream(_Stream):
         self.process = LocalProcess(self, tty=options.tty)
 
     def begin(self) -> None:
-        takes = self._asked.takes_input
+        takes = self._options.takes_input
         self._container.start(self._reactor, self.process, self._command, stdin=takes)
         if takes:
-            self.process.register_input(_Typed(self))
+            self.process.register_input(_ClientInput(self))
 
     def input_ended(self) -> None:
         self.process.end_input()
@@ -216,7 +216,7 @@ class ExecStream(_Stream):
 
 
 class AttachStream(_Stream):
-    """The container's own command; it goes on when the client leaves."""
+    """A client of the main command, which continues when the client disconnects."""
 
     def __init__(
         self, main: MainProcess, options: StreamOptions, over: Callable[[Any], None]
@@ -231,7 +231,7 @@ class AttachStream(_Stream):
             self._main.users.add(self)
 
     def input_ended(self) -> None:
-        """Others may type on."""
+        """Do nothing: other clients may still send input."""
 
     def left(self) -> None:
         self._main.users.discard(self)

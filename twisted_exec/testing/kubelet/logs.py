@@ -18,7 +18,7 @@ STDOUT, STDERR, ALL = "Stdout", "Stderr", "All"
 
 
 class Unprocessable(APIError):
-    """Options that can be read, and make no sense (422)."""
+    """Well-formed options that contradict each other or are out of range (422)."""
 
     code, reason = 422, "Invalid"
 
@@ -29,7 +29,7 @@ class LogOptions:
     Options of a reader; ``None`` if not given.
 
     :param since: omit older lines.
-    :param tail_lines: 0 is none.
+    :param tail_lines: number of last lines; 0 for no lines, ``None`` for all.
     :param stream: ``All``, ``Stdout`` or ``Stderr``.
     """
 
@@ -44,13 +44,13 @@ class LogOptions:
     @classmethod
     def of(cls, query: Mapping[bytes, list[bytes]], now: datetime) -> LogOptions:
         """
-        Read a query.
+        Parse a query.
 
-        :raises BadRequest: a value that is none.
-        :raises Unprocessable: one that is, but makes no sense.
+        :raises BadRequest: a value is malformed.
+        :raises Unprocessable: a well-formed value is out of range, or contradicts another.
         """
         words = {name.decode("ascii", "replace"): each[0].decode() for name, each in query.items()}
-        if "tail" in words:  # as kubelets took it once
+        if "tail" in words:  # the former name in kubelets
             words["tailLines"] = words.pop("tail")
             if words["tailLines"] == "all":
                 del words["tailLines"]
@@ -67,11 +67,11 @@ class LogOptions:
             )
         except (ValueError, OverflowError):
             raise BadRequest('{"message": "Unable to decode query."}') from None
-        if not options._makes_sense() or (seconds is not None and (seconds < 1 or at is not None)):
+        if not options._is_valid() or (seconds is not None and (seconds < 1 or at is not None)):
             raise Unprocessable('{"message": "Invalid request."}')
         return options
 
-    def _makes_sense(self) -> bool:
+    def _is_valid(self) -> bool:
         return (
             (self.tail_lines is None or self.tail_lines >= 0)
             and (self.limit_bytes is None or self.limit_bytes >= 1)
@@ -102,14 +102,14 @@ def _time(words: Mapping[str, str], name: str) -> datetime | None:
 
 @dataclass(frozen=True)
 class Line:
-    """One line with its end, or the beginning of one: ``text`` says."""
+    """A log line; ``text`` includes the newline unless the line is partial."""
 
     at: datetime
     stream: str
     text: bytes
 
     def printed(self, options: LogOptions) -> bytes:
-        """As a reader gets it; empty when it is not for that one."""
+        """Return the line as the options format it; empty if they exclude it."""
         if options.stream not in (ALL, self.stream):
             return b""
         if options.since is not None and self.at < options.since:
@@ -151,7 +151,7 @@ class ContainerLog:
         self._wake()
 
     def end(self) -> None:
-        """The container has ended."""
+        """Complete the log, because the container has ended."""
         self.ended = True
         self._wake()
 
@@ -160,11 +160,11 @@ class ContainerLog:
             each()
 
     def wait(self, wake: Wake) -> None:
-        """Have ``wake`` called at each change."""
+        """Call ``wake`` after each change."""
         self._waiting.add(wake)
 
     def forget(self, wake: Wake) -> None:
-        """No more."""
+        """Stop calling ``wake``."""
         self._waiting.discard(wake)
 
 
@@ -183,7 +183,7 @@ class LogReader:
         self.exhausted = False
 
     def read(self) -> Iterator[bytes]:
-        """Yield the lines that were not read before."""
+        """Yield the lines since the last call."""
         log = self._log
         while not self.exhausted and self._next < log.dropped + len(log.lines):
             place = max(0, self._next - log.dropped)

@@ -32,7 +32,11 @@ class ProcessUser(Typing):
     """Receiver of a process's events."""
 
     def printed(self, channel: Channel, data: bytes) -> None:
-        """Output or errors, 1 byte or more."""
+        """
+        Handle output of the process.
+
+        :param data: at least 1 byte.
+        """
 
     def process_ended(self, ending: Ending) -> None:
         """The process has ended and its output is delivered; the last call."""
@@ -42,7 +46,7 @@ class LocalProcess(ProcessProtocol):
     """
     One command.
 
-    :ivar ended: why, when it has.
+    :ivar ended: how the process ended; ``None`` while it runs.
     """
 
     transport: Any
@@ -74,7 +78,7 @@ class LocalProcess(ProcessProtocol):
             self._end(Ending(INTERNAL, f"error executing command in container: {message}"))
             return
         surroundings = {**os.environ, "TERM": "xterm", **environment}
-        # A group of its own, to be ended whole; a terminal's process has one by itself.
+        # A process group of its own, so that kill() ends all of it; with a terminal it has one already.
         leading = [] if self._tty else [path for path in [shutil.which("setsid")] if path]
         words = [*leading, program, *command[1:]]
         reactor.spawnProcess(
@@ -91,19 +95,19 @@ class LocalProcess(ProcessProtocol):
 
     def write(self, data: bytes) -> None:
         """Send input; it is dropped after the process has closed its end."""
-        if self._is_there():
+        if self._is_running():
             self.transport.write(data)
 
     def end_input(self) -> None:
-        """There is no more."""
-        if self._is_there() and not self._tty:
+        """Close the input of the process."""
+        if self._is_running() and not self._tty:
             self.register_input(None)
             self.transport.closeStdin()
 
     def resize(self, size: TerminalSize) -> None:
-        """The terminal has another size, if there is one."""
+        """Resize the terminal, if the process has one."""
         self._size = size
-        if self._tty and self._is_there() and self.transport.connected:
+        if self._tty and self._is_running() and self.transport.connected:
             set_size(self.transport.fd, size)
 
     def register_input(self, producer: Any) -> None:
@@ -115,37 +119,37 @@ class LocalProcess(ProcessProtocol):
                 line.registerProducer(producer, True)
 
     def _input(self) -> Any:
-        if not self._is_there():
+        if not self._is_running():
             return None
         return self.transport if self._tty else self.transport.pipes.get(0)
 
     def pause(self) -> None:
-        """Take no output for now."""
-        if self._is_there():
+        """Pause reading the output of the process."""
+        if self._is_running():
             self.transport.pauseProducing()
 
     def resume(self) -> None:
-        """Take it again."""
-        if self._is_there():
+        """Resume reading the output."""
+        if self._is_running():
             self.transport.resumeProducing()
 
     def hang_up(self) -> None:
-        """The client has left: neither to type nor to read."""
-        if self._is_there():
+        """Close input and output, because the client has disconnected."""
+        if self._is_running():
             self.register_input(None)
             self.transport.loseConnection()
 
     def kill(self) -> None:
-        """End it, and what it has started in its group."""
-        if not self._is_there() or self.transport.pid is None:
+        """Kill the process and its process group."""
+        if not self._is_running() or self.transport.pid is None:
             return
-        with contextlib.suppress(ProcessLookupError):  # it does not lead a group yet
+        with contextlib.suppress(ProcessLookupError):  # the process does not lead its group yet
             os.killpg(self.transport.pid, signal.SIGKILL)
         with contextlib.suppress(ProcessExitedAlready):
             self.transport.signalProcess("KILL")
         self.hang_up()
 
-    def _is_there(self) -> bool:
+    def _is_running(self) -> bool:
         return self.transport is not None and self.ended is None
 
     # What Twisted calls.

@@ -83,7 +83,7 @@ _MESSAGE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Seen:
-    """A request that came: its path with the query, and its headers, in order."""
+    """A received request; ``uri`` is the path with the query, ``headers`` are in order."""
 
     method: str
     uri: str
@@ -92,14 +92,14 @@ class Seen:
 
 class Kubelet:
     """
-    A kubelet.
+    A kubelet double.
 
     :param pods: the containers of each Pod, by namespace and name; may change while it runs, by
         :meth:`add` and :meth:`remove`.
-    :param tls: its serving certificate; ``None`` for HTTP in the clear.
+    :param tls: serving certificate; ``None`` for plain HTTP.
     :param client_ca: PEM of the CAs of client certificates; requests without one get 401.  Empty
         disables authentication.
-    :ivar seen: the requests, the newest 1000.
+    :ivar seen: the latest 1000 requests, oldest first.
     """
 
     def __init__(
@@ -116,19 +116,19 @@ class Kubelet:
             self._run(containers)
 
     def add(self, namespace: str, name: str, containers: dict[str, Container]) -> None:
-        """One more Pod."""
+        """Add a Pod and start its containers."""
         self.pods[namespace, name] = containers
         self._run(containers)
 
     def remove(self, namespace: str, name: str) -> None:
-        """A Pod is gone, and what runs in it."""
+        """Remove a Pod, kill its main processes and complete their logs."""
         for container in self.pods.pop((namespace, name)).values():
             if container.main is not None:
                 container.main.process.kill()
             container.log.end()
 
     def remember(self, process: LocalProcess) -> None:
-        """One more that is to end with the kubelet, if it does not before."""
+        """Kill a process when the kubelet stops, unless it ends before."""
         if len(self.processes) > _REMEMBERED:
             self.processes = {each for each in self.processes if each.ended is None}
         self.processes.add(process)
@@ -150,7 +150,7 @@ class Kubelet:
         return port
 
     async def stop(self) -> None:
-        """End everything: connections, streams, and the commands with what they have started."""
+        """Stop listening, abort all connections and streams, and kill all commands."""
         for port in self._ports:
             await _done(port.stopListening())
         self._site.drain()
@@ -193,7 +193,7 @@ class _Resource(Dispatcher):
         routes.add(("GET",), "/healthz", self._healthz)
 
     async def dispatch(self, request: Request) -> None:
-        """Answer; errors are plain text, as a kubelet's are."""
+        """Answer a request; errors are plain text, as in a kubelet."""
         headers = header_pairs(request.requestHeaders)
         pairs = tuple((name.decode(), value.decode("latin-1")) for name, value in headers)
         self._kubelet.seen.append(Seen(request.method.decode(), request.uri.decode(), pairs))
@@ -203,7 +203,7 @@ class _Resource(Dispatcher):
         except APIError as error:
             respond_text(request, error.code, error.message)
         except ConnectionDone:
-            pass  # the client left before its streams began
+            pass  # the client disconnected before its streams began
 
     def _authenticate(self, request: Request) -> None:
         if not self._kubelet.client_ca:
@@ -235,7 +235,7 @@ class _Resource(Dispatcher):
         respond_text(request, 200, "ok")
 
     async def _exec(self, request: Request, names: Mapping[str, str]) -> None:
-        options = _asked(request)
+        options = _stream_options(request)
         container = self._container(names)
         command = [word.decode("utf-8", "surrogateescape") for word in _all(request, b"command")]
         over = self._kubelet.streams.discard
@@ -244,7 +244,7 @@ class _Resource(Dispatcher):
         self._kubelet.remember(stream.process)
 
     async def _attach(self, request: Request, names: Mapping[str, str]) -> None:
-        options = _asked(request)
+        options = _stream_options(request)
         container = self._container(names)
         if container.main is None:
             raise InternalError(f"container {names['container']!r} runs nothing to attach to")
@@ -273,7 +273,9 @@ class _Resource(Dispatcher):
         ending = await run.done
         output = b"".join(run.output)
         if ending.ok:
-            respond(request, 200, output, "application/json")  # whatever it printed, as there
+            respond(
+                request, 200, output, "application/json"
+            )  # the type is always JSON, as in a kubelet
             return
         message = ending.message or f"command {command[0]!r} exited with {ending.exit_code}"
         raise InternalError(f"{message}: {output.decode('utf-8', 'replace')}")
@@ -292,7 +294,7 @@ class _Resource(Dispatcher):
             where = f'"{names["container"]}" in pod "{names["pod"]}" not found'
             raise BadRequest(f"previous terminated container {where}")
         follows = options.follow and not options.previous
-        await _Printing(request, log, LogReader(log, options), follows=follows).run()
+        await _LogResponse(request, log, LogReader(log, options), follows=follows).run()
 
     # Ports.
 
@@ -343,7 +345,7 @@ class _Resource(Dispatcher):
 
 
 class _Run:
-    """A command without streams, for ``/run``; as the user of its process."""
+    """A command of ``/run``, which collects its output."""
 
     def __init__(self) -> None:
         self.output: list[bytes] = []
@@ -360,8 +362,8 @@ class _Run:
             self.done.callback(ending)
 
 
-class _Printing:
-    """One reader of a log, as fast as it reads."""
+class _LogResponse:
+    """A response with a log, at the pace of the client."""
 
     def __init__(
         self, request: Request, log: ContainerLog, reader: LogReader, *, follows: bool
@@ -371,7 +373,7 @@ class _Printing:
         self._answer = TextAnswer(request, self._pause, self._print)
 
     async def run(self) -> None:
-        """Fires when the log is complete; cancelling ends it."""
+        """Send the log; returns when it is complete, or when cancelled."""
         self._answer.begin()
         self._log.wait(self._print)
         try:
@@ -402,11 +404,11 @@ def _all(request: Request, name: bytes) -> list[bytes]:
     return list(request.args.get(name, ()))
 
 
-def _asked(request: Request) -> StreamOptions:
+def _stream_options(request: Request) -> StreamOptions:
     """
     Return the requested streams.
 
-    :raises BadRequest: none is requested; only ``1`` counts as true.
+    :raises BadRequest: no stream is requested; only ``1`` counts as true.
     """
     words = {b"input": Channel.STDIN, b"output": Channel.STDOUT, b"error": Channel.STDERR}
     if not any(_all(request, name)[:1] == [b"1"] for name in words):

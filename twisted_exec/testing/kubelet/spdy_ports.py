@@ -44,17 +44,17 @@ class Carried(Typing):
     """Carrier of a forwarding: a transport, or a WebSocket on one."""
 
     def send(self, data: bytes) -> None:
-        """Bytes of SPDY, in any split."""
+        """Send SPDY bytes, split anywhere."""
 
     def hold(self, still: bool) -> None:
-        """Read no more for now, or go on."""
+        """Pause reading from the client if ``still``, otherwise resume."""
 
     def close(self) -> None:
         """Close after the data written so far."""
 
 
 class _Pair:
-    """An error stream and a data stream, and their connection."""
+    """The error stream and the data stream of one forwarded connection."""
 
     def __init__(self, forwards: PortForwards, request: str) -> None:
         self.forwards, self.request = forwards, request
@@ -103,7 +103,7 @@ class PortForwards:
     """
     The server's end of one SPDY connection of ``portforward.k8s.io``.
 
-    :param pod: for messages.
+    :param pod: name of the Pod, for error messages.
     """
 
     def __init__(self, reactor: Any, pod: str, carried: Carried) -> None:
@@ -114,10 +114,10 @@ class PortForwards:
         self._by_stream: dict[int, tuple[_Pair, bytes]] = {}
         self._full: set[_Pair] = set()
 
-    # What came.
+    # Input from the client.
 
     def received(self, data: bytes) -> None:
-        """Bytes of the client."""
+        """Handle bytes from the client, split anywhere."""
         self._connection.feed(data)
         try:
             while (event := self._connection.next_event()) is not None:
@@ -175,22 +175,22 @@ class PortForwards:
             pair.way.abort()
             self.done(pair)
 
-    # What goes.
+    # Output to the client.
 
     def send(self, stream_id: int, data: bytes) -> None:
-        """Data for a stream, if it takes any."""
+        """Send data on a stream, unless the stream is closed."""
         if self._connection.can_send(stream_id):
             self._connection.send(stream_id, data)
             self._flush()
 
     def end(self, stream_id: int) -> None:
-        """No more on a stream."""
+        """Close the sending side of a stream."""
         if self._connection.can_send(stream_id):
             self._connection.send(stream_id, b"", fin=True)
             self._flush()
 
     def fail(self, pair: _Pair, message: str) -> None:
-        """Tell it on the error stream, and give the pair up."""
+        """Report a message on the error stream and close the pair."""
         error = pair.streams.get(b"error")
         if error is not None:
             self.send(error, message.encode())
@@ -202,7 +202,7 @@ class PortForwards:
         self.done(pair)
 
     def done(self, pair: _Pair) -> None:
-        """A pair is over."""
+        """Forget a closed pair."""
         self._settle(pair)
         self._pairs.pop(pair.request, None)
         for stream_id in pair.streams.values():
@@ -219,7 +219,7 @@ class PortForwards:
         if data:
             self._carried.send(data)
 
-    # Flow and the end.
+    # Flow control and disconnection.
 
     def hold(self, pair: _Pair, full: bool) -> None:
         """Pause the whole connection while one port is full."""
@@ -227,13 +227,13 @@ class PortForwards:
         self._carried.hold(bool(self._full))
 
     def pace(self, full: bool) -> None:
-        """The client takes no more for now, or does again."""
+        """The client stopped reading (``full``), or reads again."""
         for pair in self._pairs.values():
             if pair.way is not None:
                 pair.way.pace(full)
 
     def lost(self) -> None:
-        """The client is gone."""
+        """The client has disconnected."""
         for pair in list(self._pairs.values()):
             if pair.way is not None:
                 pair.way.abort()
@@ -246,7 +246,7 @@ def _request(stream_id: int, kind: bytes, headers: Headers) -> str:
     request_id = b"".join(values(headers, b"requestid")[:1])
     if request_id:
         return request_id.decode("ascii", "replace")
-    return str(stream_id if kind == b"error" else stream_id - 2)  # as older clients have it
+    return str(stream_id if kind == b"error" else stream_id - 2)  # older clients send no request ID
 
 
 class SPDYPorts(PacedConnection, Protocol):
@@ -282,5 +282,5 @@ class SPDYPorts(PacedConnection, Protocol):
         self.hang_up()
 
     def cut(self) -> None:
-        """The kubelet ends."""
+        """Abort the connection, because the kubelet stops."""
         self.abort()

@@ -20,16 +20,20 @@ class TargetUser(Typing):
     """Receiver of a port connection's events."""
 
     def target_said(self, data: bytes) -> None:
-        """1 byte or more."""
+        """
+        Handle data from the port.
+
+        :param data: at least 1 byte.
+        """
 
     def target_ended(self) -> None:
-        """It says no more."""
+        """The port has closed its sending side."""
 
     def target_lost(self) -> None:
-        """It is gone; the last call."""
+        """The connection is closed; this is the last call."""
 
     def target_full(self, full: bool) -> None:
-        """It takes no more for now, or does again."""
+        """The port stopped reading (``full``), or reads again."""
 
 
 @implementer(IHalfCloseableProtocol, IPushProducer)
@@ -54,7 +58,7 @@ class _Target(Protocol):
         self.transport.loseConnection()
 
     def writeConnectionLost(self) -> None:
-        """It was us."""
+        """Ignore our own half-close."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._user.target_lost()
@@ -66,7 +70,7 @@ class _Target(Protocol):
         self._user.target_full(False)
 
     def stopProducing(self) -> None:
-        """It is gone; ``connectionLost`` says so."""
+        """Do nothing: ``connectionLost`` follows."""
 
 
 class Way:
@@ -82,7 +86,7 @@ class Way:
         self.connecting = connectProtocol(endpoint, _Target(user))
 
     def connected(self, target: Any) -> None:
-        """Say what waited."""
+        """Send the buffered data."""
         if self.left:
             target.transport.abortConnection()
             return
@@ -101,13 +105,13 @@ class Way:
             self._user.target_full(True)
 
     def end(self) -> None:
-        """No more goes there."""
+        """Close the sending side of the connection."""
         self._ended = True
         if self.target is not None:
             self.target.transport.loseWriteConnection()
 
     def pace(self, still: bool) -> None:
-        """Let it say no more for now, or go on."""
+        """Pause reading from the port if ``still``, otherwise resume."""
         if self.target is not None:
             if still:
                 self.target.transport.pauseProducing()
@@ -124,7 +128,7 @@ class Way:
 
 
 def port_of(digits: bytes) -> int | None:
-    """A port by its digits; ``None`` for what is none."""
+    """Parse a TCP port; ``None`` unless it is 1 to 65535."""
     if not digits.isdigit() or len(digits) > 5:
         return None
     return int(digits) if 1 <= int(digits) <= 0xFFFF else None

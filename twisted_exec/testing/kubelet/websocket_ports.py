@@ -25,9 +25,9 @@ OLD_PROTOCOLS = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io")
 
 def read_ports(values: Sequence[bytes]) -> list[int]:
     """
-    The ports of a WebSocket's query.
+    Return the ports of a WebSocket's query, 1 to 100.
 
-    :raises ValueError: there is none, or one is none.
+    :raises ValueError: no port is given, too many are, or a value is not a port.
     """
     ports = [port_of(each) for value in values for each in value.split(b",")]
     numbers = [port for port in ports if port is not None]
@@ -37,13 +37,13 @@ def read_ports(values: Sequence[bytes]) -> list[int]:
 
 
 class _SocketPorts:
-    """Port forwarding over a WebSocket; told by its socket."""
+    """Port forwarding over a WebSocket; receives the events of its socket."""
 
     def __init__(self, socket: Any, over: Callable[[Any], None]) -> None:
         self.socket, self._over = socket, over
 
     def opened(self) -> None:
-        """The client begins."""
+        """The WebSocket is open."""
 
     def message_received(self, message: bytes) -> None:
         raise NotImplementedError
@@ -52,16 +52,16 @@ class _SocketPorts:
         """Ignore pongs, as no ping was sent."""
 
     def failing(self, reason: str) -> None:
-        """A Close says what is wrong."""
+        """Do nothing: the socket reports the error in its Close message."""
 
     def close_received(self, code: int | None) -> None:
-        """The socket answers."""
+        """Do nothing: the socket replies with its own Close."""
 
     def lost(self, reason: str) -> None:
         self._over(self)
 
     def hold(self, still: bool) -> None:
-        """Read no more for now, or go on."""
+        """Pause reading from the client if ``still``, otherwise resume."""
         if self.socket.can_send:
             transport = self.socket.transport
             (transport.pauseProducing if still else transport.resumeProducing)()
@@ -71,7 +71,7 @@ class _SocketPorts:
         self.socket.hang_up()
 
     def cut(self) -> None:
-        """The kubelet ends."""
+        """Abort the connection, because the kubelet stops."""
         self.socket.abort()
 
 
@@ -84,7 +84,7 @@ class TunnelPorts(_SocketPorts):
         socket.on_flow(self._forwards.pace)
 
     def message_received(self, message: bytes) -> None:
-        if message:  # an empty one is no end
+        if message:  # an empty message does not end the stream
             self._forwards.received(message)
 
     def send(self, data: bytes) -> None:
@@ -96,7 +96,7 @@ class TunnelPorts(_SocketPorts):
 
 
 class _OldPort:
-    """One port of an old WebSocket: a channel of data, one of errors."""
+    """One port of an older WebSocket, with a data channel and an error channel."""
 
     def __init__(self, ports: OldPorts, channel: int, port: int) -> None:
         self._ports, self._channel = ports, channel
@@ -120,7 +120,7 @@ class _OldPort:
         self._ports.say(self._channel, data)
 
     def target_ended(self) -> None:
-        """These channels know no end but the connection's."""
+        """Do nothing: these channels have no half-close."""
 
     def target_full(self, full: bool) -> None:
         self._ports.full(self, full)
@@ -135,7 +135,7 @@ class OldPorts(_SocketPorts):
     """
     ``v4.channel.k8s.io`` with ``port=`` in the query.
 
-    :param in_base64: in text, with a digit for the channel.
+    :param in_base64: messages are text: a digit for the channel, then base64.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class OldPorts(_SocketPorts):
             self._ports.append(_OldPort(self, 2 * at, port))
 
     def say(self, channel: int, data: bytes) -> None:
-        """A message of a channel."""
+        """Send a message on a channel."""
         if self._in_base64:
             self.socket.send(bytes((channel + ord("0"),)) + base64.b64encode(data), text=True)
         else:
@@ -178,7 +178,7 @@ class OldPorts(_SocketPorts):
             self._ports[channel // 2].way.write(data)
 
     def full(self, port: _OldPort, full: bool) -> None:
-        """A port takes no more, or does again."""
+        """Pause the client while any port is ``full``."""
         (self._full.add if full else self._full.discard)(port)
         self.hold(bool(self._full))
 
@@ -187,7 +187,7 @@ class OldPorts(_SocketPorts):
             each.way.pace(full)
 
     def target_over(self) -> None:
-        """The connection ends with the last of its ports."""
+        """Close the connection after its last port."""
         if len(self._ports) == len(self._numbers) and all(port.is_over for port in self._ports):
             self.close()
 
