@@ -373,7 +373,7 @@ class _LogResponse:
         self._answer = TextAnswer(request, self._pause, self._print)
 
     async def run(self) -> None:
-        """Send the log; returns when it is complete, or when cancelled."""
+        """Send the log until it is complete; cancelling ends it."""
         self._answer.begin()
         self._log.wait(self._print)
         try:
