@@ -157,6 +157,34 @@ class GateTests(CredentialsCase):
         gate = self.gate(outage=lambda problem: NotFound("answers", "any"))
         self.refused(gate, NotFound, self.token)
 
+    def withdrawn(self, gate: Gate, context: RequestContext) -> None:
+        """The review of the context's session fails for good."""
+        self.failureResultOf(gate.review(Subject("s-0"), context.evidence), Forbidden)
+
+    def test_hidden_impersonation(self) -> None:
+        """A session ends when its impersonator may not know of the user any more."""
+        gate = self.gate()
+        context = self.identified(gate, {**self.token, **AS_JANE})
+        hidden = Decision(False, "", hidden=True)
+        self.permissions.authorize = lambda attributes: succeed(hidden)  # type: ignore[method-assign]
+        self.withdrawn(gate, context)
+
+    def test_new_account(self) -> None:
+        """A session does not pass to a new account of the same name."""
+        self.tokens.uids = {"ann": "1"}
+        gate = self.gate()
+        context = self.identified(gate, self.token)
+        self.assertIsNone(self.successResultOf(gate.review(Subject("s-0"), context.evidence)))
+        self.tokens.uids = {"ann": "2"}
+        self.withdrawn(gate, context)
+
+    def test_impersonator(self) -> None:
+        """A token that came to another user does not keep the session, whoever is impersonated."""
+        gate = self.gate()
+        context = self.identified(gate, {**self.token, **AS_JANE})
+        self.tokens.users["t"] = "eve"
+        self.withdrawn(gate, context)
+
     def test_undeclared(self) -> None:
         """An authenticator that declares no headers is no authenticator of a gate."""
         nothing: Any = object()

@@ -46,12 +46,14 @@ class Tokens:
     Knows users by their tokens.
 
     :ivar users: name by token.
+    :ivar uids: UID by name, if known.
     """
 
     credential_headers = NO_HEADERS
 
     def __init__(self) -> None:
         self.users: dict[str, str] = {}
+        self.uids: dict[str, str] = {}
         self.is_away = False
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
@@ -61,7 +63,8 @@ class Tokens:
             token = (credentials.bearer_token() or b"").decode()
             if token not in self.users:
                 raise Unauthorized("the token is not known")
-            return User(self.users[token])
+            name = self.users[token]
+            return User(name, uid=self.uids.get(name, ""))
 
         return Deferred.fromCoroutine(user())
 

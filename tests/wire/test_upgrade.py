@@ -72,6 +72,29 @@ class HeaderTests(SynchronousTestCase):
             self.assertNotIn(name, IDENTITY_HEADERS)
 
 
+class HeaderSetTests(SynchronousTestCase):
+    """Tests for :class:`HeaderSet`."""
+
+    headers = HeaderSet.of("X-Lab-Key", prefixes=["X-Remote-Extra-"])
+
+    def test_spelling(self) -> None:
+        """Case does not matter, and an underscore counts as a hyphen."""
+        for name in (b"x-lab-key", b"X_Lab_KEY", b"X-Remote-Extra-Team", b"x_remote_extra_"):
+            self.assertIn(name, self.headers)
+
+    def test_others(self) -> None:
+        """Other headers are not in the set, and neither is text."""
+        for name in (b"X-Lab", b"X-Lab-Key-2", b"X-Remote-User", "X-Lab-Key"):
+            self.assertNotIn(name, self.headers)
+
+    def test_union(self) -> None:
+        """The union has the names and the prefixes of both."""
+        union = self.headers | HeaderSet.of("Cookie", prefixes=["Impersonate-"])
+        for name in (b"X-Lab-Key", b"X-Remote-Extra-Team", b"Cookie", b"Impersonate-User"):
+            self.assertIn(name, union)
+        self.assertNotIn(b"Host", union)
+
+
 class CrossSiteTests(SynchronousTestCase):
     """Tests for :func:`is_cross_site`."""
 

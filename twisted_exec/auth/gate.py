@@ -238,16 +238,23 @@ class Gate:
         sender = evidence.sender
         if sender.forwarded_by is None:  # else it is the proxy that reviews credentials
             sender = await self._authenticated(evidence.credentials)
-        user = await self._acting(evidence.credentials, sender)
-        if user.name != evidence.user.name:
+        if not _is_same(sender, evidence.sender):
             raise Forbidden("the credential is now another user's")
         try:
+            user = await self._acting(evidence.credentials, sender)
+            if not _is_same(user, evidence.user):
+                raise Forbidden("the credential is now another user's")
             for attributes in evidence.allowed:
                 if attributes.user is evidence.user:
                     attributes = replace(attributes, user=user)
                 await self.authorize(attributes)
         except NotFound as error:  # hidden: withdrawn as well
             raise Forbidden(error.message) from None
+
+
+def _is_same(now: User, before: User) -> bool:
+    """Compare names, and UIDs where both are known: a name may belong to a new account."""
+    return now.name == before.name and (not now.uid or not before.uid or now.uid == before.uid)
 
 
 def hidden(attributes: Attributes, reason: str) -> NotFound:

@@ -212,9 +212,9 @@ class _Passage:
         self._context.subject = self._location.subject
         self._context.has_session = True
         self._session = sessions.open(self._location.subject, self._context.evidence)
-        if sessions.watcher is not None:
-            self._session.client_info = client_info(self._context)
         try:
+            if sessions.watcher is not None:
+                self._session.client_info = client_info(self._context)
             await self._carry(require_upgrade(self._request))
         except BaseException as problem:
             code, reason = outcome(problem)
