@@ -128,15 +128,15 @@ def in_state(*states: int) -> Change:
     """A lie of lists: all machines are in one state, each time in the next."""
     left = list(states)
 
-    def told(answer: pb.ListMachinesResponse) -> pb.ListMachinesResponse:
+    def altered(answer: pb.ListMachinesResponse) -> pb.ListMachinesResponse:
         response = pb.ListMachinesResponse()
         response.CopyFrom(answer)
         state = left.pop(0) if len(left) > 1 else left[0]
         for machine in response.machines:
-            machine.status.state = state
+            machine.status.state = state  # type: ignore[assignment]
         return response
 
-    return told
+    return altered
 
 
 def at(url: str) -> Change:
