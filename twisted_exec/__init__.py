@@ -2,7 +2,7 @@
 twisted-exec: the serial console of any machine, through one Kubernetes-style
 API server.
 
-The doors that other Twisted applications use are gathered in
+Applications that embed it import the interfaces from
 :mod:`twisted_exec.interfaces`.
 """
 

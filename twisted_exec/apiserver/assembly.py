@@ -261,7 +261,7 @@ def assemble(
         sessions=sessions,
         clock=reactor,
         caller_of=gate.caller_of,
-        credential_headers=gate.credential_headers,
+        credential_headers=gate.credential_headers.current,
         connect_seconds=backend.seconds,
         answer_seconds=backend.seconds,
     )

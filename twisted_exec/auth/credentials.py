@@ -116,14 +116,19 @@ class CredentialHeaders:
         self._more = IMPERSONATION_HEADERS if impersonation else NO_HEADERS
 
     def __contains__(self, name: object) -> bool:
-        return name in IDENTITY_HEADERS or name in self._authenticator.credential_headers
+        return name in self.current()
+
+    def current(self) -> HeaderSet:
+        """Return the headers that are credentials now, to look up many names in."""
+        declared: HeaderSet = self._authenticator.credential_headers
+        return IDENTITY_HEADERS | declared
 
     def take_from(self, request: Any) -> PresentedCredentials:
         """
         Take the credentials out of a request; a second call returns the same.
 
-        The request keeps none: neither a handler nor the next hop can believe a header that
-        nobody has verified.
+        The request keeps none: neither a handler nor the next hop can believe an unverified
+        header.
         """
         if request.credentials is None:
             request.credentials = self._taken(request)
@@ -132,8 +137,9 @@ class CredentialHeaders:
 
     def _taken(self, request: Any) -> PresentedCredentials:
         credentials = presented(request, self._authenticator.credential_headers | self._more)
+        removed = self.current()
         for name, _ in list(request.requestHeaders.getAllRawHeaders()):
-            if name in self:
+            if name in removed:
                 request.requestHeaders.removeHeader(name)
         return credentials
 
@@ -209,8 +215,8 @@ class UnionAuthenticator:
     """
     Asks authenticators in order; the first that knows the user wins.
 
-    An invalid credential ends the search: a client with a bad token is not let in as somebody
-    else.  The usual order is request headers of a proxy, certificate, token.
+    An invalid credential ends the search: a client with a bad token is not let in as another
+    user.  The usual order is request headers of a proxy, certificate, token.
 
     :raises TypeError: an authenticator does not declare its headers.
     """

@@ -103,7 +103,7 @@ class RequestCache:
 
     @property
     def outstanding(self) -> int:
-        """How many tokens there are, reserved ones included, streams not."""
+        """Number of tokens, including reserved ones, without streams."""
         self._expire()
         return len(self._waiting) + len(self._reserved)
 

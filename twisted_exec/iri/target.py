@@ -41,7 +41,7 @@ class Target:
 
     @property
     def is_unix(self) -> bool:
-        """Whether the target is a UNIX socket, and not a TCP address."""
+        """True if the target is a UNIX socket, and not a TCP address."""
         return bool(self.path)
 
     @property

@@ -1,7 +1,7 @@
 """
 Command-line options of the server itself, of its leaves and of the syncer.
 
-Those of Nodes are in :mod:`.nodes.options`; the tap joins them.
+The options of Nodes are in :mod:`.nodes.options`; the tap joins them.
 """
 
 from __future__ import annotations

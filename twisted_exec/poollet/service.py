@@ -301,7 +301,7 @@ class Poollet(Service):
             sessions=self.sessions,
             clock=reactor,
             caller_of=proxy_of(gate, self._proxies),
-            credential_headers=gate.credential_headers,
+            credential_headers=gate.credential_headers.current,
         )
         self.guard = SessionGuard(self.sessions, gate, reactor)
         dialect = settings.dialect

@@ -102,14 +102,15 @@ class ISpaceProvider(Interface):
     """
     One provider of physical spaces.
 
-    All Deferreds can be cancelled, and then leave nothing running that could disturb the next call.  They fail with :class:`~twisted_exec.api.status.APIError`: ``Unauthorized`` and ``Forbidden``
-    concern the provider's credentials; ``BadGateway``, ``GatewayTimeout`` and ``ServiceUnavailable`` mean that
-    the provider is unreachable.  Each message includes a remedy and no secrets.
+    All Deferreds can be cancelled, and then leave nothing running that could disturb the next call.
+    They fail with :class:`~twisted_exec.api.status.APIError`: ``Unauthorized`` and ``Forbidden``
+    concern the provider's credentials; ``BadGateway``, ``GatewayTimeout`` and
+    ``ServiceUnavailable`` mean that the provider is unreachable.  Each message includes a remedy and no secrets.
     """
 
     default_parent = Attribute("Name of the default location (str), for messages; may be empty.")
 
-    def create(physical: Physical, wanted: SpaceRequest) -> Deferred[None]:
+    def create(physical: Physical, request: SpaceRequest) -> Deferred[None]:
         """
         Create a physical space.
 

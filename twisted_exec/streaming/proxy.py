@@ -12,7 +12,7 @@ because its reader may have asked for many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -68,6 +68,7 @@ from twisted_exec.wire.frame_boundaries import frame_boundaries
 from twisted_exec.wire.upgrade import (
     FORWARDED_UPGRADES,
     WEBSOCKET,
+    HeaderSet,
     forwarded_request_headers,
     forwarded_response_headers,
     is_answer,
@@ -108,7 +109,8 @@ class Proxy:
     :param end_seconds: from the request to end a session until the session is cut.
     :param drain_seconds: see :class:`~twisted_exec.streaming.splice.Splice`.
     :param leave_seconds: likewise.
-    :param credential_headers: names of the headers that never reach the next hop.
+    :param credential_headers: returns the headers that never reach the next hop; called once
+        for each request.
     :param cuts_when_refused: cut a session at once if the next hop refuses to end it; otherwise
         after ``end_seconds``, because its user may get the reason in another way.
     """
@@ -129,7 +131,7 @@ class Proxy:
         drain_seconds: float = DRAIN_SECONDS,
         leave_seconds: float | None = None,
         cuts_when_refused: bool = True,
-        credential_headers: Container[bytes] = IDENTITY_HEADERS,
+        credential_headers: Callable[[], HeaderSet] = lambda: IDENTITY_HEADERS,
     ) -> None:
         self.locator, self.hop, self.sessions = locator, hop, sessions
         self.clock, self.caller_of = clock, caller_of
@@ -292,7 +294,7 @@ class _Passage:
         theirs = [
             pair
             for pair in forwarded_request_headers(
-                header_pairs(request.requestHeaders), self._proxy.credential_headers
+                header_pairs(request.requestHeaders), self._proxy.credential_headers()
             )
             if pair[0].lower() not in names
         ]

@@ -64,12 +64,12 @@ class FakeConsole:
 
     @property
     def is_open(self) -> bool:
-        """Whether a client is connected."""
+        """True if a client is connected."""
         return self._protocol is not None
 
     @property
     def is_paused(self) -> bool:
-        """Whether the client has paused reading."""
+        """True if the client has paused reading."""
         return self._line is not None and self._line.producerState == "paused"
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:

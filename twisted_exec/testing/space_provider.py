@@ -166,9 +166,9 @@ class MemoryProvider:
         self._stops: list[Callable[[], None]] = []
         self.closed = False
 
-    def create(self, physical: Physical, desired: SpaceRequest) -> Deferred[None]:
+    def create(self, physical: Physical, request: SpaceRequest) -> Deferred[None]:
         """See :meth:`ISpaceProvider.create`; the only parameter is ``size``."""
-        return self._called("create", physical, lambda: self._create(physical, desired))
+        return self._called("create", physical, lambda: self._create(physical, request))
 
     def delete(self, physical: Physical, owner: str) -> Deferred[None]:
         """See :meth:`ISpaceProvider.delete`."""

@@ -55,7 +55,7 @@ from twisted_exec.storage.interfaces import (
 HOSTED: frozenset[Resource] = frozenset(kind.resource for kind in (NAMESPACES, EVENTS, LEASES))
 """Resources that the host stores."""
 
-ALONE = {(LEASES.resource, ELECTION): LEASE}
+SINGLE_OBJECTS = {(LEASES.resource, ELECTION): LEASE}
 """The one object to follow of a resource and namespace: other programs' leases are not ours."""
 
 _OWN = ("uid", "creationTimestamp", "resourceVersion", "generation", "managedFields")
@@ -94,7 +94,7 @@ class _Copy:
         self, client: IKubeClient, resource: Resource, namespace: str, clock: IReactorTime
     ) -> None:
         self.watches: dict[_Watch, None] = {}
-        name = ALONE.get((resource, namespace), "")
+        name = SINGLE_OBJECTS.get((resource, namespace), "")
         self.reflector = Reflector(
             client,
             resource,
@@ -171,7 +171,7 @@ class HostedStorage(Service):
         """A synced copy that covers the namespace (empty: all namespaces), if reads may use it."""
         if resource not in self._followed and not stale:
             return None  # leader election needs the host's current Lease
-        if (resource, namespace) in ALONE:
+        if (resource, namespace) in SINGLE_OBJECTS:
             return None
         for key in ((resource, namespace), (resource, "")):
             copy = self._copies.get(key)

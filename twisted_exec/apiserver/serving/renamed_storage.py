@@ -41,7 +41,7 @@ class RenamedStorage(DelegatingStorage):
     def __init__(self, storage: IStorage, kind: Kind, outward: Rename, inward: Rename) -> None:
         assert kind.kept_as is not None
         super().__init__(storage)
-        self._shown, self._kept = kind.resource, kind.kept_as
+        self._served, self._stored = kind.resource, kind.kept_as
         self._outward, self._inward = outward, inward
         self._made: OrderedDict[int, tuple[Object, Object]] = OrderedDict()
 
@@ -49,9 +49,9 @@ class RenamedStorage(DelegatingStorage):
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[Object]:
         """See :meth:`IStorage.get`."""
-        if resource != self._shown:
+        if resource != self._served:
             return super().get(resource, namespace, name, stale=stale)
-        return self._translated(self._storage.get(self._kept, namespace, name, stale=stale), name)
+        return self._translated(self._storage.get(self._stored, namespace, name, stale=stale), name)
 
     def list(
         self,
@@ -62,10 +62,10 @@ class RenamedStorage(DelegatingStorage):
         stale: bool = False,
     ) -> Deferred[Listing]:
         """See :meth:`IStorage.list`."""
-        if resource != self._shown:
+        if resource != self._served:
             return super().list(resource, namespace, version=version, stale=stale)
         listing: Deferred[Listing] = self._storage.list(
-            self._kept, namespace, version=version, stale=stale
+            self._stored, namespace, version=version, stale=stale
         )
         return listing.addCallback(
             lambda stored: Listing([self._out(obj) for obj in stored.items], stored.version)
@@ -92,20 +92,20 @@ class RenamedStorage(DelegatingStorage):
         on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
         """See :meth:`IStorage.watch`."""
-        if resource != self._shown:
+        if resource != self._served:
             return super().watch(resource, since, on_event, namespace, on_lost)
 
         def tell(event: Event) -> None:
             previous = self._out(event.previous) if event.previous is not None else None
             on_event(Event(event.type, self._out(event.obj), previous, event.version))
 
-        return self._storage.watch(self._kept, since, tell, namespace, on_lost)
+        return self._storage.watch(self._stored, since, tell, namespace, on_lost)
 
     def _write(self, write: Any, resource: Resource, obj: Object) -> Deferred[Object]:
-        if resource != self._shown:
+        if resource != self._served:
             written: Deferred[Object] = write(resource, obj)
             return written
-        return self._translated(write(self._kept, self._inward(obj)), obj["metadata"]["name"])
+        return self._translated(write(self._stored, self._inward(obj)), obj["metadata"]["name"])
 
     def _translated(self, answer: Deferred[Object], name: str) -> Deferred[Object]:
         return answer.addCallbacks(self._out, self._refused, errbackArgs=(name,))
@@ -125,6 +125,6 @@ class RenamedStorage(DelegatingStorage):
         """Fail under the name that the client used."""
         for error in (NotFound, AlreadyExists):
             if failure.check(error):
-                raise error(self._shown.plural, name, self._shown.group)
+                raise error(self._served.plural, name, self._served.group)
         failure.raiseException()
         raise AssertionError("a failure raises")

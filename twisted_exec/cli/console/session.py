@@ -182,7 +182,7 @@ class ConsoleSession:
 
     @property
     def mid_line(self) -> bool:
-        """Whether the last output left the cursor inside a line."""
+        """True if the last output left the cursor inside a line."""
         return self._last_byte not in (b"", b"\n")
 
     # The stream's events.

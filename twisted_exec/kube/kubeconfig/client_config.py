@@ -136,13 +136,13 @@ class ClientConfig:
 
     @property
     def has_credentials(self) -> bool:
-        """Whether requests carry a secret."""
+        """True if requests carry a secret."""
         return self._has_own or self.plugin is not None
 
     @property
     def in_the_clear(self) -> bool:
         """
-        Whether requests cross a network without TLS.
+        True if requests cross a network without TLS.
 
         A loopback address behind a proxy is the proxy's own, so it counts as a network.
         """
@@ -151,7 +151,7 @@ class ClientConfig:
 
     @property
     def needs_plugin(self) -> bool:
-        """Whether the plugin has to run, as there are no other credentials."""
+        """True if the plugin has to run because there are no other credentials."""
         return self.plugin is not None and not self._has_own
 
     @property

@@ -257,7 +257,7 @@ class ConfigFiles:
 
     @property
     def are_empty(self) -> bool:
-        """Whether the files have no entries at all."""
+        """True if the files have no entries at all."""
         keys = ("clusters", "users", "contexts", "current-context")
         return not any(file.document.get(key) for file in self._files for key in keys)
 

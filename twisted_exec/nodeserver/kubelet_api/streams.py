@@ -85,7 +85,7 @@ def stream_routes(hop: Hop) -> list[Route]:
         clock=hop.clock,
         answer_seconds=ANSWER_SECONDS,
         leave_seconds=LEAVE_SECONDS,
-        credential_headers=hop.access.gate.credential_headers,
+        credential_headers=hop.access.gate.credential_headers.current,
     )
     answer, methods = proxy.handle, ("GET", "POST")
     return [

@@ -2,8 +2,8 @@
 From a request to the Pod in its leaf: authorization, lookup, and the meaning of a leaf's refusals.
 
 The order protects secrets: a client without permission for a Node learns nothing about its Pods,
-not even whether there are any.  Only the root decides which Pods and containers exist; the leaf is
-asked only for ours.
+not even whether there are any.  Only the root decides which Pods and containers exist; the server
+asks a leaf only for Pods of the root.
 
 A leaf's refusals are of two kinds.  If it concerns the request (no such container, too many
 requests), the user gets it unchanged, since a kubelet would say the same.  If it concerns *our

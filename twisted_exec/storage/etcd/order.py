@@ -39,7 +39,7 @@ _TURN_TELLS = 1000
 @dataclass
 class Write:
     """
-    One of our own writes.
+    A write of this server.
 
     :param write: its identifier in the marker.
     :param change: ``ADDED``, ``MODIFIED`` or ``DELETED``.

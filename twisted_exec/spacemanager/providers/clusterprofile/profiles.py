@@ -161,20 +161,20 @@ def _ways(
 ) -> tuple[list[AccessWay], list[str]]:
     ways: dict[AccessWay, None] = {}
     problems: list[str] = []
-    seen = []
+    names = []
     for entry in _entries(status, "accessProviders") + _entries(status, "credentialProviders"):
         name = str(entry.get("name") or "")
-        seen.append(name)
+        names.append(name)
         if name not in READERS:
             continue
         try:
             ways[_way(name, namespace, mapping(entry.get("cluster")), allowed)] = None
         except ValueError as error:
             problems.append(f"access provider {name}: {error}")
-    if seen and not ways and not problems:
-        shown = one_line(", ".join(sorted(set(seen))))[:100]
+    if names and not ways and not problems:
+        listed = one_line(", ".join(sorted(set(names))))[:100]
         problems.append(
-            f"no access provider is one of {' and '.join(READERS)} (the profile has {shown})"
+            f"no access provider is one of {' and '.join(READERS)} (the profile has {listed})"
         )
     return list(ways), problems
 
