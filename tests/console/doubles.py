@@ -113,11 +113,11 @@ class MemoryStream:
         *,
         room: int | None = None,
         user: str = "ann",
-        asked: StreamOptions | None = None,
+        options: StreamOptions | None = None,
     ) -> None:
         self.viewer = viewer
         self.user = user
-        self.asked = asked or StreamOptions()
+        self.options = options or StreamOptions()
         self.room = room
         self.got = bytearray()
         self.ending: Ending | None = None

@@ -175,14 +175,14 @@ class RoleTests(SessionCase):
 
     def test_force(self) -> None:
         """A session may take over when it joins."""
-        bob = self.attach(user="bob", asked=StreamOptions(force=True))
+        bob = self.attach(user="bob", options=StreamOptions(force=True))
         bob.viewer.data_received(b"b")
         self.assertEqual(self.console.heard(), b"b")
         self.assertIn(b"bob has taken over", self.ann.since())
 
     def test_read_only(self) -> None:
         """A read-only session gets no notices about roles."""
-        eve = self.attach(user="eve", asked=StreamOptions(read_only=True, force=True))
+        eve = self.attach(user="eve", options=StreamOptions(read_only=True, force=True))
         self.assertEqual(eve.since(), b"=> ")
         self.ann.drop()
         self.assertEqual(eve.since(), b"")

@@ -6,6 +6,7 @@ the protocol beneath: the same scenarios are played with each.
 from __future__ import annotations
 
 import json
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -349,7 +350,7 @@ class AttachmentTransportContract(SynchronousTestCase):
     def test_21_looking_on(self) -> None:
         """Neither keys nor sizes of one who looks on reach the machine; they are told so, once."""
         user = self.begin(query=b"?stdin=true&stdout=true&tty=true&readOnly=true")
-        self.assertTrue(self.transport.asked.read_only)
+        self.assertTrue(self.transport.options.read_only)
         user.resizes(b'{"Width":80,"Height":24}')
         user.resizes(BREAK + b'{"Width":80,"Height":24,"Role":"drive"}')
         self.assertEqual((user.hears(), self.attachment.wishes), ([], []))
@@ -370,11 +371,15 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual((self.attachment.received, user.hears()), (b"", []))
         self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24)])
 
-    def test_asked(self) -> None:
-        """An attachment can see what was asked for."""
+    def test_options(self) -> None:
+        """An attachment can see the stream options of the request, under their old name too."""
         self.begin(query=b"?stdin=1&stdout=1&tty=1&force=true")
-        asked = self.transport.asked
-        self.assertEqual((asked.tty, asked.force, asked.read_only), (True, True, False))
+        options = self.transport.options
+        self.assertEqual((options.tty, options.force, options.read_only), (True, True, False))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.assertIs(self.transport.asked, options)
+        self.assertEqual([each.category for each in caught], [DeprecationWarning])
 
     # The end.
 

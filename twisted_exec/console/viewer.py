@@ -74,12 +74,12 @@ class Viewer:
     @property
     def may_write(self) -> bool:
         """True if the session asked for input."""
-        return self._transport is not None and self._transport.asked.takes_input
+        return self._transport is not None and self._transport.options.takes_input
 
     @property
     def forces(self) -> bool:
         """True if the session asked to take over."""
-        return self._transport is not None and self._transport.asked.force
+        return self._transport is not None and self._transport.options.force
 
     def attached(self, transport: IAttachmentTransport) -> None:
         self._transport, self._user = transport, transport.user

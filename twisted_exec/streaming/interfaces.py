@@ -215,7 +215,7 @@ class IOperable(IAttachment):
         """
         The user asks for a BREAK, or for another role; in order with what is typed.
 
-        Not called for an observer (``asked.takes_input`` is false).
+        Not called for an observer (``options.takes_input`` is false).
         """
 
 
@@ -230,7 +230,7 @@ class IAttachmentTransport(Interface):
 
     session = Attribute("The session's id (str).")
     user = Attribute("Whose attachment it is (str).")
-    asked = Attribute(
+    options = Attribute(
         "The stream options of the request (:class:`~twisted_exec.wire.stream_options.StreamOptions`).  Input"
         " and terminal sizes of an observer do not reach the attachment."
     )

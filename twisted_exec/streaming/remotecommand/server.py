@@ -13,6 +13,7 @@ leaving then wait too, until the attachment resumes input.
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from typing import Any
 
@@ -85,7 +86,7 @@ def serve(
         attachment,
         session=session,
         user=user,
-        asked=options,
+        options=options,
         clock=clock,
         limits=limits,
         record=record,
@@ -109,12 +110,12 @@ class ConsoleServer:
         *,
         session: str,
         user: str,
-        asked: StreamOptions,
+        options: StreamOptions,
         clock: IReactorTime,
         limits: Limits,
         record: Session | None,
     ) -> None:
-        self.session, self.user, self.asked = session, user, asked
+        self.session, self.user, self.options = session, user, options
         self.bytes_to_machine = self.bytes_to_user = 0
         self._attachment, self._clock, self._limits = attachment, clock, limits
         self._record = record
@@ -139,6 +140,17 @@ class ConsoleServer:
     def protocol(self) -> str:
         """Name of the protocol version; empty for a WebSocket without subprotocol."""
         return self._carrier.protocol
+
+    @property
+    def asked(self) -> StreamOptions:
+        """Old name of :attr:`options`."""
+        warnings.warn(
+            "IAttachmentTransport.asked is called options now; the old name goes with the release"
+            " after the next",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.options
 
     # IAttachmentTransport
 
@@ -201,11 +213,11 @@ class ConsoleServer:
         if self._ending:
             return
         if channel is Channel.STDIN and not self._input_over:
-            if self.asked.takes_input:
+            if self.options.takes_input:
                 self._take(data)
             else:
                 self._refuse()
-        elif channel is Channel.RESIZE and not self.asked.read_only:
+        elif channel is Channel.RESIZE and not self.options.read_only:
             for event in self._sizes.feed(data):
                 self._control_received(event)
 
@@ -242,7 +254,7 @@ class ConsoleServer:
 
         As in Kubernetes, a client that did not request stdin and sends some gets no notice.
         """
-        if self.asked.read_only:
+        if self.options.read_only:
             self._tell_once(READ_ONLY)
 
     def _tell_once(self, notice: bytes) -> None:
@@ -254,7 +266,7 @@ class ConsoleServer:
         """Deliver a size at once; queue other requests behind the input before them."""
         if isinstance(event, TerminalSize):
             self._attachment.window_changed(event)
-        elif self.asked.takes_input and not self._input_over:
+        elif self.options.takes_input and not self._input_over:
             self._take(event)
 
     def _take(self, data: bytes | Break | Role | None) -> None:
