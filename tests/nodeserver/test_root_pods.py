@@ -84,7 +84,7 @@ class RootPodsTests(SynchronousTestCase):
         self.assertTrue(self.pods.synced)
 
     def test_without_a_request(self) -> None:
-        """A known Pod is returned at once; a foreign one is requested, and refused."""
+        """A known Pod is returned without a request; a Pod of another Node is requested."""
         put_pod(self.cluster, "web", "leaf-one")
         put_pod(self.cluster, "other", "worker")
         self.begin("leaf-one")
@@ -92,8 +92,11 @@ class RootPodsTests(SynchronousTestCase):
         pod = self.successResultOf(self.pods.get("default", "web"))
         self.assertEqual(pod["spec"]["nodeName"], "leaf-one")
         self.assertEqual(len(self.cluster.requests), before)
-        self.failureResultOf(self.pods.get("default", "other"), NotFound)
         self.failureResultOf(self.pods.get("default", "missing"), NotFound)
+        other = self.successResultOf(self.pods.get("default", "other"))
+        self.assertEqual(other["spec"]["nodeName"], "worker")
+        self.assertEqual(len(self.cluster.requests), before + 2)
+        self.assertIsNone(self.pods.seen("default", "other"))
 
     def test_too_new(self) -> None:
         """A Pod, or its successor of the same name, that the watch has not delivered yet is requested."""

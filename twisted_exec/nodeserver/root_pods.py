@@ -147,8 +147,7 @@ class RootPods:
                 )
                 raise BadGateway(message) from None
             raise
-        ours = self._leaves is not None and node_of(pod) in self._leaves.nodes()
-        if not ours or uid not in ("", pod["metadata"].get("uid")):
+        if uid not in ("", pod["metadata"].get("uid")):
             raise NotFound("pods", name)
         return pod
 

@@ -233,6 +233,13 @@ class RefusedTests(StreamTestCase):
             self.assertIn(target.split("/")[2], body)
         self.assertEqual(self.leaf_server.asked, [])
 
+    async def test_other_node(self) -> None:
+        """For a Pod on a Node that is not ours, or no longer, the answer names the Node."""
+        put_pod(self.roots.cluster, "elsewhere", "another-node", containers=("main",))
+        code, body = await self.refused("/exec/default/elsewhere/main?command=ls&output=1")
+        self.assertEqual(code, 404)
+        self.assertIn('node "another-node" stands for no leaf cluster here', body)
+
     async def meanwhile(self, happening: Callable[[], object]) -> None:
         """A change during the lookup in the leaf prevents the session."""
         looked_up, request = self.leaf.pod, Deferred[None]()

@@ -74,7 +74,7 @@ class RegistryTests(SynchronousTestCase):
         self.failureResultOf(asking, NotFound)
         self.settle()
         self.assertRaises(NotFound, self.registry.leaves.of_node, "kosmos-two")
-        self.failureResultOf(self.registry.roots.get("default", "db"), NotFound)
+        self.assertIsNone(self.registry.roots.seen("default", "db"))
         self.assertEqual(self.two.watches, 0)
 
     def test_clash(self) -> None:

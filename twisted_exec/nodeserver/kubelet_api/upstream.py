@@ -60,7 +60,8 @@ async def find(hop: Hop, context: RequestContext) -> tuple[KubeletTarget, LeafPo
     Find the Pod of a request in its leaf, and authorize the user for its Node.
 
     :raises Forbidden: the user has no permission for that Node.
-    :raises NotFound: the root has no such Pod or container, or the leaf has none of ours.
+    :raises NotFound: the root has no such Pod or container, its Node is not ours, or the leaf has
+        no Pod of ours.
     :raises APIError: that cannot be determined.
     """
     target: KubeletTarget = context.target
@@ -72,8 +73,8 @@ async def find(hop: Hop, context: RequestContext) -> tuple[KubeletTarget, LeafPo
     await hop.access.authorize_session(context, node)
     if root is None or (target.uid and target.uid != uid):
         raise NotFound("pods", target.pod)
-    _check_container(root, target)
     leaf = hop.leaves.of_node(node)
+    _check_container(root, target)
     try:
         leaf_pod = await leaf.pod(root)
     except APIError as error:
