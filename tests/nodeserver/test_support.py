@@ -41,7 +41,7 @@ class SimpleTests(SynchronousTestCase):
         put_pod(self.leaf.cluster, "web")
         self.failureResultOf(self.leaf.pod(root), NotFound)
         put_pod(self.roots.cluster, "other", "node-1")
-        self.failureResultOf(self.roots.get("default", "other"), NotFound)
+        self.assertIsNone(self.roots.seen("default", "other"))
         self.assertRaises(NotFound, self.leaves.of_node, "node-1")
 
     def test_stray(self) -> None:
