@@ -18,6 +18,7 @@ from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import Settings
 from twisted_exec.apiserver.tap import Options, makeService, settings
+from twisted_exec.program.descriptors import SessionLimits
 
 NEEDED = {
     "tls-cert-file": "a",
@@ -122,6 +123,8 @@ class OptionsTests(SynchronousTestCase):
             preferred_address_types="ExternalIP, Hostname",
             machinepoollet_timeout="0.5",
             drain_seconds="7",
+            max_sessions="9",
+            max_sessions_per_user="3",
         )
         options.parseOptions([*words, "--any-pool-name", "--no-pods-view"])
         self.assertEqual(
@@ -140,6 +143,7 @@ class OptionsTests(SynchronousTestCase):
                 pools_named=False,
                 drain_seconds=7.0,
                 pods_view=False,
+                sessions=SessionLimits(9, 3),
             ),
         )
 

@@ -66,7 +66,9 @@ class OptionsTests(SynchronousTestCase):
 
     def test_numbers(self) -> None:
         """Numbers are numbers that can be meant."""
-        self.assertEqual(self.read(max_sessions="7").server().sessions, 7)
+        limits = self.read(max_sessions="7").server().sessions
+        assert limits is not None
+        self.assertEqual((limits.total, limits.per_user), (7, 7))
         for wrong in ("0", "-1", "many", "1000000", "\N{SUPERSCRIPT TWO}"):
             self.assertIn("--max-sessions:", self.refused(max_sessions=wrong))
         self.assertIn("--drain-seconds:", self.refused(drain_seconds="soon"))

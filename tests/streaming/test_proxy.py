@@ -21,6 +21,7 @@ from tests.streaming.passing import carry
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import APIError, BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.observe.audit import Trail
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Dispatcher, Request
 from twisted_exec.streaming.interfaces import (
@@ -87,12 +88,12 @@ class Proxying(Dispatcher):
 class ProxyTestCase(SynchronousTestCase):
     """A proxy between a client and backends in memory."""
 
-    limit = 100
+    limits = SessionLimits(100, 100)
 
     def setUp(self) -> None:
         self.clock = Clock()
         self.records = Records()
-        self.sessions = Sessions(Trail(self.records, "poollet", self.clock), limit=self.limit)
+        self.sessions = Sessions(Trail(self.records, "poollet", self.clock), limits=self.limits)
         self.locator = Locator()
         self.backend = self.add_backend()
         self.proxy = Proxy(self.locator, hop="poollet", sessions=self.sessions, clock=self.clock)
@@ -534,7 +535,7 @@ class RefuseTests(ProxyTestCase):
 
     def test_26_full(self) -> None:
         """Beyond the limit a session is refused, and says when to come back."""
-        self.limit = 1
+        self.limits = SessionLimits(1, 1)
         self.setUp()
         self.switched()
         (answer,) = self.ask().responses()

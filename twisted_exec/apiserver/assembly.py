@@ -62,6 +62,7 @@ from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.storage.interfaces import IStorage, is_exclusive
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.guard import SessionGuard
@@ -188,6 +189,7 @@ def assemble(
     allowed_origins: Collection[bytes] = (),
     scheduling: bool = False,
     kubelets: Kubelets | None = None,
+    session_limits: SessionLimits | None = None,
 ) -> Parts:
     """
     Assemble the parts.
@@ -197,11 +199,12 @@ def assemble(
     :param allowed_origins: further origins of web pages that may send requests.
     :param scheduling: run the scheduler.
     :param kubelets: access to kubelets, for Pods on Nodes.
+    :param session_limits: ``None`` for as many as file descriptors allow.
     """
     storage, registry = control_plane.storage, Registry(control_plane.kinds)
     restrictions = Restrictions(registry.kinds, dialects, storage, reactor)
     authorizer = RestrictedAuthorizer(control_plane.authorizer, restrictions, storage)
-    sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
+    sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics), session_limits)
     # Not a live id: our own machine may be behind the caller, and the hop before ours ends a
     # session by its id.
     policy = GatePolicy(

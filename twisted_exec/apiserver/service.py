@@ -42,6 +42,7 @@ from twisted_exec.apiserver.signing.signer import DEFAULT_LIFE_SECONDS, CAPair
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.service import AsyncService
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.http.site import Site
@@ -86,6 +87,7 @@ class Settings:
     :param scheduling: run the scheduler.
     :param kubelets: access to kubelets; Pods are then those of Nodes instead of the view of
         machines.  ``None`` for no Nodes.
+    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param aggregated: the host; ``None`` for a standalone server.
     """
 
@@ -110,6 +112,7 @@ class Settings:
     signing_seconds: float = DEFAULT_LIFE_SECONDS
     scheduling: bool = True
     kubelets: KubeletAccess | None = None
+    sessions: SessionLimits | None = None
     aggregated: Aggregated | None = None
 
 
@@ -168,9 +171,15 @@ class APIServer(AsyncService):
             allowed_origins=settings.allowed_origins,
             scheduling=settings.scheduling,
             kubelets=self._kubelets,
+            session_limits=settings.sessions,
         )
         idle = _IDLE_SECONDS if settings.aggregated is None else _IDLE_BEHIND_SECONDS
-        self._site = Site(self._parts.dispatcher, reactor, idle_seconds=idle)
+        self._site = Site(
+            self._parts.dispatcher,
+            reactor,
+            idle_seconds=idle,
+            fitting=self._parts.sessions.connections_beside,
+        )
         self._site.requestFactory = APIRequest
         self._started: list[IService] = []
         self._port: IListeningPort | None = None

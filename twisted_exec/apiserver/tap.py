@@ -234,7 +234,12 @@ def makeService(options: Options) -> IService:
     :raises SystemExit: with one line, if the options cannot work together.
     """
     wrong = (KubeConfigError, TLSConfigError)
-    return make_service(options.program, lambda reactor: _server(options, reactor), wrong)
+    return make_service(
+        options.program,
+        lambda reactor: _server(options, reactor),
+        wrong,
+        limits=options.session_limits,
+    )
 
 
 def _server(options: Options, reactor: Any) -> APIServer:
@@ -260,6 +265,7 @@ def settings(options: Options) -> Settings:
         poollet_seconds=options["machinepoollet-timeout"],
         pools_named=not options["any-pool-name"],
         drain_seconds=options["drain-seconds"],
+        sessions=options.session_limits(),
         shutdown_delay_seconds=options["shutdown-delay-seconds"],
         pods_view=wants_pods_view(options),
         dialects=options["dialect"],

@@ -20,8 +20,8 @@ from twisted_exec.api.status import APIError
 from twisted_exec.nodeserver.leaves.registry import RegistrySettings
 from twisted_exec.nodeserver.leaves.spaces import SpaceChoice
 from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, OWNED, POLICIES
-from twisted_exec.nodeserver.service import Settings
-from twisted_exec.program.start import ProgramOptions, seconds
+from twisted_exec.nodeserver.service import USERS_SHARE, Settings
+from twisted_exec.program.start import ProgramOptions, SessionOptions, seconds
 from twisted_exec.streaming.sessions.idle import IDLE_SECONDS
 
 
@@ -62,13 +62,6 @@ _NO_CLIENTS = (
 _WEEK_SECONDS = 604_800
 
 
-def _count(text: str) -> int:
-    """:raises ValueError: the text is not a number from 1 to 100000."""
-    if not (text.isascii() and text.isdigit() and len(text) < 7 and 1 <= int(text) <= 100_000):
-        raise ValueError(f"{text!r} is not a number from 1 to 100000")
-    return int(text)
-
-
 def _idle_seconds(text: str) -> float:
     """:raises ValueError: the text is neither 0 nor a number from 1 to a week's seconds."""
     try:
@@ -80,7 +73,7 @@ def _idle_seconds(text: str) -> float:
     return seconds
 
 
-class ServerOptions(ProgramOptions):
+class ServerOptions(SessionOptions):
     """
     Options of the server itself.
 
@@ -88,6 +81,7 @@ class ServerOptions(ProgramOptions):
     """
 
     environ: Mapping[str, str] = os.environ
+    users_share = USERS_SHARE
 
     optParameters = [
         ["kubeconfig", None, None, "Of the root; default $KUBECONFIG, or the ServiceAccount."],
@@ -104,7 +98,6 @@ class ServerOptions(ProgramOptions):
             "tcp:10248:interface=127.0.0.1",
             "Endpoint for health probes, without TLS; empty for none.",
         ],
-        ["max-sessions", None, 4096, "Limit of concurrent streams and logs.", _count],
         [
             "shutdown-delay-seconds",
             None,
@@ -164,7 +157,7 @@ class ServerOptions(ProgramOptions):
             shutdown_delay_seconds=self["shutdown-delay-seconds"],
             drain_seconds=self["drain-seconds"],
             stream_idle_seconds=self["stream-idle-seconds"],
-            sessions=self["max-sessions"],
+            sessions=self.session_limits(),
             **more,
         )
 

@@ -36,6 +36,7 @@ from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.service import AsyncService
 from twisted_exec.streaming.http.probes import ProbeRoutes
 from twisted_exec.streaming.http.site import Dispatcher, Site
@@ -121,7 +122,7 @@ class Settings:
     :param shutdown_delay_seconds: how long to serve after readiness fails, until no root sends
         requests here any more.
     :param stream_idle_seconds: idle timeout of streams; 0 for none.
-    :param sessions: limit of concurrent sessions.
+    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     """
 
     listen: str = "tcp:10250"
@@ -135,7 +136,11 @@ class Settings:
     shutdown_delay_seconds: float = 0.0
     drain_seconds: float = 5.0
     stream_idle_seconds: float = IDLE_SECONDS
-    sessions: int = 4096
+    sessions: SessionLimits | None = None
+
+
+USERS_SHARE = 1
+"""All sessions of a root have one user, who may have all of them."""
 
 
 class Part(Protocol):
@@ -195,8 +200,7 @@ class NodeServer(AsyncService):
         self.sessions = Sessions(
             Trail(audit, HOP, reactor),
             SessionMetrics(self.registry),
-            limit=settings.sessions,
-            limit_per_user=settings.sessions,  # all sessions of a root have one user
+            settings.sessions or SessionLimits.fitting(users_share=USERS_SHARE),
         )
         rights = authorizer or DelegatedAuthorizer(client, reactor)
         access = NodeAccess(self._authenticator(), rights)
@@ -204,7 +208,12 @@ class NodeServer(AsyncService):
         routes = NodeRoutes(
             self.hop, self.registry, [route for each in make for route in each(self.hop)]
         )
-        self.site = Site(routes, reactor, max_body_bytes=MAX_BODY_BYTES)
+        self.site = Site(
+            routes,
+            reactor,
+            max_body_bytes=MAX_BODY_BYTES,
+            fitting=self.sessions.connections_beside,
+        )
         self.guard = SessionGuard(self.sessions, access.gate, reactor)
         self._idleness = Idleness(self.sessions, reactor, settings.stream_idle_seconds)
         self._endings = Endings(self.guard, root_pods, leaves)

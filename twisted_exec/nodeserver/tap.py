@@ -56,7 +56,9 @@ class Options(ServerOptions, LeafOptions, NodeOptions, SyncOptions):
 def makeService(options: Options) -> IService:
     """Return the node server that the command line describes, without opening anything."""
     wrong = (ConfigError, KubeConfigError, TLSConfigError)
-    return make_service(PROGRAM, lambda reactor: _program(options, reactor), wrong)
+    return make_service(
+        PROGRAM, lambda reactor: _program(options, reactor), wrong, limits=options.session_limits
+    )
 
 
 def _program(options: Options, reactor: Any) -> ServiceWithCleanup[NodeServer]:

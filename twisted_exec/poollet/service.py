@@ -50,6 +50,7 @@ from twisted_exec.poollet.machines.references import Domain, Unread
 from twisted_exec.poollet.machines.runtime_events import RuntimeEvents
 from twisted_exec.poollet.pool.class_matching import choice
 from twisted_exec.poollet.pool.controller import Address, Pool, default_addresses
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
@@ -88,6 +89,7 @@ class Settings:
     :param signer: signerName of that certificate.
     :param downward: fields of Machines that the runtime gets as labels and annotations.
     :param about: the same for objects that Machines refer to; by default their names only.
+    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param allowed_origins: other web sites whose pages may open consoles (CORS).
     """
 
@@ -105,6 +107,7 @@ class Settings:
     trusted_uids: Sequence[int] = ()
     runtime: str = ""
     drain_seconds: float = 5.0
+    sessions: SessionLimits | None = None
     allowed_origins: Collection[bytes] = ()
     exec_allowed: Sequence[Place] = ()
     certificate_directory: str = ""
@@ -237,7 +240,9 @@ class Poollet(Service):
         settings, reactor = self.settings, self._reactor
         self.registry = new_registry()
         self.sessions = Sessions(
-            Trail(self._audit, "poollet", reactor), SessionMetrics(self.registry)
+            Trail(self._audit, "poollet", reactor),
+            SessionMetrics(self.registry),
+            settings.sessions,
         )
         self._dialler = Dialler(
             reactor,
@@ -308,7 +313,12 @@ class Poollet(Service):
         self._ending_rules = EndingRules(dialect.noun, dialect.pool_noun)
         self.health = Health(reactor)
         routes = PoolletRoutes(gate, access, self._proxy, relay, self.health, self.registry)
-        self.site = Site(routes, reactor, max_body_bytes=MAX_BODY_BYTES)
+        self.site = Site(
+            routes,
+            reactor,
+            max_body_bytes=MAX_BODY_BYTES,
+            fitting=self.sessions.connections_beside,
+        )
 
     def _make_health(self) -> None:
         self.health.add("runtime", lambda: Deferred.fromCoroutine(self._probe_runtime()))

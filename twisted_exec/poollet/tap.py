@@ -243,7 +243,9 @@ class Program(Service):
 def makeService(options: Options) -> IService:
     """Return the poollet that the command line describes, without opening anything."""
     wrong = (KubeConfigError, TargetError, TLSConfigError)
-    return make_service(PROGRAM, lambda reactor: _program(options, reactor), wrong)
+    return make_service(
+        PROGRAM, lambda reactor: _program(options, reactor), wrong, limits=options.session_limits
+    )
 
 
 def _program(options: Options, reactor: Any) -> Program:
@@ -326,6 +328,7 @@ def settings(options: Options) -> Settings:
         trusted_uids=options["runtime-uid"],
         runtime=options["machine-runtime-endpoint"],
         drain_seconds=options["drain-seconds"],
+        sessions=options.session_limits(),
         allowed_origins=options["allowed-origin"],
         exec_allowed=options["exec-url-allowed"],
         downward=Downward(

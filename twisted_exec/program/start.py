@@ -39,6 +39,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.python.usage import Options, UsageError
 
+from twisted_exec.program.descriptors import Limiting, SessionLimits, raise_descriptor_limit
 from twisted_exec.wire.upgrade import read_origin
 
 
@@ -175,21 +176,6 @@ def _below(line: str, width: int) -> str:
     return f"{option[1]}\n{help_text}"
 
 
-class BrowserOptions(ProgramOptions):
-    """Options of a program that serves browsers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self["allowed-origin"] = []
-
-    def opt_allowed_origin(self, origin: str) -> None:
-        """A site besides this server's own whose pages may ask here, such as https://HOST:PORT; may be repeated."""
-        try:
-            self["allowed-origin"].append(read_origin(origin))
-        except ValueError as error:
-            raise UsageError(f"--allowed-origin: {error}") from None
-
-
 def _naming(name: str, *rest: Any) -> list[Any]:
     """Return an option's definition whose coercion, if any, names the option in errors."""
     if len(rest) < 4:
@@ -204,6 +190,73 @@ def _naming(name: str, *rest: Any) -> list[Any]:
             raise ValueError(f"--{name}: {error}") from None
 
     return [name, *rest[:3], named]
+
+
+def _sessions(text: str) -> int:
+    """:raises ValueError: the text is not a number from 1 to 100000."""
+    if not (text.isascii() and text.isdigit() and len(text) < 7 and 1 <= int(text) <= 100_000):
+        raise ValueError(f"{text!r} is not a number from 1 to 100000")
+    return int(text)
+
+
+class SessionOptions(ProgramOptions):
+    """
+    Options of a program that serves sessions.
+
+    :cvar descriptors_per_session: file descriptors that one session holds.
+    :cvar users_share: by default one user may have this part of all sessions.
+    """
+
+    descriptors_per_session = 2
+    users_share = 4
+
+    optParameters = [
+        [
+            "max-sessions",
+            None,
+            None,
+            "Limit of concurrent sessions; default: as many as file descriptors allow, up to 10000.",
+            _sessions,
+        ],
+        [
+            "max-sessions-per-user",
+            None,
+            None,
+            "Limit of one user's sessions; default: a part of --max-sessions.",
+            _sessions,
+        ],
+    ]
+
+    def session_limits(self) -> SessionLimits:
+        """
+        Return the limits, computed from the process's current limit of descriptors.
+
+        :raises ValueError: so many sessions do not fit.
+        """
+        try:
+            return SessionLimits.fitting(
+                self["max-sessions"],
+                self["max-sessions-per-user"],
+                per_session=self.descriptors_per_session,
+                users_share=self.users_share,
+            )
+        except ValueError as problem:
+            raise ValueError(f"--max-sessions: {problem}") from None
+
+
+class BrowserOptions(SessionOptions):
+    """Options of a program that serves browsers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self["allowed-origin"] = []
+
+    def opt_allowed_origin(self, origin: str) -> None:
+        """A site besides this server's own whose pages may ask here, such as https://HOST:PORT; may be repeated."""
+        try:
+            self["allowed-origin"].append(read_origin(origin))
+        except ValueError as error:
+            raise UsageError(f"--allowed-origin: {error}") from None
 
 
 def seconds(text: str) -> float:
@@ -254,25 +307,43 @@ def make_service(
     program: str,
     make: Callable[[Any], Startable],
     refused: tuple[type[Exception], ...] = (),
+    *,
+    limits: Limiting | None = None,
 ) -> IService:
     """
     Return the service for a program's ``makeService``, without opening anything.
 
+    The process's limit of file descriptors is raised first.
+
     :param make: creates the service, given the reactor.
     :param refused: exceptions that ``make`` raises for unusable options.
+    :param limits: returns the limits of sessions, which the log shows when the program is ready.
     :raises SystemExit: with the message of such an exception.
     """
     from twisted.internet import reactor
 
     use_monotonic_clock(reactor)
     stop_once(reactor)
+    raise_descriptor_limit()
+    try:
+        sessions = None if limits is None else limits()
+    except ValueError as problem:
+        raise refusal(program, str(problem)) from None
     try:
         program_service = make(reactor)
     except refused as problem:
         raise refusal(program, str(problem)) from None
-    report_start(program_service.when_ready(), program, cast(IReactorCore, reactor))
+    ready = program_service.when_ready()
+    if sessions is not None:
+        ready.addCallback(announce, program, sessions)
+    report_start(ready, program, cast(IReactorCore, reactor))
     service: IService = cast(IService, program_service)
     return service
+
+
+def announce(_result: None, program: str, limits: SessionLimits) -> None:
+    """Log the limits of sessions."""
+    _log.info("{program}: {limits}", program=program, limits=limits)
 
 
 def report_start(ready: Deferred[None], program: str, reactor: IReactorCore) -> None:

@@ -24,6 +24,7 @@ from twisted_exec.iri.revisions.registry import IRONCORE
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import MutualTLS, parse_target
 from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.serving.server import Listening, StreamServer, probe_iri
 
@@ -46,6 +47,7 @@ class Settings:
     :param iri_revision: the revision of ``machine.v1alpha1``, see :mod:`twisted_exec.iri.revisions.registry`;
         spheric's service is always served, too.
     :param allowed_uids: users besides root and the runtime's own that may use the UNIX sockets.
+    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param keep_machines: let machines outlive the runtime if their driver supports it.
     """
 
@@ -57,6 +59,7 @@ class Settings:
     iri_revision: str = IRONCORE.name
     allowed_uids: Sequence[int] = ()
     drain_seconds: float = 5.0
+    sessions: SessionLimits | None = None
     keep_machines: bool = False
 
 
@@ -109,6 +112,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             audit,
             reactor,
             drain_seconds=settings.drain_seconds,
+            limits=settings.sessions,
             read_log=self.runtime.read_log,
         )
         self.iri = IRIServer(

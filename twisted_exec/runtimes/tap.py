@@ -43,7 +43,9 @@ class Options(ServingOptions):
 def makeService(options: Options) -> IService:
     """Create the service for a command line, without opening anything."""
     errors = (ConfigError, TargetError, TLSConfigError)
-    return make_service(PROGRAM, lambda reactor: _host(options, reactor), errors)
+    return make_service(
+        PROGRAM, lambda reactor: _host(options, reactor), errors, limits=options.session_limits
+    )
 
 
 def _host(options: Options, reactor: Any) -> RuntimeHost:
@@ -69,5 +71,6 @@ def settings(options: Options) -> Settings:
         iri_tls=options.iri_tls(),
         allowed_uids=options["allow-uid"],
         drain_seconds=options["drain-seconds"],
+        sessions=options.session_limits(),
         keep_machines=bool(options["keep-machines"]),
     )

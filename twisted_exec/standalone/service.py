@@ -40,6 +40,7 @@ from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.service import Settings as PoolletSettings
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
@@ -119,6 +120,8 @@ class Settings:
         directory when ``None``.
     :param demo: create demo machines; otherwise only the class for shells is created.
     :param client_ca: path of a further client CA; empty for none.
+    :param sessions: limits of concurrent sessions of each part; ``None`` for as many as file
+        descriptors allow.
     :param spaces: run a Space Manager, and create a provider for local spaces.
     """
 
@@ -134,6 +137,7 @@ class Settings:
     demo: bool = True
     spaces: bool = True
     client_ca: str = ""
+    sessions: SessionLimits | None = None
 
 
 class Standalone(AsyncService):
@@ -211,6 +215,7 @@ class Standalone(AsyncService):
             state_directory=self._state.file("runtime"),
             iri_target=f"unix://{self._sockets}/iri.sock",
             drain_seconds=_LAST_WORD_SECONDS,
+            sessions=self.settings.sessions,
         )
         return RuntimeHost(settings, audit, self._reactor)
 
@@ -231,6 +236,7 @@ class Standalone(AsyncService):
             pods_view=self.settings.pods_view,
             dialects=(self.settings.dialect,),
             allowed_origins=self.settings.allowed_origins,
+            sessions=self.settings.sessions,
         )
         make = self.settings.storage or partial(SQLiteStorage, self._state.file(OBJECTS))
         metrics = new_registry()
@@ -271,6 +277,7 @@ class Standalone(AsyncService):
             requestheader_names=[FORWARDING_USER],
             addresses=[("InternalIP", "127.0.0.1")],
             drain_seconds=_LAST_WORD_SECONDS,
+            sessions=self.settings.sessions,
         )
         iri = IRIClient(str(runtime.iri.target), self._reactor)
         iri.startService()

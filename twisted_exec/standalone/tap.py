@@ -31,6 +31,8 @@ class Options(OIDCOptions):
 
     program = PROGRAM
     paths = ("state-dir", "token-auth-file", "client-ca-file", *OIDC_PATHS)
+    # Two of the API server, two of the poollet, one of the runtime and one of the machine.
+    descriptors_per_session = 6
     synopsis = "[options]"
     longdesc = (
         "API server, poollet and runtime on loopback, with certificates made on the first start "
@@ -77,7 +79,9 @@ class Options(OIDCOptions):
 
 def makeService(options: Options) -> IService:
     """Return the service, without opening anything."""
-    return make_service(PROGRAM, lambda reactor: _program(options, reactor))
+    return make_service(
+        PROGRAM, lambda reactor: _program(options, reactor), limits=options.session_limits
+    )
 
 
 def _program(options: Options, reactor: Any) -> Standalone:
@@ -100,4 +104,5 @@ def _settings(options: Options) -> Settings:
         demo=not options["without-demo"],
         client_ca=options["client-ca-file"] or "",
         spaces=not options["without-spaces"],
+        sessions=options.session_limits(),
     )

@@ -13,6 +13,7 @@ from tests.streaming.readers import Reader
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.console.journal import Journal
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, SHUTTING_DOWN, Subject
 
@@ -168,7 +169,7 @@ class TokenTests(LogCase):
     async def test_too_many(self) -> None:
         """A reader too many is refused, and its token is still good."""
         server = await self.serve()
-        server.sessions._limit_per_user = 1
+        server.sessions.limits = SessionLimits(10, 1)
         first, token = await self.log("follow=true"), self.token()
         self.assertEqual((await self.refused(token=token)).code, 429)
         first.download.abort()

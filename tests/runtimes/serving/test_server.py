@@ -26,6 +26,7 @@ from twisted_exec.console.session import Session
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.iri.target import TargetError
 from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.runtimes.serving.server import Listening, StreamServer, unix_path
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -189,7 +190,7 @@ class ConsoleTests(StreamCase):
     async def test_too_many(self) -> None:
         """A user with too many sessions is refused, and the token is still good."""
         server = await self.serve()
-        server.sessions._limit_per_user = 1
+        server.sessions.limits = SessionLimits(10, 1)
         first = await self.open(self.token())
         token = self.token()
         error = await self.refusal(token)

@@ -355,6 +355,16 @@ class LimitTests(SynchronousTestCase):
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
         self.assertEqual(MemoryServer(Echo()).site.max_connections, 512)
 
+    def test_fitting(self) -> None:
+        """When fewer connections fit, the oldest that ask for nothing make room."""
+        places = [3]
+        server = MemoryServer(Echo(), fitting=lambda: places[0])
+        clients = [server.connect() for _ in range(3)]
+        places[0] = 2
+        server.connect()
+        self.assertEqual([client.aborted for client in clients], [True, True, False])
+        self.assertEqual(len(server.site.connections), 2)
+
     def test_many_slow_bodies(self) -> None:
         """Bodies that never become complete are bounded all together: the longest under way goes."""
         server = MemoryServer(Echo(), receiving_bytes=1500, max_body_bytes=1000)

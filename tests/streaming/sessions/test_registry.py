@@ -14,6 +14,7 @@ from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyReque
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, metrics_text, new_registry
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     INTERNAL,
@@ -119,8 +120,7 @@ class SessionsTests(SynchronousTestCase):
         self.sessions = Sessions(
             Trail(self.records, "poollet", self.clock),
             SessionMetrics(self.registry),
-            limit=3,
-            limit_per_user=2,
+            SessionLimits(3, 2),
         )
 
     def metric(self, name: str) -> float:
@@ -177,6 +177,22 @@ class SessionsTests(SynchronousTestCase):
         self.sessions.open(Subject("6", user="cyd"))
         self.assertEqual(len(self.sessions), 3)
         self.assertEqual([code for _, code in self.records.ends()], [429, 429, None])
+
+    def test_without_a_name(self) -> None:
+        """Sessions whose user is not known are limited in total only."""
+        for number in range(3):
+            self.sessions.open(Subject(str(number)))
+        with self.assertRaises(TooManyRequests) as caught:
+            self.sessions.open(Subject("4"))
+        self.assertIn("3 sessions are open here", caught.exception.message)
+
+    def test_connections_beside(self) -> None:
+        """Live sessions leave fewer descriptors for other connections."""
+        self.sessions.limits = SessionLimits(300, 300, descriptors=1024)
+        alone = self.sessions.connections_beside()
+        for number in range(300):
+            self.sessions.open(Subject(str(number)))
+        self.assertLess(self.sessions.connections_beside(), alone)
 
     def test_closed(self) -> None:
         """A hop that is about to stop refuses new sessions, on record; open ones continue."""

@@ -19,6 +19,7 @@ from tests.streaming.test_proxy import Locator
 from tests.streaming.text.test_download import CHUNKED, chunk
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.observe.audit import Trail
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.http.site import Dispatcher, Request
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -342,5 +343,5 @@ class RefuseTests(RelayCase):
 
     def test_full(self) -> None:
         """Too many sessions are too many."""
-        self.sessions._limit = 0
+        self.sessions.limits = SessionLimits(0, 0)
         self.assertEqual(self.refused(self.ask()).code, 429)

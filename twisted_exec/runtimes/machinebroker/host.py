@@ -25,6 +25,7 @@ from twisted_exec.iri.target import MutualTLS, parse_target
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.machinebroker.streams import (
     HOP,
@@ -59,6 +60,7 @@ class Settings:
     :param identity: identities for consoles in the target.
     :param state_directory: for the socket of consoles without another address.
     :param iri_target: where to serve the machine runtime interface.
+    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param token_key: path of the key that all replicas share; empty for a single broker.
     """
 
@@ -72,6 +74,7 @@ class Settings:
     allowed_uids: Sequence[int] = field(default_factory=tuple)
     token_key: str = ""
     drain_seconds: float = 5.0
+    sessions: SessionLimits | None = None
 
 
 class BrokerHost(AsyncService):
@@ -124,7 +127,7 @@ class BrokerHost(AsyncService):
         ends_here = target is not None
         upstream = TargetUpstream(config, settings.place, settings.identity, reactor, ends_here)
         self.streams = BrokerStreamServer(
-            listening, audit, reactor, settings.drain_seconds, upstream, self.broker, self._tokens
+            settings, listening, audit, reactor, upstream, self.broker, self._tokens
         )
         self.iri = IRIServer(
             self.broker,
@@ -277,10 +280,10 @@ class BrokerStreamServer(TokenServer):
 
     def __init__(
         self,
+        settings: Settings,
         listening: Listening,
         audit: IAuditSink,
         reactor: Any,
-        drain_seconds: float,
         upstream: TargetUpstream,
         broker: MachineBroker,
         tokens: Tokens,
@@ -292,7 +295,8 @@ class BrokerStreamServer(TokenServer):
             reactor,
             hop=HOP,
             name="the machine broker",
-            drain_seconds=drain_seconds,
+            drain_seconds=settings.drain_seconds,
+            limits=settings.sessions,
         )
 
     def make_routes(self) -> ServerRoutes:

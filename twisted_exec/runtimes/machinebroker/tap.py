@@ -168,7 +168,9 @@ def _base_url(text: str) -> str:
 def makeService(options: Options) -> IService:
     """Create the service for a command line, without opening anything."""
     errors = (KubeConfigError, TargetError, TLSConfigError)
-    return make_service(PROGRAM, lambda reactor: _program(options, reactor), errors)
+    return make_service(
+        PROGRAM, lambda reactor: _program(options, reactor), errors, limits=options.session_limits
+    )
 
 
 def _program(options: Options, reactor: Any) -> ServiceWithCleanup[BrokerHost]:
@@ -230,4 +232,5 @@ def settings(options: Options) -> Settings:
         allowed_uids=options["allow-uid"],
         token_key=options["token-key-file"],
         drain_seconds=options["drain-seconds"],
+        sessions=options.session_limits(),
     )

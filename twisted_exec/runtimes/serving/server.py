@@ -28,6 +28,7 @@ from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.runtimes.serving.routes import Attach, ReadLog, ServerRoutes, StreamRoutes
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
@@ -68,6 +69,7 @@ class TokenServer(Service):
     :param hop: name of this hop in audit records.
     :param name: name of this hop in messages to users.
     :param drain_seconds: how long sessions may take to end at a stop.
+    :param limits: of concurrent sessions; ``None`` for as many as file descriptors allow.
     :ivar sessions: the live sessions.
     :ivar health: the probes of ``/readyz``; the owner adds them.
     """
@@ -81,13 +83,19 @@ class TokenServer(Service):
         hop: str,
         name: str,
         drain_seconds: float = 5.0,
+        limits: SessionLimits | None = None,
     ) -> None:
         self.listening = listening
         self.health = Health(reactor)
         self.registry = new_registry()
-        self.sessions = Sessions(Trail(audit, hop, reactor), SessionMetrics(self.registry))
+        self.sessions = Sessions(Trail(audit, hop, reactor), SessionMetrics(self.registry), limits)
         self._reactor, self._drain_seconds, self._name = reactor, drain_seconds, name
-        self._site = Site(self.make_routes(), reactor, max_body_bytes=_MAX_BODY_BYTES)
+        self._site = Site(
+            self.make_routes(),
+            reactor,
+            max_body_bytes=_MAX_BODY_BYTES,
+            fitting=self.sessions.connections_beside,
+        )
         self._port: IListeningPort | None = None
         self._base_url = ""
 
@@ -198,6 +206,7 @@ class StreamServer(TokenServer):
         reactor: Any,
         *,
         drain_seconds: float = 5.0,
+        limits: SessionLimits | None = None,
         read_log: ReadLog | None = None,
     ) -> None:
         self._attach, self._cache, self._read_log = attach, cache, read_log
@@ -208,6 +217,7 @@ class StreamServer(TokenServer):
             hop="runtime",
             name="the machine runtime",
             drain_seconds=drain_seconds,
+            limits=limits,
         )
 
     def make_routes(self) -> ServerRoutes:

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 import re
-import resource as limits
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from typing import Any, Protocol, cast
 
@@ -40,6 +41,7 @@ from twisted_exec.api.status import (
     RequestTimeout,
     ServiceUnavailable,
 )
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.http.memory_budget import Budget
 from twisted_exec.streaming.interfaces import Subject
@@ -391,7 +393,9 @@ class Site(server.Site):
     :param max_body_bytes: larger bodies are refused with 413.
     :param max_connections: open connections, without upgraded ones.  A further connection evicts
         the oldest for which no handler works, so that silent clients cannot lock others out.
-        ``None``: 4096, and at most half of the process's file descriptors.
+        ``None``: as many as ``fitting`` returns.
+    :param fitting: returns how many connections fit into the process's file descriptors now; by
+        default half of them.
     :param receiving_bytes: total of all incomplete request bodies.
     :param unread_bytes: total of all responses and watch events that clients have not read.
     """
@@ -412,6 +416,7 @@ class Site(server.Site):
         linger_seconds: float = 10,
         max_body_bytes: int = 3 << 20,
         max_connections: int | None = None,
+        fitting: Callable[[], int] | None = None,
         receiving_bytes: int = 64 << 20,
         unread_bytes: int = 256 << 20,
     ) -> None:
@@ -421,19 +426,25 @@ class Site(server.Site):
         self.idle_seconds = idle_seconds
         self.linger_seconds = linger_seconds
         self.max_body_bytes = max_body_bytes
-        self.max_connections = max_connections or _most_connections()
+        self._max_connections = max_connections
+        self._fitting = fitting or partial(SessionLimits.fitting().connections_beside, 0)
         self.connections: dict[Channel, None] = {}  # the oldest first
         self.receiving: Budget[Channel] = Budget(receiving_bytes, Channel.too_long)
         self.unread: Budget[SlowReader] = Budget(unread_bytes, lambda slow: slow.evict())
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         # None would say "close" as well, but TLS factories cannot wrap it.
-        if len(self.connections) >= self.max_connections:
+        while len(self.connections) >= self.max_connections:
             oldest = next((each for each in self.connections if each.evictable), None)
             if oldest is None:
                 return _TurnedAway()
             oldest.evict()
         return super().buildProtocol(addr)
+
+    @property
+    def max_connections(self) -> int:
+        """Return the limit of open connections, which sinks while sessions open."""
+        return self._fitting() if self._max_connections is None else self._max_connections
 
     def startFactory(self) -> None:
         """No access log: it would contain query strings.  The audit log is the record."""
@@ -545,12 +556,6 @@ def respond_status(request: Request, error: APIError) -> None:
 
 def _render(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
-
-
-def _most_connections() -> int:
-    descriptors, _ = limits.getrlimit(limits.RLIMIT_NOFILE)
-    # The other half is for consoles, the store and files.
-    return 4096 if descriptors == limits.RLIM_INFINITY else min(4096, descriptors // 2)
 
 
 def _phrase(code: int) -> str:

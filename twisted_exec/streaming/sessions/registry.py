@@ -26,6 +26,7 @@ from twisted.web.iweb import IRequest
 from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
 from twisted_exec.observe.audit import AuditSession, Trail
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.interfaces import (
     IDLE,
     INTERNAL,
@@ -201,22 +202,20 @@ class Sessions:
 
     :ivar watcher: is called when streams begin and end.
     :param metrics: ``None`` for metrics that no registry publishes.
-    :param limit: of concurrent sessions.
-    :param limit_per_user: of concurrent sessions with the same user name.
+    :param limits: of concurrent sessions; by default as many as the process's file descriptors allow.
+        Sessions without a user name count only in total.
     """
 
     def __init__(
         self,
         trail: Trail,
         metrics: SessionMetrics | None = None,
-        *,
-        limit: int = 4096,
-        limit_per_user: int = 1024,
+        limits: SessionLimits | None = None,
     ) -> None:
         self.trail = trail
         self.watcher: Watcher | None = None
         self.metrics = metrics or SessionMetrics(new_registry(process=False))
-        self._limit, self._limit_per_user = limit, limit_per_user
+        self.limits = limits or SessionLimits.fitting()
         self._live: dict[Session, None] = {}
         self._per_user: Counter[str] = Counter()
         self._empty: list[Deferred[None]] = []
@@ -248,11 +247,19 @@ class Sessions:
         return session
 
     def _too_many(self, user: str) -> str:
-        if len(self._live) > self._limit:
-            return "too many sessions are open here"
-        if self._per_user[user] > self._limit_per_user:
-            return f"user {user!r} has {self._limit_per_user} sessions open, the most allowed"
+        limits = self.limits
+        if len(self._live) > limits.total:
+            return f"{limits.total} sessions are open here, the most allowed (--max-sessions)"
+        if user and self._per_user[user] > limits.per_user:
+            return (
+                f"user {user!r} has {limits.per_user} sessions open, the most allowed "
+                "(--max-sessions-per-user)"
+            )
         return ""
+
+    def connections_beside(self) -> int:
+        """Return how many connections fit beside the live sessions, for :class:`Site`."""
+        return self.limits.connections_beside(len(self._live))
 
     def refused(self, subject: Subject, code: int, reason: str) -> None:
         """

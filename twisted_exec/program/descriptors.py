@@ -1,0 +1,115 @@
+"""
+File descriptors of a program: their limit, and how many sessions and connections fit into it.
+
+A session of a hop in the middle holds two descriptors, one to its user and one to the next hop.  So the
+limit of descriptors is also one of sessions; beyond it connections would fail at random, for sessions and
+for the store alike.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+MOST_SESSIONS = 10_000
+"""Most sessions by default, whatever the descriptors: each also takes up to 100 KiB of memory."""
+
+_USERS_SHARE = 4
+"""One user may have this part of all sessions."""
+_LEAST_RESERVED = 100
+_RESERVED_SHARE = 100
+_ENDLESS = 1 << 20
+_LEAST_CONNECTIONS = 8
+
+
+def descriptor_limit() -> int:
+    """Return the most file descriptors that this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _ENDLESS if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_descriptor_limit() -> None:
+    """
+    Raise the soft limit of descriptors to the hard one.
+
+    The soft limit is low (1024) for the sake of programs that use select(2); servers are to raise it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        pass  # "unlimited" may exceed what the kernel permits; the old limit remains
+
+
+@dataclass(frozen=True)
+class SessionLimits:
+    """
+    Limits of the concurrent sessions of one program.
+
+    :param total: of all sessions.
+    :param per_user: of the sessions of one user.
+    :param descriptors: the limit of file descriptors that the others were made for.
+    :param per_session: descriptors that one session holds.
+    """
+
+    total: int
+    per_user: int
+    descriptors: int = field(default_factory=descriptor_limit)
+    per_session: int = 2
+
+    @classmethod
+    def fitting(
+        cls,
+        total: int | None = None,
+        per_user: int | None = None,
+        *,
+        per_session: int = 2,
+        users_share: int = _USERS_SHARE,
+    ) -> SessionLimits:
+        """
+        Return limits that fit into the descriptors of this process.
+
+        :param total: ``None`` for as many as fit, at most :data:`MOST_SESSIONS`.
+        :param per_user: ``None`` for the ``users_share``-th part.
+        :raises ValueError: so many do not fit.
+        """
+        descriptors = descriptor_limit()
+        most = max(1, (descriptors - _reserved(descriptors)) // per_session)
+        if total is not None and total > most:
+            needed = total * per_session + _reserved(total * per_session)
+            raise ValueError(
+                f"{total} sessions need {needed} file descriptors, and the limit is {descriptors}: "
+                "raise it (LimitNOFILE= of systemd, ulimit -n), or allow fewer sessions"
+            )
+        total = min(most, MOST_SESSIONS) if total is None else total
+        per_user = max(1, total // users_share) if per_user is None else min(per_user, total)
+        return cls(total, per_user, descriptors, per_session)
+
+    def connections_beside(self, sessions: int) -> int:
+        """
+        Return how many connections that are not sessions fit.
+
+        At most half of the descriptors, so that watches leave room for sessions.
+
+        :param sessions: that are live.
+        """
+        left = self.descriptors - _reserved(self.descriptors) // 2 - self.per_session * sessions
+        return max(_LEAST_CONNECTIONS, min(self.descriptors // 2, left))
+
+    def __str__(self) -> str:
+        """For the log."""
+        return (
+            f"at most {self.total} sessions, {self.per_user} of one user; "
+            f"the limit of file descriptors is {self.descriptors}"
+        )
+
+
+Limiting = Callable[[], SessionLimits]
+
+
+def _reserved(descriptors: int) -> int:
+    """Descriptors for requests, watches, the store, files and connections to other servers."""
+    return max(_LEAST_RESERVED, descriptors // _RESERVED_SHARE)
