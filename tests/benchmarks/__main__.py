@@ -15,6 +15,7 @@ from . import (
     listing,
     one_hop,
     reconcile,
+    scale,
     spaces,
     spdy,
     trace,
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "etcd": etcd.main,
     "leaf-logs": leaf_logs.main,
     "leaf": leaf.main,
+    "scale": scale.main,
     "trace": trace.main,
 }
 

@@ -172,7 +172,8 @@ def report(ours: Chain, theirs: Chain) -> None:
         )
 
 
-def _missing(make: Make) -> list[str]:
+def missing_programs(make: Make) -> list[str]:
+    """What is not found of ironcore's programs and of those that they need."""
     programs = [make.program(make.apiserver), make.program("machinepoollet")]
     missing = [os.path.basename(one) for one in programs if not os.access(one, os.X_OK)]
     if needs.kube_apiserver() is not None:
@@ -208,7 +209,7 @@ def _chain(cluster: OurCluster | ForeignCluster, target: str) -> Chain:
 def main(directory: Path) -> None:
     """Run the whole benchmark, or say what to set."""
     make = ironcore(needs.interop_programs("ironcore"))
-    missing = _missing(make)
+    missing = missing_programs(make)
     if missing:
         print(WHAT_TO_SET.format(missing=", ".join(missing)))
         return

@@ -71,14 +71,17 @@ class OurCluster:
     """
     Our API server.
 
+    :param how: returns the command of a program of ours.
     :ivar kubeconfig: of an administrator.
     """
 
     ours = True
     own_program = "apiserver"
 
-    def __init__(self, make: Make, name: str = "ours") -> None:
-        self.make = make
+    def __init__(
+        self, make: Make, name: str = "ours", how: Callable[[str], list[str]] = ours
+    ) -> None:
+        self.make, self.how = make, how
         self.programs = Programs(f"{name}-", keep=bool(os.environ.get("KEEP_LOGS")))
         self.pki = create_pki(self.programs.path("pki"))
         self.port = free_port()
@@ -111,7 +114,7 @@ class OurCluster:
         serving, forwarding = self.pki.issue_apiserver(["localhost", "127.0.0.1"])
         self.programs.run(
             self.own_program,
-            *ours("exec-apiserver"),
+            *self.how("exec-apiserver"),
             f"--dialect={self.make.dialect}",
             f"--listen=tcp:{self.port}:interface=127.0.0.1",
             f"--tls-cert-file={serving.certificate}",
@@ -175,7 +178,7 @@ def our_poollet(cluster: Cluster, pool: str, backend: Backend) -> str:
     )
     cluster.programs.run(
         name,
-        *ours("exec-poollet"),
+        *(cluster.how if isinstance(cluster, OurCluster) else ours)("exec-poollet"),
         f"--dialect={cluster.make.dialect}",
         f"--iri-revision={backend.revision}",
         f"--kubeconfig={cluster.kubeconfig}",
