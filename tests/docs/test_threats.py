@@ -20,7 +20,7 @@ TABLES = {
     "Tokens and secrets": 6,
     "Forwarded requests": 8,
     "Bytes from peers": 7,
-    "Hosts and transports": 4,
+    "Hosts and transports": 5,
     "Output to people": 5,
     "Not implemented": 3,
 }

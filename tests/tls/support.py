@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IAddress
@@ -40,6 +43,31 @@ def server_identity(*names: str) -> Issued:
 def client_identity(user: str, *groups: str, ca: str = "users") -> Issued:
     """A client certificate."""
     return authority(ca).issue_client(user, groups)
+
+
+def alternatives(*names: x509.GeneralName | str) -> x509.SubjectAlternativeName:
+    """Subject alternative names of any text; a string is a DNS name, whatever it holds."""
+    return x509.SubjectAlternativeName(
+        [x509.DNSName(each) if isinstance(each, str) else each for each in names]
+    )
+
+
+def named(
+    names: x509.ExtensionType,
+    *,
+    common_name: str = "localhost",
+    ca: str = "serving",
+    usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.SERVER_AUTH,
+) -> Issued:
+    """A certificate with subject alternative names that an authority of ours would not issue."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    return authority(ca)._issue(
+        subject,
+        usage,
+        now=None,
+        life=timedelta(days=1),
+        names=names,  # type: ignore[arg-type]
+    )
 
 
 def write(directory: str, name: str, content: bytes) -> str:

@@ -5,19 +5,22 @@ Tests for :mod:`twisted_exec.tls.client`.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address, ip_network
 
 from cryptography import x509
 from twisted.internet.task import Clock
 
 from tests.tls.support import (
     LoopbackCase,
+    alternatives,
     authority,
     client_identity,
+    named,
     server_identity,
 )
 from twisted_exec.tls.client import ClientCredentials, ClientTLS
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
-from twisted_exec.tls.pki.authority import Authority, Issued
+from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.server import ServerTLS, peer_certificate
 
 
@@ -53,11 +56,6 @@ class VerificationTests(LoopbackCase):
             told = await self.refusal(tls, self.client_tls(name))
             self.assertIn(f"not valid for {name!r}", told)
             self.assertIn("'localhost', '*.pools.example'", told)
-
-    async def test_address_is_no_dns_name(self) -> None:
-        """A DNS name that looks like an address does not make the address valid."""
-        issued = _with_dns_name("127.0.0.1")
-        await self.refusal(self.server_tls(issued), self.client_tls("127.0.0.1"))
 
     async def test_common_name_does_not_count(self) -> None:
         """The common name is no name of the server."""
@@ -154,14 +152,110 @@ class VerificationTests(LoopbackCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
 
-def _with_dns_name(text: str) -> Issued:
-    """A certificate with a DNS name of any text."""
-    from unittest import mock
+def _address(text: str) -> x509.IPAddress:
+    return x509.IPAddress(ip_address(text))
 
-    from twisted_exec.tls.pki import authority as module
 
-    with mock.patch.object(module, "_general_name", lambda name: x509.DNSName(name)):
-        return authority("serving").issue_server([text])
+CLIENT_GO = alternatives("127.0.0.1", _address("192.0.2.2"), _address("127.0.0.1"))
+"""The names of a certificate that kcp, a kubelet or a kube-apiserver signs for itself."""
+
+UNUSABLE = (
+    ("127.0.0.1", "127.0.0.1"),
+    ("::1", "::1"),
+    ("*.0.0.1", "127.0.0.1"),
+    ("1", "one.example"),
+    ("", "one.example"),
+    ("*", "localhost"),
+    ("*.example", "one.example"),
+    ("*.*.example", "one.two.example"),
+    ("one.*.example", "one.two.example"),
+    ("*.one.example.", "two.one.example"),
+    ("o*.two.example", "one.two.example"),
+    ("one.example.", "one.example"),
+    (" one.example", "one.example"),
+    ("one.example\n", "one.example"),
+    ("one.example\0.evil.example", "one.example"),
+    ("https://one.example", "one.example"),
+    ("one.example:443", "one.example"),
+)
+"""DNS names of a certificate that match no server, and a server that a careless reader would take for it."""
+
+OTHERS = (
+    (x509.UniformResourceIdentifier("https://one.example"), "one.example"),
+    (x509.UniformResourceIdentifier("https://[::1]:443/"), "::1"),
+    (x509.RFC822Name("one.example"), "one.example"),
+    (x509.IPAddress(ip_network("127.0.0.0/8")), "127.0.0.1"),
+    (_address("::ffff:127.0.0.1"), "127.0.0.1"),
+)
+"""Names of other kinds, likewise."""
+
+
+class UnusableNamesTests(LoopbackCase):
+    """Names in a certificate that can match no server neither help nor harm it."""
+
+    refusal = VerificationTests.refusal
+
+    async def test_self_signed_by_kubernetes(self) -> None:
+        """A certificate as client-go makes it is valid for its addresses, and for nothing else."""
+        tls = self.server_tls(named(CLIENT_GO, common_name="127.0.0.1@1795000000"))
+        for name in ("127.0.0.1", "192.0.2.2"):
+            await self.pair(tls, self.client_tls(name))
+        for name in ("localhost", "192.0.2.3", "one.example"):
+            told = await self.refusal(tls, self.client_tls(name))
+            self.assertIn(f"not valid for {name!r}: it names '127.0.0.1' ", told)
+
+    async def test_beside_usable_ones(self) -> None:
+        """A server is known by a usable name, whatever other names its certificate has."""
+        names = [name for name, _server in (*UNUSABLE, *OTHERS)]
+        tls = self.server_tls(named(alternatives(*names, "good.example", "*.good.example")))
+        for name in ("good.example", "very.good.example"):
+            await self.pair(tls, self.client_tls(name))
+        for server in {server for _name, server in (*UNUSABLE, *OTHERS)}:
+            await self.refusal(tls, self.client_tls(server))
+
+    async def test_alone(self) -> None:
+        """A certificate with only such a name is refused with that name, whatever its common name."""
+        for name, server in (*UNUSABLE, *OTHERS):
+            tls = self.server_tls(named(alternatives(name), common_name=server))
+            told = await self.refusal(tls, self.client_tls(server))
+            shown = name if isinstance(name, str) else str(name.value)
+            self.assertIn(f"is not valid for {server!r}: it names {shown!r}", told)
+
+    async def test_why(self) -> None:
+        """The refusal tells a DNS name that is an address from an address."""
+        told = await self.refusal(
+            self.server_tls(named(alternatives("127.0.0.1"))), self.client_tls("127.0.0.1")
+        )
+        self.assertTrue(told.endswith("it names '127.0.0.1' (no usable DNS name)"), told)
+
+    async def test_many_long_names(self) -> None:
+        """A refusal shows the first few names, and of each the beginning."""
+        names = [f"{number}.{'x' * 5000}.example" for number in range(20)]
+        told = await self.refusal(
+            self.server_tls(named(alternatives(*names))), self.client_tls("one.example")
+        )
+        self.assertLess(len(told), 2000)
+
+    async def test_none(self) -> None:
+        """A certificate without names is refused, although its common name is the server's."""
+        tls = self.server_tls(named(alternatives()))
+        told = await self.refusal(tls, self.client_tls("localhost"))
+        self.assertTrue(told.endswith("it names none (no subject alternative name)"), told)
+
+    async def test_unreadable(self) -> None:
+        """A certificate whose names cannot be parsed is refused with that reason, and nothing is logged."""
+        usable = b"\x82\x09localhost"
+        for broken in (
+            b"\x87\x03\x01\x02\x03",  # an address of three bytes
+            b"\x82\x01\xe9",  # a DNS name that is not ASCII
+            b"\xa3\x00",  # an X.400 address
+        ):
+            content = usable + broken
+            der = bytes([0x30, len(content)]) + content
+            oid = x509.OID_SUBJECT_ALTERNATIVE_NAME
+            tls = self.server_tls(named(x509.UnrecognizedExtension(oid, der)))
+            told = await self.refusal(tls, self.client_tls("localhost"))
+            self.assertIn("it names none that can be read", told)
 
 
 class ClientIdentityTests(LoopbackCase):

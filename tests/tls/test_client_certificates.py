@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.tls.support import authority, client_identity, server_identity
+from tests.tls.support import alternatives, authority, client_identity, named, server_identity
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.pki.authority import Authority, Issued
@@ -103,6 +103,14 @@ class VerifyTests(SynchronousTestCase):
         """A client certificate of the CA passes, also beside other CAs."""
         verify(peer(client_identity("jane")), USERS)
         verify(peer(client_identity("jane")), authority("b").certificate_pem + USERS)
+
+    def test_unusable_names(self) -> None:
+        """Its subject alternative names play no part, even if they could match no server."""
+        names = alternatives("127.0.0.1", "*", "", "a\0b")
+        issued = named(names, common_name="jane", ca="users", usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+        verify(peer(issued), USERS)
+        self.assertEqual(peer(issued).common_name, "jane")
+        self.assertIn("refused", self.refusal(peer(issued), authority("b").certificate_pem))
 
     def test_other_ca(self) -> None:
         """A certificate of another CA does not."""

@@ -3,7 +3,8 @@ TLS as a client: verify the server, present a client certificate.
 
 A server is verified twice: OpenSSL checks its chain against the given CA,
 service_identity checks its name (DNS or IP subject alternative names, never the
-common name).  Both happen inside the handshake, so a wrong server gets an
+common name).  Names that can match no server, such as an address as a DNS name in
+the certificates that client-go signs for itself, are skipped.  Both checks happen inside the handshake, so a wrong server gets an
 alert and none of our bytes.  A caller may add a ``check`` of the certificate,
 such as "it names the pool".
 
@@ -18,6 +19,7 @@ import socket
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from cryptography import x509
@@ -25,11 +27,12 @@ from OpenSSL import SSL
 from OpenSSL.crypto import X509
 from service_identity import CertificateError
 from service_identity import VerificationError as IdentityError
-from service_identity.cryptography import extract_patterns
 from service_identity.hazmat import (
     DNS_ID,
     CertificatePattern,
+    DNSPattern,
     IPAddress_ID,
+    IPAddressPattern,
     verify_service_identity,
 )
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IReactorTime
@@ -48,6 +51,8 @@ Check = Callable[[x509.Certificate], None]
 
 _CONTEXTS_KEPT = 64
 _NAMES_KEPT = 256
+_SHOWN, _SHOWN_LENGTH = 8, 100
+"""Names in a refusal, and characters of each."""
 
 
 @implementer(IOpenSSLClientConnectionCreator)
@@ -124,7 +129,7 @@ class ClientTLS:
     def _verify_name(self, certificate: x509.Certificate) -> None:
         try:
             verify_service_identity(_patterns(certificate), [self._identity], [])
-        except (IdentityError, CertificateError, ValueError):
+        except (IdentityError, CertificateError, *_UNREADABLE):
             raise VerificationError(
                 f"the server's certificate is not valid for {self.hostname!r}: "
                 f"it names {_names(certificate)}"
@@ -323,25 +328,60 @@ def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
     return IPAddress_ID(str(name)), b""
 
 
+_UNREADABLE = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
+
+
 @lru_cache(_NAMES_KEPT)
 def _patterns(certificate: x509.Certificate) -> Sequence[CertificatePattern]:
     """
-    Return the names of a certificate.
+    Return the names of a certificate that a server can have.
 
-    Cached: parsing them costs more than comparing, and the result never changes.
+    Others are skipped: they match nothing, so they need not spoil the names beside them.  Cached:
+    parsing names costs more than comparing them, and the result never changes.
 
-    :raises CertificateError: the names cannot be read.
+    :raises Exception: one of ``_UNREADABLE``.
     """
-    return extract_patterns(certificate)
+    return [pattern for each in _alternatives(certificate) if (pattern := _pattern(each))]
+
+
+def _pattern(name: x509.GeneralName) -> CertificatePattern | None:
+    """Return a name to compare with, or ``None`` if it can match no server."""
+    # The parser takes twice the bytes of an address for a network, which matches nothing.
+    if isinstance(name, x509.IPAddress) and isinstance(name.value, IPv4Address | IPv6Address):
+        return IPAddressPattern(name.value)
+    # service_identity would strip whitespace, and match what no other verifier does.
+    if not isinstance(name, x509.DNSName) or name.value != name.value.strip():
+        return None
+    try:
+        return DNSPattern.from_bytes(name.value.encode("utf-8"))
+    except CertificateError:  # an address, empty, NUL, or a wildcard elsewhere than in `*.a.b`
+        return None
+
+
+def _alternatives(certificate: x509.Certificate) -> Sequence[x509.GeneralName]:
+    try:
+        kind = x509.SubjectAlternativeName
+        return list(certificate.extensions.get_extension_for_class(kind).value)
+    except x509.ExtensionNotFound:
+        return []
 
 
 def _names(certificate: x509.Certificate) -> str:
     try:
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except (x509.ExtensionNotFound, ValueError):
+        names = _alternatives(certificate)
+    except _UNREADABLE:
+        return "none that can be read"
+    if not names:
         return "none (no subject alternative name)"
-    purposes = [repr(str(each.value)) for each in extension.value]
-    return ", ".join(purposes[:8]) + (" ..." if len(purposes) > 8 else "")
+    return ", ".join(map(_shown, names[:_SHOWN])) + (" ..." if len(names) > _SHOWN else "")
+
+
+def _shown(name: x509.GeneralName) -> str:
+    text = str(name.value)
+    quoted = repr(text) if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]!r}..."
+    if isinstance(name, x509.DNSName) and _pattern(name) is None:
+        return f"{quoted} (no usable DNS name)"
+    return quoted
 
 
 _Codes = SSL.X509VerificationCodes

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tls.support import alternatives
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS
 from twisted_exec.api.kinds.certificates import request_of
 from twisted_exec.kube.credentials.serving_certificate import DENIED_SECONDS, ServingCertificate
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.pem import pem_of
 from twisted_exec.tls.pki.authority import Authority, request_server
 from twisted_exec.tls.server import ServerTLS
 
@@ -112,6 +115,24 @@ class ServingTests(SynchronousTestCase):
         self.sign(names)
         self.turn(20)
         self.assertEqual((self.serving.problem, len(self.requests())), ("", 1))
+
+    def test_address_as_a_dns_name(self) -> None:
+        """A certificate whose DNS name is our address names it for no client, so it is requested again."""
+        self.start()
+        own = self.installed()
+        names = alternatives(*NAMES)
+        certificate = CA._certified(
+            request_of(self.open_request()).public_key(),
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, POOL)]),
+            ExtendedKeyUsageOID.SERVER_AUTH,
+            now=datetime.fromtimestamp(self.clock.seconds(), UTC),
+            life=timedelta(days=100),
+            names=names,
+        )
+        self.answer(certificate=base64.b64encode(pem_of([certificate])).decode())
+        self.turn(40)
+        self.assertEqual(self.installed(), own)
+        self.assertEqual(len(self.requests()), 2)
 
     def test_kept(self) -> None:
         """A good one is kept over a restart, and renewed before it ends."""

@@ -26,7 +26,7 @@ from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pem import server_name
+from twisted_exec.tls.pem import Address, server_name
 from twisted_exec.tls.pki.authority import Authority, Issued, request_server
 
 __all__ = ["DENIED_SECONDS", "LOOK_SECONDS", "ServingCertificate"]
@@ -114,14 +114,15 @@ class ServingCertificate(SignedCertificate):
         except (x509.ExtensionNotFound, ValueError):
             return list(self._names)
         names = alternatives.value
-        has = {name.lower() for name in names.get_values_for_type(x509.DNSName)}
-        has |= {str(address) for address in names.get_values_for_type(x509.IPAddress)}
+        # No client accepts a DNS name that is an address, so kinds are compared, too.
+        has: set[object] = {name.lower() for name in names.get_values_for_type(x509.DNSName)}
+        has.update(names.get_values_for_type(x509.IPAddress))
         return [name for name in self._names if _as_signed(name) not in has]
 
 
-def _as_signed(name: str) -> str:
-    """Return an address in the form that certificates use."""
+def _as_signed(name: str) -> Address | str:
+    """Return a name or an address in the form that certificates use."""
     try:
-        return str(server_name(name.lower()))
+        return server_name(name.lower())
     except TLSConfigError:
         return name
