@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,11 @@ from twisted_exec.api import body, protobuf
 from twisted_exec.api.status import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
 
 VECTORS = Path(__file__).parents[1] / "captures" / "protobuf-vectors.json"
+
+
+def decoded(raw: bytes) -> dict[str, Any]:
+    """A protobuf body, decoded."""
+    return body.decode(protobuf.MEDIA_TYPE, raw)
 
 
 class JSONTests(SynchronousTestCase):
@@ -39,7 +45,7 @@ class JSONTests(SynchronousTestCase):
             b"1",
             b"\xff",
             b'{"a": NaN}',
-            b"[" * 100_000,
+            b"[" * 10_000,
             b'{"a":' * 70 + b"1" + b"}" * 70,
             b'{"a": ' + b"9" * 10_000 + b"}",
             b'{"a": [1e999]}',
@@ -54,6 +60,66 @@ class JSONTests(SynchronousTestCase):
         """A type that nobody reads is 415."""
         with self.assertRaises(UnsupportedMediaType):
             body.decode("text/plain", b"{}")
+
+
+class LimitTests(SynchronousTestCase):
+    """Values are counted before a body is decoded."""
+
+    def refused(self, raw: bytes, content_type: str = "", limit: body.Limit = body.OBJECT) -> str:
+        """The message of a refusal as too large."""
+        with self.assertRaises(RequestEntityTooLarge) as caught:
+            body.decode_any(content_type, raw, limit=limit)
+        return caught.exception.message
+
+    def test_before_decoding(self) -> None:
+        """Too many values are refused unread: that these are no JSON is never found out."""
+        for value in (b"0,", b"[],", b"{},", b'"",', b'{"a":1},', b'{"a":{}},', b'["\\\\",1],'):
+            message = self.refused(b"[" + value * (body.OBJECT.values + 1) + b"!")
+            self.assertIn("more than 16384 values", message)
+            self.assertIn("send less in one request", message)
+
+    def test_exact(self) -> None:
+        """As many values as allowed are accepted, and one more is not."""
+        limit = body.Limit(1 << 20, 5)
+        for most, above in (
+            (b"[1,2,3,4]", b"[1,2,3,4,5]"),
+            (b'{"a":{},"b":[],"c":[ ],"d":{ }}', b'{"a":{},"b":[],"c":[[]],"d":{}}'),
+            (b'{"a":[{"b":{"c":1}}]}', b'{"a":[{"b":{"c":[1]}}]}'),
+            (b'[",","\\"","\\\\",{}]', b'[",","\\"","\\\\",{"a":1}]'),
+        ):
+            body.decode_any("", most, limit=limit)
+            self.refused(above, limit=limit)
+
+    def test_text(self) -> None:
+        """Text is one value, whatever is in it."""
+        for text in (",", "[", "{", "\n", '"', '\\",', "\\", "\\\\", "\u00e4,", '{"a": [1, 2]},\n'):
+            data = {"data": {"table.csv": text * (100_000 // len(text)), "b": "c"}}
+            self.assertEqual(body.decode("", json.dumps(data).encode()), data)
+            self.assertEqual(body.decode("", json.dumps(data, indent=2).encode()), data)
+
+    def test_reviews(self) -> None:
+        """A request that stores nothing may be smaller only."""
+        groups = json.dumps({"spec": {"groups": ["g"] * 3000}}).encode()
+        body.decode("", groups)
+        self.refused(groups, limit=body.REVIEW)
+        self.refused(json.dumps({"a": "b" * 70_000}).encode(), limit=body.REVIEW)
+        self.refused(b"a: [" + b"x," * 3000 + b"]", "application/yaml", limit=body.REVIEW)
+
+    def test_protobuf(self) -> None:
+        """Fields of protobuf are counted, too, in messages of any depth."""
+
+        def field(number: int, content: bytes) -> bytes:
+            return bytes([number << 3 | 2, len(content)]) + content
+
+        kind = field(1, b"authorization.k8s.io/v1") + field(2, b"SubjectAccessReview")
+        limit = body.Limit(1 << 20, 20)
+        for count in (15, 16):  # two messages and the two fields of the kind count as well
+            review = field(1, kind) + field(2, field(2, field(4, b"g") * count))
+            if count == 15:
+                body.decode(protobuf.MEDIA_TYPE, b"k8s\x00" + review, limit=limit)
+            else:
+                message = self.refused(b"k8s\x00" + review, protobuf.MEDIA_TYPE, limit)
+                self.assertIn("more than 20 fields", message)
 
 
 class YAMLTests(SynchronousTestCase):
@@ -108,7 +174,7 @@ class ProtobufTests(SynchronousTestCase):
     def test_captured(self) -> None:
         """Bodies of kubectl 1.33 read as what they say."""
         vectors = {
-            vector["cmd"]: protobuf.decode(bytes.fromhex(vector["hex"]))
+            vector["cmd"]: decoded(bytes.fromhex(vector["hex"]))
             for vector in json.loads(VECTORS.read_text())["vectors"]
         }
         self.assertEqual(
@@ -145,9 +211,9 @@ class ProtobufTests(SynchronousTestCase):
         """A flag that is false is left out, unless that means something else than false."""
         head = b"\x0a\x14\x0a\x02v1\x12\x0eServiceAccount"
         raw = b"k8s\x00" + head + b"\x12\x02\x20\x00"
-        self.assertIs(protobuf.decode(raw)["automountServiceAccountToken"], False)
+        self.assertIs(decoded(raw)["automountServiceAccountToken"], False)
         secret = b"k8s\x00\x0a\x0c\x0a\x02v1\x12\x06Secret\x12\x02\x28\x00"
-        self.assertNotIn("immutable", protobuf.decode(secret))
+        self.assertNotIn("immutable", decoded(secret))
 
     def test_event(self) -> None:
         """Numbers and times; the zero time is none."""
@@ -164,9 +230,7 @@ class ProtobufTests(SynchronousTestCase):
             + b"\x40\x03"
             + field(11, b"\x08\x02" + field(2, moment))
         )
-        told = protobuf.decode(
-            b"k8s\x00" + field(1, field(1, b"v1") + field(2, b"Event")) + field(2, raw)
-        )
+        told = decoded(b"k8s\x00" + field(1, field(1, b"v1") + field(2, b"Event")) + field(2, raw))
         self.assertEqual(
             told,
             {
@@ -179,7 +243,7 @@ class ProtobufTests(SynchronousTestCase):
                 "series": {"count": 2, "lastObservedTime": "2023-11-14T22:13:20.001000Z"},
             },
         )
-        newer = protobuf.decode(
+        newer = decoded(
             b"k8s\x00"
             + field(1, field(1, b"events.k8s.io/v1") + field(2, b"Event"))
             + field(2, field(2, moment) + field(8, field(3, b"vm")) + field(10, b"it runs"))
@@ -188,9 +252,7 @@ class ProtobufTests(SynchronousTestCase):
         self.assertEqual(newer["eventTime"], "2023-11-14T22:13:20.001000Z")
         for bad in (b"\x42\x01a", field(7, b"\x08" + b"\xff" * 8 + b"\x3f"), b"\x38\x01"):
             with self.assertRaises(BadRequest):
-                protobuf.decode(
-                    b"k8s\x00" + field(1, field(1, b"v1") + field(2, b"Event")) + field(2, bad)
-                )
+                decoded(b"k8s\x00" + field(1, field(1, b"v1") + field(2, b"Event")) + field(2, bad))
 
     def test_secret(self) -> None:
         """A Secret's bytes come as JSON has them."""
@@ -251,6 +313,6 @@ class ProtobufTests(SynchronousTestCase):
         good = bytes.fromhex(json.loads(VECTORS.read_text())["vectors"][0]["hex"])
         for raw in (good[:at] + noise + good[at + len(noise) :], good[:at], b"k8s\x00" + noise):
             try:
-                protobuf.decode(raw)
+                decoded(raw)
             except (BadRequest, UnsupportedMediaType):
                 pass

@@ -235,6 +235,15 @@ class JSONPatchTests(SynchronousTestCase):
         with self.assertRaises(RequestEntityTooLarge):
             patch.json_patch({"a": "x" * 1000}, bomb)
 
+    def test_copied_values(self) -> None:
+        """Copies are counted before they are made, in values as in bytes."""
+        source = {"a": [0] * 100, "b": {}}
+        copies = [{"op": "copy", "from": "/a", "path": f"/b/{turn}"} for turn in range(900)]
+        with self.assertRaises(RequestEntityTooLarge) as caught:
+            patch.json_patch(source, copies)
+        self.assertIn("copies more than 16384 values", caught.exception.message)
+        self.assertEqual(len(patch.json_patch(source, copies[:160])["b"]), 160)
+
     def test_long_paths(self) -> None:
         """A path longer than any object is deep is none: to follow many of them takes seconds."""
         deep = [{"op": "add", "path": "/a" * steps, "value": {}} for steps in range(1, 200)]
@@ -324,6 +333,8 @@ class ReaderTests(SynchronousTestCase):
             self.assertEqual(patch.configuration(raw), {})
         large = {"a": ["x" * 100] * 9000}
         self.assertEqual(patch.configuration(json.dumps(large).encode()), large)
+        text = "," * 20_000  # one value, and no quotes that would say so
+        self.assertEqual(patch.configuration(b"a: |\n  " + text.encode()), {"a": text})
         duplicates: list[str] = []
         self.assertEqual(patch.configuration(b"{a: 1, a: 2}", duplicates), {"a": 2})
         self.assertEqual(duplicates, ["a"])

@@ -48,7 +48,7 @@ class BodyTests(APITestCase):
                 "is not valid JSON: number 99999999999999999999 ",
             ),
             (b'{"a":1e400}', JSON, "holds a number that is too large"),
-            (b"[" * 100_000, JSON, "is not valid JSON: "),
+            (b"[" * 10_000, JSON, "is not valid JSON: "),
             (b'{"a":' * 65 + b"1" + b"}" * 65, JSON, "is nested more than 64 levels deep"),
             (b'{"a":"\x00"}', JSON, "is not valid JSON: Invalid control character"),
             (b"a: [", YAML, "is not valid YAML: "),
@@ -93,6 +93,29 @@ class BodyTests(APITestCase):
         kept = machine("a")
         kept["spec"]["efiVars"] = [{"name": "x", "value": "v" * (1 << 20)}]
         self.post(json.dumps(kept), 413)
+
+    def test_too_many_values(self) -> None:
+        """413, of a body and of the object that a patch would make."""
+        many = {f"l{number}": "v" for number in range(12_000)}
+        body = machine("a")
+        body["metadata"]["labels"] = {**many, **{f"m{number}": "v" for number in range(12_000)}}
+        self.assertIn("16384 values", self.post(json.dumps(body), 413)["message"])
+        body["metadata"]["labels"] = many
+        self.answer("POST", MACHINES, body, code=201)
+        self.assertNotIn("managedFields", self.answer("GET", f"{MACHINES}/a")["metadata"])
+        more = {"metadata": {"annotations": {f"m{number}": "v" for number in range(12_000)}}}
+        message = self.refused(413, "PATCH", f"{MACHINES}/a", more, content_type=MERGE)
+        self.assertIn("split it into several objects", message)
+        options = {"dryRun": ["All"] * 3000}
+        self.assertIn("2048", self.refused(413, "DELETE", f"{MACHINES}/a", options))
+
+    def test_many_causes(self) -> None:
+        """An answer lists a hundred mistakes, and how many more there are."""
+        body = machine("a")
+        body["metadata"]["labels"] = {f"-{number}": "v" for number in range(150)}
+        status = self.post(json.dumps(body), 422)
+        self.assertEqual(len(status["details"]["causes"]), 100)
+        self.assertIn("and 50 more problems", status["message"])
 
     def test_unknown_fields(self) -> None:
         """Strict refuses them, Warn warns of each, Ignore does not."""

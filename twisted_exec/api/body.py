@@ -1,7 +1,8 @@
 """
 Request bodies: JSON, YAML and, where kubectl requires it, protobuf.
 
-The result is always plain JSON data of bounded depth.
+The result is always plain JSON data of bounded depth and size.  The values of a body are counted
+before it is decoded: a value takes only a byte or two, and decoding it a thousand times that.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -22,13 +24,40 @@ from twisted_exec.api.status import BadRequest, RequestEntityTooLarge, Unsupport
 LIMIT_DEPTH = 64
 """Limit for the nesting depth of a body."""
 
+
+@dataclass(frozen=True)
+class Limit:
+    """
+    Largest acceptable body.
+
+    :param size_bytes: size as sent.
+    :param values: objects, lists and scalars together; keys do not count.
+    """
+
+    size_bytes: int
+    values: int
+
+
+OBJECT = Limit(4 << 20, 1 << 14)
+"""
+Limit for objects and patches.
+
+A Node with a hundred images has about 600 values, a Pod with twenty containers and its
+``managedFields`` about 2000.
+"""
+
+JSON_PATCH = Limit(4 << 20, 1 << 16)
+"""Limit for JSON patches: kube-apiserver accepts 10 000 operations, each of which has four values."""
+
+REVIEW = Limit(64 << 10, 1 << 11)
+"""Limit for requests that store nothing: reviews, tokens, bindings, options of a delete."""
+
 _LIMIT_DIGITS = 20
 _MAX_DUPLICATES = 32
 _LARGEST = 2**63 - 1
 # A YAML parser does far more work per byte than a JSON parser.
 _LIMIT_YAML_BYTES = 512 << 10
-# The work grows with the number of values, and a value takes only a byte or two.
-_LIMIT_YAML_VALUES = 1 << 16
+_WHITE_SPACE = b" \t\r\n"
 
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -60,40 +89,93 @@ class BodyError(BadRequest):
     """A body that does not match its media type."""
 
 
-def decode(content_type: str, raw: bytes, duplicates: list[str] | None = None) -> dict[str, Any]:
+def decode(
+    content_type: str,
+    raw: bytes,
+    duplicates: list[str] | None = None,
+    limit: Limit = OBJECT,
+) -> dict[str, Any]:
     """
     Decode an object.
 
     :param content_type: the header; empty means JSON.
     :param duplicates: receives the paths of repeated keys, of which the last one counts.
     :raises BadRequest: the body is malformed or not an object.
+    :raises RequestEntityTooLarge: the body exceeds the limit.
     :raises UnsupportedMediaType: the media type is not supported.
     """
-    value = decode_any(content_type, raw, duplicates)
+    value = decode_any(content_type, raw, duplicates, limit)
     if not isinstance(value, dict):
         raise BodyError("the body of the request is not an object")
     return value
 
 
-def decode_any(content_type: str, raw: bytes, duplicates: list[str] | None = None) -> Any:
+def decode_any(
+    content_type: str,
+    raw: bytes,
+    duplicates: list[str] | None = None,
+    limit: Limit = OBJECT,
+) -> Any:
     """Decode a body that may also be a list, such as a JSON patch; see :func:`decode`."""
+    if len(raw) > limit.size_bytes:
+        raise RequestEntityTooLarge(
+            f"the body of the request has {len(raw)} bytes; a request of this kind may have up to "
+            f"{limit.size_bytes}: send less in one request"
+        )
     media_type = content_type.partition(";")[0].strip().lower()
     repeated: list[str] = []
     if media_type == protobuf.MEDIA_TYPE:
-        return protobuf.decode(raw)
+        return protobuf.decode(raw, limit.values)
     if not media_type or media_type == "application/json" or media_type.endswith("+json"):
+        check_values(raw, limit.values)
         value = _json(raw, repeated)
     elif media_type in ("application/yaml", "text/yaml") or media_type.endswith("+yaml"):
-        value = _yaml(raw, repeated)
+        value = _yaml(raw, repeated, limit.values)
     else:
         raise UnsupportedMediaType(
             "the body of the request was in an unknown format - accepted media types include: "
             f"application/json, application/yaml, {protobuf.MEDIA_TYPE}"
         )
-    check(value)
+    check(value, limit.values)
     if duplicates is not None:
         duplicates += repeated
     return value
+
+
+def most_values(text: bytes) -> int:
+    """Return an upper bound for the number of values in JSON, in the time of a few scans."""
+    return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def check_values(text: bytes, limit: int = OBJECT.values) -> None:
+    """
+    Check the number of values in JSON before it is decoded.
+
+    Text that is not JSON may pass: its values are then few up to the place where decoding fails.
+
+    :raises RequestEntityTooLarge: there are more.
+    """
+    if most_values(text) > limit and count_values(text, limit) > limit:
+        raise _too_many(limit)
+
+
+def _too_many(limit: int) -> RequestEntityTooLarge:
+    return RequestEntityTooLarge(
+        f"the object or the body of the request has more than {limit} values, which is the limit "
+        "for requests of this kind: send less in one request"
+    )
+
+
+def count_values(text: bytes, limit: int = OBJECT.values) -> int:
+    """Count the values in JSON; a number above ``limit`` may be inexact."""
+    # Without escapes each quote begins or ends a string.  Pairs of backslashes go first, because
+    # the quote after a pair is not escaped.
+    text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if text.count(b'"') > 4 * limit:  # a value needs two, and its key two more
+        return limit + 1
+    bare = b"".join(text.split(b'"')[::2]).translate(None, _WHITE_SPACE)
+    # In a container the commas are one fewer than the values, unless it is empty.
+    return most_values(bare) - bare.count(b"[]") - bare.count(b"{}")
 
 
 class _Objects:
@@ -153,12 +235,12 @@ def _json(raw: bytes, duplicates: list[str]) -> Any:
     return value
 
 
-def _yaml(raw: bytes, duplicates: list[str]) -> Any:
+def _yaml(raw: bytes, duplicates: list[str], limit: int) -> Any:
     if len(raw) > _LIMIT_YAML_BYTES:
         raise RequestEntityTooLarge(f"a YAML body may have up to {_LIMIT_YAML_BYTES} bytes")
     try:
         text = raw.decode("utf-8")
-        _check_events(yaml.parse(text, Loader=_Loader))
+        _check_events(yaml.parse(text, Loader=_Loader), limit)
         loader = _Loader(text)
         root = loader.get_single_node()
         duplicates += islice(_doubled_in(root), _MAX_DUPLICATES)
@@ -183,15 +265,14 @@ def _doubled_in(node: Any, path: str = "") -> Iterator[str]:
             yield from _doubled_in(value, here)
 
 
-def _check_events(events: Iterable[Any]) -> None:
+def _check_events(events: Iterable[Any], limit: int) -> None:
     """Check the parser's events before any object is built."""
     depth = values = 0
     for event in events:
         values += isinstance(event, yaml.NodeEvent)
-        if values > _LIMIT_YAML_VALUES:
+        if values > limit:
             raise RequestEntityTooLarge(
-                f"a YAML body may have up to {_LIMIT_YAML_VALUES} keys and values; "
-                "a JSON body may have more"
+                f"a YAML body may have up to {limit} keys and values; a JSON body may have more"
             )
         # A few hundred bytes of aliases can expand to gigabytes.
         if isinstance(event, yaml.AliasEvent):
@@ -206,14 +287,19 @@ def _too_deep() -> BodyError:
     return BodyError(f"the body of the request is nested more than {LIMIT_DEPTH} levels deep")
 
 
-def check(value: Any) -> None:
+def check(value: Any, limit: int = OBJECT.values) -> None:
     """
     Check that a computed object, such as the result of a patch, is within the limits of a body.
 
+    :param limit: largest number of values.
     :raises BadRequest: the object is nested deeper than :data:`LIMIT_DEPTH`, or is not plain JSON.
+    :raises RequestEntityTooLarge: the object has more values.
     """
-    level = [value]
+    level, values = [value], 0
     for _ in range(LIMIT_DEPTH):
+        values += len(level)
+        if values > limit:
+            raise _too_many(limit)
         level = [inner for item in level for inner in _children(item)]
         if not level:
             return

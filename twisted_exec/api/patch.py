@@ -15,7 +15,6 @@ a body that is not a patch, 422 for a patch that does not apply to the object.
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +22,7 @@ import jsonpatch
 import jsonpointer
 
 from twisted_exec.api import body, fields
+from twisted_exec.api.encoded import json_bytes
 from twisted_exec.api.schema import Schema
 from twisted_exec.api.status import APIError, BadRequest, RequestEntityTooLarge
 
@@ -64,7 +64,8 @@ def reader(
 
     def patched(old: _Object) -> _Object:
         repeated: list[str] = []
-        content = _read(media_type, raw, "patch", repeated)
+        limit = body.JSON_PATCH if media_type == JSON else body.OBJECT
+        content = _read(media_type, raw, "patch", repeated, limit)
         if duplicates is not None:
             duplicates[:] = repeated
         if media_type == JSON:
@@ -78,9 +79,15 @@ def reader(
     return patched
 
 
-def _read(media_type: str, raw: bytes, what: str, duplicates: list[str]) -> Any:
+def _read(
+    media_type: str,
+    raw: bytes,
+    what: str,
+    duplicates: list[str],
+    limit: body.Limit = body.OBJECT,
+) -> Any:
     try:
-        return body.decode_any(media_type, raw, duplicates)
+        return body.decode_any(media_type, raw, duplicates, limit)
     except BadRequest as error:
         raise BadRequest(f"error decoding {what}: {error.message}") from None
 
@@ -101,15 +108,17 @@ def configuration(raw: bytes, duplicates: list[str] | None = None) -> _Object:
     Decode the body of a server-side apply: YAML or JSON.  ``null`` and an empty body mean ``{}``.
 
     Most clients send JSON, so that is tried first: it takes a fraction of the time, and may be as
-    large as any object.
+    large as any object.  Values are counted differently in JSON and YAML, so text that is not
+    JSON at first sight is not tried.
 
     :param duplicates: as for :func:`twisted_exec.api.body.decode`.
     :raises BadRequest: the body is malformed or not an object.
     """
     duplicates = [] if duplicates is None else duplicates
     try:
-        config = body.decode_any("application/json", raw, duplicates)
-    except body.BodyError:
+        media_type = "application/json" if raw.lstrip().startswith(b"{") else APPLY
+        config = _read(media_type, raw, "YAML", duplicates)
+    except BadRequest:
         config = _read(APPLY, raw, "YAML", duplicates)
     if config is not None and not isinstance(config, dict):
         raise BadRequest("error decoding YAML: it is not an object")
@@ -244,14 +253,20 @@ def json_patch(target: Any, operations: Any) -> Any:
             "Request entity too large: The allowed maximum operations in a JSON patch is "
             f"{_LIMIT_OPERATIONS}, got {len(operations)}"
         )
-    result, copied_bytes = copy.deepcopy(target), 0
+    result, copied_bytes, copied_values = copy.deepcopy(target), 0, 0
     for number, operation in enumerate(operations):
         if any(str(operation.get(key)).count("/") > _LIMIT_STEPS for key in ("path", "from")):
             raise _refused(f"operation {number} of the JSON patch: the path is too long")
-        # Copying a document into itself doubles it each time, so copied bytes are limited.
-        copied_bytes += _copied_bytes(result, operation)
+        # Copying a document into itself doubles it each time, so what is copied is limited.
+        copied = _copied(result, operation)
+        copied_bytes += len(copied)
+        copied_values += body.count_values(copied) if copied else 0
         if copied_bytes > _LIMIT_COPIED_BYTES:
             raise RequestEntityTooLarge("the JSON patch copies more than 3 MiB")
+        if copied_values > body.OBJECT.values:
+            raise RequestEntityTooLarge(
+                f"the JSON patch copies more than {body.OBJECT.values} values"
+            )
         result = _apply(result, _completed(operation, result), number)
     body.check(result)
     return result
@@ -308,16 +323,17 @@ def _refused(problem: str) -> APIError:
     )
 
 
-def _copied_bytes(target: Any, operation: Mapping[str, Any]) -> int:
+def _copied(target: Any, operation: Mapping[str, Any]) -> bytes:
+    """Return the JSON of the value that an operation copies, empty for none."""
     if operation.get("op") != "copy":
-        return 0
+        return b""
     try:
         value = jsonpointer.resolve_pointer(target, str(operation.get("from")))
     except (jsonpointer.JsonPointerException, TypeError, AttributeError):
-        return 0  # applying the patch reports the error
+        return b""  # applying the patch reports the error
     if isinstance(value, jsonpointer.EndOfList):
-        return 0  # likewise
+        return b""  # likewise
     try:
-        return len(json.dumps(value))
+        return json_bytes(value)
     except RecursionError:
-        return 0  # likewise
+        return b""  # likewise

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from twisted_exec.api.status import BadRequest, UnsupportedMediaType
+from twisted_exec.api.status import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
@@ -259,57 +259,85 @@ _MESSAGES: Mapping[str, Mapping[int, _Field]] = {
 }
 
 
-def decode(raw: bytes) -> dict[str, Any]:
+class _Decoder:
+    """
+    Decodes the messages of one body.
+
+    :param limit_values: number of fields in all of them; a field takes only two bytes.
+    """
+
+    def __init__(self, limit_values: int) -> None:
+        self._limit_values, self._count = limit_values, 0
+
+    def message(self, shape: Mapping[int, _Field], raw: memoryview) -> dict[str, Any]:
+        """Decode a message; unknown fields are left out."""
+        result: dict[str, Any] = {}
+        for number, value in self.fields(raw):
+            field = shape.get(number)
+            if field is None:
+                continue
+            if field.mapping:
+                entry = self.message(field.message or {}, _bytes(value))
+                content = entry.get("value", "")
+                # A map of lists wraps each list in a message of its own.
+                content = content.get("items", []) if isinstance(content, dict) else content
+                result.setdefault(field.name, {})[entry.get("key", "")] = content
+                continue
+            item = self._value(field, value)
+            if field.repeated:
+                result.setdefault(field.name, []).append(item)
+            elif item or field.message is not None or field.pointer:
+                result[field.name] = item
+        return result
+
+    def _value(self, field: _Field, value: memoryview | int) -> Any:
+        if field.number or field.flag:
+            number = _signed(value)
+            return bool(number) if field.flag else number
+        if field.moment:
+            return _time({number: _signed(part) for number, part in self.fields(_bytes(value))})
+        if field.binary:
+            return base64.b64encode(_bytes(value)).decode("ascii")
+        return _text(value) if field.message is None else self.message(field.message, _bytes(value))
+
+    def fields(self, raw: memoryview) -> Iterator[tuple[int, memoryview | int]]:
+        """
+        Yield the numbers and values of a message's fields.
+
+        :raises RequestEntityTooLarge: the body has too many.
+        """
+        for field in _fields(raw):
+            self._count += 1
+            if self._count > self._limit_values:
+                raise RequestEntityTooLarge(
+                    f"the protobuf body has more than {self._limit_values} fields; a request of "
+                    f"this kind may have up to {self._limit_values}: send less in one request"
+                )
+            yield field
+
+
+def decode(raw: bytes, limit_values: int) -> dict[str, Any]:
     """
     Decode an object to its JSON form; empty strings are left out.
 
+    :param limit_values: number of fields, those of inner messages included.
     :raises BadRequest: the body is malformed.
+    :raises RequestEntityTooLarge: the body has more fields.
     :raises UnsupportedMediaType: the kind is not supported in protobuf.
     """
     if not raw.startswith(_MAGIC):
         raise BadRequest("the protobuf body lacks its prefix")
-    envelope = dict(_fields(memoryview(raw)[len(_MAGIC) :]))
-    types = dict(_fields(_bytes(envelope.get(1, b""))))
+    decoder = _Decoder(limit_values)
+    envelope = dict(decoder.fields(memoryview(raw)[len(_MAGIC) :]))
+    types = dict(decoder.fields(_bytes(envelope.get(1, b""))))
     version, kind = _text(types.get(1, b"")), _text(types.get(2, b""))
     shape = _MESSAGES.get(f"{version}/{kind}") or _MESSAGES.get(kind)
     if shape is None:
         raise UnsupportedMediaType(
             f"{kind or 'an object'} is not read as protobuf here: send application/json"
         )
-    body = _message(shape, _bytes(envelope.get(2, b"")))
+    body = decoder.message(shape, _bytes(envelope.get(2, b"")))
     return {"apiVersion": version, "kind": kind, **body}
-
-
-def _message(shape: Mapping[int, _Field], raw: memoryview) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for number, value in _fields(raw):
-        field = shape.get(number)
-        if field is None:
-            continue
-        if field.mapping:
-            entry = _message(field.message or {}, _bytes(value))
-            content = entry.get("value", "")
-            # A map of lists wraps each list in a message of its own.
-            content = content.get("items", []) if isinstance(content, dict) else content
-            result.setdefault(field.name, {})[entry.get("key", "")] = content
-            continue
-        item = _value(field, value)
-        if field.repeated:
-            result.setdefault(field.name, []).append(item)
-        elif item or field.message is not None or field.pointer:
-            result[field.name] = item
-    return result
-
-
-def _value(field: _Field, value: memoryview | int) -> Any:
-    if field.number or field.flag:
-        number = _signed(value)
-        return bool(number) if field.flag else number
-    if field.moment:
-        return _time(_bytes(value))
-    if field.binary:
-        return base64.b64encode(_bytes(value)).decode("ascii")
-    return _text(value) if field.message is None else _message(field.message, _bytes(value))
 
 
 def _signed(value: memoryview | int) -> int:
@@ -319,9 +347,8 @@ def _signed(value: memoryview | int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-def _time(raw: memoryview) -> str:
-    """Format a time in RFC 3339, to the microsecond; an empty message is the zero time."""
-    parts = {number: _signed(value) for number, value in _fields(raw)}
+def _time(parts: Mapping[int, int]) -> str:
+    """Format a time in RFC 3339, to the microsecond; without parts it is the zero time."""
     if not parts:
         return ""
     try:

@@ -12,6 +12,7 @@ from typing import Any
 
 _LONGEST_TEXT = 2048
 _LONGEST_RETRY_SECONDS = 3600
+_MAX_CAUSES = 100
 
 
 class APIError(Exception):
@@ -145,7 +146,8 @@ class Invalid(APIError):
     """
     The object violates rules (422).
 
-    :param causes: one mapping per field: ``reason``, ``message``, ``field``.
+    :param causes: one mapping per field: ``reason``, ``message``, ``field``.  Only the first
+        hundred are sent: an object with thousands of labels would otherwise make megabytes.
     """
 
     code, reason = 422, "Invalid"
@@ -153,7 +155,10 @@ class Invalid(APIError):
     def __init__(
         self, kind: str, name: str, causes: Sequence[Mapping[str, str]], group: str = ""
     ) -> None:
-        problems = ", ".join(f"{cause.get('field', '')}: {cause['message']}" for cause in causes)
+        first = causes[:_MAX_CAUSES]
+        problems = ", ".join(f"{cause.get('field', '')}: {cause['message']}" for cause in first)
+        if len(causes) > len(first):
+            problems += f", and {len(causes) - len(first)} more problems"
         if len(causes) > 1:
             problems = f"[{problems}]"
         qualified = f"{kind}.{group}" if group else kind
@@ -163,7 +168,7 @@ class Invalid(APIError):
                 "name": name,
                 "group": group,
                 "kind": kind,
-                "causes": [dict(cause) for cause in causes],
+                "causes": [dict(cause) for cause in first],
             },
         )
 

@@ -56,6 +56,18 @@ class ReviewTests(APITestCase):
         url = {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
         self.assertFalse(self.status(path, {"user": "jane", **url})["allowed"])
 
+    def test_large(self) -> None:
+        """A review is small, and a larger one is refused before anything is made of it."""
+        path = f"{AUTHORIZATION}/selfsubjectaccessreviews"
+        fields = {"fieldSelector": {"requirements": [{"key": "a", "operator": "Exists"}] * 1000}}
+        spec = {"resourceAttributes": {**MACHINES_EXEC, **fields}}
+        message = self.refused(413, "POST", path, {"spec": spec}, user="jane")
+        self.assertIn("more than 2048 values", message)
+        self.refused(413, "POST", path, b"[" + b"0," * 1_400_000, user="jane")
+        groups = [f"CN=group-{number},OU=users,DC=example,DC=org" for number in range(1000)]
+        spec = {"user": "jane", "groups": groups, "resourceAttributes": MACHINES_EXEC}
+        self.status(f"{AUTHORIZATION}/subjectaccessreviews", spec)
+
     def test_bad_questions(self) -> None:
         """A review without user or action, or with two actions, is refused."""
         path = f"{AUTHORIZATION}/subjectaccessreviews"

@@ -211,9 +211,9 @@ class REST:
         query = request.query
         options = write_options(query, "CreateOptions", agent=_agent(request))
         form = _form(request, query)
-        body = read_body(request, target.kind, options)
+        obj = read_body(request, target.kind, options, body.OBJECT)
         with _advised(request, options):
-            obj = await verbs.create(context.user, target, body, options)
+            obj = await verbs.create(context.user, target, obj, options)
         self._respond(request, 201, target.kind, obj, form, options)
 
     async def _update(self, context: RequestContext, target: Target) -> None:
@@ -222,9 +222,9 @@ class REST:
         query = request.query
         options = write_options(query, "UpdateOptions", agent=_agent(request))
         form = _form(request, query)
-        body = read_body(request, target.kind, options)
+        obj = read_body(request, target.kind, options, body.OBJECT)
         with _advised(request, options):
-            obj = await verbs.update(context.user, target, body, options)
+            obj = await verbs.update(context.user, target, obj, options)
         self._respond(request, 200, target.kind, obj, form, options)
 
     async def _patch(self, context: RequestContext, target: Target) -> None:
@@ -376,17 +376,21 @@ def content_type(request: Request) -> str:
     return request.requestHeaders.getRawHeaders(b"content-type", [b""])[0].decode("latin-1")
 
 
-def read_body(request: Request, kind: Kind, options: WriteOptions) -> Object:
+def read_body(
+    request: Request, kind: Kind, options: WriteOptions, limit: body.Limit = body.REVIEW
+) -> Object:
     """
     Decode the object in a request's body.
 
     :param options: receives the duplicate keys.
+    :param limit: by default that of requests that store nothing.
     :raises BadRequest: it cannot be decoded.
+    :raises RequestEntityTooLarge: it exceeds the limit.
     :raises UnsupportedMediaType: its media type is not supported.
     """
     raw, duplicates = request.content.read(), options.duplicates
     try:
-        return body.decode(content_type(request), raw, duplicates)
+        return body.decode(content_type(request), raw, duplicates, limit)
     except body.BodyError as error:
         raise BadRequest(
             f"the object provided is unrecognized (must be of type {kind.resource.kind}): "
@@ -419,7 +423,8 @@ def _agent(request: Request) -> str:
 def _delete_options(request: APIRequest) -> Object:
     raw = request.content.read()
     # The query counts only without a body.
-    submitted = body.decode(content_type(request), raw) if raw.strip() else _from_query(request)
+    kind = content_type(request)
+    submitted = body.decode(kind, raw, limit=body.REVIEW) if raw.strip() else _from_query(request)
     if submitted.get("kind", "DeleteOptions") != "DeleteOptions":
         raise BadRequest(
             f"the body of a delete is no {fields.shown(submitted['kind'])}: DeleteOptions"

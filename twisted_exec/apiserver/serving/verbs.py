@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Self
 
-from twisted_exec.api import fields, strategy, times
-from twisted_exec.api.encoded import json_text
+from twisted_exec.api import body, fields, strategy, times
+from twisted_exec.api.encoded import json_bytes
 from twisted_exec.api.kinds import NAMESPACES, Kind, Object
 from twisted_exec.api.managedfields import entries as managers
 from twisted_exec.api.managedfields import updates
@@ -529,15 +529,15 @@ def check_size(obj: Object, *, applied: bool = False) -> None:
     enough: without apply they can be dropped.
 
     :param applied: this is an apply, which needs them.
-    :raises RequestEntityTooLarge: more than 1 MiB as JSON.
+    :raises RequestEntityTooLarge: more than 1 MiB as JSON, or more values than a body may have.
     """
-    if _size(obj) <= _LIMIT_OBJECT_BYTES:
+    text = json_bytes(obj)
+    if len(text) <= _LIMIT_OBJECT_BYTES and body.count_values(text) <= body.OBJECT.values:
         return
     if not applied and obj["metadata"].pop("managedFields", None):
         check_size(obj, applied=True)
         return
-    raise RequestEntityTooLarge(f"the object is larger than {_LIMIT_OBJECT_BYTES} bytes as JSON")
-
-
-def _size(obj: Object) -> int:
-    return len(json_text(obj))
+    raise RequestEntityTooLarge(
+        f"the object is larger than {_LIMIT_OBJECT_BYTES} bytes as JSON, or has more than "
+        f"{body.OBJECT.values} values: split it into several objects"
+    )
