@@ -19,7 +19,7 @@ TABLES = {
     "Spaces": 21,
     "Tokens and secrets": 6,
     "Forwarded requests": 8,
-    "Bytes from peers": 8,
+    "Bytes from peers": 9,
     "Hosts and transports": 5,
     "Output to people": 5,
     "Not implemented": 3,

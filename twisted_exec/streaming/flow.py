@@ -14,6 +14,8 @@ from twisted.internet.interfaces import (
 )
 from twisted.protocols.policies import ProtocolWrapper
 
+from twisted_exec.tls.turns import TurnTaking
+
 
 def is_tls(transport: ITransport) -> bool:
     """Return whether the transport encrypts."""
@@ -55,3 +57,18 @@ def swap_protocol(transport: Any, protocol: IProtocol) -> None:
         transport.wrappedProtocol = protocol
     else:
         transport.protocol = protocol
+
+
+def unread(transport: Any, protocol: IProtocol, data: bytes, *, later: bool = False) -> None:
+    """
+    Deliver bytes to the transport's protocol again, before all others that were received.
+
+    Our transports do so in turns, and not while they are paused; others at once.
+
+    :param protocol: the transport's protocol.
+    :param later: not in this turn of the reactor.
+    """
+    if isinstance(transport, TurnTaking):
+        transport.unread(data, later=later)
+    else:
+        protocol.dataReceived(data)

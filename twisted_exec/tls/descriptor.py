@@ -28,6 +28,8 @@ The traps, and how this module deals with them:
   peer's is answered after the queue.  A socket that ends without one was cut.
 * **There is no half-close**: the end of a stream is a message inside it.
 
+What is read is delivered in turns (:mod:`twisted_exec.tls.turns`).
+
 The queue, its producer and its limits are those of Twisted's ``FileDescriptor``.
 """
 
@@ -56,6 +58,7 @@ from zope.interface import implementer
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import Connecting, TCPClient, TCPConnector, TCPServer
+from twisted_exec.tls.turns import TurnTaking
 
 LINGER_SECONDS = 30.0
 """Time limit for the end of a stream: for a peer that sent close_notify to read the rest of our data, and
@@ -86,7 +89,7 @@ _plain = _ffi.new("char[]", _TURN_BYTES + RECORD_BYTES)
 
 if TYPE_CHECKING:
 
-    class _Socket(tcp.Connection):
+    class _Socket(TurnTaking, tcp.Connection):
         """A reactor is also a clock, which Twisted's annotation does not say."""
 
         reactor: Any
@@ -108,7 +111,7 @@ class _TLSOnDescriptor(_Socket):
     _read_wants_write = False
     _peer_ended = False
     _our_end_sent = False
-    _paused = False
+    _ended: SSL.Error | None = None  # follows the bytes that wait for their turn
     _refusal: Failure | None = None
     _broken: BaseException | None = None
     _deadline: IDelayedCall | None = None
@@ -210,10 +213,25 @@ class _TLSOnDescriptor(_Socket):
             if size >= _TURN_BYTES:
                 break
         if size:
-            self.protocol.dataReceived(_ffi.buffer(_plain, size)[:])
+            self.deliver(_ffi.buffer(_plain, size)[:])
+        if self._backlog is not None:
+            self._ended = self._ended or ended
+            return None
+        return self._finish(ended)
+
+    def _finish(self, ended: SSL.Error | None) -> BaseException | None:
+        """Everything was delivered: handle the end of the stream, if it came."""
         if ended is None or self._aborting or self.disconnected:
             return None
         return self._end_of_stream(ended)
+
+    def read_on(self) -> None:
+        ended, self._ended = self._ended, None
+        why = self._finish(ended)
+        if why is not None:
+            self.connectionLost(Failure(why))
+        elif not self._paused:
+            self.resumeProducing()
 
     def _why_nothing(self, got: int) -> SSL.Error | None:
         """
@@ -350,6 +368,7 @@ class _TLSOnDescriptor(_Socket):
         self._paused = False
         if self.connected and not self._aborting and not self._peer_ended:
             self.startReading()
+        self.resume_rest()
 
     # Ending.
 

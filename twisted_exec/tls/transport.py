@@ -8,6 +8,8 @@ take is queued in Twisted's buffers, with Twisted's producer signals.  Unchanged
 order of bytes, ``registerProducer``, flushing by ``loseConnection``, and that ``write`` makes no
 callbacks: a failed send is left for the reactor to find a turn later.
 
+What is read is delivered in turns (:mod:`twisted_exec.tls.turns`).
+
 Small writes do not wait for each other: spliced data comes in whole frames, and twisted.web
 writes head and body in few pieces.  So the sockets have TCP_NODELAY.  They also have keep-alive
 with one minute: a followed log may be silent for weeks, and the kernel's default of two hours is
@@ -22,10 +24,11 @@ too long to notice that the peer's host is gone.
 from __future__ import annotations
 
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from OpenSSL.SSL import Error, WantReadError, ZeroReturnError
-from twisted.internet import tcp, unix
+from twisted.internet import main, tcp, unix
 from twisted.internet.base import BaseConnector, ReactorBase
 from twisted.internet.interfaces import (
     IConnector,
@@ -43,14 +46,62 @@ from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import directlyProvides, providedBy
 
+from twisted_exec.tls.turns import Turns, TurnTaking, turns_of
+
 if TYPE_CHECKING:
-    _Socket = tcp.Connection
+
+    class _Socket(TurnTaking, tcp.Connection):
+        """A reactor is also a clock, which Twisted's annotation does not say."""
+
+        reactor: Any
+
 else:
-    _Socket = object
+    _Socket = TurnTaking
 
 
 class _AtOnce(_Socket):
-    """Mixin for socket transports: :meth:`write` sends at once if it can."""
+    """Mixin for socket transports: :meth:`write` sends at once if it can, and reads are delivered in turns."""
+
+    def turns(self) -> Turns:
+        return turns_of(self.reactor)
+
+    def _dataReceived(self, data: bytes | None) -> BaseException | None:  # type: ignore[override]
+        if not data:
+            return main.CONNECTION_DONE
+        self.deliver(data)
+        return None
+
+    def startReading(self) -> None:
+        """Called for many reasons; while bytes wait for their turn, nothing is read."""
+        if not self._held:
+            super().startReading()
+
+    def pauseProducing(self) -> None:
+        """As :meth:`IPushProducer.pauseProducing`."""
+        self._paused = True
+        super().pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """As :meth:`IPushProducer.resumeProducing`."""
+        self._paused = False
+        super().resumeProducing()
+        self.resume_rest()
+
+    def hold_reading(self) -> None:
+        self.stopReading()
+
+    def read_on(self) -> None:
+        if not self._paused:
+            self.resumeProducing()
+
+    def abortConnection(self) -> None:
+        """As :meth:`ITCPTransport.abortConnection`."""
+        self.drop_rest()
+        super().abortConnection()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Called by the reactor."""
+        self.deliver_rest(partial(super().connectionLost, reason))
 
     def write(self, data: bytes) -> None:
         """As :meth:`ITransport.write`; only data that the kernel does not take is queued."""
@@ -220,7 +271,7 @@ _RECORD_BYTES = 1 << 14
 """The largest plaintext of one TLS record (RFC 8446, section 5.1)."""
 
 
-class StreamTLS(TLSMemoryBIOProtocol):
+class StreamTLS(TurnTaking, TLSMemoryBIOProtocol):
     """
     TLS for streams: no aggregation, and time limits for the handshake and the end.
 
@@ -228,13 +279,18 @@ class StreamTLS(TLSMemoryBIOProtocol):
     factory's ``handshake_seconds``.  So is a peer that ended the stream but does not read the
     rest of our data, and one that does not answer our end.
 
-    The data of one read is delivered in one piece, and the data of one ``write`` is sent
-    in one piece.  Twisted does both record by record, which is four calls through all layers for
+    The data of one read is delivered in turns, to most protocols in one piece, and the data of one
+    ``write`` is sent in one piece.  Twisted does both record by record, which is four calls through all layers for
     each 64 KiB.
     """
 
     factory: StreamTLSFactory
+    receiver = "wrappedProtocol"
     _deadline: IDelayedCall | None = None
+    _ended: Error | None = None  # follows the bytes that wait for their turn
+
+    def turns(self) -> Turns:
+        return turns_of(self.factory.clock)
 
     def makeConnection(self, transport: ITransport) -> None:
         """Called by Twisted with the socket's transport."""
@@ -246,14 +302,45 @@ class StreamTLS(TLSMemoryBIOProtocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Called by Twisted."""
         try:
-            super().connectionLost(reason)  # reads what is left, which may be the stream's end
+            if not self._lostTLSConnection:
+                self._tlsConnection.bio_shutdown()
+                self._flushReceiveBIO()  # reads what is left, which may be the stream's end
+            self._finish()
+            self.deliver_rest(partial(super().connectionLost, reason))
         finally:
             self._end_deadline()
 
     def abortConnection(self) -> None:
         """As :meth:`ITCPTransport.abortConnection`; Twisted's raises if the connection is closed already."""
+        self.drop_rest()
         if self._tlsConnection is not None:
             super().abortConnection()
+
+    def getPeerCertificate(self) -> Any:
+        """As :meth:`ISSLTransport.getPeerCertificate`; Twisted's raises if the connection is closed already."""
+        return super().getPeerCertificate() if self._tlsConnection is not None else None
+
+    def pauseProducing(self) -> None:
+        """As :meth:`IPushProducer.pauseProducing`."""
+        self._paused = True
+        self.hold_reading()
+
+    def resumeProducing(self) -> None:
+        """As :meth:`IPushProducer.resumeProducing`."""
+        self._paused = False
+        if not self._held:
+            cast(Any, self.transport).resumeProducing()
+        self.resume_rest()
+
+    def hold_reading(self) -> None:
+        cast(Any, self.transport).pauseProducing()
+
+    def read_on(self) -> None:
+        if self._ended is not None:
+            self._finish()
+            self._flushSendBIO()
+        elif not self._paused:
+            self.resumeProducing()
 
     def _flushReceiveBIO(self) -> None:
         received: list[bytes] = []
@@ -269,12 +356,17 @@ class StreamTLS(TLSMemoryBIOProtocol):
                 ended = problem.with_traceback(None)
                 break
         if received and not self._aborted:
-            self.wrappedProtocol.dataReceived(
-                received[0] if len(received) == 1 else b"".join(received)
-            )
+            self.deliver(received[0] if len(received) == 1 else b"".join(received))
+        self._ended = self._ended or ended
+        if self._backlog is None:
+            self._finish()
+        self._flushSendBIO()
+
+    def _finish(self) -> None:
+        """Everything was delivered: handle the end of the stream, if it came."""
+        ended, self._ended = self._ended, None
         if ended is not None and not self._lostTLSConnection:
             self._end(ended)
-        self._flushSendBIO()
 
     def _end(self, ended: Error) -> None:
         if isinstance(ended, ZeroReturnError):

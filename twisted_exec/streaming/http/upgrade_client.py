@@ -33,7 +33,7 @@ from twisted_exec.api.status import (
     from_status,
     one_line,
 )
-from twisted_exec.streaming.flow import swap_protocol
+from twisted_exec.streaming.flow import swap_protocol, unread
 from twisted_exec.wire.upgrade import requested_upgrade
 
 MAX_HEAD_BYTES = 64 << 10
@@ -230,7 +230,9 @@ class Asking(Protocol):
             swap_protocol(self.transport, protocol)
             self.transport.resumeProducing()
         protocol.makeConnection(self.transport)
-        if early:
+        if early and self.lost is None:
+            unread(self.transport, protocol, early)
+        elif early:
             protocol.dataReceived(early)
         if self.lost is not None:
             protocol.connectionLost(self.lost)

@@ -25,7 +25,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IRequest
 
 from twisted_exec.api.status import Forbidden
-from twisted_exec.streaming.flow import swap_protocol
+from twisted_exec.streaming.flow import swap_protocol, unread
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.wire.upgrade import is_cross_site, requested_upgrade
 
@@ -77,8 +77,7 @@ def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> N
     Give a request's connection to ``protocol``.
 
     ``protocol.makeConnection`` gets the transport; bytes that the client sent behind the request
-    follow as ``dataReceived``, even if the protocol pauses the transport first.  The request must
-    not be answered any more, and its ``notifyFinish`` does not fire.
+    follow as ``dataReceived``.  The request must not be answered any more, and its ``notifyFinish`` does not fire.
 
     :param response: written first, such as the head of a 101; empty if the protocol writes its
         own.
@@ -106,4 +105,4 @@ def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> N
         transport.write(response)
     protocol.makeConnection(transport)
     if early:
-        protocol.dataReceived(early)
+        unread(transport, protocol, early)

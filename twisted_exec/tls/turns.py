@@ -1,0 +1,301 @@
+"""
+Turns: connections share the reactor, however small the frames of one of them are.
+
+A read takes up to 128 KiB, which can be twenty thousand frames.  A protocol that handled them at
+once would keep every other connection waiting for half a second.  So a transport delivers a read in
+slices, and measures the CPU time of each.  When the connection has used up its part of the reactor's turn,
+the rest waits for the following turns, in which all waiting connections take part one after the other.  Meanwhile
+the transport does not read, so a connection holds at most one read.
+
+Slices follow the protocol's frames (:class:`IFramed`): the rest of a large frame is cheap, however long,
+and comes in one piece; of what follows only :data:`SLICE_BYTES` are delivered, since they may be many frames.
+Protocols without frames, such as a splice that only copies, get whole reads.
+
+A connection that did little in this turn and the one before never waits: a key is handled when it is
+read, whatever others do.
+
+The order of events is that of the stream.  The end of the connection follows the last slice, also if
+the connection is lost meanwhile; a protocol that pauses its transport gets no further slice until it
+resumes it; after ``abortConnection`` the rest is dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import Interface
+
+SLICE_BYTES = 256
+"""What is delivered at once of bytes that may be many frames: some dozens, which take less than a millisecond."""
+
+CONNECTION_SECONDS = 0.001
+"""CPU time of one connection in one turn, after which the rest of its read waits."""
+
+TURN_SECONDS = 0.003
+"""CPU time of all busy connections in one turn."""
+
+BUSY_SECONDS = 0.00025
+"""A connection that used more CPU time than this counts as busy in this turn and the next."""
+
+
+class IFramed(Interface):
+    """A protocol whose cost depends on its frames more than on its bytes."""
+
+    def frame_rest() -> int | None:
+        """
+        Return how many bytes complete the current frame.
+
+        0 between two frames, or if it is unknown; ``None`` if the protocol takes whole reads at present.
+        """
+
+
+class Turns:
+    """
+    The turns of one reactor.
+
+    :param cpu: clock of CPU time, in seconds.
+    """
+
+    def __init__(self, clock: IReactorTime, cpu: Callable[[], float] = time.thread_time) -> None:
+        self._clock, self.cpu = clock, cpu
+        self._number = 0
+        self._spent_seconds = 0.0  # by busy connections in this turn
+        self._waiting: deque[TurnTaking] = deque()
+        self._next: IDelayedCall | None = None
+
+    def admits(self, connection: TurnTaking, size: int) -> bool:
+        """Return whether a connection may handle ``size`` bytes in this turn."""
+        is_quiet = size <= SLICE_BYTES and self._number - connection.busy_turn > 1
+        return is_quiet or self._spent_seconds < TURN_SECONDS
+
+    def used(self, connection: TurnTaking, seconds: float) -> None:
+        """Account for CPU time of a connection."""
+        if seconds > BUSY_SECONDS:
+            connection.busy_turn = self._number
+            self._schedule()
+        # Without a next turn to come, nobody would begin the count anew.
+        if self._next is not None:
+            self._spent_seconds += seconds
+
+    def wait(self, connection: TurnTaking) -> None:
+        """Call :meth:`TurnTaking.take_turn` in one of the next turns."""
+        self._waiting.append(connection)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._next is None:
+            self._next = self._clock.callLater(0, self._begin)
+
+    def _begin(self) -> None:
+        """Begin a turn: let the waiting connections work, each once at most."""
+        self._next, self._spent_seconds = None, 0.0
+        self._number += 1
+        if self._waiting:
+            self._schedule()  # first, so that their CPU time counts
+        for _ in range(len(self._waiting)):
+            if self._spent_seconds >= TURN_SECONDS:
+                break
+            self._waiting.popleft().take_turn()
+
+
+@lru_cache(maxsize=8)
+def turns_of(reactor: IReactorTime) -> Turns:
+    """Return the turns of a reactor, always the same."""
+    return Turns(reactor)
+
+
+class _End(Protocol):
+    """Takes the place of a protocol whose connection is lost while received bytes wait."""
+
+    reason = Failure(connectionDone.value)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.reason = reason
+
+
+if TYPE_CHECKING:
+
+    class _Transport:
+        def pauseProducing(self) -> None: ...
+        def resumeProducing(self) -> None: ...
+        def abortConnection(self) -> None: ...
+else:
+    _Transport = object
+
+
+class TurnTaking(_Transport):
+    """
+    Mixed in before a transport: delivers what was read, in turns.
+
+    :cvar receiver: name of the attribute with the protocol.
+    :ivar busy_turn: number of the last turn in which it used much CPU time.
+    """
+
+    receiver = "protocol"
+    busy_turn = -2
+    _log = Logger()
+    _backlog: deque[bytes] | None = None  # read, and not delivered
+    _start = 0  # of the undelivered part of the first piece
+    _paused = False  # by the protocol
+    _held = False  # nothing is read while bytes wait
+    _working = False
+    _is_waiting = False  # for a turn
+    _ends_turn = False
+    _lost: Failure | None = None  # the connection was lost while bytes wait
+
+    # For the transport
+
+    def turns(self) -> Turns:
+        """Return the turns of the transport's reactor."""
+        raise NotImplementedError
+
+    def hold_reading(self) -> None:
+        """Stop reading until :meth:`read_on`, although the protocol has not paused the transport."""
+        raise NotImplementedError
+
+    def read_on(self) -> None:
+        """Read again, unless the protocol has paused the transport."""
+        raise NotImplementedError
+
+    def deliver(self, data: bytes) -> None:
+        """Pass what was read to the protocol: now, or in the following turns."""
+        if self._backlog is not None:
+            self._backlog.append(data)
+            return
+        protocol = getattr(self, self.receiver)
+        if not IFramed.providedBy(protocol) or protocol.frame_rest() is None:
+            protocol.dataReceived(data)
+            return
+        self._backlog = deque((data,))
+        self._work_or_wait(len(data))
+
+    def deliver_rest(self, lose: Callable[[], None]) -> None:
+        """
+        Lose the connection, and report it to the protocol behind the bytes that wait.
+
+        :param lose: the transport's ``connectionLost``.
+        """
+        if not self._backlog or self._lost is not None:
+            lose()
+            return
+        protocol, end = getattr(self, self.receiver), _End()
+        setattr(self, self.receiver, end)
+        lose()
+        setattr(self, self.receiver, protocol)
+        self._lost = end.reason
+        self._wait()
+
+    def drop_rest(self) -> None:
+        """Drop the bytes that wait: the connection is aborted."""
+        if self._backlog is not None:
+            self._backlog.clear()
+            self._start = 0
+
+    def resume_rest(self) -> None:
+        """The protocol has resumed the transport: deliver what waits, in the next turn."""
+        if self._backlog and not self._working:
+            self._wait()
+
+    # For protocols
+
+    def unread(self, data: bytes, *, later: bool = False) -> None:
+        """
+        Deliver bytes again, before all others: the protocol was replaced, or has done enough.
+
+        :param later: not in this turn.
+        """
+        if self._backlog is None:
+            self._backlog = deque()
+        elif self._start:
+            self._backlog[0], self._start = self._backlog[0][self._start :], 0
+        self._backlog.appendleft(data)
+        if self._working:
+            self._ends_turn = self._ends_turn or later
+        elif later:
+            self._settle()
+        elif not self._is_waiting:
+            self._work_or_wait(len(data))
+
+    # Turns
+
+    def take_turn(self) -> None:
+        """Called by :class:`Turns`."""
+        self._is_waiting = False
+        try:
+            self._work()
+        except Exception:  # the reactor would do the same for an error in a read
+            self._log.failure("a protocol failed; its connection is aborted")
+            self.abortConnection()
+            self._settle()
+
+    def _work_or_wait(self, size: int) -> None:
+        if self.turns().admits(self, size):
+            self._work()
+        else:
+            self._settle()
+
+    def _work(self) -> None:
+        """Deliver slices until the connection's time is used up."""
+        turns = self.turns()
+        cpu = turns.cpu
+        began = now = cpu()
+        self._working = True
+        try:
+            while self._backlog and not self._ends_turn and now - began < CONNECTION_SECONDS:
+                if self._paused and self._lost is None:
+                    break
+                self._deliver_slice(self._backlog)
+                now = cpu()
+        except BaseException:
+            self.drop_rest()
+            raise
+        finally:
+            self._working = self._ends_turn = False
+            turns.used(self, now - began)
+        self._settle()
+
+    def _deliver_slice(self, backlog: deque[bytes]) -> None:
+        protocol = getattr(self, self.receiver)
+        rest = protocol.frame_rest() if IFramed.providedBy(protocol) else None
+        start, piece = self._start, backlog[0]
+        end = len(piece) if rest is None else start + rest + SLICE_BYTES
+        if end < len(piece):
+            self._start = end
+        else:
+            backlog.popleft()
+            self._start = 0
+        protocol.dataReceived(piece[start:end])
+
+    def _settle(self) -> None:
+        """Wait for the next turn, or go on reading."""
+        if self._backlog:
+            if not self._held and self._lost is None:
+                self._held = True
+                self.hold_reading()
+            if not self._paused or self._lost is not None:
+                self._wait()
+            return
+        self._backlog, self._start = None, 0
+        if self._lost is not None:
+            self._report_loss(self._lost)
+        elif self._held:
+            self._held = False
+            self.read_on()
+
+    def _wait(self) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self.turns().wait(self)
+
+    def _report_loss(self, reason: Failure) -> None:
+        protocol: Any = getattr(self, self.receiver)
+        setattr(self, self.receiver, None)
+        protocol.connectionLost(reason)
