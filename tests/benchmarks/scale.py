@@ -162,6 +162,7 @@ class Chain:
     One make of API server and poollet, with a machine that runs.
 
     :ivar notes: files with the garbage collections of each hop, if it is ours.
+    :ivar at_start: how many there were before the first session.
     """
 
     name: str
@@ -169,6 +170,7 @@ class Chain:
     hops: dict[str, int]
     notes: dict[str, Path] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
+    at_start: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         make = self.cluster.make
@@ -189,6 +191,8 @@ class Chain:
 
 def measure(chain: Chain, stages: list[int]) -> list[Opening]:
     """All stages, one upon the other; :return: what is open then."""
+    for hop, path in chain.notes.items():
+        chain.at_start[hop] = len(collections.read(path)) if path.exists() else 0
     held = open_all(chain.opening, WARM, 1)
     before = chain.resident()
     done = 0
@@ -326,7 +330,7 @@ def report(chain: Chain, bare: dict[str, float]) -> None:
     for hop, path in chain.notes.items():
         if not path.exists():
             continue
-        noted = collections.read(path)
+        noted = collections.read(path)[chain.at_start.get(hop, 0) :]
         for generation in range(3):
             spent = [each.milliseconds for each in noted if each.generation == generation]
             if spent:
@@ -379,11 +383,12 @@ def main(directory: Path) -> None:
         targets = [programs.path(f"sockets-{number}/iri.sock") for number in range(len(clusters))]
         programs.run("runtime", sys.executable, "-m", "tests.benchmarks.idle_consoles", *targets)
         programs.until("the runtime", lambda: "ready" in programs.log("runtime"))
+        bare: dict[str, float] = {}
         for cluster, target in zip(clusters, targets, strict=True):
             cluster.start()
             chain = prepare(cluster, target)
-            bare = legs(ours.pki.directory)
             if cluster is ours:
+                bare = legs(ours.pki.directory)
                 print(", ".join(f"bare {name} {kib:.1f} KiB" for name, kib in bare.items()))
             _run(chain, stages, bare)
             cluster.stop()

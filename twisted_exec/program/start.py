@@ -40,6 +40,7 @@ from twisted.python.failure import Failure
 from twisted.python.usage import Options, UsageError
 
 from twisted_exec.program.descriptors import Limiting, SessionLimits, raise_descriptor_limit
+from twisted_exec.program.garbage import GarbagePolicy
 from twisted_exec.wire.upgrade import read_origin
 
 
@@ -313,7 +314,8 @@ def make_service(
     """
     Return the service for a program's ``makeService``, without opening anything.
 
-    The process's limit of file descriptors is raised first.
+    The process's limit of file descriptors is raised first.  Once the reactor runs, garbage is collected
+    by :class:`~twisted_exec.program.garbage.GarbagePolicy`.
 
     :param make: creates the service, given the reactor.
     :param refused: exceptions that ``make`` raises for unusable options.
@@ -325,6 +327,9 @@ def make_service(
     use_monotonic_clock(reactor)
     stop_once(reactor)
     raise_descriptor_limit()
+    garbage = None if reactor.running else GarbagePolicy(reactor)
+    if garbage is not None:  # a running reactor belongs to an application, which has its own policy
+        reactor.callWhenRunning(garbage.start)
     try:
         sessions = None if limits is None else limits()
     except ValueError as problem:
@@ -334,6 +339,8 @@ def make_service(
     except refused as problem:
         raise refusal(program, str(problem)) from None
     ready = program_service.when_ready()
+    if garbage is not None:
+        ready.addCallback(garbage.settle)
     if sessions is not None:
         ready.addCallback(announce, program, sessions)
     report_start(ready, program, cast(IReactorCore, reactor))

@@ -1,0 +1,186 @@
+"""
+Tests for :mod:`twisted_exec.program.garbage`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import weakref
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.program.garbage import OLD, YOUNG, GarbagePolicy, open_descriptors
+
+
+class _Cycle:
+    """Refers to itself: only the collector frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+class GarbagePolicyTests(SynchronousTestCase):
+    """Tests for :class:`GarbagePolicy`."""
+
+    def setUp(self) -> None:
+        self.before = gc.get_threshold()
+        self.clock = Clock()
+        self.policy = GarbagePolicy(self.clock)
+        self.policy.start()
+        self.addCleanup(self.policy.stop)
+        self.generations: list[int] = []
+        gc.callbacks.append(self.noted)
+        self.addCleanup(gc.callbacks.remove, self.noted)
+
+    def noted(self, phase: str, info: dict[str, Any]) -> None:
+        if phase == "start":
+            self.generations.append(info["generation"])
+
+    def pump(self, seconds: int) -> None:
+        self.clock.pump([1.0] * seconds)
+
+    def test_start_and_stop(self) -> None:
+        """What exists is frozen; full collections do not start by themselves; a stop restores it all."""
+        self.assertGreater(gc.get_freeze_count(), 10_000)
+        self.assertEqual(gc.get_threshold()[0], YOUNG)
+        self.assertGreater(gc.get_threshold()[2], 1_000_000)
+        self.policy.stop()
+        self.assertEqual(gc.get_threshold(), self.before)
+        self.assertEqual(gc.get_freeze_count(), 0)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_once(self) -> None:
+        """A process has one policy: a second one changes nothing."""
+        other = GarbagePolicy(Clock())
+        other.start()
+        other.stop()
+        self.assertEqual(gc.get_threshold()[0], YOUNG)
+        self.assertGreater(gc.get_freeze_count(), 10_000)
+
+    def test_young(self) -> None:
+        """Young cycles are collected each second, however few they are."""
+        gone = weakref.ref(_Cycle())
+        self.assertIsNotNone(gone())
+        self.pump(1)
+        self.assertIsNone(gone())
+
+    def test_old(self) -> None:
+        """A cycle that became garbage when it was old is collected within a minute."""
+        cycle = _Cycle()
+        gone = weakref.ref(cycle)
+        self.pump(30)
+        del cycle
+        self.pump(60)
+        self.assertIsNone(gone())
+
+    def test_many_old(self) -> None:
+        """Many old objects are frozen, and no collection visits them."""
+        frozen = gc.get_freeze_count()
+        held = [[number] for number in range(4 * OLD)]
+        self.pump(600)
+        self.assertGreaterEqual(gc.get_freeze_count(), frozen + len(held))
+        self.assertLess(len(gc.get_objects(generation=2)), OLD)
+
+    def test_bounded(self) -> None:
+        """While objects become many, no collection visits more than some thousand."""
+        sizes: list[int] = []
+
+        def size(phase: str, info: dict[str, Any]) -> None:
+            if phase == "start":
+                generations = range(info["generation"] + 1)
+                sizes.append(sum(len(gc.get_objects(generation=each)) for each in generations))
+
+        gc.callbacks.append(size)
+        self.addCleanup(gc.callbacks.remove, size)
+        held = []
+        for _ in range(100):
+            held.append([[number] for number in range(1000)])
+            self.pump(1)
+        self.assertGreater(len(sizes), 50)
+        self.assertLess(max(sizes), 2 * OLD)
+
+    def test_frozen_garbage(self) -> None:
+        """Garbage among frozen objects is collected when it is more than descriptors explain."""
+        cycles = [_Cycle() for _ in range(300_000)]
+        gone = weakref.ref(cycles[0])
+        self.pump(60)
+        del cycles
+        self.pump(540)
+        self.assertIsNone(gone())
+        self.assertIn(2, self.generations)
+        before = len(self.generations)
+        self.pump(600)
+        self.assertLess(self.generations[before:].count(2), 11)  # each minute the few that are old
+
+    def test_explained(self) -> None:
+        """Growth that comes with descriptors, as of sessions, starts no full collection."""
+        self.assertFalse(self.policy.is_beyond_explanation())
+        held = [[number] for number in range(400_000)]
+        gc.freeze()
+        self.assertTrue(self.policy.is_beyond_explanation())
+        for _ in range(400):
+            self.addCleanup(os.close, os.dup(0))
+        del held[len(held) // 10 :]
+        self.assertFalse(self.policy.is_beyond_explanation())
+
+    def test_descriptors(self) -> None:
+        """Open descriptors are counted."""
+        before = open_descriptors()
+        self.addCleanup(os.close, os.dup(0))
+        self.assertEqual(open_descriptors(), before + 1)
+
+
+_PROGRAM = """
+import gc
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted_exec.program.start import make_service
+
+class Service:
+    def __init__(self):
+        self.ready = Deferred()
+
+    def when_ready(self):
+        return self.ready
+
+def report():
+    print("threshold", gc.get_threshold()[0], "frozen", gc.get_freeze_count() > 10000)
+    if reactor.running:
+        reactor.stop()
+
+def begin():
+    service = make_service("exec-x", lambda reactor: Service())
+    reactor.callWhenRunning(lambda: reactor.callLater(0, service.ready.callback, None))
+    reactor.callWhenRunning(lambda: reactor.callLater(0, report))
+
+%s
+reactor.run()
+"""
+
+
+class ProgramTests(SynchronousTestCase):
+    """The policy of a whole process."""
+
+    def run_program(self, begin: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM % begin],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_program(self) -> None:
+        """Each program has it."""
+        self.assertIn(f"threshold {YOUNG} frozen True", self.run_program("begin()"))
+
+    def test_application(self) -> None:
+        """An application that makes a service while it runs keeps its own policy."""
+        output = self.run_program("reactor.callWhenRunning(begin)")
+        self.assertIn(f"threshold {gc.get_threshold()[0]} frozen False", output)

@@ -1,0 +1,131 @@
+"""
+Garbage collection of a program: in small steps, so that no session waits for it.
+
+CPython's collector stops the program, and its full collections visit every container that the program
+has: with thousands of sessions several hundred milliseconds, during which nobody's keys pass.  Almost
+nothing of ours needs it, because sessions and connections are freed by their reference counts.  So:
+
+* What exists when the program starts is frozen: no collection visits it again.
+* Young objects are collected often, each time at most some thousand.
+* Old objects are collected while they are few.  Once they are many, they are frozen too.
+* A cycle among frozen objects stays.  So the policy compares the number of frozen objects with what the
+  open descriptors explain, and collects everything if there is much more: memory stays bounded, and a
+  program whose sessions leave no cycles never comes to that.
+
+Collecting is a matter of the whole process.  So the programs (:func:`~twisted_exec.program.start.make_service`)
+use this policy, and an application that embeds our services keeps its own, unless it starts
+:class:`GarbagePolicy` itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+YOUNG = 3_000
+"""New containers after which the young ones are collected: about 2 ms."""
+YOUNG_ROUNDS = 3
+"""Collections of young objects before those that have survived one are collected."""
+OLD = 15_000
+"""Most old objects that are collected at once: about 10 ms.  More of them are frozen."""
+TICK_SECONDS = 1.0
+"""Interval of collecting young objects: allocations that equal deallocations do not start the collector."""
+_MIDDLE_TICKS, _OLD_TICKS, _REVIEW_TICKS = 10, 60, 600
+_NEVER = 1 << 30
+_EXPLAINED = 100
+"""Containers that one descriptor explains: a session has about 60 for two, a watch about as many."""
+_LEAST_SLACK = 50_000
+
+
+class GarbagePolicy:
+    """
+    The collector's settings while a program runs.
+
+    :param clock: the reactor.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._ticking = LoopingCall(self.tick)
+        self._ticking.clock = clock
+        self._ticks = 0
+        self._thresholds = gc.get_threshold()
+        self._baseline = self._descriptors = 0
+
+    def start(self) -> None:
+        """Freeze what exists, and collect in small steps from now on; once per process."""
+        if any(isinstance(getattr(each, "__self__", None), GarbagePolicy) for each in gc.callbacks):
+            return
+        self._thresholds = gc.get_threshold()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(YOUNG, YOUNG_ROUNDS, _NEVER)
+        gc.callbacks.append(self._collected)
+        self._baseline, self._descriptors = gc.get_freeze_count(), open_descriptors()
+        self._ticking.start(TICK_SECONDS, now=False)
+
+    def settle(self, _result: None = None) -> None:
+        """Freeze what the start of the services has added, such as the objects of the store."""
+        if not self._ticking.running:
+            return
+        gc.freeze()
+        self._baseline, self._descriptors = gc.get_freeze_count(), open_descriptors()
+
+    def stop(self) -> None:
+        """Restore the collector's settings."""
+        if self._ticking.running:
+            self._ticking.stop()
+            gc.callbacks.remove(self._collected)
+            gc.set_threshold(*self._thresholds)
+            gc.unfreeze()
+
+    def tick(self) -> None:
+        """Collect what is young, and now and then what is older."""
+        self._ticks += 1
+        if self._ticks % _REVIEW_TICKS == 0 and self.is_beyond_explanation():
+            self.collect_everything()
+        elif self._ticks % _OLD_TICKS == 0 and len(gc.get_objects(generation=2)) <= OLD:
+            gc.collect()
+        else:
+            gc.collect(1 if self._ticks % _MIDDLE_TICKS == 0 else 0)
+
+    def is_beyond_explanation(self) -> bool:
+        """Return whether many more objects are frozen than the open descriptors explain."""
+        opened = max(0, open_descriptors() - self._descriptors)
+        slack = max(_LEAST_SLACK, self._baseline // 2)
+        return gc.get_freeze_count() > self._baseline + _EXPLAINED * opened + slack
+
+    def collect_everything(self) -> None:
+        """Collect frozen objects, too; the program stands still for that time."""
+        began = time.perf_counter()
+        gc.unfreeze()
+        found = gc.collect()
+        gc.freeze()
+        self._baseline, self._descriptors = gc.get_freeze_count(), open_descriptors()
+        self._log.info(
+            "collected {found} of {all} objects in {milliseconds:.0f} ms",
+            found=found,
+            all=found + self._baseline,
+            milliseconds=(time.perf_counter() - began) * 1e3,
+        )
+
+    def _collected(self, phase: str, info: dict[str, Any]) -> None:
+        # Survivors of a middle collection are old now.
+        if phase == "stop" and info["generation"] and len(gc.get_objects(generation=2)) > OLD:
+            gc.freeze()
+
+
+def open_descriptors() -> int:
+    """Return the number of this process's open file descriptors."""
+    try:
+        # Linux 6.2 reports it as the size of the directory; a listing of many takes long.
+        return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0
