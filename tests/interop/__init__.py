@@ -78,8 +78,8 @@ API server
 Poollet and runtime
     * ``machinepoollet`` (machinepoollet): ironcore's poollet below our API server and above our
       runtime.
-    * ``matrix`` (INTEROP_PROGRAMS, kube-apiserver, libvirtd; 10 min): every chain of our programs
-      and of ironcore's, onmetal's and libvirt-provider's.
+    * ``matrix`` (INTEROP_PROGRAMS, kube-apiserver, libvirtd, Debian's ovmf; 10 min): every chain of our
+      programs and of ironcore's, onmetal's and libvirt-provider's.
 
 Node server (kube-apiserver and kubelet-node, unless noted)
     * ``leaf_trials`` (12 min): a command that is silent for ten minutes or ``SILENT_SECONDS``, and a

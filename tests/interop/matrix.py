@@ -272,8 +272,9 @@ def _table(found: Results, notes: list[str]) -> list[str]:
     for row in rows:
         lines.append(f"   * - {row}")
         for backend in backends:
-            (result,) = (
-                found[each] for each in found if (_row(each), each.backend) == (row, backend)
+            result = next(
+                (found[each] for each in found if (_row(each), each.backend) == (row, backend)),
+                "not tried: the machine did not run",
             )
             lines.append(f"     - {_told(result, notes)}")
     return [*lines, ""]
