@@ -4,11 +4,14 @@ Tests for :mod:`twisted_exec.program.tasks`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program.tasks import BackgroundTask, StoppingParts
+from twisted_exec.program.tasks import BackgroundTask, ShortTurns, StoppingParts
 
 
 class Waits(BackgroundTask):
@@ -27,6 +30,43 @@ class Waits(BackgroundTask):
 
     def _crashed(self, failure: Failure) -> None:
         self.crashes.append(failure)
+
+
+class TurningClock(Clock):
+    """A clock on which "at once" is a turn later, as it is for a reactor."""
+
+    TURN = 1e-6
+
+    def callLater(self, when: float, *what: Any, **more: Any) -> Any:
+        return super().callLater(when or self.TURN, *what, **more)
+
+
+class ShortTurnsTests(SynchronousTestCase):
+    """Tests for :class:`ShortTurns`."""
+
+    def setUp(self) -> None:
+        self.clock = TurningClock()
+        self.steps = 0
+
+    async def work(self, seconds: float) -> None:
+        turns = ShortTurns(self.clock)
+        for _ in range(10):
+            await turns.breathe()
+            self.steps += 1
+            self.clock.rightNow += seconds
+
+    def test_long(self) -> None:
+        """Work that takes long goes on in later turns of the reactor."""
+        working = Deferred.fromCoroutine(self.work(0.001))
+        seen = [self.steps]
+        while not working.called:
+            self.clock.advance(TurningClock.TURN)
+            seen.append(self.steps)
+        self.assertEqual(seen, [2, 4, 6, 8, 10])
+
+    def test_short(self) -> None:
+        """Short work takes one turn."""
+        self.successResultOf(Deferred.fromCoroutine(self.work(0)))
 
 
 class RunningTests(SynchronousTestCase):

@@ -8,6 +8,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -35,6 +37,29 @@ class BackgroundTask:
     def _crashed(self, failure: Failure) -> None:
         """Log an unexpected exception of the coroutine."""
         raise NotImplementedError
+
+
+TURN_SECONDS = 0.002
+"""Longest work of one coroutine before others have their turn."""
+
+
+class ShortTurns:
+    """
+    The turns of a coroutine with much to do, such as one step for each of thousands of sessions.
+
+    It awaits :meth:`breathe` before each step; others are served meanwhile when it has worked for
+    :data:`TURN_SECONDS`.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._until = clock.seconds() + TURN_SECONDS
+
+    async def breathe(self) -> None:
+        """Go on in the reactor's next turn, if this one has lasted long enough."""
+        if self._clock.seconds() >= self._until:
+            await deferLater(self._clock, 0)
+            self._until = self._clock.seconds() + TURN_SECONDS
 
 
 class StoppingParts:

@@ -167,14 +167,15 @@ class Proxy:
             raise MethodNotAllowed("sessions are not ended from before this hop")
         caller = await self.caller_of(request)
         session, ending = parse_ending(request.args)
-        ended = self.sessions.end(
-            lambda subject: (
-                subject.session == session and (subject.caller or subject.user) == caller
-            ),
-            ending,
-        )
-        if not ended:
+        theirs = [
+            each
+            for each in self.sessions.with_id(session)
+            if (each.subject.caller or each.subject.user) == caller
+        ]
+        if not theirs:
             raise NotFound("sessions", session, group="")
+        for each in theirs:
+            each.end(ending)
         respond_json(request, 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
 
     def translating(self, session: Session) -> None:

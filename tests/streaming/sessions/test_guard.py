@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.program.test_tasks import TurningClock
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable, Unauthorized
 from twisted_exec.auth.delegated import MAX_CACHE_SECONDS
@@ -53,13 +54,16 @@ class GuardCase(SynchronousTestCase):
     """A guard whose reviews the test answers."""
 
     def setUp(self) -> None:
-        self.clock = Clock()
+        self.clock = self.make_clock()
         self.sessions = Sessions(Trail(Records(), "poollet", self.clock))
         self.reviewer: Any = Reviewer()
         self.endings: dict[str, Ending] = {}
         self.guard = SessionGuard(self.sessions, self.reviewer, self.clock)
         self.guard.startService()
         self.addCleanup(self.guard.stopService)
+
+    def make_clock(self) -> Clock:
+        return Clock()
 
     def open(self, *names: str) -> None:
         for name in names:
@@ -78,6 +82,66 @@ class GuardCase(SynchronousTestCase):
         self.reviewer.reviewed.clear()
         self.clock.advance(REVIEW_SECONDS)
         return list(self.reviewer.reviewed)
+
+
+class TurnTests(GuardCase):
+    """A round of reviews lets others have their turn."""
+
+    def make_clock(self) -> Clock:
+        return TurningClock()
+
+    def test_many(self) -> None:
+        """However many sessions there are, a turn of the reactor reviews for some milliseconds only."""
+        taken = 0.0005
+        review = self.reviewer.review
+
+        def slow(subject: Subject, evidence: object) -> Deferred[None]:
+            self.clock.rightNow += taken
+            return cast("Deferred[None]", review(subject, evidence))
+
+        self.reviewer.review = slow
+        names = [f"s-{number}" for number in range(100)]
+        self.open(*names)
+        longest, before = 0, 0
+        self.clock.advance(REVIEW_SECONDS)
+        while len(self.reviewer.reviewed) > before:
+            longest = max(longest, len(self.reviewer.reviewed) - before)
+            before = len(self.reviewer.reviewed)
+            self.clock.advance(TurningClock.TURN)
+        self.assertEqual(self.reviewer.reviewed, names)
+        self.assertLessEqual(longest * taken, 0.004)
+
+    def test_over_before_its_turn(self) -> None:
+        """A session that ends while others are reviewed is not reviewed any more."""
+        sessions = [self.open_with(name, f"evidence of {name}") for name in ("a", "b")]
+        review = self.reviewer.review
+
+        def slow(subject: Subject, evidence: object) -> Deferred[None]:
+            self.clock.rightNow += 1
+            return cast("Deferred[None]", review(subject, evidence))
+
+        self.reviewer.review = slow
+        self.clock.advance(REVIEW_SECONDS)
+        sessions[1].over("client closed")
+        self.clock.advance(TurningClock.TURN)
+        self.assertEqual(self.reviewer.reviewed, ["a"])
+
+    def test_stopped_between_turns(self) -> None:
+        """A guard that stops between two turns cancels the reviews that wait for an answer."""
+        self.reviewer.pending = []
+        review = self.reviewer.review
+
+        def slow(subject: Subject, evidence: object) -> Deferred[None]:
+            self.clock.rightNow += 1
+            return cast("Deferred[None]", review(subject, evidence))
+
+        self.reviewer.review = slow
+        self.open("a", "b")
+        self.clock.advance(REVIEW_SECONDS)
+        self.successResultOf(self.guard.stopService())
+        (pending,) = self.reviewer.pending
+        self.assertTrue(pending.called)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
 class DecisionTests(GuardCase):

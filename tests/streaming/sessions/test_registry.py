@@ -206,6 +206,18 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual(len(self.sessions), 1)
         open_before.over("client closed")
 
+    def test_by_id(self) -> None:
+        """Sessions are found by id without looking at the others; an id may occur twice."""
+        first, second, other = (self.sessions.open(Subject(name)) for name in ("s", "s", "t"))
+        self.assertEqual(self.sessions.with_id("s"), [first, second])
+        first.over("client closed")
+        self.assertEqual(self.sessions.with_id("s"), [second])
+        self.assertTrue(self.sessions.has("s"))
+        second.over("client closed")
+        self.assertEqual(self.sessions.with_id("s"), [])
+        self.assertFalse(self.sessions.has("s"))
+        self.assertEqual(self.sessions.with_id("t"), [other])
+
     def test_end(self) -> None:
         """The selected sessions end; only the first ending counts."""
         carried = {}

@@ -42,6 +42,7 @@ from twisted_exec.apiserver.interfaces import IAdmission
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.interfaces import User
+from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
@@ -305,7 +306,11 @@ class SessionObjects(StoreFollower):
 
     async def _look(self) -> None:
         due = self._clock.seconds() - self._renew_seconds
+        turns = ShortTurns(self._clock)
         for record in list(self._records.values()):
+            await turns.breathe()
+            if not self.running:
+                return
             if record.working is not None:
                 continue
             if record.stored is None or not record.live:

@@ -235,7 +235,9 @@ class BrokerRoutes(ServerRoutes):
         grant = self._tokens.read(names["token"], user=user, machine_uid=uid)
         if grant.session != session:
             raise NotFound("sessions", session, group="")
-        sessions = self._sessions.end(lambda subject: subject.session == session, ending)
+        sessions = self._sessions.with_id(session)
+        for each in sessions:
+            each.end(ending)
         if not sessions:
             subject = Subject(session=session, subresource=grant.purpose)
             await self._end_in_target(await self._upstream.to(subject, grant), ending)

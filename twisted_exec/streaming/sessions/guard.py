@@ -23,6 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
+from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.streaming.interfaces import REVOKED, Ending, ISessionReviewer
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.registry import Session, Sessions
@@ -130,10 +131,11 @@ class SessionGuard(Service):
         """
         self._hinted = False
         due, problem = self._due(), ""
+        turns = ShortTurns(self._clock)
         self._unreached = frozenset()
         for first in range(0, len(due), self._at_once):
             batch = due[first : first + self._at_once]
-            problems = await self._review_batch(batch)
+            problems = await self._review_batch(batch, turns)
             problem = next(filter(None, problems), problem)
             if all(problems):
                 self._unreached = frozenset(due[first + self._at_once :])
@@ -151,10 +153,18 @@ class SessionGuard(Service):
         ]
         return sorted(due, key=lambda session: session not in self._unreached)
 
-    async def _review_batch(self, batch: list[Session]) -> list[str]:
+    async def _review_batch(self, batch: list[Session], turns: ShortTurns) -> list[str]:
         """Return the problem of each review; empty where there was none."""
-        reviews = [Deferred.fromCoroutine(self._review_one(session)) for session in batch]
+        reviews: list[Deferred[str]] = []
         problems: list[str] = []
+        try:
+            for session in batch:
+                reviews.append(Deferred.fromCoroutine(self._review_one(session)))
+                await turns.breathe()
+        except CancelledError:
+            for review in reviews:
+                review.addErrback(lambda _: None).cancel()
+            raise
         # Not gatherResults: cancelled, that fails with FirstError instead of CancelledError.
         for _, result in await DeferredList(reviews, consumeErrors=True):
             if isinstance(result, Failure):
@@ -164,6 +174,8 @@ class SessionGuard(Service):
 
     async def _review_one(self, session: Session) -> str:
         """Return why the review got no answer; empty when it got one."""
+        if session.evidence is None:  # it was over before its turn
+            return ""
         try:
             await self._reviewer.review(session.subject, session.evidence)
         except (Unauthorized, Forbidden) as error:

@@ -217,6 +217,7 @@ class Sessions:
         self.metrics = metrics or SessionMetrics(new_registry(process=False))
         self.limits = limits or SessionLimits.fitting()
         self._live: dict[Session, None] = {}
+        self._by_id: dict[str, tuple[Session, ...]] = {}
         self._per_user: Counter[str] = Counter()
         self._empty: list[Deferred[None]] = []
         self._closing = ""
@@ -239,6 +240,7 @@ class Sessions:
             raise ServiceUnavailable(self._closing, retry_after_seconds=1)
         session = Session(self, subject, self.trail.start(vars(subject)), evidence)
         self._live[session] = None
+        self._by_id[subject.session] = (*self._by_id.get(subject.session, ()), session)
         self._per_user[subject.user] += 1
         problem = self._too_many(subject.user)
         if problem:
@@ -277,6 +279,10 @@ class Sessions:
     def forget(self, session: Session) -> None:
         """Remove a session; the session itself calls this when it is over."""
         self._live.pop(session, None)
+        name = session.subject.session
+        same = tuple(each for each in self._by_id.pop(name, ()) if each is not session)
+        if same:
+            self._by_id[name] = same
         self._per_user[session.subject.user] -= 1
         if self._per_user[session.subject.user] <= 0:
             del self._per_user[session.subject.user]
@@ -287,7 +293,11 @@ class Sessions:
 
     def has(self, session: str) -> bool:
         """Return whether a session with this id is live here."""
-        return any(each.subject.session == session for each in self._live)
+        return session in self._by_id
+
+    def with_id(self, session: str) -> list[Session]:
+        """Return the live sessions with this id: usually one, but the hop before ours chooses it."""
+        return list(self._by_id.get(session, ()))
 
     def live(self) -> list[Session]:
         """Return the live sessions."""
