@@ -21,6 +21,8 @@ NAMES = (
     b"X-Remote-Group",
     b"X-Remote-Uid",
     b"X-Remote-Extra-Scopes",
+    b"X-Forwarded-User",
+    b"Forwarded",
     b"X-Twisted-Exec-User",
     b"X-Twisted-Exec-Machine-Uid",
 )

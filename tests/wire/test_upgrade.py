@@ -299,10 +299,29 @@ class PassTests(SynchronousTestCase):
             (b"Audit-Id", b"x"),
             (b"Authorization", b"Bearer x"),
             (b"X-REMOTE-USER", b"root"),
+            (b"Forwarded", b"for=192.0.2.1"),
+            (b"x-forwarded-for", b"192.0.2.1"),
+            (b"X-Forwarded-User", b"root"),
+            (b"X-Real-Ip", b"192.0.2.1"),
         ]
         self.assertEqual(
             forwarded_request_headers(dropped[:5] + kept + dropped[5:], IDENTITY_HEADERS), kept
         )
+
+    def test_underscores(self) -> None:
+        """A name with underscores is the same name to programs that make variables of headers."""
+        token = BEARER_SUBPROTOCOL + b"dG9rZW4"
+        for name, value in (
+            (b"X_Forwarded_User", b"root"),
+            (b"x_forwarded-for", b"192.0.2.1"),
+            (b"Transfer_Encoding", b"chunked"),
+            (b"Content_Length", b"5"),
+            (b"Audit_Id", b"x"),
+            (b"X_Named", b"x"),
+            (b"Sec_WebSocket_Protocol", token),
+        ):
+            headers = [(b"Connection", b"upgrade, x-named"), (name, value)]
+            self.assertEqual(forwarded_request_headers(headers, IDENTITY_HEADERS), [], name)
 
     def test_origin(self) -> None:
         """The page was judged here, by a name that the next hop does not have."""

@@ -291,13 +291,13 @@ class _Passage:
         ]
         if request.method == b"POST":
             ours.append((b"Content-Length", b"0"))
-        names = {name.lower() for name, _ in ours}
+        names = HeaderSet.of(*(name.decode("ascii") for name, _ in ours))
         theirs = [
             pair
             for pair in forwarded_request_headers(
                 header_pairs(request.requestHeaders), self._proxy.credential_headers()
             )
-            if pair[0].lower() not in names
+            if pair[0] not in names
         ]
         return UpgradeRequest(request.method, self._target(), location.host, theirs + ours)
 

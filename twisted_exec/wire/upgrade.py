@@ -29,19 +29,6 @@ _KNOWN_UPGRADES = {name.lower(): name for name in FORWARDED_UPGRADES}
 BEARER_SUBPROTOCOL = b"base64url.bearer.authorization.k8s.io."
 """Prefix of a WebSocket subprotocol that carries a bearer token: browsers cannot set headers."""
 
-HOP_BY_HOP = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
-)
-
-_SET_BY_HOP = frozenset({b"host", b"content-length", b"expect", b"audit-id", b"origin"})
 _OF_101 = frozenset({b"x-stream-protocol-version"})
 
 _ACCEPT_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -84,6 +71,30 @@ class HeaderSet:
 
 def _folded(name: bytes) -> bytes:
     return name.lower().replace(b"_", b"-")
+
+
+HOP_BY_HOP = HeaderSet.of(
+    "Connection",
+    "Keep-Alive",
+    "Proxy-Connection",
+    "TE",
+    "Trailer",
+    "Transfer-Encoding",
+    "Upgrade",
+)
+
+_SET_BY_HOP = HeaderSet.of(
+    "Host",
+    "Content-Length",
+    "Expect",
+    "Audit-Id",
+    "Origin",
+    # By which proxies say for whom they ask.  No program here reads them, but one behind might.
+    "Forwarded",
+    "X-Real-IP",
+    prefixes=("X-Forwarded-",),
+)
+_NOT_FORWARDED = HOP_BY_HOP | _SET_BY_HOP
 
 
 def is_cross_site(
@@ -252,19 +263,17 @@ def forwarded_request_headers(
         claim any identity at the next hop.
     """
     headers = list(headers)
-    named = {token.lower() for token in tokens(values(headers, b"connection"))}
-    dropped = HOP_BY_HOP | _SET_BY_HOP | named
+    named = HeaderSet(frozenset(map(_folded, tokens(values(headers, b"connection")))))
+    dropped = _NOT_FORWARDED | named
     forwarded = [
-        (name, value)
-        for name, value in headers
-        if name.lower() not in dropped and name not in credentials
+        (name, value) for name, value in headers if name not in dropped and name not in credentials
     ]
     return [pair for pair in map(_without_bearer, forwarded) if pair[1]]
 
 
 def _without_bearer(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     name, value = pair
-    if name.lower() != b"sec-websocket-protocol" or BEARER_SUBPROTOCOL not in value:
+    if _folded(name) != b"sec-websocket-protocol" or BEARER_SUBPROTOCOL not in value:
         return pair
     others = [token for token in tokens([value]) if not token.startswith(BEARER_SUBPROTOCOL)]
     return name, b", ".join(others)

@@ -303,6 +303,17 @@ class LimitTests(SynchronousTestCase):
             b"GET / HTTP/1.1\r\nX: a\x1b[31mb\r\nY: z",
             b"GET / HTTP/1.1\r\nX: a\x7fb",
             b"GET / HTTP/1.1\r\nX: a\r\n \x0cb",
+            b"GET / HTTP/1.1\r\nX: a\r\n b",
+            b"GET / HTTP/1.1\r\nX: a\r\n\tb",
+            b"GET / HTTP/1.1\r\n X: a",
+            b" GET / HTTP/1.1",
+            b"GET /a\x0bb HTTP/1.1",
+            b"POST / HTTP/1.1\r\nTransfer-Encoding: identity",
+            b"POST / HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: identity",
+            b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+            b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked",
+            b"GET / HTTP/1.1\r\nHost: y",
+            b"GET / HTTP/1.0\r\nHost: y",
         ):
             with self.subTest(line=line):
                 self.client = self.server.connect()
@@ -310,6 +321,51 @@ class LimitTests(SynchronousTestCase):
                 self.client.send(b"\r\n")
                 (answer,) = self.client.responses()
                 self.assertEqual((answer.code, answer.json()["reason"]), (400, "BadRequest"))
+
+    def test_hosts(self) -> None:
+        """HTTP/1.1 needs one Host, HTTP/1.0 may have one; it is a host with or without a port."""
+        for line, code in (
+            (b"GET /text HTTP/1.1\r\n", 400),
+            (b"GET /text HTTP/1.0\r\n", 200),
+            (b"GET /text HTTP/1.0\r\nHost: a\r\n", 200),
+            (b"GET /text HTTP/1.1\r\nHost: a\r\nhost: a\r\n", 400),
+            (b"GET /text HTTP/1.1\r\nHost:\r\n", 200),
+            (b"GET /text HTTP/1.1\r\nHost: [::1]:6443\r\n", 200),
+            (b"GET /text HTTP/1.1\r\nHost: exec_1.example.:80\r\n", 200),
+            (b"GET /text HTTP/1.1\r\nHost: a b\r\n", 400),
+            (b"GET /text HTTP/1.1\r\nHost: a/b\r\n", 400),
+            (b"GET /text HTTP/1.1\r\nHost: u@a\r\n", 400),
+        ):
+            with self.subTest(line=line):
+                client = self.server.connect()
+                client.send(line + b"\r\n")
+                self.assertEqual([answer.code for answer in client.responses()], [code])
+
+    def test_bare_line_feed(self) -> None:
+        """A line that ends without a carriage return is refused at once, wherever it is."""
+        for head in (
+            b"\n",
+            b"GET / HTTP/1.1\n",
+            b"GET / HTTP/1.1\nHost: x\n\n",
+            b"GET / HTTP/1.1\r\nHost: x\n",
+            b"GET / HTTP/1.1\r\nHost: x\r\nX: y\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: x\r\n\n",
+        ):
+            for size in (1, len(head)):
+                with self.subTest(head=head, size=size):
+                    client = self.server.connect()
+                    for start in range(0, len(head), size):
+                        client.send(head[start : start + size])
+                    self.assertEqual([answer.code for answer in client.responses()], [400])
+
+    def test_line_feeds_of_bodies(self) -> None:
+        """Bodies and pipelined requests contain line feeds."""
+        request = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\na\n\nb"
+        for size in (1, 7, len(request) * 3):
+            client, sent = self.server.connect(), request * 3
+            for start in range(0, len(sent), size):
+                client.send(sent[start : start + size])
+            self.assertEqual([answer.code for answer in client.responses()], [200] * 3)
 
     def test_unusual_headers(self) -> None:
         """Tabs and bytes beyond ASCII are no control characters."""

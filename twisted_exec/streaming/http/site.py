@@ -52,7 +52,10 @@ LONGEST_AGENT = 256
 
 
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-"""Characters that RFC 9110 section 5.5 forbids in field values."""
+"""Characters that RFC 9110 section 5.5 forbids in field values; and nobody needs in a request line."""
+
+_HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*")
+"""Characters of ``uri-host [":" port]``, as Go's ``httpguts.ValidHostHeader``."""
 
 _EAGER_BYTES = 16 << 10
 """Limit for pipelined requests that arrive before the current one is answered."""
@@ -163,9 +166,21 @@ class Channel(http.HTTPChannel):
         self._arm(self.site.header_seconds)
 
     def dataReceived(self, data: bytes) -> None:
-        if not self.refused:
-            self._begin()
-            super().dataReceived(data)
+        if self.refused:
+            return
+        self._begin()
+        super().dataReceived(data)
+        if b"\n" in data and self._has_bare_line_feed():
+            self._respondToBadRequestAndDisconnect()
+
+    def _has_bare_line_feed(self) -> bool:
+        """
+        Return whether a line that has arrived is not ended by CR LF.
+
+        Twisted waits for CR LF, so such a client would wait for its deadline without an answer.
+        """
+        is_elsewhere = self._busyReceiving or self.paused or self.refused or not self.line_mode
+        return not is_elsewhere and not self.transport.disconnecting and b"\n" in self._buffer
 
     def _begin(self) -> None:
         """Start the deadline at the first bytes of a request."""
@@ -180,15 +195,12 @@ class Channel(http.HTTPChannel):
         self._head_bytes += len(line)
         if self._head_bytes > MAX_HEAD_BYTES:
             self.lineLengthExceeded(line)
+        elif _CONTROL.search(line) or line.startswith((b" ", b"\t")):
+            # twisted.web refuses only NUL; other controls would reach the next hop or a terminal.
+            # It unfolds lines; a proxy in front may take them for something else (RFC 9112, 5.2).
+            self._respondToBadRequestAndDisconnect()
         else:
             super().lineReceived(line)
-
-    def headerReceived(self, line: bytes) -> bool:
-        if _CONTROL.search(line):
-            # twisted.web refuses only NUL; other controls would reach the next hop or a terminal.
-            self._respondToBadRequestAndDisconnect()
-            return False
-        return bool(super().headerReceived(line))
 
     def lineLengthExceeded(self, line: bytes) -> None:
         self.refuse(
@@ -207,6 +219,12 @@ class Channel(http.HTTPChannel):
 
     def allHeadersReceived(self) -> None:
         self._head_bytes = 0
+        if self.refused:
+            return
+        problem = _ambiguity(self.requests[-1].requestHeaders, self._version)
+        if problem:
+            self.refuse(BadRequest(problem))
+            return
         if self.length is not None and self.length > self.site.max_body_bytes:
             self.refuse(self.too_large())
             return
@@ -552,6 +570,21 @@ def respond_status(request: Request, error: APIError) -> None:
     if error.retry_after_seconds is not None:
         request.setHeader(b"Retry-After", b"%d" % error.retry_after_seconds)
     respond_json(request, error.code, error.to_status())
+
+
+def _ambiguity(headers: Headers, version: bytes) -> str:
+    """Return what two parsers could read differently in a head (RFC 9112, 3.2 and 6.1), or nothing."""
+    hosts = headers.getRawHeaders(b"Host", [])
+    if len(hosts) > 1 or (not hosts and version == b"HTTP/1.1"):
+        return "the request must have exactly one Host header"
+    if hosts and not _HOST.fullmatch(hosts[0]):
+        return "the request's Host header is not well-formed"
+    encodings = headers.getRawHeaders(b"Transfer-Encoding")
+    if encodings is None:
+        return ""
+    if version != b"HTTP/1.1" or [each.lower() for each in encodings] != [b"chunked"]:
+        return "the only Transfer-Encoding is chunked, in HTTP/1.1"
+    return ""
 
 
 def _render(document: Any) -> bytes:
