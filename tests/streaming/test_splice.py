@@ -22,11 +22,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tests.streaming.http.test_upgrade_server import Taker
+from tests.tls.test_turns import Connection, TurnClock
 from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.splice import MAX_REMAINDER_BYTES, Splice
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.tls.transport import socket_transport
-from twisted_exec.wire.frame_boundaries import frame_boundaries
+from twisted_exec.tls.turns import CONNECTION_SECONDS, Turns
+from twisted_exec.wire.frame_boundaries import MAX_TRACKED_BYTES, frame_boundaries
 from twisted_exec.wire.remotecommand.messages import SHUTTING_DOWN, Ending
 from twisted_exec.wire.spdy.frames import FrameWriter
 from twisted_exec.wire.upgrade import SPDY, WEBSOCKET
@@ -314,6 +316,71 @@ class MemoryTests(SynchronousTestCase):
         self.assertIsNone(self.splice.user.passing)
         self.splice.say(ENDING)
         self.assertIn(b"\x00\x00\x00\x07\x01", self.user.value())
+
+
+class TurnTests(SynchronousTestCase):
+    """The machine's bytes on a transport that delivers in turns."""
+
+    def setUp(self) -> None:
+        self.clock = TurnClock()
+        self.splice = Splice(self.clock, lambda reason: None)
+        self.user = Transport()
+        self.splice.user.makeConnection(self.user)
+        self.machine = Connection(self.splice.machine, Turns(self.clock, self.cpu))
+        self.looks = 0
+
+    def cpu(self) -> float:
+        """A clock of CPU time by which a slice takes half of a connection's time."""
+        self.looks += 1
+        return self.looks * CONNECTION_SECONDS / 2
+
+    def join(self) -> None:
+        """Connect the machine, with transports that know no producers."""
+        transport: Any = self.machine
+        transport.write = lambda data: None
+        transport.registerProducer = lambda producer, streaming: None
+        transport.pauseProducing, transport.resumeProducing = (
+            self.machine.pause,
+            self.machine.resume,
+        )
+        self.splice.machine.makeConnection(transport)
+
+    def follow(self) -> None:
+        self.splice.follow(frame_boundaries(WEBSOCKET, "v5.channel.k8s.io", commands=True))
+
+    def test_whole(self) -> None:
+        """A splice that only copies gets whole reads."""
+        self.join()
+        self.machine.deliver(b"\x82\x00" * 30_000)
+        self.assertEqual(len(self.user.value()), 60_000)
+
+    def test_small_frames(self) -> None:
+        """One that tracks frames handles small ones in many turns."""
+        self.follow()
+        self.join()
+        self.machine.deliver(b"\x82\x00" * 30_000)
+        turns = 0
+        while self.clock.getDelayedCalls():
+            self.assertLess(len(self.user.value()), 5_000 * (turns + 1))
+            self.clock.advance(1)
+            turns += 1
+        self.assertEqual(self.user.value(), b"\x82\x00" * 30_000)
+
+    def test_large_frames(self) -> None:
+        """The rest of a large frame passes in one piece."""
+        self.follow()
+        self.join()
+        frame = b"\x82\x7f" + (60_000).to_bytes(8, "big") + b"\1" * 60_000
+        self.machine.deliver(frame)
+        self.assertEqual(self.user.value(), frame)
+
+    def test_user(self) -> None:
+        """The user's frames count as long as they are tracked."""
+        self.splice.follow(frame_boundaries(SPDY, "v4.channel.k8s.io", commands=True))
+        self.join()
+        self.assertEqual(self.splice.user.frame_rest(), self.splice.machine.frame_rest())
+        self.splice.user.dataReceived(b"x" * (MAX_TRACKED_BYTES + 1))
+        self.assertIsNone(self.splice.user.frame_rest())
 
 
 class HalfCloseTests(MemoryTests):

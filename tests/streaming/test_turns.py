@@ -13,16 +13,22 @@ from twisted.internet.protocol import Factory
 from tests.streaming.frames import handshake, masked
 from tests.streaming.places import PlacesTestCase
 from tests.streaming.raw import Raw
+from tests.streaming.spdy_peer import handshake as spdy_handshake
 from twisted_exec.streaming.http.site import Dispatcher, Request, Site
 from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.testing.attachment import RecordingAttachment
 from twisted_exec.wire.channel import Channel
+from twisted_exec.wire.spdy import frames
+from twisted_exec.wire.spdy.frames import FrameWriter
 
 END = b"!"
 """The last input of a flood."""
 
-FLOOD_BYTES = 60_000
-"""Size of a flood: one read of the server."""
+FLOOD_BYTES = 120_000
+"""Size of a flood: one or two reads of the server."""
+
+TURNS = 4
+"""A flood takes more turns of the server than this."""
 
 
 class Attachment(RecordingAttachment):
@@ -100,16 +106,20 @@ class Consoles(PlacesTestCase):
             keys += 1
         return keys
 
+    async def flood_from(self, user: Any, attachment: Attachment, flood: bytes) -> None:
+        """Send a flood that ends with :data:`END`; keys of another user arrive while it is handled."""
+        user.transport.write(flood)
+        keys = await self.keys_until(lambda: attachment.received.endswith(END))
+        self.assertGreater(keys, TURNS)
+
 
 class WebSocketTests(Consoles):
     """Floods over WebSocket."""
 
-    async def flood(self, frames: bytes) -> Attachment:
+    async def flood(self, flood: bytes) -> Attachment:
         """Send frames; keys of another user arrive while they are handled."""
         user, attachment = await self.open(handshake(query=b"?stdin=1&tty=1"))
-        user.transport.write(frames + say(Channel.STDIN, END))
-        keys = await self.keys_until(lambda: attachment.received.endswith(END))
-        self.assertGreater(keys, 5)
+        await self.flood_from(user, attachment, flood + say(Channel.STDIN, END))
         return attachment
 
     async def test_input(self) -> None:
@@ -156,4 +166,54 @@ class WebSocketTests(Consoles):
         await self.until(lambda: len(self.machine.attachments) == 2)
         attachment = self.machine.attachments[-1]
         keys = await self.keys_until(lambda: attachment.received.endswith(END))
-        self.assertGreater(keys, 5)
+        self.assertGreater(keys, TURNS)
+
+
+STREAMS = ("error", "stdin", "stdout", "resize")
+
+
+class SPDYTests(Consoles):
+    """Floods over SPDY."""
+
+    async def flood(self, flood: bytes) -> Attachment:
+        """Send frames; keys of another user arrive while they are handled."""
+        user: Any = await self.endpoint.connect(Factory.forProtocol(Raw))
+        self.addCleanup(self.gone, user)
+        writer = FrameWriter()
+        user.transport.write(spdy_handshake(query=b"?stdin=1&stdout=1&tty=1"))
+        for index, name in enumerate(STREAMS):
+            headers = [(b"streamType", name.encode())]
+            user.transport.write(writer.syn_stream(2 * index + 1, headers))
+        await self.until(lambda: len(self.machine.attachments) > 1)
+        attachment = self.machine.attachments[-1]
+        await self.until(lambda: attachment.attachments)
+        await self.flood_from(user, attachment, flood + self.data("stdin", END))
+        return attachment
+
+    def data(self, stream: str, data: bytes) -> bytes:
+        return b"".join(frames.data(2 * STREAMS.index(stream) + 1, data))
+
+    async def test_input(self) -> None:
+        """Input byte by byte."""
+        attachment = await self.flood(filled(self.data("stdin", b"x")))
+        self.assertEqual(attachment.received.strip(b"x"), END)
+
+    async def test_sizes(self) -> None:
+        """Sizes."""
+        await self.flood(filled(self.data("resize", b'{"Width":80,"Height":24}')))
+
+    async def test_pings(self) -> None:
+        """Pings, all of which are answered."""
+        await self.flood(filled(frames.ping(1)))
+
+    async def test_settings(self) -> None:
+        """Settings, which nobody needs."""
+        await self.flood(filled(b"\x80\x03\0\x04\0\0\0\x04\0\0\0\0"))
+
+    async def test_windows(self) -> None:
+        """Window updates, which nobody needs either."""
+        await self.flood(filled(b"\x80\x03\0\x09\0\0\0\x08\0\0\0\x01\0\0\0\x01"))
+
+    async def test_resets(self) -> None:
+        """Resets of streams that do not exist."""
+        await self.flood(filled(frames.rst_stream(99, frames.CANCEL)))

@@ -77,6 +77,13 @@ class WebSocketTests(SynchronousTestCase):
             passed += len(piece)
             self.assertEqual(follower.at_edge, passed in ends, passed)
 
+    def test_rest(self) -> None:
+        """How much of a frame is to come is known behind its head."""
+        follower = frame_boundaries(WEBSOCKET, "v5.channel.k8s.io", commands=True)
+        for data, rest in ((b"\x82", 0), (b"\x05", 5), (b"\1ab", 2), (b"cd", 0)):
+            follower.to_user(data)
+            self.assertEqual(follower.rest_bytes, rest)
+
     @given(st.lists(st.integers(1, 80_000), max_size=20))
     def test_any_split(self, cuts: list[int]) -> None:
         """An edge is behind a whole message, however its bytes come, and nowhere else."""

@@ -41,6 +41,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.streaming.flow import can_half_close
+from twisted_exec.tls.turns import SLICE_BYTES, IFramed
 from twisted_exec.wire.frame_boundaries import FrameBoundaries
 from twisted_exec.wire.remotecommand.messages import INTERNAL, Ending
 
@@ -49,10 +50,13 @@ DRAIN_SECONDS = 30.0
 MAX_REMAINDER_BYTES = 1 << 20
 """Limit for the rest of a message that is to be the last; it is read even if its reader is slow."""
 
+_TRACKED_BYTES = 1 << 10
+"""Bytes whose frames are tracked at once.  More than others handle: each slice is a write of its own."""
+
 LOST = "the connection behind this hop was lost before the session's status"
 
 
-@implementer(IHalfCloseableProtocol, IPushProducer)
+@implementer(IFramed, IHalfCloseableProtocol, IPushProducer)
 class SpliceEnd(Protocol):
     """
     One end of a splice; created by :class:`Splice`.
@@ -81,6 +85,9 @@ class SpliceEnd(Protocol):
         # Until the other end is connected too; TLS may still deliver what it has decrypted.
         self.transport.pauseProducing()
         self._splice.connected(self)
+
+    def frame_rest(self) -> int | None:
+        return self._splice.frame_rest(self) if self.joined and self.passing is not None else None
 
     def dataReceived(self, data: bytes) -> None:
         self.received += len(data)
@@ -200,6 +207,13 @@ class Splice:
         """Track frames from now on, so that :meth:`say` can be used."""
         self._boundaries = boundaries
         self.user.passing, self.machine.passing = self._from_user, self._to_user
+
+    def frame_rest(self, end: SpliceEnd) -> int | None:
+        """See :meth:`IFramed.frame_rest`."""
+        if self._boundaries is None:
+            return None
+        rest = self._boundaries.rest_bytes if end is self.machine else 0
+        return rest + _TRACKED_BYTES - SLICE_BYTES
 
     @property
     def bytes_to_machine(self) -> int:

@@ -51,7 +51,7 @@ class IFramed(Interface):
 
     def frame_rest() -> int | None:
         """
-        Return how many bytes complete the current frame.
+        Return how many of the next bytes cost little, such as those that complete a large frame.
 
         0 between two frames, or if it is unknown; ``None`` if the protocol takes whole reads at present.
         """

@@ -61,6 +61,11 @@ class FrameBoundaries(ABC):
             False  # the next byte is the first of a payload: the channel, while a status is owed
         )
 
+    @property
+    def rest_bytes(self) -> int:
+        """How many bytes to the user complete the current frame; 0 between frames."""
+        return self._left
+
     def to_user(self, data: bytes, *, stop: bool = False) -> int:
         """
         Track bytes that go to the user.

@@ -104,6 +104,13 @@ class BeginningTests(ServerTestCase):
         found = happened(self.server, data(3, b"ls") + data(7, b"{"))
         self.assertEqual(found, [StreamData(STDIN, b"ls"), StreamData(RESIZE, b"{")])
 
+    def test_rest(self) -> None:
+        """The adapter learns how much of a data frame is to come."""
+        server = ServerStreams("v4.channel.k8s.io")
+        server.feed(b"\0\0\0\1\0\0\0\4ab")
+        server.next_event()
+        self.assertEqual(server.rest_bytes, 2)
+
     def test_asked_for(self) -> None:
         """What the request says will come is waited for."""
         self.start(frozenset({ERROR, STDIN, STDOUT, STDERR}))

@@ -173,6 +173,15 @@ class ReadTests(SynchronousTestCase):
                 self.assertEqual(piece.fin, not left and sum(sizes) == (1 << 24) - 4)
         self.assertEqual((max(sizes), sum(sizes)), (32 << 10, (1 << 24) - 4))
 
+    def test_rest(self) -> None:
+        """The reader knows how much of a data frame is to come."""
+        reader = FrameReader()
+        for data, rest in ((b"\0\0\0\1\0\0\0", 0), (b"\4a", 3), (b"bcd", 0)):
+            reader.feed(data)
+            while reader.next_frame() is not None:
+                pass
+            self.assertEqual(reader.rest_bytes, rest)
+
     def test_empty_data(self) -> None:
         """A data frame without data is nothing, or the end of its stream."""
         self.assertEqual(read(b"\0\0\0\5\0\0\0\0" * 3 + b"\0\0\0\5\1\0\0\0"), [Data(5, b"", True)])

@@ -200,6 +200,23 @@ class ReaderTests(SynchronousTestCase):
         _, peak = tracemalloc.get_traced_memory()
         self.assertLess(peak, 2 * len(bomb) + (512 << 10))
 
+    def test_many_bombs(self) -> None:
+        """Many blocks, each of which inflates to what a block may, are refused early."""
+        other, reader = Other(), HeaderReader()
+        block = plain((b"a", b"z" * 65_000))
+        reader.read(other.block(block))
+        with self.assertRaises(RemoteProtocolError) as caught:
+            reader.read(other.block(block))
+        self.assertIn("32 times as large", str(caught.exception))
+
+    def test_ratio(self) -> None:
+        """Ordinary blocks inflate to any size in total, however often they repeat themselves."""
+        other, reader = Other(), HeaderReader()
+        for number in range(5_000):
+            reader.read(
+                other.block(plain((b"streamtype", b"data"), (b"requestid", b"%d" % number)))
+            )
+
     def test_not_compressed(self) -> None:
         """What zlib cannot read, or reads in other terms, is refused."""
         for block in (b"\xff" * 20, b"\x78\x9c\x00", b"\x78\xf9\0\0\0\0abc"):

@@ -17,8 +17,10 @@ from typing import Any
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from twisted_exec.streaming.remotecommand.carrier import CarrierUser, PacedConnection
+from twisted_exec.tls.turns import IFramed
 from twisted_exec.wire.channel import Channel, StreamClosed, StreamData
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.remotecommand.spdy_streams import (
@@ -35,6 +37,7 @@ UNREAD_BYTES = 64 << 10
 """Limit for answers to a peer that reads nothing."""
 
 
+@implementer(IFramed)
 class _SPDYCarrier(PacedConnection, Protocol):
     """
     Common part of both ends.
@@ -99,6 +102,9 @@ class _SPDYCarrier(PacedConnection, Protocol):
         self._user.connected()
         self.streams.start()
         self._flush()
+
+    def frame_rest(self) -> int:
+        return self.streams.rest_bytes
 
     def dataReceived(self, data: bytes) -> None:
         if self._over:

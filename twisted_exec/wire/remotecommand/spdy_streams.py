@@ -90,6 +90,11 @@ class _Streams(ABC):
         self._early: deque[ConsoleEvent] = deque()
         self._early_bytes = 0
 
+    @property
+    def rest_bytes(self) -> int:
+        """How many bytes complete the current data frame; 0 between frames."""
+        return self._connection.rest_bytes
+
     def feed(self, data: bytes) -> None:
         """Take received bytes in any chunks."""
         self._connection.feed(data)

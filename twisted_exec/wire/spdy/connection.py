@@ -151,6 +151,11 @@ class Connection:
 
     # Receiving.
 
+    @property
+    def rest_bytes(self) -> int:
+        """How many bytes complete the current data frame; 0 between frames."""
+        return self._reader.rest_bytes
+
     def feed(self, data: bytes) -> None:
         """Take received bytes in any chunks.  Bytes after the end are discarded."""
         if not self._deaf:

@@ -134,6 +134,11 @@ class FrameReader:
         self._left = 0
         self._fin = False
 
+    @property
+    def rest_bytes(self) -> int:
+        """How many bytes complete the current data frame; 0 between frames."""
+        return self._left
+
     def feed(self, data: bytes) -> None:
         """Take received bytes in any chunks."""
         self._buffer += data

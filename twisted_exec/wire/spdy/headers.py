@@ -7,7 +7,9 @@ decompressed, even that of a refused frame: the next blocks refer to it.  Go's r
 forever on a block that ends without a full sync flush.
 
 A block can claim four billion headers, and a kilobyte can inflate to a megabyte, so every number
-is checked against a limit before it is used.
+is checked against a limit before it is used.  Small blocks that inflate to the limit, one after the
+other, would cost as much as a large one: beyond the first block headers may inflate only by the ratio
+of ordinary ones.
 
 zlib's state takes up to 300 KiB, and a console's connection lives for days after its five blocks.
 So outgoing blocks are *stored*, a form of compression that needs no state.  Incoming blocks are
@@ -120,6 +122,9 @@ Headers = tuple[tuple[bytes, bytes], ...]
 MAX_BLOCK_BYTES = 64 << 10
 """Limit for one block, inflated."""
 
+MAX_RATIO = 32
+"""Limit for the inflated size of all blocks after the first 64 KiB, in relation to their compressed size."""
+
 MAX_HEADERS = 64
 """Limit for one block; each value of a name counts."""
 
@@ -171,6 +176,7 @@ class HeaderReader:
             b""  # all blocks so far, while they are smaller than zlib's state
         )
         self._replayed_plain = 0
+        self._excess = 0  # inflated bytes beyond the ratio
         self._zlib: zlib._Decompress | None = None
 
     def read(self, block: bytes) -> Headers:
@@ -191,6 +197,11 @@ class HeaderReader:
             raise RemoteProtocolError(f"a header block is larger than {MAX_BLOCK_BYTES} bytes")
         if state.eof:
             raise RemoteProtocolError("the header compression was ended")
+        self._excess = max(0, self._excess + len(plain) - MAX_RATIO * len(block))
+        if self._excess > MAX_BLOCK_BYTES:
+            raise RemoteProtocolError(
+                f"the headers are more than {MAX_RATIO} times as large as their compressed form"
+            )
         self._keep(block, len(plain), state)
         return _Block(plain).headers()
 
