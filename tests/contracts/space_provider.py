@@ -42,6 +42,8 @@ OWNER, OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7", "16fd2706-8baf-433b-82eb-
 """UIDs of two Spaces."""
 REFUSED = (400, 422)
 UNREACHABLE = (502, 503, 504)
+TIMEOUT_SHARE = 0.9
+"""Share of trial's timeout after which a case is cancelled."""
 
 Case = Callable[[Any], Awaitable[None]]
 CASES: dict[str, str] = {}
@@ -60,12 +62,18 @@ def case(test: Case) -> Case:
             # Children that end before the reactor runs are never heard of, nor are any later: trial's way to
             # stop the reactor undoes its own way to start it.
             await pause(0)
-            await self.world.start()
-            await test(self)
+            # trial would leave a case that takes too long running beside the next one.
+            running = Deferred.fromCoroutine(_started(self, test))
+            await running.addTimeout(self.timeout * TIMEOUT_SHARE, reactor)
         else:
             self.assertTrue(reason.endswith("."), f"{name}: the reason is a sentence")
 
     return run
+
+
+async def _started(self: Any, test: Case) -> None:
+    await self.world.start()
+    await test(self)
 
 
 class SpaceProviderContract:

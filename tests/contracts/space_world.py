@@ -7,7 +7,7 @@ several may be made over one, one after the other or at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import yaml
@@ -97,6 +97,18 @@ class SpaceWorld:
     async def turn(self) -> None:
         """Let a little time pass, in which the provider does what it does by itself."""
         await pause(0.01)
+
+    async def settled(self, what: str, true: Callable[[], Awaitable[bool]]) -> None:
+        """
+        Wait until the provider has taken something in.
+
+        :raises AssertionError: it has not within :attr:`seconds`.
+        """
+        deadline = reactor.seconds() + self.seconds  # type: ignore[attr-defined]
+        while not await true():
+            if reactor.seconds() > deadline:  # type: ignore[attr-defined]
+                raise AssertionError(f"{what}: not in {self.seconds:.0f} s")
+            await pause(0.1)
 
     # What others do.
 

@@ -10,7 +10,7 @@ import atexit
 import base64
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -199,14 +199,6 @@ class RealClusterWorld(SpaceWorld):
         """A ClusterRole for a ServiceAccount."""
         binding = _binding(name, "ClusterRole", role, account, namespace)
         await self.put(CLUSTERROLEBINDINGS.resource, binding)
-
-    async def settled(self, what: str, true: Callable[[], Awaitable[bool]]) -> None:
-        """Until the cluster has taken something in."""
-        deadline = time.monotonic() + self.seconds
-        while not await true():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{what}: not in {self.seconds:.0f} s")
-            await pause(0.1)
 
     async def _answers(self, code: int) -> bool:
         asking = KubeClient(self.config, reactor)

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
@@ -25,7 +26,7 @@ from tests.interop.space_clusters import Wire, shared_cluster
 from tests.spacemanager.providers.kcp_world import CANNOT, KcpWorld
 from twisted_exec.api.kinds import NAMESPACES, SERVICEACCOUNTS
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.loader import load, load_inline
@@ -122,6 +123,7 @@ class RealKcpWorld(KcpWorld):
     title = "kcp"
     parents = PLACES
     seconds = 60.0
+    many = 10
     cannot = {
         **CANNOT,
         "not_ready": "On one host, kcp's workspaces are ready at once, so kcp cannot be stopped in between.",
@@ -136,10 +138,12 @@ class RealKcpWorld(KcpWorld):
         await self.wire.pass_on()
         self.config = load_inline(self.kcp.kubeconfig(), "kcp", "base")
         self.admin = KubeClient(self.config, reactor)
-        for path in (DEFAULT, *PLACES):
-            await self._made("root", path.removeprefix("root:"))
-        for physical in await self.there():
-            await self.vanish(physical)
+        places = [path.removeprefix("root:") for path in (DEFAULT, *PLACES)]
+        await gatherResults([Deferred.fromCoroutine(self._made("root", name)) for name in places])
+        # A deletion takes ten seconds, so all begin at once; one test's last may be under way.
+        await gatherResults(
+            [Deferred.fromCoroutine(self.vanish(each)) for each in await self.there()]
+        )
 
     async def stop(self) -> None:
         if hasattr(self, "admin"):
@@ -168,20 +172,27 @@ class RealKcpWorld(KcpWorld):
         except APIError as error:
             if error.code != 409:
                 raise
-        while True:
+
+        async def ready() -> bool:
             found = await self.admin.get(workspaces(parent), name)
-            if (found.get("status") or {}).get("phase") == "Ready":
-                return
-            await pause(0.1)
+            return (found.get("status") or {}).get("phase") == "Ready"
+
+        await self.settled(f"{parent}:{name} is ready", ready)
 
     async def make_foreign(self, physical: Physical) -> None:
         await self._made(physical.parent or DEFAULT, physical.name)
 
     async def vanish(self, physical: Physical) -> None:
         parent = physical.parent or DEFAULT
-        await self.admin.delete(workspaces(parent), physical.name)
-        while physical in await self.there():
-            await pause(0.1)
+        try:
+            await self.admin.delete(workspaces(parent), physical.name)
+        except NotFound:
+            return
+
+        async def gone() -> bool:
+            return physical not in await self.there()
+
+        await self.settled(f"{physical} is gone", gone)
 
     async def there(self) -> Sequence[Physical]:
         found = []
@@ -266,13 +277,14 @@ class AccountTests(TestCase):
 
     async def until_refused(self, kubeconfig: bytes) -> None:
         """kube-apiserver remembers for ten seconds whom it let in."""
-        while True:
+        for _ in range(60):
             try:
                 await who_am_i(kubeconfig)
             except APIError as error:
                 self.assertEqual(error.code, 401)
                 return
             await pause(0.5)
+        self.fail("the account is deleted, and its token still counts after 30 s")
 
 
 def _here(resource: Resource) -> Resource:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import uuid
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -52,6 +53,8 @@ WORKSPACES = Kind(
 KINDS = (NAMESPACES, SERVICEACCOUNTS, CLUSTERROLEBINDINGS, WORKSPACES)
 REVIEWS = (SELFSUBJECTREVIEWS, TOKENREVIEWS)
 FINALIZER = "core.kcp.io/logicalcluster"
+CONTENT = {"type": "WorkspaceContentDeleted", "status": "False", "reason": "SomeResourcesRemain"}
+REMAINS = "Some resources are remaining: namespaces. has 1 resource instances"
 TYPES = ("root:universal", "root:organization")
 
 
@@ -110,6 +113,8 @@ class PlayedKcp(resource.Resource):
     """
     :param extra: paths of workspaces that are there from the beginning.
     :ivar held: what is made does not become ready, and what is deleted does not go.
+    :ivar lingers: requests that a deletion takes, as kcp deletes what a workspace holds first.  Meanwhile
+        the Workspace keeps its phase and its finalizer, and its logical cluster answers.
     :ivar stalled: no request is answered.
     :ivar nonsense: every answer is one that means nothing.
     :ivar forbidden: nobody may anything.
@@ -121,6 +126,8 @@ class PlayedKcp(resource.Resource):
         super().__init__()
         self.clusters: dict[str, LogicalCluster] = {}
         self.held = self.stalled = self.nonsense = self.forbidden = False
+        self.lingers = 0
+        self._lingered: Counter[str] = Counter()
         self.asked: list[str] = []
         """Method and path of every request."""
         self._ids = itertools.count(1)
@@ -245,10 +252,7 @@ class PlayedKcp(resource.Resource):
             return found
         phase = found["status"]["phase"]
         if found["metadata"].get("deletionTimestamp"):
-            if phase == "Deleting":
-                self._end(cluster, found)
-                return found
-            return self._store(cluster, {**found, "status": {"phase": "Deleting"}})
+            return self._delete(cluster, found)
         if phase == "Scheduling":
             path = f"{cluster.path}:{found['metadata']['name']}"
             where = {"cluster": self._add(path).id, "URL": f"{self.url}/clusters/{path}"}
@@ -259,6 +263,19 @@ class PlayedKcp(resource.Resource):
         if phase == "Initializing":
             return self._store(cluster, {**found, "status": {"phase": "Ready"}})
         return found
+
+    def _delete(self, cluster: LogicalCluster, found: Object) -> Object:
+        status, uid = found["status"], found["metadata"]["uid"]
+        if self._lingered[uid] < self.lingers:
+            self._lingered[uid] += 1
+            if self._lingered[uid] > 1 or "cluster" not in found["spec"]:
+                return found
+            remains = {**CONTENT, "message": REMAINS}
+            return self._store(cluster, {**found, "status": {**status, "conditions": [remains]}})
+        if self.lingers or status["phase"] == "Deleting":
+            self._end(cluster, found)
+            return found
+        return self._store(cluster, {**found, "status": {"phase": "Deleting"}})
 
     def _end(self, cluster: LogicalCluster, found: Object) -> None:
         path = f"{cluster.path}:{found['metadata']['name']}"

@@ -25,7 +25,8 @@ from twisted_exec.api.spaces import (
     SYNCED,
 )
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
-from twisted_exec.spacemanager.interfaces import BROKEN, BUILDING, USABLE, Physical
+from twisted_exec.spacemanager.interfaces import BROKEN, BUILDING, GOING, USABLE, Physical
+from twisted_exec.spacemanager.spaces.plan import GONE_SECONDS
 from twisted_exec.testing.cluster import unreachable
 from twisted_exec.testing.space_provider import MemorySpace
 
@@ -194,6 +195,20 @@ class ManagedTests(WorldTestCase):
         self.assertEqual(self.world.names(), [])
         self.assertIn(ONE, self.spaces.spaces)
         self.assertEqual(self.calls("delete"), 0)
+
+    def test_name_not_free_yet(self) -> None:
+        """A foreign physical space that is being deleted is waited for: then the name is free."""
+        self.world.desc("p", SpacePrefixForDiscovery="nothing-")
+        self.spaces.spaces[ONE] = MemorySpace(owner="another", state=GOING)
+        self.world.space("one", "p")
+        self.world.settle(5)
+        self.assertEqual(self.world.said("one", SYNCED), ("False", "NameTaken"))
+        told = message(self.world.seen("one"), SYNCED)
+        self.assertIn("is being deleted", told)
+        self.assertNotIn("delete this Space", told)
+        del self.spaces.spaces[ONE]
+        self.world.settle(GONE_SECONDS + 5)
+        self.assertEqual(self.world.phase("one"), "Ready")
 
     def test_taken_over(self) -> None:
         """What was ours and is another's by now is not deleted either."""

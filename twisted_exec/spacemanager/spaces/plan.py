@@ -364,15 +364,22 @@ def _there(observation: Observation, info: SpaceInfo) -> Plan:
 
 
 def _foreign(observation: Observation, info: SpaceInfo) -> Plan:
-    why = (
+    why, again_seconds = (
         f"there is a physical space {info.physical} that was not made for this Space; it is left alone: "
-        f"delete this Space and make one of another name, or with the annotation {spaces.PHYSICAL_NAME}"
+        f"delete this Space and make one of another name, or with the annotation {spaces.PHYSICAL_NAME}",
+        GONE_SECONDS * 6,
     )
+    if info.state == GOING:
+        why, again_seconds = (
+            f"physical space {info.physical}, which was not made for this Space, is being deleted; this one"
+            f" is made when it is gone{f' ({info.message})' if info.message else ''}",
+            GONE_SECONDS,
+        )
     conflict: ConditionValue = ("False", "NameTaken", why)
     steps: list[Step] = _secrets_away(observation)
     if recorded(observation.space) is not None and not observation.has_failed(Intend):
         steps.append(Intend(None))  # it is not ours, so there is nothing to delete later
-    return Plan(steps, physical=conflict, synced=conflict, again_seconds=GONE_SECONDS * 6)
+    return Plan(steps, physical=conflict, synced=conflict, again_seconds=again_seconds)
 
 
 def _state(observation: Observation, info: SpaceInfo) -> ConditionValue | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from twisted.internet.defer import TimeoutError
 from twisted.trial.unittest import TestCase
 
-from tests.contracts.space_provider import SpaceProviderContract
+from tests.contracts.space_provider import OWNER, SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld
 from tests.spacemanager.providers.kcp_world import PlayedWorld
+from twisted_exec.spacemanager.interfaces import Physical, SpaceRequest
 
 
 class KcpContractTests(SpaceProviderContract, TestCase):
@@ -14,3 +16,68 @@ class KcpContractTests(SpaceProviderContract, TestCase):
 
     def make_world(self) -> SpaceWorld:
         return PlayedWorld()
+
+
+class SlowKcpTests(TestCase):
+    """The contract's cases of managers that are killed, over a kcp that deletes as slowly as a real one."""
+
+    timeout = 60
+
+    async def passes(self, name: str) -> None:
+        """Run one case of the contract."""
+        case = KcpContractTests(name)
+        case.setUp()
+        self.addCleanup(case.tearDown)
+        case.world.kcp.lingers = 40
+        await getattr(case, name)()
+
+    async def test_killed_while_creating(self) -> None:
+        """The next manager finishes, although what was made of a deleted one is still there."""
+        await self.passes("test_killed_while_creating")
+
+    async def test_killed_and_forgotten(self) -> None:
+        """Nothing is left over."""
+        await self.passes("test_killed_and_forgotten")
+
+    async def test_killed_while_deleting(self) -> None:
+        """The next manager finishes."""
+        await self.passes("test_killed_while_deleting")
+
+    async def test_killed_then_kept(self) -> None:
+        """The name can be used again once the workspace is gone."""
+        await self.passes("test_killed_then_kept")
+
+
+class WorldTests(TestCase):
+    """What the contract relies on."""
+
+    timeout = 60
+
+    async def test_to_look_is_no_step(self) -> None:
+        """A manager is killed between requests that write; waiting for a slow kcp adds no steps."""
+        world = PlayedWorld()
+        await world.start()
+        self.addCleanup(world.stop)
+        provider = world.make()
+        self.addCleanup(provider.close)
+        await world.die_after(0)
+        self.assertEqual(await provider.list_names(), [])
+        self.assertFalse(world.died())
+        creating = provider.create(Physical("red"), SpaceRequest(OWNER))
+        self.addCleanup(creating.cancel)
+        creating.addErrback(lambda _cancelled: None)
+        self.assertTrue(world.died())
+
+    async def test_too_long(self) -> None:
+        """A case that takes too long ends then, and does nothing more that would disturb the next one."""
+        case = KcpContractTests("test_create")
+        case.timeout = 1
+        case.setUp()
+        self.addCleanup(case.tearDown)
+        case.world.kcp.held = True
+        with self.assertRaises(TimeoutError):
+            await case.test_create()
+        before = len(case.world.kcp.asked)
+        for _ in range(3):
+            await case.world.turn()
+        self.assertEqual((len(case.world.kcp.asked), list(case.world.left())), (before, []))

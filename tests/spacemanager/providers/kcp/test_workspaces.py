@@ -105,6 +105,18 @@ class SeenTests(SynchronousTestCase):
         info = space_info(found("Terminating", terminators=["root:t"]), RED)
         self.assertEqual(info.message, "waiting for terminators: root:t")
 
+    def test_content_remains(self) -> None:
+        """One whose deletion takes long says what is left in it; other conditions do not matter any more."""
+        conditions = [
+            {"type": "WorkspaceInitialized", "status": "False", "message": "initializers exist"},
+            {"type": "WorkspaceContentDeleted", "status": "False", "message": "namespaces\nremain"},
+        ]
+        deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+        info = space_info(found("Ready", metadata=deleted, conditions=conditions), RED)
+        self.assertEqual((info.state, info.reason, info.message), (GOING, "", "namespaces remain"))
+        info = space_info(found("Ready", metadata=deleted, conditions=conditions[:1]), RED)
+        self.assertEqual(info.message, "")
+
     def test_strange(self) -> None:
         """Members of other types are no crash."""
         strange: list[Object] = [

@@ -38,6 +38,11 @@ DEFAULT_TYPE = {TYPE: "universal", TYPE_PATH: "root"}
 
 READY, UNAVAILABLE, INACTIVE = "Ready", "Unavailable", "Inactive"
 _GOING = ("Terminating", "Deleting")
+CONTENT_DELETED = "WorkspaceContentDeleted"
+"""
+Condition that tells what still has to be deleted in a workspace.  kcp deletes the content first, which
+takes ten seconds or more; until then the Workspace keeps its phase and blocks its name.
+"""
 _HELP = {
     UNAVAILABLE: "kcp cannot serve the workspace at the moment; see its conditions",
     INACTIVE: "the workspace is inactive; remove the annotation core.kcp.io/inactive from its LogicalCluster",
@@ -157,7 +162,8 @@ def space_info(obj: Object, physical: Physical) -> SpaceInfo:
 def _state(obj: Object, spec: Mapping[str, Any]) -> tuple[str, str, str]:
     phase = _phase(obj)
     if is_going(obj):
-        return GOING, phase if phase in _GOING else "", _waiting_for(obj, "terminators")
+        messages = [_waiting_for(obj, "terminators"), _complaint(obj, CONTENT_DELETED)]
+        return GOING, phase if phase in _GOING else "", "; ".join(filter(None, messages))
     if phase == READY and spec.get("URL"):
         return USABLE, "", ""
     message = _HELP.get(phase) or _waiting_for(obj, "initializers")
@@ -184,10 +190,16 @@ def _waiting_for(obj: Object, what: str) -> str:
     return one_line(f"waiting for {what}: {', '.join(map(str, names[:10]))}")
 
 
-def _complaint(obj: Object) -> str:
-    """Return the message of the first false condition, or empty."""
+def _complaint(obj: Object, condition: str = "") -> str:
+    """
+    Return the message of the first false condition, or empty.
+
+    :param condition: type of the only condition that counts; empty for any.
+    """
     conditions = _status(obj).get("conditions")
     for each in conditions if isinstance(conditions, list) else []:
-        if isinstance(each, dict) and each.get("status") == "False" and each.get("message"):
+        if not isinstance(each, dict) or (condition and each.get("type") != condition):
+            continue
+        if each.get("status") == "False" and each.get("message"):
             return one_line(str(each["message"]))[:300]
     return ""
