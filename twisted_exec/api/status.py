@@ -268,3 +268,9 @@ def _seconds(value: object) -> int | None:
 def from_code(code: int, message: str) -> APIError:
     """Return the error for a plain HTTP status with a text, from servers without Status bodies."""
     return APIError(message, code=code, reason=_BY_CODE.get(code, "Unknown"))
+
+
+class InsufficientStorage(APIError):
+    """The store has no space for the object (507).  Kubernetes has no reason for this code."""
+
+    code, reason = 507, "InsufficientStorage"

@@ -24,6 +24,8 @@ SCHEMA_VERSION = 1
 """Version of the tables, in the file as ``user_version``."""
 
 _APPLICATION_ID = 0x74784578  # "txEx"
+_SHRINK_PAGES = 256
+_CONVERTIBLE_BYTES = 256 << 20
 _SCHEMA = f"""
 BEGIN EXCLUSIVE;
 CREATE TABLE objects (
@@ -72,6 +74,8 @@ def _explain(path: str, error: sqlite3.Error) -> str:
 
 
 def _prepare(database: sqlite3.Connection, path: str) -> None:
+    if not os.path.getsize(path):  # later this needs the whole file to be rewritten
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")
     database.execute("PRAGMA locking_mode = EXCLUSIVE")
     # A read takes only a shared lock, which a second process could take too; an exclusive transaction,
     # even an empty one, takes the lock that locking_mode then keeps.
@@ -89,8 +93,55 @@ def _prepare(database: sqlite3.Connection, path: str) -> None:
         raise StorageError(f"{path} is a database of another program: choose another file")
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
+    # The writer does this, to learn of failures.
+    database.execute("PRAGMA wal_autocheckpoint = 0")
+    # Overwrite freed pages only where that writes nothing more.
+    database.execute("PRAGMA secure_delete = FAST")
     if not tables:
         database.executescript(_SCHEMA)
+    else:
+        _make_shrinkable(database)
+
+
+def _make_shrinkable(database: sqlite3.Connection) -> None:
+    """Rewrite a file of an earlier version once, so that :func:`shrink` works."""
+    size = _pragma(database, "page_count") * _pragma(database, "page_size")
+    if _pragma(database, "auto_vacuum") or size > _CONVERTIBLE_BYTES:
+        return
+    try:
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        database.execute("VACUUM")
+    except sqlite3.OperationalError:
+        pass  # the disk is too full: such a file does not shrink
+
+
+def _pragma(database: sqlite3.Connection, name: str) -> int:
+    (value,) = database.execute(f"PRAGMA {name}").fetchone()
+    return int(value)
+
+
+def checkpoint(database: sqlite3.Connection) -> None:
+    """
+    Bring all changes from the write-ahead log into the file.
+
+    :raises sqlite3.Error: among others, if the disk is full.
+    """
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+
+def shrink(database: sqlite3.Connection) -> bool:
+    """Give unused pages back to the disk, some at a time; return whether there were any."""
+    before = _pragma(database, "page_count")
+    # execute() would free one page: the statement has to be stepped, and has no rows.
+    database.executescript(f"PRAGMA incremental_vacuum({_SHRINK_PAGES})")
+    checkpoint(database)
+    return _pragma(database, "page_count") < before
+
+
+def forget_log(database: sqlite3.Connection, version: int) -> None:
+    """Delete the log, and set the latest version: after a restart earlier versions have expired."""
+    database.execute("DELETE FROM log")
+    database.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'log'", (version,))
 
 
 def touch(database: sqlite3.Connection) -> None:

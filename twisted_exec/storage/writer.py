@@ -1,0 +1,299 @@
+"""
+The thread that writes to the SQLite file.
+
+It takes all queued writes, checks each against the database, and commits them together.
+
+On a full disk it commits one write at a time, in the place of the reserve
+(:mod:`twisted_exec.storage.reserve`): deletions, and updates that do not grow.  These keep no rows of
+the log, so they need no space in the database.  The space that they free goes back to the disk, and
+when there is enough for the reserve, all writes are possible again.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from twisted_exec.api.encoded import Encoded
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import (
+    APIError,
+    InsufficientStorage,
+    InternalError,
+    ServiceUnavailable,
+)
+from twisted_exec.storage import history
+from twisted_exec.storage.database import checkpoint, forget_log, last_version, shrink, touch
+from twisted_exec.storage.interfaces import ADDED, DELETED, Object
+from twisted_exec.storage.reserve import Reserve, is_full
+
+PROBE = "PROBE"
+"""The change of a write that changes nothing, see :meth:`IStorage.probe`."""
+
+_BATCH_WRITES = 512
+_BATCH_BYTES = 1 << 20
+_CHECKPOINT_BYTES = 2 << 20
+"""JSON after which the changes go from the write-ahead log to the file; each is written up to three times."""
+
+_TRANSACTION_BYTES = 16 << 10
+"""What a transaction writes beside the objects: parts of both tables."""
+
+_FULL = (
+    "the disk of the store is full: delete objects, or free space on the disk of the server; "
+    "until then only deletions and updates that do not grow are possible"
+)
+
+_log = Logger()
+
+
+@dataclass
+class Write:
+    """One write on its way through the writer thread."""
+
+    change: str
+    resource: Resource
+    obj: Object
+    done: Deferred[Object] = field(default_factory=Deferred)
+    version: int = 0
+    stored: Encoded | None = None
+    """The object as the writer thread wrote it, with its JSON."""
+    error: APIError | None = None
+
+
+class Writer:
+    """The writer thread; everything except ``tell`` runs in that thread only."""
+
+    def __init__(
+        self,
+        database: sqlite3.Connection,
+        reserve: Reserve,
+        waiting: queue.Queue[Write | None],
+        forgotten: Callable[[], int],
+        tell: Callable[[Sequence[Write]], None],
+    ) -> None:
+        self._database = database
+        self._reserve = reserve
+        self._waiting = waiting
+        self._forgotten = forgotten
+        self._tell = tell
+        self._compacted = forgotten()
+        self._problem = ""
+        self._full = False
+        self._unsaved = 0
+
+    def run(self) -> None:
+        """Commit until a ``None`` comes; then close the database."""
+        self._full = not self._reserve.fill()
+        open_still = True
+        while open_still:
+            writes, open_still = self._gather()
+            if writes:
+                self._commit(writes)
+                self._tell(writes)
+        self._database.close()
+
+    def _gather(self) -> tuple[list[Write], bool]:
+        """Return all queued writes, at least one, and whether to continue after them."""
+        writes: list[Write] = []
+        item = self._waiting.get()
+        while item is not None:
+            writes.append(item)
+            if len(writes) >= _BATCH_WRITES:
+                return writes, True
+            try:
+                item = self._waiting.get_nowait()
+            except queue.Empty:
+                return writes, True
+        return writes, False
+
+    def _commit(self, writes: list[Write]) -> None:
+        """Commit writes, in as many transactions as their size needs."""
+        waiting = deque(writes)
+        self._leave_full()
+        if self._full:
+            self._reserve.release()
+        while waiting:
+            batch: list[Write] = []
+            try:
+                self._transact(waiting, batch)
+            except sqlite3.Error as error:
+                self._roll_back()
+                if is_full(error) and not self._full:
+                    self._enter_full(error)
+                    waiting.extendleft(reversed(batch))
+                else:
+                    self._tell_log(f"the store cannot write: {error}")
+                    _refuse(batch, ServiceUnavailable(f"the store cannot write: {error}"))
+            except Exception:  # without this thread all later writes would wait forever
+                _log.failure("writing failed")
+                self._roll_back()
+                _refuse(batch, InternalError("the store failed, see the log"))
+        self._leave_full()
+
+    def _transact(self, waiting: deque[Write], batch: list[Write]) -> None:
+        """Commit the first writes of a queue together; move them to ``batch``."""
+        batch.append(waiting.popleft())
+        self._database.execute("BEGIN IMMEDIATE")
+        version = self._attempt(batch[0], last_version(self._database))
+        size = _size(batch[0])
+        while waiting and size < _BATCH_BYTES and not self._full:
+            batch.append(waiting.popleft())
+            version = self._attempt(batch[-1], version)
+            size += _size(batch[-1])
+        self._compact()
+        self._database.execute("COMMIT")
+        if not self._full:
+            self._tell_log("")
+        self._save(size)
+
+    def _save(self, size: int) -> None:
+        """
+        Bring changes into the file when there are enough.
+
+        SQLite does so too, but hides a failure: then the disk is so full that its log must not
+        grow any more.
+        """
+        self._unsaved += size + _TRANSACTION_BYTES
+        if self._unsaved < _CHECKPOINT_BYTES and not self._full:
+            return
+        try:
+            checkpoint(self._database)
+            self._unsaved = 0
+        except sqlite3.Error as error:
+            if not is_full(error):
+                self._tell_log(f"the store cannot write: {error}")
+            elif not self._full:
+                self._enter_full(error)
+
+    def _enter_full(self, error: sqlite3.Error) -> None:
+        self._full = True
+        self._reserve.release()
+        self._tell_log(f"{_FULL} ({error})")
+
+    def _leave_full(self) -> None:
+        """
+        Fill the reserve again, before others take its place; allow all writes again if that works.
+        """
+        if not self._full:
+            return
+        try:
+            checkpoint(self._database)
+            self._full = not (self._reserve.fill() or self._shrink())
+        except sqlite3.Error:
+            self._reserve.fill()
+
+    def _shrink(self) -> bool:
+        """Give unused parts of the file back to the disk; return whether that is enough."""
+        while True:
+            self._reserve.release()  # moving pages needs space, too
+            shrunk = shrink(self._database)
+            if self._reserve.fill():
+                return True
+            if not shrunk:
+                return False
+
+    def _roll_back(self) -> None:
+        if self._database.in_transaction:
+            try:
+                self._database.execute("ROLLBACK")
+            except sqlite3.Error as worse:
+                _log.error("the store cannot roll back: {error}", error=worse)
+
+    def _tell_log(self, problem: str) -> None:
+        """Log a problem once when it starts and once when it ends."""
+        previous, self._problem = self._problem, problem
+        if problem and problem != previous:
+            _log.error("{problem}", problem=problem)
+        elif previous and not problem:
+            _log.info("the store can write again")
+
+    def _attempt(self, write: Write, version: int) -> int:
+        """Execute one write, or record its error; return the latest version."""
+        write.error = None
+        if write.change == PROBE:
+            touch(self._database)
+            return version
+        try:
+            self._check(write)
+        except APIError as refusal:
+            write.error = refusal
+            return version
+        write.version = version + 1
+        table, (namespace, name) = history.table_of(write.resource), history.key_of(write.obj)
+        where = (table, namespace, name)
+        after = write.obj if write.change != DELETED else self._last_state(where)
+        write.stored = history.versioned(after, write.version)
+        body = write.stored.json.decode("ascii")
+        if self._full:
+            if write.change != DELETED and len(body) > self._size_of(where):
+                write.error = InsufficientStorage(_FULL, retry_after_seconds=10)
+                return version
+            forget_log(self._database, write.version)
+        else:
+            self._log_change(write, where, body)
+        if write.change == DELETED:
+            self._database.execute(
+                "DELETE FROM objects WHERE resource = ? AND namespace = ? AND name = ?", where
+            )
+        else:
+            self._database.execute(
+                "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)",
+                (*where, write.obj["metadata"]["uid"], write.version, body),
+            )
+        return write.version
+
+    def _log_change(self, write: Write, where: tuple[str, str, str], body: str) -> None:
+        self._database.execute(
+            "INSERT INTO log (version, resource, type, body, previous) VALUES (?, ?, ?, ?, "
+            "(SELECT body FROM objects WHERE resource = ? AND namespace = ? AND name = ?))",
+            (write.version, where[0], write.change, body, *where),
+        )
+
+    def _check(self, write: Write) -> None:
+        row = self._database.execute(
+            "SELECT uid, version FROM objects WHERE resource = ? AND namespace = ? AND name = ?",
+            (history.table_of(write.resource), *history.key_of(write.obj)),
+        ).fetchone()
+        if write.change == ADDED:
+            history.check_absent(write.resource, write.obj, row)
+        else:
+            uid, version = row or (None, 0)
+            history.check_current(write.resource, write.obj, uid, str(version))
+
+    def _size_of(self, where: tuple[str, str, str]) -> int:
+        """Return the size of a stored object; 0 if there is none."""
+        row = self._database.execute(
+            "SELECT length(body) FROM objects WHERE resource = ? AND namespace = ? AND name = ?",
+            where,
+        ).fetchone()
+        return row[0] if row else 0
+
+    def _last_state(self, where: tuple[str, str, str]) -> Object:
+        (body,) = self._database.execute(
+            "SELECT body FROM objects WHERE resource = ? AND namespace = ? AND name = ?", where
+        ).fetchone()
+        last: Object = json.loads(body)
+        return last
+
+    def _compact(self) -> None:
+        """Delete log rows of changes that memory has forgotten."""
+        forgotten = self._forgotten()
+        if forgotten > self._compacted:
+            self._database.execute("DELETE FROM log WHERE version <= ?", (forgotten,))
+            self._compacted = forgotten
+
+
+def _size(write: Write) -> int:
+    return 0 if write.stored is None else len(write.stored.json)
+
+
+def _refuse(writes: list[Write], refusal: APIError) -> None:
+    for write in writes:
+        write.error = refusal
