@@ -323,7 +323,7 @@ def _descriptors() -> set[str]:
 class HashingStream:
     """A viewer's stream that keeps only a hash: of all but the last 32 bytes."""
 
-    session, user, asked = "s", "ann", StreamOptions()
+    session, user, options = "s", "ann", StreamOptions()
 
     def __init__(self, viewer: Any) -> None:
         self.digest = hashlib.sha256()
