@@ -23,6 +23,14 @@ def cpu_seconds(pid: int) -> float:
     return total / _TICKS
 
 
+def is_running(pid: int) -> bool:
+    """Whether its main thread works, or waits for a processor; false when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].startswith("R")
+    except OSError:
+        return False
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process and its children."""
     total = 0

@@ -1,4 +1,8 @@
-"""``python -m tests.benchmarks [NAME] ...``: all of them when none is named."""
+"""
+``python -m tests.benchmarks [NAME [ROW ...]] ...``: all of them when none is named.
+
+``fairness`` takes the names of its rows.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ from . import (
     trace,
     watching,
 )
+from .fairness import bench as fairness_bench
 
 BENCHMARKS = {
     "one-hop": one_hop.main,
@@ -35,9 +40,24 @@ BENCHMARKS = {
     "leaf-logs": leaf_logs.main,
     "leaf": leaf.main,
     "scale": scale.main,
+    "fairness": fairness_bench.main,
     "trace": trace.main,
 }
 
-for name in sys.argv[1:] or BENCHMARKS:
+
+def arguments(words: list[str]) -> list[tuple[str, list[str]]]:
+    """Each benchmark that is named, with the words behind it."""
+    named: list[tuple[str, list[str]]] = []
+    for word in words:
+        if word in BENCHMARKS:
+            named.append((word, []))
+        elif named:
+            named[-1][1].append(word)
+        else:
+            sys.exit(f"no such benchmark: {word}; there are {', '.join(BENCHMARKS)}")
+    return named
+
+
+for name, rows in arguments(sys.argv[1:] or list(BENCHMARKS)):
     with tempfile.TemporaryDirectory() as scratch:
-        BENCHMARKS[name](Path(scratch))
+        BENCHMARKS[name](Path(scratch), *rows)

@@ -102,6 +102,10 @@ class Deployment:
     def path(self, name: str) -> str:
         return str(self.directory / name)
 
+    def twistd(self, plugin: str, *options: str) -> Program:
+        """Start one of the programs."""
+        return twistd(plugin, *options)
+
     async def start(self) -> None:
         """All three; fires when the pool is registered."""
         await self.start_api()
@@ -128,7 +132,7 @@ class Deployment:
         """One API server, and its URL once it listens; port 0 is any free one."""
         if not os.path.exists(self.path("pki/apiserver.crt")):
             self.pki.issue_apiserver(["localhost", "127.0.0.1"])
-        program = twistd(
+        program = self.twistd(
             "exec-apiserver",
             f"--listen=tcp:{port}:interface=127.0.0.1",
             f"--tls-cert-file={self.path('pki/apiserver.crt')}",
@@ -195,7 +199,7 @@ class Deployment:
             f"--tls-cert-file={pair.certificate}",
             f"--tls-private-key-file={pair.key}",
         ]
-        self.runtime = twistd(
+        self.runtime = self.twistd(
             "exec-runtime",
             f"--config={self.path('runtime.yaml')}",
             f"--iri-listen={self.iri_target}",
@@ -222,7 +226,7 @@ class Deployment:
             pool, ["localhost", "127.0.0.1"], dialect=dialect, replace=True
         )
         kubeconfig = self.write_poollet_kubeconfig(pool)
-        program = twistd(
+        program = self.twistd(
             "exec-poollet",
             f"--kubeconfig={kubeconfig}",
             f"--dialect={dialect.name}",

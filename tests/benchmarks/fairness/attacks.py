@@ -1,0 +1,391 @@
+"""
+The other parties: each works at full speed for some seconds, in a process of its own.
+
+``python -m tests.benchmarks.fairness.attacks ROW`` reads an :class:`Access` as JSON from standard
+input, prints a line when it begins, and at the end prints as JSON what it has done: bytes sent,
+answers by code, and how often each refusal or end of a connection occurred.  A refused attack is a
+valid answer of the server.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import ssl
+import sys
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Target
+from tests.flows.test_hostile import frame
+from twisted_exec.api import kinds
+from twisted_exec.wire.spdy.connection import Connection
+
+SINK, LOUD = "sink", "loud"
+"""Machines: one that discards its input, one that runs ``yes`` if a row says so."""
+EDITOR, STRANGER = "editor", "stranger"
+"""Users: one with the role ``edit``, one without any."""
+_CHUNK_BYTES = 64 << 10
+_BUFFER_BYTES = 256 << 10
+_RETRY_SECONDS = 0.05
+_SECRETS = kinds.SECRETS.resource.path("default")
+TARGET = "target"
+"""The Secret that patches are for."""
+COPIED_KEYS = 200
+
+
+@dataclass(frozen=True)
+class Access:
+    """
+    How to reach an API server.
+
+    :param users: certificate and key by user.
+    """
+
+    port: int
+    ca: str
+    users: dict[str, tuple[str, str]]
+    seconds: float
+
+    def connect(self, user: str = "") -> ssl.SSLSocket:
+        """A connection of a user, or of nobody."""
+        tls = ssl.create_default_context(cafile=self.ca)
+        if user:
+            tls.load_cert_chain(*self.users[user])
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return tls.wrap_socket(plain, server_hostname="localhost")
+
+
+@dataclass
+class Done:
+    """:ivar refusals: by the code, or by how the connection ended."""
+
+    sent: int = 0
+    answers: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+
+
+Work = Callable[[Access, Done, float], None]
+"""Works on one connection after another until a time; called in a thread."""
+
+
+def _again(work: Callable[[Access, Done, float], None]) -> Work:
+    """Connect again after each end of a connection."""
+
+    def repeated(access: Access, done: Done, until: float) -> None:
+        while time.monotonic() < until:
+            try:
+                work(access, done, until)
+            except (OSError, EOFError) as error:
+                done.refusals[f"{type(error).__name__} {error}"[:60]] += 1
+                time.sleep(_RETRY_SECONDS)
+
+    return repeated
+
+
+# Requests, one after the other.
+
+
+def _request(method: str, path: str, body: bytes, media_type: str = "application/json") -> bytes:
+    return (
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
+        f"Content-Type: {media_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+
+
+def _requests(user: str, request: bytes) -> Work:
+    def work(access: Access, done: Done, until: float) -> None:
+        with access.connect(user) as line:
+            # The longest of all took seconds when four of them ran at once.
+            line.settimeout(60)
+            answers = line.makefile("rb")
+            while time.monotonic() < until:
+                try:
+                    line.sendall(request)
+                except OSError:
+                    pass  # an early refusal closes the connection; its answer says why
+                done.sent += len(request)
+                done.answers[_answer(answers)] += 1
+
+    return _again(work)
+
+
+def _answer(answers: socket.SocketIO) -> str:
+    """The code of the next answer, which is read to its end."""
+    head = answers.readline()
+    if not head:
+        raise EOFError("closed without an answer")
+    length = 0
+    while (header := answers.readline()) not in (b"\r\n", b""):
+        name, _, value = header.partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+    answers.read(length)
+    return head[9:12].decode()
+
+
+def _write(body: object, method: str = "POST", path: str = _SECRETS, media: str = "json") -> bytes:
+    """
+    A write of the editor, encoded.
+
+    As a dry run: it is decoded, patched and validated as any other, and leaves nothing behind.
+    """
+    separator = "&" if "?" in path else "?"
+    encoded = json.dumps(body, separators=(",", ":")).encode()
+    return _request(method, f"{path}{separator}dryRun=All", encoded, f"application/{media}")
+
+
+def _secret(**fields: object) -> dict[str, object]:
+    metadata = {"name": "new", **fields.pop("metadata", {})}  # type: ignore[dict-item]
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, **fields}
+
+
+def _patch(body: object, media: str, query: str = "") -> bytes:
+    return _write(body, "PATCH", f"{_SECRETS}/{TARGET}{query}", media)
+
+
+def _review() -> bytes:
+    """1.4 million list items."""
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    return _request("POST", path, b'{"spec":{"extra":[' + b",".join([b"1"] * 1_400_000) + b"]}}")
+
+
+def _owner(number: int) -> dict[str, str]:
+    return {"apiVersion": "v1", "kind": "Secret", "name": "a", "uid": str(number)}
+
+
+_WRITES: dict[str, Callable[[], bytes]] = {
+    "write-integers": lambda: _write(_secret(data=[1] * 1_400_000)),
+    "write-data-keys": lambda: _write(_secret(data={f"{key:x}": "" for key in range(100_000)})),
+    "write-apply": lambda: _patch(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": TARGET},
+            "data": {f"{key:x}": "" for key in range(50_000)},
+        },
+        "apply-patch+yaml",
+        "?fieldManager=fairness&force=true",
+    ),
+    "write-owners": lambda: _patch(
+        {"metadata": {"ownerReferences": [_owner(number) for number in range(20_000)]}},
+        "strategic-merge-patch+json",
+    ),
+    "write-labels": lambda: _write(
+        _secret(metadata={"labels": {f"{key:x}": "" for key in range(60_000)}})
+    ),
+    "write-finalizers": lambda: _write(
+        _secret(metadata={"finalizers": [f"a.b/{key:x}" for key in range(60_000)]})
+    ),
+    "write-copies": lambda: _patch(
+        [{"op": "copy", "from": "/data", "path": f"/c{number}"} for number in range(900)],
+        "json-patch+json",
+    ),
+}
+
+
+# Bytes without a pause, while the answers are discarded.
+
+
+def _flood(opened: Callable[[Access], tuple[ssl.SSLSocket, bytes]], count: bytes = b"") -> Work:
+    """
+    Send a chunk again and again.
+
+    :param opened: connects; the bytes are the chunk.
+    :param count: if any, what each answer begins with, before its code.
+    """
+
+    def work(access: Access, done: Done, until: float) -> None:
+        line, chunk = opened(access)
+        with line:
+            _pour(line, chunk, done, until, count)
+
+    return _again(work)
+
+
+def _pour(line: ssl.SSLSocket, chunk: bytes, done: Done, until: float, count: bytes) -> None:
+    line.setblocking(False)
+    left = memoryview(chunk)
+    while (seconds := until - time.monotonic()) > 0:
+        moved = False
+        try:
+            data = line.recv(_BUFFER_BYTES)
+            if not data:
+                raise EOFError("the server ended the connection")
+            moved = True
+            if count:
+                for part in data.split(count)[1:]:
+                    done.answers[part[:3].decode(errors="replace")] += 1
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        try:
+            size = line.send(left[:_CHUNK_BYTES])
+            done.sent += size
+            moved = True
+            left = left[size:] or memoryview(chunk)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        if not moved:
+            select.select([line], [line], [], min(seconds, 0.05))
+            # Writable for the kernel need not mean writable for TLS.
+            time.sleep(0.0005)
+
+
+def _many(piece: bytes) -> bytes:
+    """About 64 KiB of the same."""
+    return piece * max(1, _CHUNK_BYTES // len(piece))
+
+
+def _upgraded(access: Access, machine: str, protocol: str) -> ssl.SSLSocket:
+    """An open console of the editor, which has answered 101 and nothing else yet."""
+    line = access.connect(EDITOR)
+    target = Target(name=machine)
+    method, headers = ("GET", WEBSOCKET) if protocol == "websocket" else ("POST", SPDY)
+    line.sendall(Attack(method, f"{target.path}?{target.query}", headers).head)
+    head = b""
+    while b"\r\n\r\n" not in head:
+        data = line.recv(1)
+        if not data:
+            raise EOFError("closed before an answer")
+        head += data
+    if head[9:12] != b"101":
+        line.close()
+        raise EOFError(f"answered {head[9:12].decode()}")
+    return line
+
+
+def _websocket(chunk: bytes, before: bytes = b"") -> Work:
+    def opened(access: Access) -> tuple[ssl.SSLSocket, bytes]:
+        line = _upgraded(access, SINK, "websocket")
+        line.sendall(before)
+        return line, chunk
+
+    return _flood(opened)
+
+
+def _one_message() -> Work:
+    """1 MiB of standard input in fragments of one byte; then the next such message."""
+    size = (1 << 20) - 1
+    message = frame(2, b"\0", first=0) + frame(0, b"x", first=0) * (size - 1) + frame(0, b"x")
+    return _websocket(message)
+
+
+def _spdy(chunk: bytes, before: bytes = b"") -> Work:
+    def opened(access: Access) -> tuple[ssl.SSLSocket, bytes]:
+        line = _upgraded(access, SINK, "spdy")
+        connection = Connection(client=True, max_streams=0)
+        for kind in (b"error", b"stdin", b"stdout", b"resize"):
+            connection.open([(b"streamtype", kind)])
+        line.sendall(connection.data_to_send() + before)
+        return line, chunk
+
+    return _flood(opened)
+
+
+def _control(kind: int, payload: bytes) -> bytes:
+    """A SPDY control frame."""
+    return (0x80030000 | kind).to_bytes(4, "big") + len(payload).to_bytes(4, "big") + payload
+
+
+def _bomb() -> bytes:
+    """410 kB of header blocks that inflate to 63 KiB each."""
+    value = b"a" * (63 << 10)
+    plain = b"\0\0\0\1" + b"\0\0\0\1a" + len(value).to_bytes(4, "big") + value
+    # Raw and flushed: a block that continues the zlib stream, whatever came before.
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    block = packer.compress(plain) + packer.flush(zlib.Z_FULL_FLUSH)
+    framed = _control(8, (3).to_bytes(4, "big") + block)
+    return framed * (410_000 // len(framed))
+
+
+def _pipelined() -> Work:
+    chunk = _many(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return _flood(lambda access: (access.connect(), chunk), count=b"HTTP/1.1 ")
+
+
+def _one_byte_chunks() -> Work:
+    """A body of which each byte is a chunk."""
+    head = (
+        b"POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews HTTP/1.1\r\n"
+        b"Host: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    chunk = head + b"1\r\n \r\n" * 1_000_000 + b"0\r\n\r\n"
+    return _flood(lambda access: (access.connect(STRANGER), chunk), count=b"HTTP/1.1 ")
+
+
+# Readers of a machine that prints without end.
+
+
+def _reader(access: Access, done: Done, until: float) -> None:
+    with _upgraded(access, LOUD, "websocket") as line:
+        line.settimeout(1)
+        while time.monotonic() < until:
+            size = len(line.recv(_BUFFER_BYTES))
+            if not size:
+                raise EOFError("the server ended the connection")
+            done.sent += size
+
+
+def _absent(access: Access, done: Done, until: float) -> None:
+    """Nobody: what works is the machine."""
+    time.sleep(max(0.0, until - time.monotonic()))
+
+
+def _resize(width: int) -> bytes:
+    return frame(2, b'\x04{"Width":%d,"Height":24}' % width)
+
+
+ROWS: dict[str, Callable[[], Sequence[Work]]] = {
+    "nobody": lambda: [_absent],
+    **{
+        f"review-{count}": lambda count=count: [_requests(STRANGER, _review())] * count
+        for count in (1, 2, 4)
+    },
+    **{name: lambda make=make: [_requests(EDITOR, make())] for name, make in _WRITES.items()},
+    "websocket-resize": lambda: [_websocket(_many(_resize(80) + _resize(81)))],
+    "websocket-input": lambda: [_websocket(_many(frame(2, b"\0x")))],
+    "websocket-fragments": lambda: [
+        _websocket(_many(frame(0, b"x", first=0)), frame(2, b"\0", first=0))
+    ],
+    "websocket-invalid-sizes": lambda: [_websocket(_many(frame(2, b'\x04{"Width":-1}')))],
+    "websocket-empty": lambda: [
+        _websocket(_many(frame(0, b"", first=0)), frame(2, b"\0", first=0))
+    ],
+    "spdy-ping": lambda: [_spdy(_many(_control(6, (1).to_bytes(4, "big"))))],
+    "spdy-settings": lambda: [_spdy(_many(_control(4, bytes(4))))],
+    "spdy-window-update": lambda: [_spdy(_many(_control(9, bytes((0, 0, 0, 3, 0, 0, 0, 1)))))],
+    "spdy-headers": lambda: [_spdy(_bomb())],
+    "yes-0": lambda: [_absent],
+    **{f"yes-{count}": lambda count=count: [_again(_reader)] * count for count in (1, 4, 8)},
+    "readyz": lambda: [_pipelined()] * 3,
+    "message-in-fragments": lambda: [_one_message()],
+    "body-in-chunks": lambda: [_one_byte_chunks()],
+}
+"""What each row runs side by side.  Those called ``yes`` need the machine to print."""
+
+
+def main(row: str) -> None:
+    works = ROWS[row]()
+    access = Access(**json.loads(sys.stdin.readline()))
+    done = Done()
+    until = time.monotonic() + access.seconds
+    threads = [threading.Thread(target=partial(work, access, done, until)) for work in works]
+    print("begun", flush=True)
+    for thread in threads:
+        thread.daemon = True
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until + 1 - time.monotonic()))
+    report = {"sent": done.sent, "answers": done.answers, "refusals": done.refusals}
+    print(json.dumps(report), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

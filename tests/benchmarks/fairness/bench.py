@@ -1,0 +1,319 @@
+"""
+How long one user waits while another works at full speed.
+
+A quiet user types through API server, poollet and runtime, three processes over TLS.  Beside it a
+second such chain runs.  Each row attacks first the second chain, which is the *control*: the
+attacker and three hops work equally hard, but not for the quiet user's chain.  Then it attacks the
+quiet user's own.  So the ratio says what the attack does beyond the load that it puts on the
+processors.  Rounds are interleaved; percentiles are medians of the rounds, and a turn of the reactor
+is the largest of all rounds.
+
+``python -m tests.benchmarks fairness [ROW ...]``; ``FAIRNESS_SECONDS`` and ``FAIRNESS_ROUNDS`` set
+the length of a run and the number of rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.threads import deferToThread
+from twisted.python.failure import Failure
+
+from tests import procfs
+from tests.benchmarks.chain import run
+from tests.benchmarks.console import Console
+from tests.benchmarks.ironcore import CHECKOUT
+from tests.flows import programs
+from tests.flows.deployment import Deployment
+from tests.flows.test_three_programs import binding
+from twisted_exec.api import kinds
+
+from .attacks import COPIED_KEYS, EDITOR, LOUD, ROWS, SINK, STRANGER, TARGET, Access
+from .quiet import Trips, Typist, median
+
+SECONDS = float(os.environ.get("FAIRNESS_SECONDS", "3"))
+ROUNDS = int(os.environ.get("FAIRNESS_ROUNDS", "3"))
+_PLUGINS = {"api": "apiserver", "poollet": "poollet", "runtime": "runtime"}
+HOPS = tuple(_PLUGINS)
+QUIET = "quiet"
+"""A user and a machine."""
+_PATIENCE_SECONDS = 60.0
+_IDLE_SAMPLES = 20
+
+
+class MeasuredDeployment(Deployment):
+    """A chain whose programs report their reactors' turns; see :mod:`.hop`."""
+
+    def twistd(self, plugin: str, *options: str) -> programs.Program:
+        figures = self.path(f"{plugin}.turns")
+        wrapped = [sys.executable, "-m", "tests.benchmarks.fairness.hop", figures, plugin]
+        path = os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")])
+        return programs.start([*wrapped, *options], env={"PYTHONPATH": path.rstrip(os.pathsep)})
+
+    async def prepare(self) -> None:
+        """Start the programs; make users, machines, and the Secret that is patched."""
+        await self.start()
+        users = kinds.ROLEBINDINGS.resource
+        for user in (QUIET, EDITOR):
+            await self.client.create(users, binding(user, "edit"), namespace="default")
+        for user in (QUIET, EDITOR, STRANGER):
+            self.pki.issue_user(user, [])
+        for machine in (QUIET, SINK, LOUD):
+            await self.create_machine(machine, "shell")
+        data = {f"key-{number}": "" for number in range(COPIED_KEYS)}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": TARGET}, "data": data}
+        await self.client.create(kinds.SECRETS.resource, secret, namespace="default")
+
+    def pid(self, hop: str) -> int:
+        pid = getattr(self, hop).transport.pid
+        assert isinstance(pid, int)
+        return pid
+
+    def tls(self, user: str) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.pki.serving_ca)
+        pair = self.pki.pair(f"user-{user}")
+        context.load_cert_chain(pair.certificate, pair.key)
+        return context
+
+    def access(self, seconds: float) -> Access:
+        """The attackers' way to this chain."""
+        pairs = {user: self.pki.pair(f"user-{user}") for user in (EDITOR, STRANGER)}
+        users = {user: (pair.certificate, pair.key) for user, pair in pairs.items()}
+        return Access(self.port, self.pki.serving_ca, users, seconds)
+
+    def console(self, user: str, machine: str) -> tuple[ssl.SSLSocket, Console]:
+        """Open a console of a machine."""
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line = self.tls(user).wrap_socket(plain, server_hostname="localhost")
+        path = kinds.MACHINES.resource.path("default", machine, "exec")
+        return line, Console(line, f"localhost:{self.port}", path)
+
+    def opened(self, user: str, machine: str) -> tuple[ssl.SSLSocket, Console]:
+        """As soon as the role binding and the machine are known to every hop."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return self.console(user, machine)
+            except ConnectionError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def run(self, machine: str, command: bytes) -> None:
+        """Run a command in a machine's shell, its terminal made transparent, and leave."""
+        _, console = self.opened(EDITOR, machine)
+        run(console, command)
+        console.close()
+
+    def turns(self) -> dict[str, Turns]:
+        """The turns of each hop since this was called last."""
+        files = {hop: Path(self.path(f"exec-{name}.turns")) for hop, name in _PLUGINS.items()}
+        for hop, file in files.items():
+            file.unlink(missing_ok=True)
+            os.kill(self.pid(hop), signal.SIGUSR1)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not all(file.exists() for file in files.values()):
+            if time.monotonic() > deadline:
+                raise TimeoutError("a hop does not report its turns")
+            time.sleep(0.01)
+        return {hop: Turns(**json.loads(file.read_text())) for hop, file in files.items()}
+
+    def settle(self) -> None:
+        """Wait until the hops have nothing to do."""
+        # A machine that reads slowly makes its hops wait, too.
+        pids = [self.pid(hop) for hop in HOPS] + procfs.descendants(self.pid("runtime"))
+        deadline, idle = time.monotonic() + _PATIENCE_SECONDS, 0
+        while idle < _IDLE_SAMPLES and time.monotonic() < deadline:
+            time.sleep(0.01)
+            # Not by CPU time: on a busy machine a hop with much to do gets little of it.
+            idle = 0 if any(procfs.is_running(pid) for pid in pids) else idle + 1
+
+    def print_without_end(self) -> None:
+        """Let the loud machine run ``yes``."""
+        _, console = self.opened(EDITOR, LOUD)
+        # The scrollback may show an earlier run.
+        console.type(b"echo be''gin; yes\n")
+        console.until(b"y\r\ny\r\n", console.until(b"begin\r\n"))
+        console.close()
+
+    def silence(self) -> None:
+        """End every ``yes`` of this chain's machines."""
+        for pid in procfs.descendants(self.pid("runtime")):
+            if procfs.name(pid) == "yes":
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The reactor turns of a hop during a run; thread CPU time."""
+
+    turns: int
+    largest_ms: float
+    p99_ms: float
+
+
+@dataclass
+class Run:
+    """One run of an attacker against one chain, while the quiet user types into another or the same."""
+
+    trips: Trips
+    turns: dict[str, Turns]
+    cpu: dict[str, float]
+    done: dict[str, Any]
+
+
+class Bench:
+    """
+    Two chains, and the quiet user of the first.
+
+    :param chains: the quiet user's, and the one that is attacked in controls.
+    """
+
+    def __init__(self, chain: MeasuredDeployment, other: MeasuredDeployment) -> None:
+        self._chain, self._other = chain, other
+        for each in (chain, other):
+            each.run(SINK, b"cat >/dev/null")
+        chain.run(QUIET, b"cat")
+        self._typist = self._sit_down()
+
+    def _sit_down(self) -> Typist:
+        line, console = self._chain.opened(QUIET, QUIET)
+        mark = os.urandom(8).hex().encode()
+        console.type(mark)
+        console.until(mark)
+        return Typist(line, console)
+
+    def run(self, row: str, attacked: MeasuredDeployment) -> Run:
+        """One run."""
+        if row.startswith("yes"):
+            attacked.print_without_end()
+        self._typist.type_for(0.1)
+        before = {hop: procfs.cpu_seconds(attacked.pid(hop)) for hop in HOPS}
+        self._chain.turns()
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.benchmarks.fairness.attacks", row],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=CHECKOUT,
+        )
+        assert child.stdin is not None and child.stdout is not None
+        child.stdin.write(json.dumps(asdict(attacked.access(SECONDS))).encode() + b"\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        trips = self._typist.type_for(SECONDS)
+        turns = self._chain.turns()
+        cpu = {hop: procfs.cpu_seconds(attacked.pid(hop)) - before[hop] for hop in HOPS}
+        report, _ = child.communicate(timeout=_PATIENCE_SECONDS)
+        attacked.silence()
+        attacked.settle()
+        if trips.lost:
+            self._typist = self._sit_down()
+        return Run(trips, turns, cpu, json.loads(report))
+
+    def row(self, row: str) -> Row:
+        """All rounds of a row."""
+        controls, attacks = [], []
+        for _ in range(ROUNDS):
+            controls.append(self.run(row, self._other))
+            attacks.append(self.run(row, self._chain))
+        return Row(row, controls, attacks)
+
+
+@dataclass
+class Row:
+    """The rounds of one attack."""
+
+    name: str
+    controls: list[Run]
+    attacks: list[Run]
+
+    @staticmethod
+    def headings() -> str:
+        hops = "".join(f"{hop:>16}" for hop in HOPS)
+        return (
+            f"{'':24}{'control, ms':>16}{'attacked, ms':>24}{'':9}   largest turn (p99), CPU ms\n"
+            f"{'':24}{'p50':>8}{'p99':>8}{'p50':>8}{'p90':>8}{'p99':>8}{'p99':>9}{hops}  the attack"
+        )
+
+    def __str__(self) -> str:
+        control, attacked = (
+            [median([one.trips.percentile(percent) for one in runs]) for percent in (50, 90, 99)]
+            for runs in (self.controls, self.attacks)
+        )
+        figures = f"{control[0]:8.1f}{control[2]:8.1f}" + "".join(f"{ms:8.1f}" for ms in attacked)
+        turns = "".join(self._turn(hop) for hop in HOPS)
+        lost = sum(one.trips.lost for one in self.attacks)
+        return f"{self.name:24}{figures}{attacked[2] / control[2]:8.1f}x{turns}  {self._work()}" + (
+            f"; {lost} keys lost" if lost else ""
+        )
+
+    def _turn(self, hop: str) -> str:
+        largest = max(one.turns[hop].largest_ms for one in self.attacks)
+        p99 = median([one.turns[hop].p99_ms for one in self.attacks])
+        return f"{largest:8.1f} ({p99:5.1f})"
+
+    def _work(self) -> str:
+        """What the attacker did, then in parentheses what it did in controls."""
+        attacked, control = self._rate(self.attacks), self._rate(self.controls)
+        counts: Counter[str] = Counter()
+        for one in self.attacks:
+            counts.update(one.done["answers"])
+            counts.update(one.done["refusals"])
+        told = ", ".join(f"{what} x{count}" for what, count in counts.most_common(3))
+        spent = ", ".join(f"{median([one.cpu[hop] for one in self.attacks]):.1f}" for hop in HOPS)
+        return f"{attacked:.2f} MB/s ({control:.2f}), CPU s {spent}" + (told and f"; {told}")
+
+    @staticmethod
+    def _rate(runs: Sequence[Run]) -> float:
+        return median([one.done["sent"] for one in runs]) / SECONDS / 1e6
+
+
+def measure(chain: MeasuredDeployment, other: MeasuredDeployment, rows: Sequence[str]) -> None:
+    """Print each row as soon as it is done."""
+    bench = Bench(chain, other)
+    print(Row.headings(), flush=True)
+    for row in rows:
+        print(bench.row(row), flush=True)
+
+
+def main(directory: Path, *names: str) -> None:
+    """Measure these rows, or all; the reactor runs only for the programs' sake."""
+    unknown = sorted(set(names) - set(ROWS))
+    if unknown:
+        sys.exit(f"fairness: no such row: {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    failures: list[Failure] = []
+
+    async def measured() -> None:
+        chains = [MeasuredDeployment(str(directory / name)) for name in ("attacked", "control")]
+        try:
+            await gatherResults([Deferred.fromCoroutine(each.prepare()) for each in chains])
+            await deferToThread(measure, *chains, names or tuple(ROWS))
+        finally:
+            for each in chains:
+                await each.stop()
+
+    def begin() -> None:
+        running = Deferred.fromCoroutine(measured()).addErrback(failures.append)
+        running.addBoth(lambda _: reactor.stop())
+
+    reactor.callWhenRunning(begin)
+    reactor.run()
+    for failure in failures:
+        failure.raiseException()
