@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -130,6 +132,46 @@ class ProxyTestCase(SynchronousTestCase):
         client = self.ask()
         self.backend.protocol.dataReceived(SWITCHED + b"\r\n" + early)
         return client
+
+
+class MemoryTests(ProxyTestCase):
+    """Sessions are freed by reference counts: programs collect garbage seldom."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+
+    def one(self) -> list[weakref.ref[Any]]:
+        """One session from its request to its end; :return: what must not survive it."""
+        self.backend = OneConnection()
+        self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
+        client = self.switched()
+        (session,) = self.sessions.live()
+        transports = client.transport, self.backend.transport
+        kept = [weakref.ref(each) for each in (session, *(each.protocol for each in transports))]
+        self.backend.transport.protocol.connectionLost(Failure(ConnectionDone()))
+        client.lose()
+        for transport in transports:
+            transport.protocol = transport.producer = None  # a closed socket is forgotten, too
+        return kept
+
+    def test_session(self) -> None:
+        """A session that is over is gone without the garbage collector, and so are its ends."""
+        self.assertEqual([each() for each in self.one()], [None, None, None])
+
+    def test_6000(self) -> None:
+        """6 000 sessions that open and close leave nothing behind."""
+        for _ in range(100):
+            self.one()
+        self.records.all.clear()
+        before = len(gc.get_objects())
+        for _ in range(6000):
+            self.one()
+        self.records.all.clear()
+        self.assertEqual(len(self.sessions), 0)
+        self.assertLess(len(gc.get_objects()) - before, 600)
 
 
 class PassTests(ProxyTestCase):

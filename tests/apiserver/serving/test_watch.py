@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import gc
 import json
+import weakref
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -349,6 +350,24 @@ class CompanyTests(APITestCase):
         del client
         self.assertEqual(len(self.clock.getDelayedCalls()), timers)
         self.assertEqual(len(self.server.site.connections), 0)
+        self.assertEqual(self.kept(), kept)
+
+    def test_without_the_collector(self) -> None:
+        """A watch that its client leaves is gone at once: it holds a connection."""
+        client = self.server.connect()
+        head = f"GET {MACHINES}?watch=1 HTTP/1.1\r\nHost: server\r\n"
+        kept = self.kept()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        client.send(f"{head}Authorization: Bearer admin\r\n\r\n".encode())
+        streams = [each for each in gc.get_objects() if isinstance(each, LineStream)]
+        gone = weakref.ref(streams[-1])
+        del streams
+        client.lose()
+        # A closed socket is forgotten, too.
+        client.transport.protocol = client.transport.producer = None
+        del client
+        self.assertIsNone(gone())
         self.assertEqual(self.kept(), kept)
 
     def kept(self) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import resource
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import NotFound, TooManyRequests
@@ -30,6 +31,11 @@ class Echo(Dispatcher):
 
     async def dispatch(self, request: Request) -> None:
         self.asked.append(request.path)
+        if request.path == b"/refused":
+            try:
+                await fail(NotFound("machines", "y"))
+            except NotFound as error:
+                raise NotFound("machines", error.message) from None
         if request.path == b"/missing":
             raise NotFound("machines", "x")
         if request.path == b"/full":
@@ -53,6 +59,18 @@ class AnswerTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.server = MemoryServer(Echo())
+
+    def test_refused_without_the_collector(self) -> None:
+        """A refusal leaves no cycle of error, traceback and request: that holds a connection."""
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        client = self.server.connect()
+        client.send(b"GET /refused HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertEqual(client.responses()[0].code, 404)
+        client.lose()
+        left = [each for each in gc.get_objects() if isinstance(each, Request)]
+        self.assertEqual([each.path for each in left if each.path == b"/refused"], [])
 
     def test_json(self) -> None:
         """An answer is JSON of a known length, and the connection stays."""

@@ -146,6 +146,9 @@ class PacedAnswer(Paced):
         if not self.gone and not self.request.gone and not self.request.finished:
             self.request.unregisterProducer()
             self.request.finish()
+        self.request.producer = (
+            None  # or both would wait for the garbage collector, with the connection
+        )
 
 
 class _Long(PacedAnswer):

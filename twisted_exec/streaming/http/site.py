@@ -515,6 +515,7 @@ class Dispatcher(resource.Resource):
             await self.dispatch(request)
         except APIError as error:
             respond_status(request, error)
+            _forget_frames(error)
         except CancelledError:
             if not request.gone:
                 respond_status(request, InternalError("the request was cancelled"))
@@ -522,6 +523,19 @@ class Dispatcher(resource.Resource):
             session = request.subject.session
             self._log.failure("request {session} failed", session=session)
             respond_status(request, InternalError(f"internal error, see the log for {session}"))
+
+
+def _forget_frames(error: BaseException) -> None:
+    """
+    Break the cycles of an error, its tracebacks and their frames, which hold the request.
+
+    Otherwise each refused request, and its connection, would wait for the garbage collector.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        context = each.__context__
+        each.__traceback__ = each.__context__ = None
+        each = context
 
 
 def respond_json(request: Request, code: int, body: Any) -> None:
