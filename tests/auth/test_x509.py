@@ -4,12 +4,13 @@ Tests for :mod:`twisted_exec.auth.x509`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from twisted.logger import formatEvent, globalLogPublisher
 from zope.interface.verify import verifyObject
 
@@ -38,6 +39,35 @@ def subordinate(issuer: Authority, name: str) -> bytes:
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
     key = pem.private_key(issuer.key_pem, "key")
     return pem.pem_of([builder.sign(key, hashes.SHA256())])  # type: ignore[arg-type]
+
+
+def name_of(user: str, *groups: str) -> x509.Name:
+    """A subject, unchecked."""
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, user)])
+
+
+def certified(subject: x509.Name, names: Sequence[x509.GeneralName]) -> Issued:
+    """A client certificate of the users' CA with any subject and alternative names."""
+    issuer, own = authority("users"), ec.generate_private_key(ec.SECP256R1())
+    above = pem.certificates(issuer.certificate_pem, "CA")[0]
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(above.subject, subject).public_key(own.public_key())
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(hours=1))
+    builder = builder.not_valid_after(now + timedelta(days=1))
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+    builder = builder.add_extension(usage, False)
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), False)
+    key = pem.private_key(issuer.key_pem, "key")
+    certificate = builder.sign(key, hashes.SHA256())  # type: ignore[arg-type]
+    own_pem = own.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return Issued(pem.pem_of([certificate]), own_pem)
 
 
 class X509AuthenticatorTests(CredentialsCase):
@@ -98,6 +128,54 @@ class X509AuthenticatorTests(CredentialsCase):
             user = self.successResultOf(self.authenticator.authenticate(presented))
             self.assertEqual(user is not None, known, passed)
 
+    def test_clock_jumps(self) -> None:
+        """A request while the clock is wrong locks nobody out afterwards, in either direction."""
+        jane, true = self.credentials(shown=client_identity("jane")), self.now
+        for jump in (timedelta(days=730), timedelta(days=-730)):
+            for known in (False, True):
+                self.now = true if known else true + jump
+                self.clock.advance(1)
+                user = self.successResultOf(self.authenticator.authenticate(jane))
+                self.assertEqual(user is not None, known, jump)
+
+    def test_jump_within_a_minute(self) -> None:
+        """A certificate that was accepted is refused as soon as the clock says that it is over."""
+        jane = self.credentials(shown=client_identity("jane"))
+        self.assertIsNotNone(self.successResultOf(self.authenticator.authenticate(jane)))
+        self.now += timedelta(days=4000)
+        self.assertIsNone(self.successResultOf(self.authenticator.authenticate(jane)))
+
+    def test_verdicts_age(self) -> None:
+        """A verdict is given anew after a minute of the monotonic clock, whatever the time of day."""
+        jane = self.credentials(shown=client_identity("jane"))
+        judge, checked = self.authenticator._judge, []
+        judged = judge._judge
+        self.patch(judge, "_judge", lambda *args: checked.append(args) or judged(*args))
+        for seconds, count in ((0, 1), (59, 1), (1, 2), (59, 2)):
+            self.clock.advance(seconds)
+            self.now -= timedelta(seconds=seconds / 2)
+            self.assertIsNotNone(self.successResultOf(self.authenticator.authenticate(jane)))
+            self.assertEqual(len(checked), count)
+
+    def test_control_characters(self) -> None:
+        """A certificate of our CA whose names contain control characters names no user."""
+        for user, groups, names in (
+            ("ja\0ne", (), ()),
+            ("jane\n", (), ()),
+            ("jane\x1b[2J", (), ()),
+            ("jane\x9b", (), ()),
+            ("jane\u2028", (), ()),
+            ("jane", ("system:masters\0x",), ()),
+            ("jane", (), (x509.DNSName("a\0b"),)),
+            ("jane", (), (x509.RFC822Name("a\rb"),)),
+            ("jane", (), (x509.UniformResourceIdentifier("spiffe://a\x7f"),)),
+            ("jane", (), (x509.DirectoryName(name_of("a\0b")),)),
+        ):
+            with self.subTest(user=user, groups=groups, names=names):
+                self.assertIsNone(self.user(certified(name_of(user, *groups), names)))
+        plain = certified(name_of("J\u00fcrgen Q. \u675c", "a b"), [x509.DNSName("a.example")])
+        self.assertIsNotNone(self.user(plain))
+
     def test_ca_changes(self) -> None:
         """A CA that is replaced counts no more, remembered or not."""
         jane = client_identity("jane")
@@ -142,6 +220,7 @@ class X509AuthenticatorTests(CredentialsCase):
         issued = authority("users").issue_client("jane", now=self.now + timedelta(minutes=20))
         self.assertIsNone(self.user(issued))
         self.now += timedelta(minutes=16)
+        self.clock.advance(16 * 60)
         self.assertIsNotNone(self.user(issued))
 
     def test_kept_apart(self) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache, partial
 from itertools import product
 
@@ -19,6 +20,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from twisted_exec.api.status import one_line
 from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
@@ -30,19 +32,46 @@ from twisted_exec.tls.server import PeerCertificate, verify
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 """Kubernetes' extra key for the certificate that was used."""
 
-_VERDICT_SECONDS = 60
+_ACCEPTED_SECONDS = 60.0
+_REFUSED_SECONDS = 1.0
+_LOG_SECONDS = 60.0
 _VERDICTS_KEPT = 1024
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """
+    What was found of a certificate.
+
+    :param until: when to judge again, on the monotonic clock.
+    :param refusal: why it is not accepted; empty if it is.
+    :param begin: an accepted certificate is valid from then, by the time of day...
+    :param end: ...until then.
+    :param logged: when its owner was last warned, on the monotonic clock.
+    """
+
+    until: float
+    refusal: str
+    begin: datetime
+    end: datetime
+    logged: float
+
+    def holds(self, seconds: float, now: datetime) -> bool:
+        """Return whether it can be used again: it is recent, and the time of day changes nothing."""
+        return seconds < self.until and (bool(self.refusal) or self.begin <= now <= self.end)
 
 
 class CertificateJudge:
     """
     Verifies client certificates against one CA file.
 
-    Results are cached for a minute, or until the certificate expires or the CA file changes: a
-    client presents the same certificate with each request.
+    A client presents the same certificate with each request, so results are cached: that it is
+    accepted for a minute, a refusal for a second, both until the CA file changes.  Results age by
+    the monotonic clock, and the period of validity is compared with the time of day at each use: a
+    clock that was wrong for a moment changes nothing afterwards.
 
     :param ca: path of a PEM file with one or more CAs; or its content, as bytes.
-    :param clock: decides when to check the file again.
+    :param clock: monotonic; ages results, and decides when to check the file again.
     :param now: time for validity checks, timezone-aware.
     :param apart_from: path of another such file, which must not share a CA with this one.
     """
@@ -56,9 +85,9 @@ class CertificateJudge:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         apart_from: str = "",
     ) -> None:
-        self._now = now
+        self._clock, self._now = clock, now
         self._ca = _Given(ca) if isinstance(ca, bytes) else _followed(ca, apart_from, clock)
-        self._verdicts: OrderedDict[tuple[bytes, bytes], tuple[datetime, str]] = OrderedDict()
+        self._verdicts: OrderedDict[tuple[bytes, bytes], _Verdict] = OrderedDict()
 
     def load(self) -> None:
         """
@@ -70,36 +99,44 @@ class CertificateJudge:
 
     def refusal(self, peer: PeerCertificate) -> str:
         """Why the certificate is not accepted; empty if it is."""
-        ca_pem, now = self._ca.get(), self._now()
+        ca_pem, now, seconds = self._ca.get(), self._now(), self._clock.seconds()
         key = (ca_pem, peer.digest)
-        until, refusal = self._verdicts.get(key, (now, ""))
-        if until <= now:
-            until, refusal = self._judge(peer, ca_pem, now)
-            self._verdicts[key] = until, refusal
+        verdict = self._verdicts.get(key)
+        if verdict is None or not verdict.holds(seconds, now):
+            logged = verdict.logged if verdict is not None else float("-inf")
+            verdict = self._verdicts[key] = self._judge(peer, ca_pem, now, logged)
         self._verdicts.move_to_end(key)
         while len(self._verdicts) > _VERDICTS_KEPT:
             self._verdicts.popitem(last=False)
-        return refusal
+        return verdict.refusal
 
-    def _judge(self, peer: PeerCertificate, ca_pem: bytes, now: datetime) -> tuple[datetime, str]:
-        until = now + timedelta(seconds=_VERDICT_SECONDS)
+    def _judge(
+        self, peer: PeerCertificate, ca_pem: bytes, now: datetime, logged: float
+    ) -> _Verdict:
+        seconds = self._clock.seconds()
         try:
-            verify(peer, ca_pem, now)
+            valid = verify(peer, ca_pem, now)
         except OutsideValidity as problem:
             # Log it: its owner will ask, and only certificates of our CA get this far.
-            begin, end = peer.leaf.not_valid_before_utc, peer.leaf.not_valid_after_utc
-            self._log.warn(
-                "{problem}: that of {user} is good from {begin} until {end}",
-                problem=problem,
-                user=peer.common_name,
-                begin=begin.isoformat(),
-                end=end.isoformat(),
-            )
-            return until, str(problem)
+            if seconds - logged >= _LOG_SECONDS:
+                self._warn(peer, problem)
+                logged = seconds
+            return _Verdict(seconds + _REFUSED_SECONDS, str(problem), now, now, logged)
         except VerificationError as problem:
-            return until, str(problem)
-        ends = [each.not_valid_after_utc for each in (peer.leaf, *peer.chain)]
-        return min(until, *ends), ""
+            return _Verdict(seconds + _REFUSED_SECONDS, str(problem), now, now, logged)
+        begin = max(each.not_valid_before_utc for each in valid)
+        end = min(each.not_valid_after_utc for each in valid)
+        return _Verdict(seconds + _ACCEPTED_SECONDS, "", begin, end, logged)
+
+    def _warn(self, peer: PeerCertificate, problem: OutsideValidity) -> None:
+        begin, end = peer.leaf.not_valid_before_utc, peer.leaf.not_valid_after_utc
+        self._log.warn(
+            "{problem}: that of {user} is good from {begin} until {end}",
+            problem=problem,
+            user=one_line(peer.common_name),
+            begin=begin.isoformat(),
+            end=end.isoformat(),
+        )
 
 
 class _Given:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import idna
@@ -21,7 +22,7 @@ from OpenSSL import SSL
 from OpenSSL.crypto import X509, X509Store
 from OpenSSL.crypto import Error as CryptoError
 
-from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.errors import TLSConfigError, VerificationError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -95,6 +96,34 @@ def has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
     except (InvalidSignature, UnsupportedAlgorithm, TypeError, ValueError):
         return False
     return True
+
+
+def has_controls(text: str) -> bool:
+    """Return whether a name contains control characters or ends of lines."""
+    return any(unicodedata.category(mark) in ("Cc", "Zl", "Zp") for mark in text)
+
+
+def names_of(certificate: x509.Certificate) -> Iterator[str]:
+    """
+    Yield each text of the subject and of the subject alternative names.
+
+    :raises VerificationError: the extension cannot be parsed.
+    """
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        alternatives = list(found.value)
+    except x509.ExtensionNotFound:
+        alternatives = []
+    except (ValueError, TypeError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+        raise VerificationError("the certificate's alternative names cannot be read") from None
+    subjects = [certificate.subject]
+    for each in alternatives:
+        if isinstance(each, x509.DirectoryName):
+            subjects.append(each.value)
+        elif isinstance(each.value, str):
+            yield each.value
+    for subject in subjects:
+        yield from (part.value for part in subject if isinstance(part.value, str))
 
 
 def validity_problem(pem: bytes, what: str) -> str:

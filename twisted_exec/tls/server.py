@@ -217,16 +217,20 @@ def _known(leaf: x509.Certificate, chain: tuple[x509.Certificate, ...]) -> PeerC
     return PeerCertificate(leaf, chain)
 
 
-def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) -> None:
+def verify(
+    peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None
+) -> tuple[x509.Certificate, ...]:
     """
     Verify a *client* certificate against some CAs.
 
     OpenSSL verifies the chain.  The leaf must have the extended key usage ``clientAuth`` (or any) and
     must not be a CA.  A CA with extended key usages must have that usage too, as in Go's
-    ``crypto/x509``.
+    ``crypto/x509``.  Its names must not contain control characters: programs that read a name up to a
+    NUL, or print it, would take it for another.
 
     :param ca_pem: the only CAs to trust.
     :param now: time of the verification, timezone-aware; ``None`` for the present.
+    :return: the leaf and the CAs that vouch for it; the certificate is valid while all of them are.
     :raises VerificationError: the certificate is not accepted; the message says why.
     :raises TLSConfigError: ``ca_pem`` holds no certificate.
     """
@@ -250,6 +254,9 @@ def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) ->
     for authority in vouching:
         if not (_usages(authority) or _FOR_CLIENTS) & _FOR_CLIENTS:
             raise VerificationError("a CA of the client certificate is not meant for clients")
+    if any(map(pem.has_controls, pem.names_of(peer.leaf))):
+        raise VerificationError("a name in the client certificate contains control characters")
+    return (peer.leaf, *vouching)
 
 
 def _verify_usage(leaf: x509.Certificate) -> None:

@@ -49,6 +49,8 @@ class PersonTests(SynchronousTestCase):
         self.assertIn("one common name", self.problem("j" * 65))
         self.assertIn("organizations must have", self.problem("jane", "d" * 65))
         self.assertIn("organizations must have", self.problem("jane", ""))
+        for names in (("ja\0ne",), ("jane", "dev\x1b[2J"), ("jane\x85",)):
+            self.assertIn("control characters", self.problem(*names))
         named = Subject("jane", (), ("192.0.2.1",))
         self.assertIn("must have no", person_problem(spec(CLIENT, *USAGES), named))
 

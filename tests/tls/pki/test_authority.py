@@ -79,6 +79,13 @@ class IssueTests(SynchronousTestCase):
             authority("a").issue_client("u" * 65)
         self.assertIn("it has 65", str(caught.exception))
 
+    def test_control_characters(self) -> None:
+        """A name that a program could read or print as another is refused."""
+        for names in (("ja\0ne",), ("jane", ("dev\n",)), ("jane", ("dev\x1b[2J",))):
+            with self.assertRaises(TLSConfigError) as caught:
+                authority("a").issue_client(*names)  # type: ignore[arg-type]
+            self.assertIn("control characters", str(caught.exception))
+
     def test_empty_group(self) -> None:
         """A group must have a name."""
         with self.assertRaises(TLSConfigError):

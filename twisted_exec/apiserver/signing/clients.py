@@ -28,6 +28,7 @@ from twisted_exec.apiserver.signing.nodes import is_node
 from twisted_exec.apiserver.signing.poollets import PoolletClient
 from twisted_exec.auth.groups import MASTERS, NODE_SERVERS
 from twisted_exec.auth.interfaces import IAuthorizer
+from twisted_exec.tls import pem
 from twisted_exec.tls.pki.authority import LONGEST_COMMON_NAME
 
 _USAGES = {CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT}
@@ -83,6 +84,8 @@ def person_problem(csr: Mapping[str, Any], subject: Subject) -> str:
         return f"it must have one common name of 1 to {LONGEST_COMMON_NAME} characters"
     if not all(0 < len(each) <= LONGEST_COMMON_NAME for each in subject.organizations):
         return f"its organizations must have 1 to {LONGEST_COMMON_NAME} characters each"
+    if any(map(pem.has_controls, (subject.common_name, *subject.organizations))):
+        return "its names must not contain control characters"
     if MASTERS in subject.organizations:
         return f"membership in {MASTERS} is never granted by a request"
     if is_node(subject.common_name) or NODE_SERVERS in subject.organizations:

@@ -301,6 +301,8 @@ def _subject(common_name: str, organizations: Sequence[str]) -> x509.Name:
                 f"a certificate can name {text!r} only if it has 1 to "
                 f"{LONGEST_COMMON_NAME} characters; it has {len(text)}"
             )
+        if pem.has_controls(text):
+            raise TLSConfigError(f"a certificate cannot name {text!r}: it has control characters")
     # One RDN per organization, as Go writes and reads them.
     attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations]
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
