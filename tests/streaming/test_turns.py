@@ -140,9 +140,9 @@ class WebSocketTests(Consoles):
         await self.flood(filled(say(Channel.STDIN, b"")))
 
     async def test_fragments(self) -> None:
-        """A message in many fragments."""
-        fragments = filled(masked(b"x", 0, fin=False))
-        attachment = await self.flood(masked(b"\0", fin=False) + fragments + masked(b"", 0))
+        """Messages in many fragments."""
+        fragments = masked(b"x", 0, fin=False) * 1000
+        attachment = await self.flood(filled(masked(b"\0", fin=False) + fragments + masked(b"", 0)))
         self.assertEqual(attachment.received.strip(b"x"), END)
 
     async def test_pings(self) -> None:

@@ -56,20 +56,40 @@ class FragmentTests(ServeTestCase):
     limits = Limits()
 
     def test_without_end(self) -> None:
-        """Very many fragments, empty ones too, are kept as their bytes and no more."""
+        """Many fragments, empty ones too, are kept as their bytes and no more."""
         peer = self.connect()
         tracemalloc.start()
         self.addCleanup(tracemalloc.stop)
         peer.raw(masked(b"\0", fin=False))
         before, _ = tracemalloc.get_traced_memory()
         for part in (b"", b"x"):
-            fragments = masked(part, 0, fin=False) * 1000
+            fragments = masked(part, 0, fin=False) * 100
             for _ in range(20):
                 peer.raw(fragments)
         after, _ = tracemalloc.get_traced_memory()
         self.assertLess(after - before, 64 << 10)
         peer.raw(masked(b"y", 0))
-        self.assertEqual(self.attachment.received, b"x" * 20_000 + b"y")
+        self.assertEqual(self.attachment.received, b"x" * 2_000 + b"y")
+
+    def test_too_many(self) -> None:
+        """A message in tens of thousands of tiny fragments is refused."""
+        for part in (b"", b"x"):
+            self.setUp()
+            peer = self.connect()
+            peer.raw(
+                masked(b"\0", fin=False) + masked(part, 0, fin=False) * 20_000 + masked(b"", 0)
+            )
+            (status, closing) = peer.events()
+            self.assertIn(b"too many small fragments", status.data)
+            self.assertEqual(closing.code, 1008)
+            self.assertEqual(self.attachment.received, b"")
+
+    def test_larger_fragments(self) -> None:
+        """The number of larger fragments is not limited."""
+        peer = self.connect()
+        peer.raw(masked(b"\0", fin=False) + masked(b"x" * 16, 0, fin=False) * 20_000)
+        peer.raw(masked(b"", 0))
+        self.assertEqual(len(self.attachment.received), 320_000)
 
 
 class NVXTests(SynchronousTestCase):

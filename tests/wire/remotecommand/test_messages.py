@@ -267,12 +267,18 @@ class SizeTests(SynchronousTestCase):
 
     def test_many(self) -> None:
         """A message full of sizes costs its length, not its square."""
-        data = encode_size(TerminalSize(80, 24)) * 20000
-        self.assertEqual(len(SizeDecoder().feed(data)), 20000)
+        data = encode_size(TerminalSize(80, 24)) * 100
+        self.assertEqual(len(SizeDecoder().feed(data)), 100)
+
+    def test_too_many(self) -> None:
+        """A message of thousands ends resizing: decoding it would keep others waiting."""
+        size, decoder = encode_size(TerminalSize(80, 24)), SizeDecoder()
+        self.assertEqual(decoder.feed(size * 20000), [])
+        self.assertEqual(decoder.feed(size), [])
 
     def test_blanks(self) -> None:
         """Any amount of white space may stand between sizes, on any split."""
-        data = b" " * 2000 + b'{"Width":80,"Height":24}' + b"\n" * 3000 + b'{"Width":1,"Height":2}'
+        data = b" " * 1500 + b'{"Width":80,"Height":24}' + b"\n" * 2000 + b'{"Width":1,"Height":2}'
         for step in (1, 100, 1500, len(data)):
             decoder, read = SizeDecoder(), []
             for start in range(0, len(data), step):

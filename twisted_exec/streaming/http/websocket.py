@@ -8,7 +8,7 @@ JSON Status before.
 Other differences to plain autobahn:
 
 * the size of messages is limited (by default it is not), and a message that is too large is answered
-  with Close 1009 instead of dropping the connection;
+  with Close 1009 instead of dropping the connection, one in very many small fragments with Close 1008;
 * all timers are ours, on the given clock: autobahn's own closing timer starts before a slow reader
   has the output, and ends in a reset;
 * no connection ends with a reset, unless a time limit has passed;
@@ -43,6 +43,12 @@ from twisted_exec.wire.upgrade import accept_key
 
 NORMAL = 1000
 PROTOCOL_ERROR = 1002
+POLICY_VIOLATION = 1008
+
+MAX_FRAGMENTS = 4096
+"""Limit for the fragments of one message, besides one for each :data:`_FRAGMENT_BYTES`."""
+
+_FRAGMENT_BYTES = 16
 
 _TEXT, _BINARY = 1, 2
 
@@ -136,11 +142,15 @@ class MessageSocket(PacedConnection):
     def onMessageBegin(self, isBinary: bool) -> None:
         super().onMessageBegin(isBinary)  # type: ignore[misc]
         self.message_data: Any = bytearray()
+        self.fragments = 0
 
     def onMessageFrame(self, payload: list[bytes]) -> None:
         # Not into a list: autobahn counts fragments by bytes, and empty ones have none.
         if not self.failedByMe:  # type: ignore[attr-defined]
             self.message_data += b"".join(payload)
+            self.fragments += 1
+            if self.fragments > MAX_FRAGMENTS + len(self.message_data) // _FRAGMENT_BYTES:
+                self._fail_connection(POLICY_VIOLATION, "a message in too many small fragments")
 
     def onMessageEnd(self) -> None:
         # Skip autobahn's Future per message.

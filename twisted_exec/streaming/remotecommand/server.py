@@ -9,6 +9,8 @@ and loses the tail of its output; one that closes without a status looks success
 Input is buffered up to a limit while the attachment has paused it.  Beyond the limit the connection
 is no longer read, since neither protocol can pause a single channel: sizes, pings and the client's
 leaving then wait too, until the attachment resumes input.
+
+Of many sizes in one turn of the reactor the attachment gets the first and the last.
 """
 
 from __future__ import annotations
@@ -121,6 +123,8 @@ class ConsoleServer:
         self._record = record
         self._sizes = SizeDecoder()
         self._producer: Any = None
+        self._size: TerminalSize | None = None  # the newest, until the next turn
+        self._next_size: IDelayedCall | None = None
         self._input: deque[bytes | Break | Role | None] = deque()  # None: end of input
         self._queued = 0
         self._input_paused = False
@@ -263,13 +267,26 @@ class ConsoleServer:
             self.write(notice)
 
     def _control_received(self, event: TerminalSize | Break | Role) -> None:
-        """Deliver a size at once; queue other requests behind the input before them."""
+        """Deliver a size at once, unless it is the second of this turn; queue other requests as input."""
         if isinstance(event, TerminalSize):
-            self._attachment.window_changed(event)
+            self._size = event
+            if self._next_size is None:
+                self._resize()
         elif self.options.takes_input and not self._input_over:
             self._take(event)
 
+    def _resize(self) -> None:
+        """Deliver the newest size, and the next one not before the next turn."""
+        self._next_size = self._clock.callLater(0, self._resize) if self._size is not None else None
+        self._deliver_size()
+
+    def _deliver_size(self) -> None:
+        size, self._size = self._size, None
+        if size is not None and not self._ending:
+            self._attachment.window_changed(size)
+
     def _take(self, data: bytes | Break | Role | None) -> None:
+        self._deliver_size()  # it came before
         self._input.append(data)
         self._queued += len(data) if isinstance(data, bytes) else _WISH_COST
         self._deliver()
@@ -322,7 +339,9 @@ class ConsoleServer:
             return
         self._detached = True
         reason = self._why or reason
-        self._producer = None
+        self._producer = self._size = None
+        if self._next_size is not None and self._next_size.active():
+            self._next_size.cancel()
         self._input.clear()
         if self._record is not None:
             self._record.over(

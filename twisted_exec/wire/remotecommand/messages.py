@@ -278,10 +278,11 @@ class SizeDecoder:
 
     Several objects can share a message and one can span several, so incomplete input is buffered.
     The first invalid object ends resizing for the session and nothing else, as in Kubernetes: a
-    wrong size is no reason to lose a console.
+    wrong size is no reason to lose a console.  So do hundreds of objects in one message.
     """
 
     _LIMIT_BYTES = 1024
+    _MESSAGE_BYTES = 4 << 10
 
     def __init__(self) -> None:
         self._pending = b""
@@ -291,12 +292,16 @@ class SizeDecoder:
         """
         Take bytes of the resize channel.
 
+        :param data: all of a message, or a piece of a stream; more than 4 KiB count as invalid.
         :return: the complete events, oldest first.  This leaves out sizes with a zero (clients
             that have no terminal yet), the size next to a request, and unknown or invalid
             requests, as any unknown member.
         """
         events: list[TerminalSize | Break | Role] = []
         if self._broken:
+            return events
+        if len(data) > self._MESSAGE_BYTES:
+            self._give_up()
             return events
         self._pending += data
         start = self._behind_space(0)
@@ -305,8 +310,6 @@ class SizeDecoder:
             if event is not None:
                 events.append(event)
             start = self._behind_space(end)
-        # Trimmed once per call: once per object, a message full of objects would take quadratic
-        # time.
         self._pending = self._pending[start:]
         if len(self._pending) >= self._LIMIT_BYTES:
             self._give_up()
