@@ -95,6 +95,12 @@ class PrepareTests(SynchronousTestCase):
         self.assertEqual(len(changed), 10)
         self.assertFalse([name for name in changed if "ca." in name])
 
+    def test_made_while_the_clock_was_ahead(self) -> None:
+        """Certificates that are not valid yet are replaced, authorities too."""
+        prepare(self.directory, NOW + timedelta(days=730), IRONCORE)
+        self.assertEqual(len(self.changed_by()), 16)
+        self.assertEqual(self.changed_by(), set())
+
     def test_damaged_leaf(self) -> None:
         """A leaf that cannot be read, or whose key is gone, is renewed alone with its twin."""
         made = self.first()

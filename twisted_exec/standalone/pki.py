@@ -100,8 +100,11 @@ def _authorities(directory: str, now: datetime) -> PKI:
     for name in AUTHORITIES:
         pki.authority(name)  # raises for a damaged authority, which must not be replaced silently
         certificate = _read(pki.pair(name))
-        if certificate is None or _ends_within(certificate, _RENEW_AUTHORITY_DAYS, now):
-            _log.warn("authority {name} is about to expire: a new one signs from now on", name=name)
+        if certificate is None or not _is_valid(certificate, _RENEW_AUTHORITY_DAYS, now):
+            _log.warn(
+                "authority {name} is about to expire, or not valid yet: a new one signs from now on",
+                name=name,
+            )
             renew_authority(pki, name, now)
     return pki
 
@@ -113,7 +116,7 @@ def _good(pki: PKI, now: datetime, *pairs: tuple[Pair, str]) -> bool:
 
 def _is_good(pair: Pair, issuer: x509.Certificate | None, now: datetime) -> bool:
     certificate = _read(pair)
-    if certificate is None or issuer is None or _ends_within(certificate, RENEW_DAYS, now):
+    if certificate is None or issuer is None or not _is_valid(certificate, RENEW_DAYS, now):
         return False
     try:
         key = pem.private_key(read_file(pair.key), "the key")
@@ -132,5 +135,7 @@ def _read(pair: Pair) -> x509.Certificate | None:
     return chain[0]
 
 
-def _ends_within(certificate: x509.Certificate, days: int, now: datetime) -> bool:
-    return certificate.not_valid_after_utc < now + timedelta(days=days)
+def _is_valid(certificate: x509.Certificate, days: int, now: datetime) -> bool:
+    """Return whether it is valid now, and for some days to come; the clock may have been ahead."""
+    end = now + timedelta(days=days)
+    return certificate.not_valid_before_utc <= now and end <= certificate.not_valid_after_utc

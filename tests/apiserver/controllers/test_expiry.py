@@ -7,10 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 from tests.apiserver.support import EVENTS, MERGE, APITestCase, event
+from tests.auth.test_bootstrap_tokens import token_secret
 from twisted_exec.api import kinds
 from twisted_exec.api.encoded import json_bytes
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.controllers.expiry import LOOK_SECONDS, EventExpiry
+from twisted_exec.apiserver.controllers.expiry import LOOK_SECONDS, EventExpiry, TokenExpiry
 from twisted_exec.storage.memory import MemoryStorage
 
 HOUR = kinds.EVENT_SECONDS
@@ -113,6 +114,26 @@ class TooManyTests(APITestCase):
         self.clock.advance(2)
         self.assertEqual(self.names(), ["a", "large"])
         self.expiry.startService()
+
+
+class TokenExpiryTests(APITestCase):
+    """Tests for :class:`TokenExpiry`."""
+
+    def test_clock_jumps(self) -> None:
+        """While the clock is ahead nothing is deleted that is good when it is right again."""
+        self.storage = MemoryStorage()
+        secret = token_secret(expiration=timestamp(self.clock.seconds() + 86400))
+        secret["metadata"]["namespace"] = "kube-system"
+        self.successResultOf(self.storage.create(kinds.SECRETS.resource, secret))
+        ahead = [0.0]
+        expiry = TokenExpiry(self.storage, self.clock, lambda: self.clock.seconds() + ahead[0])
+        expiry.startService()
+        self.addCleanup(expiry.stopService)
+        for seconds in (63_072_000.0, 0.0, 63_072_000.0):
+            ahead[0] = seconds
+            self.clock.pump([LOOK_SECONDS] * 31)
+        found = self.successResultOf(self.storage.list(kinds.SECRETS.resource))
+        self.assertEqual(len(found.items), 1)
 
 
 class TakenUpTests(APITestCase):

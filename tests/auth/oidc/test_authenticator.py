@@ -163,6 +163,22 @@ class CacheTests(OIDCCase):
         self.fetcher.publish("k1")  # the key was withdrawn
         self.failureResultOf(asking, Unauthorized)
 
+    def test_clock_jumps(self) -> None:
+        """A clock that is wrong for a moment refuses a cached token then, and neither before nor after."""
+        self.known()
+        token, wrong = self.token(), [0.0]
+        self.patch(self.authenticator, "_now", lambda: self.now() + wrong[0])
+        self.authenticator._known.clear()
+        asking = self.ask(token)
+        self.fetcher.publish("k1")
+        for jump in (0.0, 63_072_000.0, 0.0):
+            wrong[0] = jump
+            if jump:
+                self.assertRefused(token)
+            else:
+                self.assertIsNotNone(self.successResultOf(self.ask(token)))
+        self.successResultOf(asking)
+
     def test_not_beyond_expiry(self) -> None:
         """It does not count a moment longer than itself, remembered or not."""
         self.known()

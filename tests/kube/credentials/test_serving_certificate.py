@@ -69,7 +69,13 @@ class ServingTests(SynchronousTestCase):
         client = self.cluster.client()
         self.successResultOf(client.patch(CSRS, name, {"status": status}, subresource="status"))
 
-    def sign(self, names: list[str] = NAMES, key: Any = None, days: float = 100) -> None:
+    def sign(
+        self,
+        names: list[str] = NAMES,
+        key: Any = None,
+        days: float = 100,
+        ahead: timedelta = timedelta(0),
+    ) -> None:
         """As a signer does."""
         request = request_of(self.open_request())
         certificate = CA.certify(
@@ -77,7 +83,7 @@ class ServingTests(SynchronousTestCase):
             POOL,
             [IRONCORE.pool_identity_group],
             names,
-            now=datetime.fromtimestamp(self.clock.seconds(), UTC),
+            now=datetime.fromtimestamp(self.clock.seconds(), UTC) + ahead,
             life=timedelta(days=days),
         )
         self.answer(certificate=base64.b64encode(certificate).decode())
@@ -186,6 +192,25 @@ class ServingTests(SynchronousTestCase):
         self.assertIn("the signed certificate does not name 10.0.0.7", told)
         self.assertEqual(self.installed(), own)
         self.assertEqual(len(self.requests()), 3)
+
+    def test_signed_while_the_clock_was_ahead(self) -> None:
+        """A certificate that begins in two years is not installed, and one found is replaced."""
+        self.start()
+        told: list[str] = []
+        self.patch(self.serving, "_tell", told.append)
+        self.sign(ahead=timedelta(days=730))
+        self.turn(40)
+        self.assertTrue([text for text in told if "is not valid before" in text], told)
+        self.patch(self.serving, "_now", lambda: self.clock.seconds() + 730 * 86400)
+        self.sign(ahead=timedelta(days=730))
+        self.turn(40)
+        ahead = self.installed()
+        self.assertEqual(ahead.issuer.rfc4514_string(), "CN=serving")
+        self.patch(self.serving, "_now", self.clock.seconds)
+        self.turn(3600, 60)
+        self.sign()
+        self.turn(40)
+        self.assertNotEqual(self.installed(), ahead)
 
     def test_unanswered(self) -> None:
         """A request that the server dropped, or a server that is away, is asked again, seldom."""

@@ -100,7 +100,7 @@ class LeaseTests(SynchronousTestCase):
         self.addCleanup(ledger.stop)
         self.assertEqual(len(self.leases()), 2)
         self.seconds += 60 + RETENTION_SECONDS + 2
-        self.clock.advance(60)
+        self.clock.pump([60] * 2)
         self.assertEqual([each["metadata"]["name"] for each in self.leases()], ["strange"])
 
     def test_sweep_fails(self) -> None:
@@ -112,4 +112,15 @@ class LeaseTests(SynchronousTestCase):
         self.successResultOf(ledger.sweep())
         self.cluster.problem = None
         self.successResultOf(ledger.sweep())
+        self.clock.advance(RETENTION_SECONDS)
+        self.successResultOf(ledger.sweep())
         self.assertEqual(self.leases(), [])
+
+    def test_clock_jumps(self) -> None:
+        """A clock that is wrong for a moment makes no used token usable again."""
+        ledger, true = self.ledger(), self.seconds
+        self.successResultOf(ledger.take(DIGEST, self.seconds + 60))
+        self.seconds += 63_072_000
+        self.successResultOf(ledger.sweep())
+        self.seconds = true
+        self.assertFalse(self.successResultOf(ledger.take(DIGEST, self.seconds + 60)))

@@ -111,6 +111,22 @@ class ClaimTests(TokensCase):
         self.assertEqual(self.tokens.read(token, user="jané"), GRANT)
         self.assertRaises(NotFound, self.tokens.read, token, user="eve")
 
+    def test_clock_jumps(self) -> None:
+        """A token that was made while the clock was ahead is no good when the clock is right again."""
+        self.seconds += 63_072_000
+        token = self.tokens.make(GRANT)
+        self.seconds -= 63_072_000
+        self.assertIsInstance(self.refused(token), NotFound)
+        self.seconds += 63_072_000
+        self.claim(token)
+
+    def test_clocks_differ(self) -> None:
+        """The clock of the replica that made a token may be half a minute ahead."""
+        self.seconds += 30
+        token = self.tokens.make(GRANT)
+        self.seconds -= 30
+        self.claim(token)
+
     def test_too_long(self) -> None:
         """A URL has an end."""
         self.assertRaises(BadRequest, self.tokens.make, replace(GRANT, user="x" * 4000))

@@ -10,12 +10,14 @@ beyond it the oldest are deleted early.
 Delete expired bootstrap tokens.
 
 Expired tokens are already refused; deleting them keeps the list short, as the ``tokencleaner`` of
-Kubernetes' controller manager does.
+Kubernetes' controller manager does.  It happens an hour later, by the monotonic clock: tokens look
+expired while the time of day is wrong, and what was deleted does not come back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
@@ -46,7 +48,8 @@ class TokenExpiry(Service):
     _log = Logger()
 
     def __init__(self, storage: IStorage, clock: IReactorTime, now: Callable[[], float]) -> None:
-        self._storage, self._now = storage, now
+        self._storage, self._clock, self._now = storage, clock, now
+        self._expired_since: dict[str, float] = {}
         self._loop = LoopingCall(self.look)
         self._loop.clock = clock
 
@@ -62,24 +65,33 @@ class TokenExpiry(Service):
             self._loop.stop()
 
     def look(self) -> Deferred[None]:
-        """Delete expired tokens.  Fires when that is done; never fails."""
+        """Delete tokens that expired an hour ago.  Fires when that is done; never fails."""
         return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
 
     async def _look(self) -> None:
-        for secret in (await self._storage.list(SECRETS.resource, NAMESPACE)).items:
-            over = is_expired(values_of(secret), self._now())
-            if secret.get("type") != SECRET_TYPE or not over:
+        seconds, since = self._clock.seconds(), self._expired_since
+        listed = (await self._storage.list(SECRETS.resource, NAMESPACE)).items
+        expired = [secret for secret in listed if self._is_expired(secret)]
+        uids = [secret["metadata"]["uid"] for secret in expired]
+        self._expired_since = {uid: since.get(uid, seconds) for uid in uids}
+        for secret in expired:
+            if seconds - self._expired_since[secret["metadata"]["uid"]] < EXPIRED_SECONDS:
                 continue
             try:
                 await self._storage.delete(SECRETS.resource, secret)
             except (Conflict, NotFound):
                 continue  # changed meanwhile: the next run sees the new state
 
+    def _is_expired(self, secret: Mapping[str, Any]) -> bool:
+        return secret.get("type") == SECRET_TYPE and is_expired(values_of(secret), self._now())
+
     def _failed(self, failure: Failure) -> None:
         self._log.failure("cannot delete expired bootstrap tokens", failure)
 
 
 LOOK_SECONDS = 60.0
+EXPIRED_SECONDS = 3600.0
+"""Time for which an expired token is kept."""
 MOST_BYTES = 16 << 20
 """Total of all Events as JSON: about 20 000 ordinary ones."""
 

@@ -45,6 +45,8 @@ from twisted_exec.tls.pki.authority import Issued, write_private
 LOOK_SECONDS = 3600.0
 """Longest time between two checks of the certificate."""
 DENIED_SECONDS = 900.0
+CLOCK_SECONDS = 86400.0
+"""A certificate that begins later than this from now is of no use."""
 _RENEW_FIRST, _RENEW_LAST = 0.7, 0.9
 """Renewal happens after a random part of the certificate's life, between these two."""
 
@@ -158,11 +160,16 @@ class SignedCertificate(BackgroundTask, ABC):
     def _good_for(self) -> float:
         """Return the number of seconds until the renewal."""
         certificate = self.found()
-        if certificate is None:
+        if certificate is None or self._begins_later(certificate):
             return 0.0
         begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         due = begin + (end - begin) * self._part
         return due.timestamp() - self._now()
+
+    def _begins_later(self, certificate: x509.Certificate) -> bool:
+        """Return whether it was signed while a clock was wrong, by more than clocks usually differ."""
+        begin = certificate.not_valid_before_utc.timestamp()
+        return begin > self._now() + CLOCK_SECONDS
 
     async def _renew(self) -> None:
         issued = self.request()
@@ -229,6 +236,12 @@ class SignedCertificate(BackgroundTask, ABC):
             raise TLSConfigError(f"the signed certificate does not name {lacks}")
         if leaf.not_valid_after_utc <= datetime.fromtimestamp(self._now(), UTC):
             raise TLSConfigError("the signed certificate has ended already")
+        if self._begins_later(leaf):
+            begin = leaf.not_valid_before_utc
+            raise TLSConfigError(
+                f"the signed certificate is not valid before {begin:%Y-%m-%d}: check this host's "
+                "clock, and that of the API server"
+            )
         return Issued(certificate, issued.key_pem)
 
     def install(self, issued: Issued) -> None:

@@ -56,7 +56,8 @@ class LeaseLedger:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._client, self._namespace, self._label = client, namespace, label
-        self._holder, self._now = holder, now
+        self._holder, self._clock, self._now = holder, clock, now
+        self._first_seen: dict[str, float] = {}
         self._sweeper = LoopingCall(self.sweep)
         self._sweeper.clock = clock
         self._sweeping: Deferred[None] | None = None
@@ -157,9 +158,15 @@ class LeaseLedger:
         listed = await self._client.list(
             LEASES, self._namespace, label_selector=f"{self._label}=token"
         )
+        seconds_now, seen = self._clock.seconds(), self._first_seen
+        names = [lease["metadata"]["name"] for lease in listed["items"]]
+        self._first_seen = {name: seen.get(name, seconds_now) for name in names}
         for lease in listed["items"]:
-            if self._is_old(lease):
-                await self._give_back(lease["metadata"]["name"].removeprefix(_NAME))
+            name = lease["metadata"]["name"]
+            # By both clocks: while the time of day is wrong, a Lease of a valid token looks old.
+            is_known = seconds_now - self._first_seen[name] >= RETENTION_SECONDS
+            if is_known and self._is_old(lease):
+                await self._give_back(name.removeprefix(_NAME))
         self._problem = ""
 
     def _is_old(self, lease: Object) -> bool:

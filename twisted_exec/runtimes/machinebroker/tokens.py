@@ -33,6 +33,8 @@ from twisted_exec.iri.request_cache import EXEC, Grant
 from twisted_exec.tls.errors import TLSConfigError
 
 LIFE_SECONDS = 60.0
+SKEW_SECONDS = 60.0
+"""How far the clocks of replicas may differ."""
 MIN_KEY_BYTES = 32
 
 _NONCE_BYTES = 12
@@ -67,23 +69,24 @@ class MemoryLedger:
     """
     The claims of this process.
 
+    :param seconds: a monotonic clock: a claim is kept for as long as a token can be valid.
     :param limit: maximal number of claims of unexpired tokens.
     """
 
-    def __init__(self, now: Callable[[], float] = time.time, limit: int = 10_000) -> None:
-        self._now, self._limit = now, limit
+    def __init__(self, seconds: Callable[[], float] = time.monotonic, limit: int = 10_000) -> None:
+        self._seconds, self._limit = seconds, limit
         self._claims: dict[str, float] = {}
 
     def take(self, digest: str, expires: float) -> Deferred[bool]:
         """See :meth:`ILedger.take`."""
-        now = self._now()
+        now = self._seconds()
         if len(self._claims) >= self._limit:
             self._claims = {key: until for key, until in self._claims.items() if until > now}
         if digest in self._claims:
             return succeed(False)
         if len(self._claims) >= self._limit:
             raise TooManyRequests("too many consoles were opened here within a minute")
-        self._claims[digest] = expires
+        self._claims[digest] = now + LIFE_SECONDS
         return succeed(True)
 
     def give_back(self, digest: str) -> Deferred[None]:
@@ -192,7 +195,9 @@ class Tokens:
         expires, _ = self._open(sealed)
         if (user, machine_uid) != (grant.user or user, grant.machine_uid or machine_uid):
             raise _unknown()
-        if grant.purpose != purpose or expires <= self._now():
+        left = expires - self._now()
+        # A token with more than its life left was made while a clock was ahead.
+        if grant.purpose != purpose or not 0 < left <= self._life_seconds + SKEW_SECONDS:
             raise _unknown()
         # Hash the decoded bytes: base64 can encode the same bytes in several ways.
         digest = hashlib.sha256(sealed).hexdigest()

@@ -155,6 +155,14 @@ class KeptTests(SynchronousTestCase):
         self.assertNotEqual(second, first)
         self.assertNotEqual(self.tokens.stamp("red"), "due")
 
+    def test_clock_jumps(self) -> None:
+        """A token that was requested while the clock was ahead is replaced when it is right again."""
+        self.now += 63_072_000
+        ahead = self.successResultOf(self.current())
+        self.now -= 63_072_000
+        self.assertEqual(self.tokens.due(), ["red"])
+        self.assertIsNot(self.successResultOf(self.current()), ahead)
+
     def test_none_to_be_had(self) -> None:
         """While no other is to be had, the one before serves to its end, and not after."""
         first = self.successResultOf(self.current())

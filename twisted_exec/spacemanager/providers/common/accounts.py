@@ -53,8 +53,11 @@ class Token:
     expires: float
 
     def is_due(self, now: float) -> bool:
-        """Return whether half of the lifetime has passed, so that it should be replaced."""
-        return now >= (self.issued + self.expires) / 2
+        """
+        Return whether the token should be replaced: half of its lifetime has passed, or our clock was
+        ahead when it was issued.
+        """
+        return not self.issued <= now < (self.issued + self.expires) / 2
 
 
 def account_name(provider: str) -> str:
