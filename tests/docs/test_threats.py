@@ -20,7 +20,7 @@ TABLES = {
     "Tokens and secrets": 6,
     "Forwarded requests": 8,
     "Bytes from peers": 9,
-    "Hosts and transports": 6,
+    "Hosts and transports": 7,
     "Output to people": 5,
     "Not implemented": 3,
 }
