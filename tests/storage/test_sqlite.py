@@ -458,6 +458,149 @@ class FileTests(_Opens, TestCase):
         self.assertIn("is damaged", self.refusal())
 
 
+class LostFilesTests(_Opens, TestCase):
+    """A store whose files disappear while it runs writes nothing, and says so."""
+
+    def setUp(self) -> None:
+        self.path = os.path.abspath(self.mktemp())
+        self.storage = self.open()
+
+    async def check(self, problem: str) -> None:
+        """Writes and probes are refused, reads are not; the log has the problem once."""
+        with capturedLogs() as events:
+            for attempt in (
+                lambda: self.storage.create(MACHINES, machine("b")),
+                self.storage.probe,
+            ):
+                with self.assertRaises(ServiceUnavailable) as caught:
+                    await attempt()
+                self.assertIn("its files were removed or replaced", caught.exception.message)
+        (line,) = [formatEvent(event) for event in events]
+        self.assertIn(problem, line)
+        self.assertIn("twisted-exec restore", line)
+        self.assertEqual(len((await self.storage.list(MACHINES)).items), 1)
+
+    async def test_removed(self) -> None:
+        """The file is removed; when it is put back, writes continue."""
+        await self.storage.create(MACHINES, machine("a"))
+        os.rename(self.path, f"{self.path}.away")
+        await self.check("was removed")
+        os.rename(f"{self.path}.away", self.path)
+        await self.storage.create(MACHINES, machine("b"))
+
+    async def test_replaced(self) -> None:
+        """Another file takes the name."""
+        await self.storage.create(MACHINES, machine("a"))
+        shutil.copy(self.path, f"{self.path}.copy")
+        os.rename(f"{self.path}.copy", self.path)
+        await self.check("was replaced by another file")
+
+    async def test_overwritten(self) -> None:
+        """Another database is written into the file."""
+        await self.storage.create(MACHINES, machine("a"))
+        Path(self.path).write_bytes(b"another program's".ljust(20_000))
+        await self.check("was overwritten")
+
+    async def test_log_removed(self) -> None:
+        """The write-ahead log is removed."""
+        await self.storage.create(MACHINES, machine("a"))
+        os.remove(f"{self.path}-wal")
+        await self.check("-wal was removed")
+
+    async def test_log_cut(self) -> None:
+        """The write-ahead log is cut."""
+        await self.storage.create(MACHINES, machine("a"))
+        os.truncate(f"{self.path}-wal", 100)
+        await self.check("-wal was cut")
+
+
+class LossTests(_Opens, TestCase):
+    """A store that lost acknowledged changes while no server ran does not start."""
+
+    async def crash(self) -> None:
+        """Leave the files as a killed server does."""
+        running = os.path.abspath(self.mktemp())
+        storage = self.open(running)
+        for name in "abc":
+            await storage.create(MACHINES, machine(name, text="x" * 10_000))
+        self.path = os.path.abspath(self.mktemp())
+        for end in ("", "-wal", "-state"):
+            shutil.copy(running + end, self.path + end)
+
+    def refusal(self) -> str:
+        with self.assertRaises(StorageError) as caught:
+            self.open()
+        self.assertNotIn("\n", str(caught.exception))
+        return str(caught.exception)
+
+    async def test_complete(self) -> None:
+        """After a crash the store starts with all objects."""
+        await self.crash()
+        self.assertEqual(len((await self.open().list(MACHINES)).items), 3)
+
+    async def test_log_removed(self) -> None:
+        """Without its write-ahead log the store has lost changes, and says how to go on."""
+        await self.crash()
+        os.remove(f"{self.path}-wal")
+        refusal = self.refusal()
+        self.assertIn("ends at version 0, but version 3 was acknowledged", refusal)
+        self.assertIn("-wal is missing", refusal)
+        self.assertIn(f"twisted-exec restore BACKUP {self.path} --force", refusal)
+        self.assertIn("--accept-loss", refusal)
+        self.assertEqual(self.refusal(), refusal)
+
+    async def test_log_cut(self) -> None:
+        """A write-ahead log that ends early has lost changes."""
+        await self.crash()
+        log = f"{self.path}-wal"
+        os.truncate(log, os.path.getsize(log) - 1)
+        self.assertIn("ends at version 2, but version 3 was acknowledged", self.refusal())
+
+    async def test_torn(self) -> None:
+        """What was never acknowledged may be torn."""
+        await self.crash()
+        with open(f"{self.path}-wal", "ab") as log:
+            log.write(b"x" * 5000)
+        self.assertEqual(len((await self.open().list(MACHINES)).items), 3)
+
+    async def test_copy_alone(self) -> None:
+        """A copy of the database file of a running server is no backup."""
+        await self.crash()
+        os.remove(f"{self.path}-wal")
+        os.remove(f"{self.path}-state")
+        self.assertIn("was in use, and its", self.refusal())
+
+    async def test_database_removed(self) -> None:
+        """A missing database is not replaced by an empty one."""
+        await self.crash()
+        os.remove(self.path)
+        os.remove(f"{self.path}-wal")
+        self.assertIn("is missing: put it back", self.refusal())
+        os.remove(f"{self.path}-state")
+        self.assertEqual((await self.open().list(MACHINES)).items, [])
+
+    async def test_another_database(self) -> None:
+        """A database that was put in the place of the store is noticed."""
+        await self.crash()
+        other = self.open(self.mktemp())
+        await other.stopService()
+        shutil.copy(other._path, self.path)
+        os.remove(f"{self.path}-wal")
+        self.assertIn("is not the database of", self.refusal())
+
+    async def test_earlier_release(self) -> None:
+        """A file of an earlier release has no record, and is accepted."""
+        self.path = os.path.abspath(self.mktemp())
+        storage = self.open()
+        await storage.create(MACHINES, machine("a"))
+        await storage.stopService()
+        os.remove(f"{self.path}-state")
+        with contextlib.closing(sqlite3.connect(self.path)) as database:
+            database.execute("DROP TABLE state")
+            database.commit()
+        self.assertEqual(len((await self.open().list(MACHINES)).items), 1)
+
+
 _KILLED = """
 import os, sys
 from twisted.internet import reactor

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from twisted_exec.cli import pki, token
+from twisted_exec.cli import pki, store, token
 from twisted_exec.cli.console.program import one_line
 from twisted_exec.cli.iri import commands as iri
 from twisted_exec.cli.space import commands as space
@@ -48,4 +48,5 @@ def make_parser() -> argparse.ArgumentParser:
     iri.register(commands)
     token.register(commands)
     space.register(commands)
+    store.register(commands)
     return parser

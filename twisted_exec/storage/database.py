@@ -1,29 +1,32 @@
 """
 The file of the SQLite store.
 
-Two tables: ``objects`` holds the current objects, ``log`` their changes.  The
-resourceVersion of a change is its row in ``log``.  The latest rows of the log are kept,
-so that watches can continue after a restart.
+``objects`` holds the current objects, ``log`` their changes.  The resourceVersion of a change is its
+row in ``log``.  The latest rows of the log are kept, so that watches can continue after a restart.
+``state`` holds the identity of the database, and whether a server uses it.
 
-The file has an exclusive lock for the life of the process: a second server on the
-same file fails at once.
+The lock of a server is on the record (:mod:`twisted_exec.storage.record`), so that a backup can read
+the file meanwhile.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator
 
 from twisted_exec.api.encoded import Encoded
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import Event, Object, StorageError
+from twisted_exec.storage.record import Acknowledged, in_use, state_path
 
 SCHEMA_VERSION = 1
 """Version of the tables, in the file as ``user_version``."""
 
 _APPLICATION_ID = 0x74784578  # "txEx"
+_STATE_TABLE = "CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
 _SHRINK_PAGES = 256
 _CONVERTIBLE_BYTES = 256 << 20
 _SCHEMA = f"""
@@ -45,12 +48,12 @@ COMMIT;
 
 def open_database(path: str) -> sqlite3.Connection:
     """
-    Open and lock a store's file; create it if it is missing.
+    Open a store's file; create it if it is missing.
 
     :raises StorageError: it cannot be opened, is in use, is not a store, or has a newer version.
     """
     try:
-        # Objects may hold secrets.  SQLite copies the mode to its -wal file.
+        # Objects may hold secrets.  SQLite copies the mode to its -wal and -shm files.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
@@ -60,37 +63,24 @@ def open_database(path: str) -> sqlite3.Connection:
         _prepare(database, path)
     except sqlite3.Error as error:
         database.close()
-        raise StorageError(_explain(path, error)) from None
+        raise StorageError(explain(path, error)) from None
     except StorageError:
         database.close()
         raise
     return database
 
 
-def _explain(path: str, error: sqlite3.Error) -> str:
+def explain(path: str, error: sqlite3.Error) -> str:
+    """Return the message for a file that SQLite cannot open."""
     if "locked" in str(error):
-        return f"the store {path} is in use by another server: stop it, or choose another file"
+        return in_use(path)
     return f"{path} cannot be used as a store: {error}"
 
 
 def _prepare(database: sqlite3.Connection, path: str) -> None:
     if not os.path.getsize(path):  # later this needs the whole file to be rewritten
         database.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    database.execute("PRAGMA locking_mode = EXCLUSIVE")
-    # A read takes only a shared lock, which a second process could take too; an exclusive transaction,
-    # even an empty one, takes the lock that locking_mode then keeps.
-    database.execute("BEGIN EXCLUSIVE")
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    (application,) = database.execute("PRAGMA application_id").fetchone()
-    (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    database.execute("COMMIT")
-    if version > SCHEMA_VERSION:
-        raise StorageError(
-            f"the store {path} was written by a newer version (schema {version}, this program "
-            f"knows {SCHEMA_VERSION}): upgrade twisted-exec, or choose another file"
-        )
-    if tables and application != _APPLICATION_ID:
-        raise StorageError(f"{path} is a database of another program: choose another file")
+    tables = check_program(database, path)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
     # The writer does this, to learn of failures.
@@ -101,6 +91,74 @@ def _prepare(database: sqlite3.Connection, path: str) -> None:
         database.executescript(_SCHEMA)
     else:
         _make_shrinkable(database)
+    database.execute(_STATE_TABLE)
+    database.execute("INSERT OR IGNORE INTO state VALUES ('identity', ?)", (secrets.token_hex(16),))
+
+
+def check_program(database: sqlite3.Connection, path: str) -> int:
+    """
+    Return the number of tables.
+
+    :raises StorageError: the file is another program's, or a newer version's.
+    """
+    version = _pragma(database, "user_version")
+    (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if version > SCHEMA_VERSION:
+        raise StorageError(
+            f"the store {path} was written by a newer version (schema {version}, this program "
+            f"knows {SCHEMA_VERSION}): upgrade twisted-exec, or choose another file"
+        )
+    if tables and _pragma(database, "application_id") != _APPLICATION_ID:
+        raise StorageError(f"{path} is a database of another program: choose another file")
+    return int(tables)
+
+
+def check_complete(
+    database: sqlite3.Connection, path: str, record: Acknowledged | None, log: bool
+) -> None:
+    """
+    Compare a database with its record.
+
+    :param log: whether there was a write-ahead log before the database was opened.
+    :raises StorageError: acknowledged changes are missing, or it is another database.
+    """
+    remedy = (
+        f"put the files back, restore a backup (twisted-exec restore BACKUP {path} --force), or "
+        f"continue with what is left (twisted-exec restore {path} {path} --force --accept-loss)"
+    )
+    state = read_state(database)
+    if record is None:
+        if state.get("open") == "yes" and not log:
+            raise StorageError(f"{path} was in use, and its {path}-wal is missing: {remedy}")
+        return
+    if record.identity != state.get("identity"):
+        raise StorageError(f"{path} is not the database of {state_path(path)}: {remedy}")
+    version = last_version(database)
+    if version < record.version:
+        raise StorageError(
+            f"{path} ends at version {version}, but version {record.version} was acknowledged: its "
+            f"{path}-wal is {'incomplete' if log else 'missing'}: {remedy}"
+        )
+
+
+def make_state(database: sqlite3.Connection) -> None:
+    """Add the properties that databases of release 0.1 do not have."""
+    database.execute(_STATE_TABLE)
+    new = secrets.token_hex(16)
+    database.execute("INSERT OR IGNORE INTO state VALUES ('identity', ?)", (new,))
+
+
+def read_state(database: sqlite3.Connection) -> dict[str, str]:
+    """Return the properties of a database; empty for one of release 0.1."""
+    try:
+        return dict(database.execute("SELECT name, value FROM state").fetchall())
+    except sqlite3.OperationalError:
+        return {}
+
+
+def write_state(database: sqlite3.Connection, name: str, value: str) -> None:
+    """Set a property of a database."""
+    database.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
 
 
 def _make_shrinkable(database: sqlite3.Connection) -> None:
@@ -141,7 +199,8 @@ def shrink(database: sqlite3.Connection) -> bool:
 def forget_log(database: sqlite3.Connection, version: int) -> None:
     """Delete the log, and set the latest version: after a restart earlier versions have expired."""
     database.execute("DELETE FROM log")
-    database.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'log'", (version,))
+    database.execute("DELETE FROM sqlite_sequence WHERE name = 'log'")
+    database.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('log', ?)", (version,))
 
 
 def touch(database: sqlite3.Connection) -> None:

@@ -16,6 +16,7 @@ file itself.
 
 from __future__ import annotations
 
+import os
 import queue
 import sqlite3
 import threading
@@ -31,7 +32,7 @@ from zope.interface import implementer
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.storage import history
-from twisted_exec.storage.database import load, open_database
+from twisted_exec.storage.database import check_complete, load, open_database
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import (
     ADDED,
@@ -43,8 +44,9 @@ from twisted_exec.storage.interfaces import (
     StorageError,
 )
 from twisted_exec.storage.memory import HistoryStorage
+from twisted_exec.storage.record import Record, read_record, state_path
 from twisted_exec.storage.reserve import RESERVED_BYTES, Reserve
-from twisted_exec.storage.writer import PROBE, Write, Writer
+from twisted_exec.storage.writer import PROBE, OpenStore, Write, Writer
 
 _WAITING_WRITES = 10_000
 _TURN_TELLS = 1000
@@ -65,7 +67,7 @@ class SQLiteStorage(HistoryStorage):
         disk.
     """
 
-    exclusive = True  # the file is locked
+    exclusive = True  # its record is locked
 
     def __init__(
         self,
@@ -93,17 +95,39 @@ class SQLiteStorage(HistoryStorage):
 
         :raises StorageError: the file cannot be used.
         """
+        record = Record(self._path)
+        record.lock()
+        try:
+            files = self._open(record)
+        except BaseException:
+            record.close()
+            raise
+        self._stopped = Deferred()
+        self._waiting = queue.Queue()
+        self._writer = Writer(files, self._waiting, self._forgotten, self._tell)
+        threading.Thread(target=self._write, name="storage writer", daemon=True).start()
+        super().startService()
+
+    def _open(self, record: Record) -> OpenStore:
+        acknowledged = read_record(self._path)
+        has_file, has_log = (os.path.exists(self._path + end) for end in ("", "-wal"))
+        if acknowledged is not None and not has_file:
+            raise StorageError(
+                f"the store {self._path} is missing: put it back, restore a backup (twisted-exec "
+                f"restore BACKUP {self._path}), or remove {state_path(self._path)} to begin with "
+                "an empty store"
+            )
         database = open_database(self._path)
         try:
+            check_complete(database, self._path, acknowledged, has_log)
             self._history = load(database, History(*self._remembered))
+            return OpenStore(self._path, database, record, self._reserve)
         except (sqlite3.Error, ValueError, KeyError) as error:
             database.close()
             raise StorageError(f"{self._path} is damaged: {error}") from None
-        self._stopped = Deferred()
-        self._waiting = queue.Queue()
-        self._writer = Writer(database, self._reserve, self._waiting, self._forgotten, self._tell)
-        threading.Thread(target=self._write, name="storage writer", daemon=True).start()
-        super().startService()
+        except BaseException:
+            database.close()
+            raise
 
     def stopService(self) -> Deferred[None]:
         """Fires when all accepted writes are on the disk and the file is closed."""

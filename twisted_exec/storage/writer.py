@@ -30,8 +30,17 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.storage import history
-from twisted_exec.storage.database import checkpoint, forget_log, last_version, shrink, touch
+from twisted_exec.storage.database import (
+    checkpoint,
+    forget_log,
+    last_version,
+    read_state,
+    shrink,
+    touch,
+    write_state,
+)
 from twisted_exec.storage.interfaces import ADDED, DELETED, Object
+from twisted_exec.storage.record import Acknowledged, Files, Record
 from twisted_exec.storage.reserve import Reserve, is_full
 
 PROBE = "PROBE"
@@ -48,6 +57,13 @@ _TRANSACTION_BYTES = 16 << 10
 _FULL = (
     "the disk of the store is full: delete objects, or free space on the disk of the server; "
     "until then only deletions and updates that do not grow are possible"
+)
+
+_LOST = "its files were removed or replaced while the server runs; tell the operator of the server"
+_LOST_REMEDY = (
+    "the store writes nothing until the files are back.  Objects can still be read, from memory: "
+    "save what no backup has (kubectl get -o yaml), stop the server, and restore a backup with "
+    "twisted-exec restore"
 )
 
 _log = Logger()
@@ -67,19 +83,76 @@ class Write:
     error: APIError | None = None
 
 
+class OpenStore:
+    """
+    A database in use, with the files beside it.
+
+    :raises sqlite3.Error: it cannot be written.
+    """
+
+    def __init__(
+        self, path: str, database: sqlite3.Connection, record: Record, reserve: Reserve
+    ) -> None:
+        self.database, self.reserve, self._record = database, reserve, record
+        self._identity = read_state(database)["identity"]
+        # In the file itself, so that a copy of it without its -wal is recognized.
+        write_state(database, "open", "yes")
+        self.files = Files(path)
+        self.checkpoint()
+        self.acknowledge(last_version(database))
+
+    def checkpoint(self) -> None:
+        """
+        Bring all changes from the write-ahead log into the file.
+
+        :raises sqlite3.Error: among others, if the disk is full.
+        """
+        try:
+            checkpoint(self.database)
+        finally:
+            self.files.note()
+
+    def shrink(self) -> bool:
+        """Give unused pages back to the disk, some at a time; return whether there were any."""
+        try:
+            return shrink(self.database)
+        finally:
+            self.files.note()
+
+    def acknowledge(self, version: int, *, durable: bool = False) -> None:
+        """Record that all versions up to this one are in the database."""
+        self.files.note()
+        try:
+            self._record.write(Acknowledged(self._identity, version), durable=durable)
+        except OSError as error:
+            _log.warn("cannot record version {version}: {error}", version=version, error=error)
+
+    def close(self) -> None:
+        """Close the files; all changes are then in the database file."""
+        try:
+            if not self.files.problem():
+                write_state(self.database, "open", "no")
+                self.acknowledge(last_version(self.database), durable=True)
+        except sqlite3.Error as error:
+            _log.error("cannot close the store properly: {error}", error=error)
+        self.database.close()
+        self.files.close()
+        self._record.close()
+
+
 class Writer:
     """The writer thread; everything except ``tell`` runs in that thread only."""
 
     def __init__(
         self,
-        database: sqlite3.Connection,
-        reserve: Reserve,
+        store: OpenStore,
         waiting: queue.Queue[Write | None],
         forgotten: Callable[[], int],
         tell: Callable[[Sequence[Write]], None],
     ) -> None:
-        self._database = database
-        self._reserve = reserve
+        self._store = store
+        self._database = store.database
+        self._reserve = store.reserve
         self._waiting = waiting
         self._forgotten = forgotten
         self._tell = tell
@@ -97,7 +170,7 @@ class Writer:
             if writes:
                 self._commit(writes)
                 self._tell(writes)
-        self._database.close()
+        self._store.close()
 
     def _gather(self) -> tuple[list[Write], bool]:
         """Return all queued writes, at least one, and whether to continue after them."""
@@ -115,6 +188,11 @@ class Writer:
 
     def _commit(self, writes: list[Write]) -> None:
         """Commit writes, in as many transactions as their size needs."""
+        problem = self._store.files.problem()
+        if problem:
+            self._tell_log(f"{problem}: {_LOST_REMEDY}")
+            _refuse(writes, ServiceUnavailable(f"the store cannot write: {_LOST}"))
+            return
         waiting = deque(writes)
         self._leave_full()
         if self._full:
@@ -149,6 +227,7 @@ class Writer:
             size += _size(batch[-1])
         self._compact()
         self._database.execute("COMMIT")
+        self._store.acknowledge(version)
         if not self._full:
             self._tell_log("")
         self._save(size)
@@ -164,7 +243,7 @@ class Writer:
         if self._unsaved < _CHECKPOINT_BYTES and not self._full:
             return
         try:
-            checkpoint(self._database)
+            self._store.checkpoint()
             self._unsaved = 0
         except sqlite3.Error as error:
             if not is_full(error):
@@ -184,7 +263,7 @@ class Writer:
         if not self._full:
             return
         try:
-            checkpoint(self._database)
+            self._store.checkpoint()
             self._full = not (self._reserve.fill() or self._shrink())
         except sqlite3.Error:
             self._reserve.fill()
@@ -193,7 +272,7 @@ class Writer:
         """Give unused parts of the file back to the disk; return whether that is enough."""
         while True:
             self._reserve.release()  # moving pages needs space, too
-            shrunk = shrink(self._database)
+            shrunk = self._store.shrink()
             if self._reserve.fill():
                 return True
             if not shrunk:
