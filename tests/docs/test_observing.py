@@ -20,7 +20,7 @@ from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
 from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
 from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
 from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import ExpiryMetrics, SessionMetrics
+from twisted_exec.observe.metrics import ExpiryMetrics, QueueMetrics, SessionMetrics
 from twisted_exec.poollet.machines import actor, plan, references
 from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
 from twisted_exec.storage.memory import MemoryStorage
@@ -66,6 +66,7 @@ class ObservingPageTests(SynchronousTestCase):
         """The page lists every metric with its labels, by the names that Prometheus shows."""
         registry = CollectorRegistry()
         SessionMetrics(registry).refused(403)
+        QueueMetrics(registry)
         ExpiryMetrics(registry, lambda: {"tls-cert-file": 0.0})
         LeafMetrics(registry, simple()[1])
         ProviderCallMetrics(registry).called("p", "get", 1.0, 502)

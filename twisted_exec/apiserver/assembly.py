@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
+from twisted.internet import defer
 from twisted.internet.defer import Deferred
 
 from twisted_exec.api import kinds
@@ -47,6 +48,7 @@ from twisted_exec.apiserver.node_pods.kubelets import Kubelets
 from twisted_exec.apiserver.node_pods.streams import NodeProxyLocator, add_node_pods, add_node_proxy
 from twisted_exec.apiserver.node_pods.verbs import Bindings, NodePodVerbs
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
+from twisted_exec.apiserver.serving.fairness import Execute, FairQueue
 from twisted_exec.apiserver.serving.filters import Limits
 from twisted_exec.apiserver.serving.probes import Probes
 from twisted_exec.apiserver.serving.registry import Registry
@@ -61,7 +63,7 @@ from twisted_exec.kube.leader_election.controllers import LeaderServices
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import SessionMetrics
+from twisted_exec.observe.metrics import QueueMetrics, SessionMetrics
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.storage.interfaces import IStorage, is_exclusive
 from twisted_exec.streaming.proxy import Proxy
@@ -184,6 +186,7 @@ def assemble(
     reactor: Any,
     *,
     limits: Limits | None = None,
+    execute: Execute = defer.execute,
     now: Callable[[], float] = time.time,
     dialects: Sequence[Dialect] = (DEFAULT,),
     allowed_origins: Collection[bytes] = (),
@@ -194,6 +197,7 @@ def assemble(
     """
     Assemble the parts.
 
+    :param execute: runs the work on large objects; by default at once.
     :param now: seconds since the epoch; a reactor's own clock may start anywhere.
     :param dialects: dialects of machines, each once.
     :param allowed_origins: further origins of web pages that may send requests.
@@ -239,17 +243,18 @@ def assemble(
     if not is_exclusive(storage):
         leading = LeaderElectedServices(leader_controllers, storage, bare, replica, reactor, now)
     routes, limits = GatedRoutes(), limits or Limits()
+    queue = FairQueue(execute, QueueMetrics(metrics))
     verbs = Verbs(storage, admissions, now, garbage_collection=control_plane.garbage_collection)
-    rest = REST(verbs, watches[0], gate, limits, now)
+    rest = REST(verbs, watches[0], gate, limits, now, queue)
     apart = (kinds.CONSOLESESSIONS, kinds.NODE_PODS)
     for kind in registry.kinds:
         if kind.stored and not kind.kept_as and kind not in apart:
             rest.add_to(routes, kind)
     ending = SessionVerbs(storage, admissions, now)
-    REST(ending, watches[0], gate, limits, now).add_to(routes, kinds.CONSOLESESSIONS)
+    REST(ending, watches[0], gate, limits, now, queue).add_to(routes, kinds.CONSOLESESSIONS)
     for kind, view in control_plane.views():
         watches.append(Watches(view, reactor, now))
-        view_rest = REST(Verbs(view, admissions, now), watches[-1], gate, limits, now)
+        view_rest = REST(Verbs(view, admissions, now), watches[-1], gate, limits, now, queue)
         view_rest.add_to(routes, kind)
     control_plane.add_to(routes, gate)
     health = Health(reactor)
@@ -287,14 +292,14 @@ def assemble(
         pods = PodStorage(storage, names)
         followers.append(pods)
         watches.append(Watches(pods, reactor, now))
-        pods_rest = REST(Verbs(pods, [], now), watches[-1], gate, limits, now)
+        pods_rest = REST(Verbs(pods, [], now), watches[-1], gate, limits, now, queue)
         pods_rest.add_to(routes, kinds.PODS)
         add_refusals(routes, names)
         streams = proxy(PodLocator(MachineOfPod(locators)))
         add_pod_consoles(routes, names, dialects, streams, relay(MachineOfPod(logs)))
     if kubelets is not None:
         running = NodePodVerbs(storage, admissions, now)
-        REST(running, watches[0], gate, limits, now).add_to(routes, kinds.NODE_PODS)
+        REST(running, watches[0], gate, limits, now, queue).add_to(routes, kinds.NODE_PODS)
         Bindings(gate, running, limits).add_to(routes)
         reached = partial(Relay, sessions=sessions, clock=reactor, connect_seconds=kubelets.seconds)
         add_node_pods(

@@ -30,6 +30,7 @@ from twisted_exec.apiserver.consoles.connect import Backend
 from twisted_exec.apiserver.identity.credentials import Credentials, Identities
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
+from twisted_exec.apiserver.serving.fairness import WorkerThread
 from twisted_exec.apiserver.serving.filters import APIRequest
 from twisted_exec.apiserver.signing.csr import (
     CLIENT,
@@ -161,6 +162,7 @@ class APIServer(AsyncService):
         self._control_plane = (
             self._alone() if settings.aggregated is None else self._behind(metrics)
         )
+        self._worker = WorkerThread(reactor)
         self._parts = assemble(
             self._control_plane,
             backend,
@@ -171,6 +173,7 @@ class APIServer(AsyncService):
             allowed_origins=settings.allowed_origins,
             scheduling=settings.scheduling,
             kubelets=self._kubelets,
+            execute=self._worker.execute,
             session_limits=settings.sessions,
         )
         idle = _IDLE_SECONDS if settings.aggregated is None else _IDLE_BEHIND_SECONDS
@@ -240,6 +243,7 @@ class APIServer(AsyncService):
             clock=self._reactor,
         )
         endpoint = server_endpoint(self._reactor, self._settings.listen, tls)
+        self._begin(self._worker)
         self._begin(self._storage)
         await self._storage.when_ready()
         await self._control_plane.prepare(self._parts.verbs)

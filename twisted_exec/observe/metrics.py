@@ -88,6 +88,34 @@ class SessionMetrics:
         self._refused.labels(str(code)).inc()
 
 
+class QueueMetrics:
+    """
+    Metrics of requests that are too expensive for the reactor thread.
+
+    ``twisted_exec_expensive_requests_waiting`` and ``twisted_exec_expensive_requests_refused_total``.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._waiting = Gauge(
+            "twisted_exec_expensive_requests_waiting",
+            "Requests with large objects that wait for their user's turn.",
+            registry=registry,
+        )
+        self._refused = Counter(
+            "twisted_exec_expensive_requests_refused",
+            "Requests with large objects that were refused because too many were waiting.",
+            registry=registry,
+        )
+
+    def waiting(self, count: int) -> None:
+        """Set the number of requests that wait."""
+        self._waiting.set(count)
+
+    def refused(self) -> None:
+        """A request was refused."""
+        self._refused.inc()
+
+
 class ExpiryMetrics(Collector):
     """
     ``twisted_exec_certificate_expiry_seconds{file}``: remaining lifetime of certificates; negative

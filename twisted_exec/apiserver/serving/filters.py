@@ -19,6 +19,7 @@ from twisted.internet.interfaces import IAddress
 from twisted_exec.api.kinds import NAMESPACES
 from twisted_exec.api.selectors import EVERYTHING, FieldSelector
 from twisted_exec.api.status import TooManyRequests
+from twisted_exec.apiserver.serving.fairness import CHEAP, cost_of_json
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.interfaces import Attributes, User
@@ -27,7 +28,13 @@ from twisted_exec.streaming.http.site import Request
 
 
 class APIRequest(Request):
-    """A request to the API server."""
+    """
+    A request to the API server.
+
+    :ivar is_laid_out: the body of the response is indented already.
+    """
+
+    is_laid_out = False
 
     @cached_property
     def query(self) -> Query:
@@ -62,10 +69,17 @@ class APIRequest(Request):
         return self.query.flag("pretty")
 
     def laid_out(self, body: bytes, content_type: str) -> bytes:
-        """As :meth:`Request.laid_out`."""
+        """As :meth:`Request.laid_out`; a large document remains as it is."""
         if not self.pretty or not content_type.startswith("application/json"):
             return body
-        return json.dumps(json.loads(body), indent=2).encode() + b"\n"
+        if self.is_laid_out or cost_of_json(body) > CHEAP:
+            return body
+        return indented(body)
+
+
+def indented(text: bytes) -> bytes:
+    """Indent JSON for people."""
+    return json.dumps(json.loads(text), indent=2).encode() + b"\n"
 
 
 def request_of(context: RequestContext) -> APIRequest:

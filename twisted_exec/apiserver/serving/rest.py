@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from twisted_exec.api import body, fields, patch, strategy
@@ -21,10 +22,12 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.apiserver.serving.encoding import list_pieces, object_json
+from twisted_exec.apiserver.serving.fairness import FairQueue, Work, cost_of_body, cost_of_json
 from twisted_exec.apiserver.serving.filters import (
     APIRequest,
     Limits,
     attributes_of,
+    indented,
     request_of,
 )
 from twisted_exec.apiserver.serving.query import (
@@ -53,7 +56,9 @@ from twisted_exec.streaming.http.routes import Match
 from twisted_exec.streaming.http.site import Request, respond_json
 
 _PRETTY_ITEMS = 500
-"""Longer lists are never pretty-printed: formatting one would block the reactor."""
+_PRETTY_BYTES = 2 << 20
+_PRETTY_VALUES = 1 << 15
+"""Longer answers are never pretty-printed: formatting one takes a second or more."""
 
 _Action = Callable[[RequestContext, Target], Awaitable[None]]
 
@@ -89,9 +94,10 @@ class REST:
         gate: Gate,
         limits: Limits,
         now: Callable[[], float],
+        queue: FairQueue,
     ) -> None:
         self._verbs, self._watches, self._gate = verbs, watches, gate
-        self._limits, self._now = limits, now
+        self._limits, self._now, self._queue = limits, now, queue
 
     def add_to(self, routes: GatedRoutes, kind: Kind) -> None:
         """Add a kind's routes, except those of its connect subresources."""
@@ -157,7 +163,7 @@ class REST:
             form = _form(request, query, (LIST,))
             page = await self._verbs.through(visibility).list(target, chosen)
         # Not counted as a short request: a slow reader must not block others.
-        await self._respond_list(request, target.kind, page, form)
+        await self._respond_list(context, target.kind, page, form)
 
     async def _watch(self, context: RequestContext, target: Target, query: Query) -> None:
         request = request_of(context)
@@ -203,29 +209,40 @@ class REST:
         query = request.query
         form, at_least = _form(request, query), query.version()
         obj = await verbs.get(target, at_least)
-        self._respond(request, 200, target.kind, obj, form)
+        await self._respond(context, 200, target.kind, obj, form)
+
+    def _work(self, context: RequestContext) -> Work:
+        request = context.request
+        cost = cost_of_body(content_type(request), request.content.getvalue())
+        return Work(self._queue, context.user, cost)
+
+    async def _read(
+        self, request: Request, kind: Kind, options: WriteOptions, work: Work
+    ) -> Object:
+        raw, media_type = request.content.getvalue(), content_type(request)
+        return await work.run(_decoded, media_type, raw, kind, options, body.OBJECT)
 
     async def _create(self, context: RequestContext, target: Target) -> None:
         request = request_of(context)
         verbs = await self._authorized(context.user, "create", target)
         query = request.query
         options = write_options(query, "CreateOptions", agent=_agent(request))
-        form = _form(request, query)
-        obj = read_body(request, target.kind, options, body.OBJECT)
+        form, work = _form(request, query), self._work(context)
         with _advised(request, options):
-            obj = await verbs.create(context.user, target, obj, options)
-        self._respond(request, 201, target.kind, obj, form, options)
+            obj = await self._read(request, target.kind, options, work)
+            obj = await verbs.create(context.user, target, obj, options, work)
+        await self._respond(context, 201, target.kind, obj, form, options)
 
     async def _update(self, context: RequestContext, target: Target) -> None:
         request = request_of(context)
         verbs = await self._authorized(context.user, "update", target)
         query = request.query
         options = write_options(query, "UpdateOptions", agent=_agent(request))
-        form = _form(request, query)
-        obj = read_body(request, target.kind, options, body.OBJECT)
+        form, work = _form(request, query), self._work(context)
         with _advised(request, options):
-            obj = await verbs.update(context.user, target, obj, options)
-        self._respond(request, 200, target.kind, obj, form, options)
+            obj = await self._read(request, target.kind, options, work)
+            obj = await verbs.update(context.user, target, obj, options, work)
+        await self._respond(context, 200, target.kind, obj, form, options)
 
     async def _patch(self, context: RequestContext, target: Target) -> None:
         request = request_of(context)
@@ -233,17 +250,18 @@ class REST:
         query, media_type = request.query, _patch_type(request)
         applying = media_type == patch.APPLY
         options = patch_options(query, agent=_agent(request), applying=applying)
-        form = _form(request, query)
+        form, work = _form(request, query), self._work(context)
         with _advised(request, options):
             if applying:
-                obj, created = await self._apply(context, verbs, target, query, options)
+                obj, created = await self._apply(context, verbs, target, query, options, work)
             else:
                 schema = strategy.full_schema(target.kind)
-                raw, duplicates = request.content.read(), options.duplicates
+                raw, duplicates = request.content.getvalue(), options.duplicates
                 make = patch.reader(media_type, raw, duplicates, schema)
-                obj = await verbs.patch(context.user, target, make, options)
+                obj = await verbs.patch(context.user, target, make, options, work)
                 created = False
-        self._respond(request, 201 if created else 200, target.kind, obj, form, options)
+        code = 201 if created else 200
+        await self._respond(context, code, target.kind, obj, form, options)
 
     async def _apply(
         self,
@@ -252,6 +270,7 @@ class REST:
         target: Target,
         query: Query,
         options: WriteOptions,
+        work: Work,
     ) -> tuple[Object, bool]:
         """
         Server-side apply creates a missing object, which also needs ``create``.
@@ -259,8 +278,8 @@ class REST:
         An existing object that is deleted meanwhile is not created again: the user was not
         authorized to create it.
         """
-        content = context.request.content.read()
-        config = patch.configuration(content, options.duplicates)
+        content = context.request.content.getvalue()
+        config = await work.run(patch.configuration, content, options.duplicates)
         try:
             await verbs.get(target)
             may_create = False
@@ -274,6 +293,7 @@ class REST:
             options,
             force=query.flag("force"),
             may_create=may_create,
+            work=work,
         )
 
     async def _delete(self, context: RequestContext, target: Target) -> None:
@@ -300,23 +320,42 @@ class REST:
             options = write_options(query, "DeleteOptions", _delete_options(request))
             with _advised(request, options):
                 page = await verbs.delete_collection(user, target, chosen, options)
-        await self._respond_list(request, target.kind, page, Form())
+        await self._respond_list(context, target.kind, page, Form())
 
-    async def _respond_list(self, request: APIRequest, kind: Kind, page: Page, form: Form) -> None:
+    async def _respond_list(
+        self, context: RequestContext, kind: Kind, page: Page, form: Form
+    ) -> None:
         metadata: Object = {"resourceVersion": str(page.version)}
         if page.next:
             metadata["continue"] = page.next
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
         pieces = list_pieces(kind, page.items, metadata, form, self._now())
-        if request.pretty and len(page.items) <= _PRETTY_ITEMS:
-            respond_json(request, 200, b"".join(pieces))
-        else:
-            await respond_pieces(request, 200, pieces)
+        if request_of(context).pretty and len(page.items) <= _PRETTY_ITEMS:
+            start, size = [], 0
+            for piece in pieces:
+                start.append(piece)
+                size += len(piece)
+                if size > _PRETTY_BYTES:
+                    break
+            else:
+                await self._respond_json(context, 200, b"".join(start))
+                return
+            pieces = chain(start, pieces)
+        await respond_pieces(context.request, 200, pieces)
 
-    def _respond(
+    async def _respond_json(self, context: RequestContext, code: int, encoded: bytes) -> None:
+        """Respond with JSON, indented if the client wants that."""
+        request = request_of(context)
+        if request.pretty and body.most_values(encoded) <= _PRETTY_VALUES:
+            work = Work(self._queue, context.user, cost_of_json(encoded))
+            encoded = await work.run(indented, encoded)
+            request.is_laid_out = True
+        respond_json(request, code, encoded)
+
+    async def _respond(
         self,
-        request: Request,
+        context: RequestContext,
         code: int,
         kind: Kind,
         obj: Object,
@@ -324,8 +363,8 @@ class REST:
         options: WriteOptions | None = None,
     ) -> None:
         for warning in warning_headers(options.warnings) if options is not None else ():
-            request.responseHeaders.addRawHeader(b"Warning", warning)
-        respond_json(request, code, object_json(kind, obj, form, self._now()) + b"\n")
+            context.request.responseHeaders.addRawHeader(b"Warning", warning)
+        await self._respond_json(context, code, object_json(kind, obj, form, self._now()) + b"\n")
 
 
 async def _not_by_hand(context: RequestContext, target: Target) -> None:
@@ -388,9 +427,15 @@ def read_body(
     :raises RequestEntityTooLarge: it exceeds the limit.
     :raises UnsupportedMediaType: its media type is not supported.
     """
-    raw, duplicates = request.content.read(), options.duplicates
+    raw = request.content.getvalue()
+    return _decoded(content_type(request), raw, kind, options, limit)
+
+
+def _decoded(
+    media_type: str, raw: bytes, kind: Kind, options: WriteOptions, limit: body.Limit
+) -> Object:
     try:
-        return body.decode(content_type(request), raw, duplicates, limit)
+        return body.decode(media_type, raw, options.duplicates, limit)
     except body.BodyError as error:
         raise BadRequest(
             f"the object provided is unrecognized (must be of type {kind.resource.kind}): "

@@ -12,6 +12,7 @@ import copy
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Self
 
@@ -40,6 +41,7 @@ from twisted_exec.apiserver.interfaces import (
 )
 from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage
 from twisted_exec.apiserver.serving import field_validation
+from twisted_exec.apiserver.serving.fairness import Work, cost_of_object
 from twisted_exec.apiserver.serving.garbage_collection import with_collector_finalizer
 from twisted_exec.apiserver.serving.query import (
     ContinueExpired,
@@ -185,44 +187,62 @@ class Verbs:
         return listing
 
     async def create(
-        self, user: User, target: Target, body: Object, options: WriteOptions
+        self,
+        user: User,
+        target: Target,
+        body: Object,
+        options: WriteOptions,
+        work: Work | None = None,
     ) -> Object:
         """
+        :param work: of this request; by default everything is done at once.
         :raises AlreadyExists: the name exists.
         :raises Invalid: validation failed.
         :raises NotFound: the namespace does not exist.
         """
-        field_validation.check_body(target.kind, body, options)
-        return await self._create(user, target, Draft(body), options)
+        work = work or Work()
+        await work.run(field_validation.check_body, target.kind, body, options)
+        return await self._create(user, target, Draft(body), options, work)
 
     async def _create(
-        self, user: User, target: Target, draft: Draft, options: WriteOptions
+        self, user: User, target: Target, draft: Draft, options: WriteOptions, work: Work
     ) -> Object:
         kind = target.kind
-        draft = await self._mutated(user, target, draft, None, options)
-        obj = strategy.for_create(kind, draft.body, namespace=target.namespace, now=self._now())
-        self._note_managers(target, None, obj, draft, options)
+        draft = await self._mutated(user, target, draft, None, options, work)
+        obj = await work.run(self._created, target, draft, options)
         await self._check_namespace(target.namespace)
         await self._admit(_change(user, CREATE, target, obj, None, options))
-        check_size(obj, applied=draft.managed is not None)
+        await work.run(partial(check_size, obj, applied=draft.managed is not None))
         if options.dry_run:
             await self._check_name_is_free(kind, obj)
             return obj
         return await self._storage.create(kind.resource, obj)
 
+    def _created(self, target: Target, draft: Draft, options: WriteOptions) -> Object:
+        namespace, now = target.namespace, self._now()
+        obj = strategy.for_create(target.kind, draft.body, namespace=namespace, now=now)
+        self._note_managers(target, None, obj, draft, options)
+        return obj
+
     async def update(
-        self, user: User, target: Target, body: Object, options: WriteOptions
+        self,
+        user: User,
+        target: Target,
+        body: Object,
+        options: WriteOptions,
+        work: Work | None = None,
     ) -> Object:
         """
         Replace the whole object.
 
+        :param work: as for :meth:`create`.
         :raises Conflict: it has changed since the client read it.
         :raises Invalid: validation failed.
         :raises NotFound: it does not exist.
         """
-        kind = target.kind
+        kind, work = target.kind, work or Work()
         strategy.check_type(kind, body)
-        field_validation.check_body(kind, body, options)
+        await work.run(field_validation.check_body, kind, body, options)
 
         def whole(old: Object) -> Draft:
             version = body.get("metadata", {}).get("resourceVersion")
@@ -232,13 +252,21 @@ class Verbs:
                 raise Invalid(kind.resource.kind, target.name, [missing], kind.resource.group)
             return Draft(body)
 
-        return await self._rewrite(user, target, whole, options)
+        return await self._rewrite(user, target, whole, options, work)
 
-    async def patch(self, user: User, target: Target, make: Make, options: WriteOptions) -> Object:
+    async def patch(
+        self,
+        user: User,
+        target: Target,
+        make: Make,
+        options: WriteOptions,
+        work: Work | None = None,
+    ) -> Object:
         """
         Change an existing object.
 
         :param make: applies the patch; must not modify its argument.
+        :param work: as for :meth:`create`.
         """
 
         def patched(old: Object) -> Draft:
@@ -247,7 +275,7 @@ class Verbs:
             field_validation.check_patched(target.kind, new, options)
             return Draft(new)
 
-        return await self._rewrite(user, target, patched, options)
+        return await self._rewrite(user, target, patched, options, work or Work())
 
     async def apply(
         self,
@@ -258,12 +286,14 @@ class Verbs:
         *,
         force: bool,
         may_create: bool,
+        work: Work | None = None,
     ) -> tuple[Object, bool]:
         """
         Server-side apply: set exactly the fields that ``options.manager`` wants.
 
         :param force: take over fields of other managers.
         :param may_create: create a missing object.
+        :param work: as for :meth:`create`.
         :return: the object as stored, and whether it was created.
         :raises Conflict: other managers have different values for some fields.
         """
@@ -276,14 +306,15 @@ class Verbs:
             field_validation.check_applied(options)
             return Draft(result.body, result.managed)
 
+        work = work or Work()
         try:
-            return await self._rewrite(user, target, applied, options), False
+            return await self._rewrite(user, target, applied, options, work), False
         except NotFound:
             if not may_create or target.subresource:
                 raise
-        draft = applied(None)
+        draft = await work.run(applied, None)
         body = strategy.first_applied(target.kind, draft.body, target.name)
-        return await self._create(user, target, Draft(body, draft.managed), options), True
+        return await self._create(user, target, Draft(body, draft.managed), options, work), True
 
     async def delete(
         self, user: User, target: Target, options: WriteOptions, preconditions: Object
@@ -331,6 +362,7 @@ class Verbs:
         target: Target,
         make: Callable[[Object], Draft],
         options: WriteOptions,
+        work: Work,
     ) -> Object:
         """
         Read, change and store an object, and retry on conflicts.
@@ -344,7 +376,7 @@ class Verbs:
             guessing = attempt < 0
             try:
                 old = await self.get(target, 0 if guessing else None)
-                new = await self._made_of(user, target, old, make, options)
+                new = await self._made_of(user, target, old, make, options, work)
             except APIError:
                 if not guessing:
                     raise
@@ -371,12 +403,19 @@ class Verbs:
         old: Object,
         make: Callable[[Object], Draft],
         options: WriteOptions,
+        work: Work,
     ) -> Object:
-        draft = await self._mutated(user, target, make(old), old, options)
+        cost = work.cost + cost_of_object(old)
+        draft = await work.run(make, old, cost=cost)
+        draft = await self._mutated(user, target, draft, old, options, work)
+        new = await work.run(self._updated, target, draft, old, options, cost=cost)
+        await self._admit(_change(user, UPDATE, target, new, old, options))
+        await work.run(partial(check_size, new, applied=draft.managed is not None), cost=cost)
+        return new
+
+    def _updated(self, target: Target, draft: Draft, old: Object, options: WriteOptions) -> Object:
         new = strategy.for_update(target.kind, draft.body, old, subresource=target.subresource)
         self._note_managers(target, old, new, draft, options)
-        await self._admit(_change(user, UPDATE, target, new, old, options))
-        check_size(new, applied=draft.managed is not None)
         return new
 
     def _note_managers(
@@ -435,7 +474,13 @@ class Verbs:
         return new
 
     async def _mutated(
-        self, user: User, target: Target, draft: Draft, old: Object | None, options: WriteOptions
+        self,
+        user: User,
+        target: Target,
+        draft: Draft,
+        old: Object | None,
+        options: WriteOptions,
+        work: Work,
     ) -> Draft:
         """
         Run mutating admission on a draft.
@@ -445,7 +490,11 @@ class Verbs:
         if not self._mutating:
             return draft
         operation = CREATE if old is None else UPDATE
-        written = strategy.prepared(target.kind, draft.body, target.namespace, creating=old is None)
+        written = await work.run(
+            partial(
+                strategy.prepared, target.kind, draft.body, target.namespace, creating=old is None
+            )
+        )
         if old is None:
             await self._check_namespace(target.namespace)
         new = written

@@ -1,0 +1,233 @@
+"""
+Fair turns for expensive requests.
+
+Everything in the program shares one reactor thread, so an object of ten thousand labels would stall
+every console while it is decoded, validated and compared.  Work on such objects is pure: objects in,
+an object out.  Cheap work runs at once; expensive work runs in one other thread, one call at a time,
+and users take turns, so that a user waits for their own cost and for one call of each other user.
+Source of the idea: API Priority and Fairness of kube-apiserver.
+
+The thread shares the interpreter with the reactor, which gets it back within
+:data:`SWITCH_SECONDS`.  Only a call into C keeps it longer; the limits of
+:mod:`twisted_exec.api.body` bound the longest of them, the JSON encoder, to a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from twisted.application.service import Service
+from twisted.internet import defer
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.threadpool import ThreadPool
+
+from twisted_exec.api import body
+from twisted_exec.api.encoded import json_of
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.status import TooManyRequests
+from twisted_exec.auth.interfaces import User
+from twisted_exec.observe.metrics import QueueMetrics
+
+CHEAP = 512
+"""Cost of work that runs at once; about 3 ms."""
+
+SWITCH_SECONDS = 0.0002
+"""How soon the reactor gets the interpreter back from the thread."""
+
+_BYTES_PER_VALUE = 256
+# YAML and protobuf are decoded in Python, and a value takes two bytes or more.
+_BYTES_PER_FOREIGN_VALUE = 4
+_YAML_FACTOR = 4
+
+Result = TypeVar("Result")
+
+Execute = Callable[[Callable[[], Any]], Deferred[Any]]
+"""Runs a function somewhere, and fires with its result."""
+
+
+def cost_of_json(text: bytes) -> int:
+    """Estimate the cost of JSON in values: long text counts by its bytes."""
+    cost = len(text) // _BYTES_PER_VALUE
+    # Beyond that the exact number makes no difference.
+    return cost if cost > CHEAP else cost + body.most_values(text)
+
+
+def cost_of_body(content_type: str, raw: bytes) -> int:
+    """Estimate the cost of a request's body."""
+    if not raw.lstrip().startswith((b"{", b"[")):
+        return len(raw) // _BYTES_PER_FOREIGN_VALUE
+    # Most of what is called YAML is JSON, but it may be YAML that looks like it.
+    return cost_of_json(raw) * (_YAML_FACTOR if "yaml" in content_type else 1)
+
+
+def cost_of_object(obj: Object) -> int:
+    """Estimate the cost of work on a stored object."""
+    return cost_of_json(json_of(obj))
+
+
+class _Thread(threading.Thread):
+    def __init__(self, **arguments: Any) -> None:
+        # A program that ends without stopping its services must not wait for the thread.
+        super().__init__(**arguments, daemon=True)
+
+
+class _Pool(ThreadPool):
+    threadFactory: type[threading.Thread] = _Thread
+
+
+class WorkerThread(Service):
+    """
+    One thread for pure functions.
+
+    :param reactor: has the thread's results.
+    """
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._pool: ThreadPool | None = None
+
+    def startService(self) -> None:
+        """Start the thread."""
+        super().startService()
+        # For the whole process; the default of 5 ms would be added to each system call.
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
+        self._pool = _Pool(minthreads=0, maxthreads=1, name="worker")
+        self._pool.start()
+
+    def stopService(self) -> None:
+        """Stop the thread after its current function."""
+        super().stopService()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.stop()
+
+    def execute(self, function: Callable[[], Any]) -> Deferred[Any]:
+        """Run a function in the thread; at once before the start and after the stop."""
+        if self._pool is None:
+            return defer.execute(function)
+        return deferToThreadPool(self._reactor, self._pool, function)
+
+
+@dataclass(eq=False)
+class _Job:
+    user: str
+    function: Callable[[], Any]
+    done: Deferred[Any] = field(default_factory=Deferred)
+
+
+class FairQueue:
+    """
+    Calls of expensive functions, of which one runs at a time; users take turns.
+
+    :param execute: runs a function; by default at once, for servers that do nothing else.
+    :param per_user: number of requests of one user that may wait for their first turn.
+    :param total: the same of all users.
+    """
+
+    def __init__(
+        self,
+        execute: Execute = defer.execute,
+        metrics: QueueMetrics | None = None,
+        per_user: int = 20,
+        total: int = 200,
+    ) -> None:
+        self._execute, self._metrics = execute, metrics
+        self._per_user, self._total = per_user, total
+        self._jobs: dict[str, deque[_Job]] = {}  # the user whose turn is next comes first
+        self._running: _Job | None = None
+
+    def __len__(self) -> int:
+        """Number of waiting calls."""
+        return sum(map(len, self._jobs.values()))
+
+    def check_room(self, user: User) -> None:
+        """
+        Check whether one more request may wait.
+
+        :raises TooManyRequests: too many wait already, in all or of this user.
+        """
+        mine = len(self._jobs.get(user.name, ()))
+        if mine < self._per_user and len(self) < self._total:
+            return
+        if self._metrics is not None:
+            self._metrics.refused()
+        whose = f'user "{user.name}" has {mine}' if mine >= self._per_user else "the server has"
+        raise TooManyRequests(
+            f"Too many requests with large objects: {whose} waiting, please try again later."
+        )
+
+    def call(self, user: User, function: Callable[[], Any]) -> Deferred[Any]:
+        """Return the result of a function after its turn; cancelling gives the turn up."""
+        job = _Job(user.name, function)
+        job.done = Deferred(lambda _: self._withdraw(job))
+        self._jobs.setdefault(job.user, deque()).append(job)
+        self._next()
+        return job.done
+
+    def _withdraw(self, job: _Job) -> None:
+        jobs = self._jobs.get(job.user, deque())
+        if job in jobs:  # otherwise it is running, and its result is dropped
+            jobs.remove(job)
+            if not jobs:
+                del self._jobs[job.user]
+            self._measure()
+
+    def _next(self) -> None:
+        if self._running is None and self._jobs:
+            user = next(iter(self._jobs))
+            jobs = self._jobs.pop(user)
+            job = self._running = jobs.popleft()
+            if jobs:
+                self._jobs[user] = jobs  # behind all others
+            self._execute(job.function).addBoth(self._ran, job)
+        self._measure()
+
+    def _ran(self, result: Any, job: _Job) -> None:
+        self._running = None
+        if not job.done.called:
+            job.done.callback(result)  # its request may queue behind those that wait
+        self._next()
+
+    def _measure(self) -> None:
+        if self._metrics is not None:
+            self._metrics.waiting(len(self))
+
+
+class Work:
+    """
+    The pure work of one request: at once while it is cheap, in the queue otherwise.
+
+    :param queue: ``None`` for work that is always done at once, such as a controller's.
+    :param cost: of the request's body.
+    """
+
+    def __init__(
+        self, queue: FairQueue | None = None, user: User | None = None, cost: int = 0
+    ) -> None:
+        self._queue, self._user, self.cost = queue, user, cost
+        self._admitted = False
+
+    async def run(
+        self, function: Callable[..., Result], *arguments: Any, cost: int | None = None
+    ) -> Result:
+        """
+        Call a pure function, with arguments that nothing else changes meanwhile.
+
+        :param cost: by default that of the body.
+        :raises TooManyRequests: the first expensive call of this request finds the queue full.
+        """
+        cost = self.cost if cost is None else cost
+        if self._queue is None or self._user is None or cost <= CHEAP:
+            return function(*arguments)
+        if not self._admitted:
+            self._queue.check_room(self._user)
+            self._admitted = True
+        result: Result = await self._queue.call(self._user, partial(function, *arguments))
+        return result
