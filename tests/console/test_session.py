@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.session import LineEnded, Session
+from twisted_exec.console.session import UNWATCHED_BYTES_PER_SECOND, LineEnded, Session
 from twisted_exec.console.viewer import Viewer, gap_mark
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -397,8 +397,38 @@ class PacedTests(SessionCase):
         return limit
 
     def test_nobody_there(self) -> None:
-        """Without viewers the process runs freely."""
+        """Without viewers the process goes on for ever, at a limited rate."""
+        printed = 0
+        while self.clock.seconds() < 60:
+            printed += self.flood()
+            self.clock.advance(0.01)
+        self.assertEqual(round(printed * 16 * KIB / 60 / UNWATCHED_BYTES_PER_SECOND, 1), 1.0)
+
+    def test_somebody_comes(self) -> None:
+        """The limit ends when a viewer joins, and begins anew when the last one has left."""
+        self.assertLess(self.flood(), 1000)
+        viewer = self.attach()
+        self.assertFalse(self.console.transport.paused)
         self.assertEqual(self.flood(), 1000)
+        viewer.drop()
+        self.assertLess(self.flood(), 1000)
+        self.clock.advance(1)
+        self.assertFalse(self.console.transport.paused)
+
+    def test_watched_after_a_limit(self) -> None:
+        """The end of the limit does not resume a line that waits for its viewer."""
+        self.flood()
+        self.attach(room=0)
+        self.flood()
+        self.clock.advance(60)
+        self.assertTrue(self.console.transport.paused)
+
+    def test_end_of_a_limited_line(self) -> None:
+        """A session that ends while its line is limited leaves no timer."""
+        self.flood()
+        self.assertTrue(self.console.transport.paused)
+        self.session.end(DELETED)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_alone_loses_nothing(self) -> None:
         """A sole viewer, however slow, reads every byte."""

@@ -5,7 +5,8 @@ A session opens its line once and keeps it open while viewers come and go.  Outp
 journal, from which each viewer reads at its own pace:
 
 * A paced line (a pty) is paused when even the *fastest* viewer is 512 KiB behind, so a sole viewer
-  loses nothing.  Without viewers it runs freely.  A machine's serial line is never paused.
+  loses nothing.  Without viewers it is read at a limited rate.  A machine's serial line is never
+  paused.
 * A viewer that is more than 1 MiB behind skips to the newest byte and gets a notice with the number of
   missed bytes.  It delays no other viewer and has no buffer of its own.
 
@@ -40,6 +41,7 @@ from twisted_exec.streaming.interfaces import (
 
 from .floor import Floor
 from .journal import Journal
+from .rate_limit import ReadRateLimit
 from .viewer import Viewer
 
 
@@ -61,6 +63,13 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+UNWATCHED_BYTES_PER_SECOND = 1 << 20
+"""
+Rate of reading a paced line without viewers.
+
+A process that prints without end takes half of a processor if it is read as fast as it prints.
+"""
 
 
 class _Lifecycle(Protocol):
@@ -155,6 +164,7 @@ class Session:
         self._line: _Line | None = None
         self._viewers: list[Viewer] = []
         self._line_paused = False
+        self._unwatched = ReadRateLimit(clock, self._pace, self._pace, UNWATCHED_BYTES_PER_SECOND)
         self._line_writable = False
         self._breaking: IDelayedCall | None = None
         self._waiting: list[Deferred[Ending]] = []
@@ -256,6 +266,8 @@ class Session:
             viewer.pump()
             if self.journal.end - viewer.offset > self.limits.lag_bytes:
                 viewer.skip_to(self.journal.end)
+        if self._console.paced and not self._viewers:
+            self._unwatched.charge(len(data))
         self._trim()
         self._pace()
 
@@ -286,18 +298,25 @@ class Session:
         self.journal.discard_before(needed)
 
     def _pace(self) -> None:
-        """Pause or resume a paced line by the lag of its fastest viewer."""
+        """Pause or resume a paced line: by the lag of its fastest viewer, or by the rate without one."""
         if not self._console.paced or self._line is None:
             return
-        # A viewer that has just skipped is at the end without having read anything.
-        reading = [each for each in self._viewers if not each.skipped] or self._viewers
-        behind = min((self.journal.end - each.offset for each in reading), default=0)
-        if not self._line_paused and behind >= self.limits.pace_bytes:
+        wait = self._fastest_is_behind() if self._viewers else self._unwatched.is_paused
+        if wait and not self._line_paused:
             self._line_paused = True
             self._line.transport.pauseProducing()
-        elif self._line_paused and behind <= self.limits.pace_bytes // 2:
+        elif self._line_paused and not wait:
             self._line_paused = False
             self._line.transport.resumeProducing()
+
+    def _fastest_is_behind(self) -> bool:
+        """Whether even the fastest viewer is too far behind, or has not caught up again."""
+        # A viewer that has just skipped is at the end without having read anything.
+        reading = [each for each in self._viewers if not each.skipped] or self._viewers
+        behind = self.journal.end - max(each.offset for each in reading)
+        if self._line_paused:
+            return behind > self.limits.pace_bytes // 2
+        return behind >= self.limits.pace_bytes
 
     # Actions of the lifecycle.
 
@@ -332,6 +351,7 @@ class Session:
     def _finish(self, ending: Ending) -> None:
         self.ending = ending
         line, self._line = self._line, None
+        self._unwatched.stop()
         if self._breaking is not None:
             self._breaking.cancel()
             self._breaking = None

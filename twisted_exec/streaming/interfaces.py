@@ -271,8 +271,8 @@ class IConsole(IStreamClientEndpoint):
     paced = Attribute(
         """
         True when the line may be paused without harm (a pty): the session then
-        paces it by its fastest viewer.  False for a machine's serial line,
-        which is never paused.
+        paces it by its fastest viewer, and reads it slowly while there is
+        none.  False for a machine's serial line, which is never paused.
         """
     )
 

@@ -31,9 +31,9 @@ from zope.interface import alsoProvides, implementer
 from twisted_exec.api.status import APIError
 from twisted_exec.console.floor import notice
 from twisted_exec.console.interfaces import ILineTransport
+from twisted_exec.console.rate_limit import ReadRateLimit
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IRun, IShutdown, MachineFacts
-from twisted_exec.runtimes.lines.rate_limit import ReadRateLimit
 from twisted_exec.streaming.interfaces import IBreakable, TerminalSize
 
 _FIRST_DELAY_SECONDS = 0.5

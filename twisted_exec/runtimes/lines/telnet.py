@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.console.interfaces import ILineTransport
-from twisted_exec.runtimes.lines.rate_limit import ReadRateLimit
+from twisted_exec.console.rate_limit import ReadRateLimit
 from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.wire import com_port
 from twisted_exec.wire.com_port import ComPort, Control, LineSettings

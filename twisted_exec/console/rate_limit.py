@@ -11,21 +11,27 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 BYTES_PER_SECOND = 4 << 20
 """Maximal average rate of reading: ten times that of the fastest serial line."""
 
-_BURST_BYTES = 1 << 20
+_BURST_SECONDS = 0.25
 
 
 class ReadRateLimit:
     """
-    A leaky bucket of 1 MiB that drains at :data:`BYTES_PER_SECOND`.
+    A leaky bucket for a quarter of a second of reading.
 
     :param pause: called when the bucket overflows.
     :param resume: called when it is half full again.
+    :param bytes_per_second: how fast it drains.
     """
 
     def __init__(
-        self, clock: IReactorTime, pause: Callable[[], None], resume: Callable[[], None]
+        self,
+        clock: IReactorTime,
+        pause: Callable[[], None],
+        resume: Callable[[], None],
+        bytes_per_second: int = BYTES_PER_SECOND,
     ) -> None:
         self._clock = clock
+        self._rate, self._size = bytes_per_second, bytes_per_second * _BURST_SECONDS
         self._pause, self._resume = pause, resume
         self._level, self._charged_at = 0.0, clock.seconds()
         self._timer: IDelayedCall | None = None
@@ -38,10 +44,10 @@ class ReadRateLimit:
     def charge(self, amount: int) -> None:
         """Count bytes that were read, or work that costs as much."""
         now = self._clock.seconds()
-        self._level = max(0.0, self._level - (now - self._charged_at) * BYTES_PER_SECOND) + amount
+        self._level = max(0.0, self._level - (now - self._charged_at) * self._rate) + amount
         self._charged_at = now
-        if self._level > _BURST_BYTES and self._timer is None:
-            seconds = (self._level - _BURST_BYTES / 2) / BYTES_PER_SECOND
+        if self._level > self._size and self._timer is None:
+            seconds = (self._level - self._size / 2) / self._rate
             self._timer = self._clock.callLater(seconds, self._drained)
             self._pause()
 
