@@ -22,7 +22,7 @@ from twisted_exec.api.status import (
     Unauthorized,
 )
 from twisted_exec.auth.credentials import UnionAuthenticator
-from twisted_exec.auth.gate import Gate, GatePolicy, Impersonation
+from twisted_exec.auth.gate import Evidence, Gate, GatePolicy, Impersonation
 from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
@@ -125,6 +125,9 @@ class GateTests(CredentialsCase):
         context = self.identified(self.gate(), named, proxy)
         self.assertEqual((context.user.name, context.caller), ("jane", None))
         self.assertTrue(context.request.is_forwarded)
+        assert isinstance(context.evidence, Evidence)
+        # The proxy reviews the credentials: a session keeps none.
+        self.assertIsNone(context.evidence.credentials.certificate)
         gate = self.gate(proxy_is_caller=True, accepts_session=lambda session: session == "s-9")
         context = self.identified(gate, named, proxy)
         self.assertEqual((context.subject.caller, context.subject.session), ("proxy", "s-9"))

@@ -60,6 +60,22 @@ class RequestHeaderTests(CredentialsCase):
         self.assertEqual(user.forwarded_by.name, "exec-apiserver")
         self.assertIn("system:authenticated", user.forwarded_by.groups)
 
+    def test_shared(self) -> None:
+        """All requests of a user have one object, which their sessions keep; of others another."""
+        headers = {"X-Remote-User": ["jane"], "X-Remote-Extra-Scopes": ["a"]}
+        user = self.user(headers)
+        self.assertIs(self.user(headers), user)
+        for changed in (
+            {"X-Remote-Extra-Scopes": ["b"]},
+            {"X-Remote-Group": ["ops"]},
+            {"X-Remote-Uid": ["1"]},
+            {"X-Remote-User": ["joan"]},
+        ):
+            self.assertNotEqual(self.user({**headers, **changed}), user)
+        for number in range(1000):
+            self.user({"X-Remote-User": [f"user-{number}"]})
+        self.assertLess(len(self.authenticator._users), 300)
+
     def test_other_names(self) -> None:
         """Headers may be called otherwise, and there may be several of a sort."""
         names = HeaderNames(

@@ -98,6 +98,9 @@ class PresentedCredentials:
         return self.certificate is not None or any(declared)
 
 
+NO_CREDENTIALS = PresentedCredentials()
+
+
 class CredentialHeaders:
     """
     The registry of one server: which headers are credentials.
@@ -180,7 +183,7 @@ def presented(request: IRequest, declared: HeaderSet) -> PresentedCredentials:
         token,
         problem,
         any(_token_of(line) for line in lines),
-        headers,
+        headers if any(True for _ in headers.getAllRawHeaders()) else NO_CREDENTIALS.headers,
         str(getattr(client, "host", "")),
     )
 

@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
-from twisted_exec.auth.credentials import CredentialHeaders, PresentedCredentials
+from twisted_exec.auth.credentials import NO_CREDENTIALS, CredentialHeaders, PresentedCredentials
 from twisted_exec.auth.impersonation import impersonation
 from twisted_exec.auth.interfaces import (
     Attributes,
@@ -125,6 +125,8 @@ class Gate:
         if context.caller is not None:
             session = self._session_of(context)
             context.learn(user=user.name, caller=context.caller.name, session=session)
+        if sender.forwarded_by is not None and not credentials.impersonates:
+            credentials = NO_CREDENTIALS  # a review does not read them: the proxy reviews its own
         context.evidence = Evidence(credentials, sender, user)
 
     async def sender(self, request: Request) -> User:

@@ -29,6 +29,9 @@ from twisted_exec.auth.x509 import CertificateJudge, certified_user
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire.upgrade import HeaderSet
 
+_USERS = 256
+"""Users of whom one object is kept."""
+
 
 @dataclass(frozen=True)
 class HeaderNames:
@@ -113,6 +116,7 @@ class RequestHeaderAuthenticator:
                 "whatever the forwarding CA signed could speak for everyone"
             )
         self._judge = CertificateJudge(ca, clock, now, apart_from)
+        self._users: dict[object, User] = {}
 
     def load(self) -> None:
         """
@@ -153,7 +157,17 @@ class RequestHeaderAuthenticator:
         if caller is None:
             return None
         user = self._names.user_of(credentials.headers)
-        return None if user is None else replace(user, forwarded_by=caller)
+        return (
+            None if user is None else self._shared_user(replace(user, forwarded_by=caller), caller)
+        )
+
+    def _shared_user(self, user: User, caller: User) -> User:
+        """Return one object for all requests of a user: sessions keep it."""
+        extras = tuple(user.extra.items()), tuple(caller.extra.items())
+        key = (user.name, user.groups, user.uid, caller.name, caller.groups, *extras)
+        if len(self._users) >= _USERS:
+            self._users.clear()
+        return self._users.setdefault(key, user)
 
 
 def _first(headers: Headers, names: Iterable[str]) -> str:

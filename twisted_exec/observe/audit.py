@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -147,6 +147,13 @@ def to_line(event: Mapping[str, Any]) -> bytes:
     return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
 
 
+class Facts(Protocol):
+    """The subject of a session: a mapping, or an object that returns facts like one."""
+
+    def get(self, fact: str, /) -> Any:
+        """Return a fact of :data:`SUBJECT_KEYS`."""
+
+
 class Trail:
     """
     Writes the records of one hop.
@@ -165,18 +172,17 @@ class Trail:
     ) -> None:
         self._sink, self._hop, self._clock, self._now = sink, hop, clock, now
 
-    def start(self, subject: Mapping[str, Any]) -> AuditSession:
+    def start(self, subject: Facts) -> AuditSession:
         """
         Record the start of a session.
 
         :param subject: values of :data:`SUBJECT_KEYS`; missing ones are
-            empty, others are left out.
+            empty, others are left out.  It is kept until the end of the session, and must not change.
         """
-        facts = {key: str(subject.get(key) or "") for key in SUBJECT_KEYS}
-        self._record("start", facts)
-        return AuditSession(self, facts)
+        self._record("start", subject, {})
+        return AuditSession(self, subject)
 
-    def refused(self, subject: Mapping[str, Any], code: int, reason: str) -> None:
+    def refused(self, subject: Facts, code: int, reason: str) -> None:
         """
         Record a refused session, as a start and an end.
 
@@ -184,17 +190,18 @@ class Trail:
         """
         self.start(subject).end(reason, code=code)
 
-    def _record(self, event: str, facts: Mapping[str, Any]) -> None:
+    def _record(self, event: str, subject: Facts, fields: Mapping[str, Any]) -> None:
+        facts = {key: str(subject.get(key) or "") for key in SUBJECT_KEYS}
         moment = self._now().astimezone(UTC)
         stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self._sink.record({"time": stamp, "hop": self._hop, "event": event, **facts})
+        self._sink.record({"time": stamp, "hop": self._hop, "event": event, **facts, **fields})
 
 
 class AuditSession:
     """A started session of a trail, created by :meth:`Trail.start`."""
 
-    def __init__(self, trail: Trail, facts: Mapping[str, Any]) -> None:
-        self._trail, self._facts = trail, facts
+    def __init__(self, trail: Trail, subject: Facts) -> None:
+        self._trail, self._subject = trail, subject
         self._began = trail._clock.seconds()
         self._ended = False
 
@@ -225,4 +232,4 @@ class AuditSession:
         }
         if code is not None:
             fields["code"] = code
-        self._trail._record("end", {**self._facts, **fields})
+        self._trail._record("end", self._subject, fields)

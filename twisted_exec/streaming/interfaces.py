@@ -103,6 +103,10 @@ class Subject:
     agent: str = ""
     """The client's ``User-Agent``, unverified."""
 
+    def get(self, fact: str) -> str:
+        """Return a fact by its name, for the audit record."""
+        return str(getattr(self, fact, ""))
+
 
 @dataclass(frozen=True)
 class Location:

@@ -395,8 +395,15 @@ class _Passage:
             self._splice.follow(frame_boundaries(upgrade, protocol, commands=commands))
         upgraded.hand_over(self._splice.machine)
         self._speaks(upgrade, protocol)
-        splice = self._splice
-        self._session.carry(self._end, lambda: splice.cut("cut"), lambda: _counts(splice))
+        if self._location.again is not None:
+            self._location = replace(self._location, again=None)  # that was for a second request
+        self._session.carry(self._end, self._cut, self._counts)
+
+    def _cut(self) -> None:
+        self._splice.cut("cut")
+
+    def _counts(self) -> tuple[int, int]:
+        return _counts(self._splice)
 
     def _speaks(self, upgrade: bytes, protocol: str) -> None:
         if self._proxy.sessions.watcher is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -568,7 +569,7 @@ class PieceTests(SynchronousTestCase):
         """Identity as UTF-8; what would break a header is refused."""
         user = User("jäne", ("a b",), "u", {"Ex/tra": ("1", "2")})
         self.assertEqual(
-            forwarded_headers(user),
+            list(forwarded_headers(user)),
             [
                 (b"X-Remote-User", "jäne".encode()),
                 (b"X-Remote-Group", b"a b"),
@@ -577,6 +578,7 @@ class PieceTests(SynchronousTestCase):
                 (b"X-Remote-Extra-ex%2Ftra", b"2"),
             ],
         )
+        self.assertIs(forwarded_headers(user), forwarded_headers(replace(user)))
         for name in ("a\r\nX-Remote-User: root", "a\x00", " a", "\ud800"):
             with self.assertRaises(Forbidden):
                 forwarded_headers(User(name))

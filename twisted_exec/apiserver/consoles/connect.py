@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -56,6 +56,8 @@ from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.wire.remotecommand.spdy_streams import TERMINAL
 
 _LARGEST_PORT = 65535
+_USERS = 256
+"""Users whose headers, and poollets whose endpoints, all sessions share."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MOST_ADDRESSES = 16
 """Addresses of a pool that are tried: its poollet may report any number, and each costs time."""
@@ -110,6 +112,7 @@ class MachineLocator:
         self._reactor = reactor
         self._kind, self._admissions = machine_kind(dialect), admissions
         self._limits = limits or Limits()
+        self._shared_endpoint = lru_cache(maxsize=_USERS)(self._new_endpoint)
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
         """As :meth:`IStreamLocator.locate`; the target is a machine of the dialect."""
@@ -208,13 +211,17 @@ class MachineLocator:
         )
 
     def _endpoint(self, host: str, port: int, pool: str) -> IStreamClientEndpoint | None:
+        try:
+            return self._shared_endpoint(host, port, pool)
+        except TLSConfigError:
+            return None  # no certificate could contain this name
+
+    def _new_endpoint(self, host: str, port: int, pool: str) -> IStreamClientEndpoint:
+        """:raises TLSConfigError: the host is malformed."""
         check = None
         if self._backend.pools_named:
             check = _names(self._dialect.pool_identity(pool))
-        try:
-            tls = self._backend.credentials.to(host, check=check)
-        except TLSConfigError:
-            return None  # no certificate could contain this name
+        tls = self._backend.credentials.to(host, check=check)
         return client_endpoint(
             self._reactor, host, port, tls, timeout_seconds=self._backend.seconds
         )
@@ -255,20 +262,29 @@ def no_address(pool: Object, types: Sequence[str], noun: str) -> ServiceUnavaila
     )
 
 
-def forwarded_headers(user: User) -> list[tuple[bytes, bytes]]:
+def forwarded_headers(user: User) -> Sequence[tuple[bytes, bytes]]:
     """
     Encode a user's identity in headers for the next hop.
 
+    :return: shared by all sessions of the user.
     :raises Forbidden: it does not fit into headers.
     """
-    headers = [(b"X-Remote-User", _header_value(user.name))]
-    headers += [(b"X-Remote-Group", _header_value(group)) for group in user.groups]
-    if user.uid:
-        headers.append((b"X-Remote-Uid", _header_value(user.uid)))
-    for key, values in user.extra.items():
-        name = b"X-Remote-Extra-" + quote(key.lower(), safe="").encode("ascii")
-        headers += [(name, _header_value(value)) for value in values]
-    return headers
+    extra = tuple((key, tuple(values)) for key, values in user.extra.items())
+    return _forwarded(user.name, user.groups, user.uid, extra)
+
+
+@lru_cache(maxsize=_USERS)
+def _forwarded(
+    name: str, groups: tuple[str, ...], uid: str, extra: tuple[tuple[str, tuple[str, ...]], ...]
+) -> tuple[tuple[bytes, bytes], ...]:
+    headers = [(b"X-Remote-User", _header_value(name))]
+    headers += [(b"X-Remote-Group", _header_value(group)) for group in groups]
+    if uid:
+        headers.append((b"X-Remote-Uid", _header_value(uid)))
+    for key, values in extra:
+        header = b"X-Remote-Extra-" + quote(key.lower(), safe="").encode("ascii")
+        headers += [(header, _header_value(value)) for value in values]
+    return tuple(headers)
 
 
 def _header_value(text: str) -> bytes:

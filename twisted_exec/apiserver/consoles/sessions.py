@@ -75,7 +75,6 @@ class _Record:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.spec = _spec(session)
         self.namespace = session.subject.namespace
         self.name = ""
         self.stored: Object | None = None
@@ -217,7 +216,7 @@ class SessionObjects(StoreFollower):
                 "uid": str(uuid.uuid4()),
                 "creationTimestamp": timestamp(self._now()),
             },
-            "spec": {**record.spec, "replica": self.replica},
+            "spec": {**_spec(record.session), "replica": self.replica},
             "status": self._status(record),
         }
 
@@ -290,7 +289,7 @@ class SessionObjects(StoreFollower):
         record = self._named.get(key_of(obj))
         if record is None or not record.live:
             return None
-        return record if obj["spec"].get("session") == record.spec["session"] else None
+        return record if obj["spec"].get("session") == record.session.subject.session else None
 
     def _note_foreign(self, obj: Object) -> None:
         seconds = obj.get("status", {}).get("leaseDurationSeconds")

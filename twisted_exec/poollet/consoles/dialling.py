@@ -16,6 +16,7 @@ import os
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -108,6 +109,7 @@ class Allowed:
 
 
 MAX_URL_CHARACTERS = 4096
+_PLACES = 64
 
 _PATH = re.compile(r"/[!-~]*")
 _PORTS = {"http": 80, "https": 443}
@@ -157,6 +159,7 @@ class Dialler:
             theirs = [Place(same_host(self._runtime.host))]
         self._allowed = Allowed.of([*allowed, *theirs], loopback=not theirs)
         self._connect_seconds = connect_seconds
+        self._plain = lru_cache(maxsize=_PLACES)(self._new_plain)  # shared by all sessions
         self._ca: ClientCredentials | None = None
         if runtime_ca:
             self._ca = ClientCredentials(ca=runtime_ca, clock=reactor)
@@ -245,10 +248,12 @@ class Dialler:
         address = "127.0.0.1" if host == "localhost" else host
         if not is_loopback(address):
             raise _refusal("http is possible on this host only; elsewhere it must be https")
-        endpoint = client_endpoint(
+        return "the machine runtime", self._plain(address, port), _host_header(host, port)
+
+    def _new_plain(self, address: str, port: int) -> IStreamClientEndpoint:
+        return client_endpoint(
             self._reactor, address, port, None, timeout_seconds=self._connect_seconds
         )
-        return "the machine runtime", endpoint, _host_header(host, port)
 
     def _tls(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:
         if self._ca is None:

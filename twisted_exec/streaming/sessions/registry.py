@@ -238,7 +238,7 @@ class Sessions:
         if self._closing:
             self.refused(subject, ServiceUnavailable.code, self._closing)
             raise ServiceUnavailable(self._closing, retry_after_seconds=1)
-        session = Session(self, subject, self.trail.start(vars(subject)), evidence)
+        session = Session(self, subject, self.trail.start(subject), evidence)
         self._live[session] = None
         self._by_id[subject.session] = (*self._by_id.get(subject.session, ()), session)
         self._per_user[subject.user] += 1
@@ -269,7 +269,7 @@ class Sessions:
 
         :param code: the HTTP status of the answer.
         """
-        self.trail.refused(vars(subject), code, reason)
+        self.trail.refused(subject, code, reason)
         self.metrics.refused(code)
 
     def close(self, why: str) -> None:
