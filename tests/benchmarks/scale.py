@@ -148,12 +148,16 @@ def open_all(make: Callable[[int], Opening], count: int, at_once: int) -> list[O
 
 @dataclass
 class Stage:
-    """:ivar kib: per session and hop, beyond the state before the first stage."""
+    """
+    :ivar kib: per session and hop, beyond the state before the first stage.
+    :ivar cpu_ms: of each hop to open one, which other work on the machine changes little.
+    """
 
     sessions: int
     p50: float
     p99: float
     kib: dict[str, float]
+    cpu_ms: dict[str, float]
 
 
 @dataclass
@@ -185,6 +189,9 @@ class Chain:
     def opening(self, number: int) -> Opening:
         return Opening(self.cluster.own_port, self._users[number % USERS], self._path, number)
 
+    def cpu(self) -> dict[str, float]:
+        return {hop: procfs.cpu_seconds(pid) for hop, pid in self.hops.items()}
+
     def resident(self) -> dict[str, int]:
         return {hop: procfs.resident_bytes(pid) for hop, pid in self.hops.items()}
 
@@ -197,7 +204,11 @@ def measure(chain: Chain, stages: list[int]) -> list[Opening]:
     before = chain.resident()
     done = 0
     for sessions in stages:
+        cpu = chain.cpu()
         opened = open_all(chain.opening, sessions - done, AT_ONCE)
+        spent = {
+            hop: (seconds - cpu[hop]) / len(opened) * 1e3 for hop, seconds in chain.cpu().items()
+        }
         done = sessions
         refused = [each for each in opened if each.code != 101]
         if refused:
@@ -216,6 +227,7 @@ def measure(chain: Chain, stages: list[int]) -> list[Opening]:
                 statistics.median(times) * 1e3,
                 times[min(len(times) - 1, int(len(times) * 0.99))] * 1e3,
                 kib,
+                spent,
             )
         )
         if refused:
@@ -327,6 +339,8 @@ def report(chain: Chain, bare: dict[str, float]) -> None:
             f"{chain.name:9} {stage.sessions:5} sessions: open p50 {stage.p50:6.1f} ms, "
             f"p99 {stage.p99:6.1f} ms; {memory}"
         )
+        cpu = ", ".join(f"{hop} {spent:.2f} ms" for hop, spent in stage.cpu_ms.items())
+        print(f"{'':9} {'':5} CPU to open one: {cpu}")
     for hop, path in chain.notes.items():
         if not path.exists():
             continue

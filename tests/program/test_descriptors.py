@@ -101,10 +101,11 @@ class OptionsTests(SynchronousTestCase):
 
 
 _PROGRAM = """
-import resource, sys
+import resource, subprocess, sys
 from twisted.internet import reactor
 from twisted.internet.defer import succeed
 from twisted.logger import globalLogBeginner, textFileLogObserver
+from twisted_exec.program.descriptors import restore_descriptor_limit
 from twisted_exec.program.start import SessionOptions, make_service
 globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
 options = SessionOptions()
@@ -116,6 +117,11 @@ class Service:
 
 make_service("exec-x", lambda reactor: Service(), limits=options.session_limits)
 print("soft limit", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+restore_descriptor_limit(child.pid)
+print("child's limit", resource.prlimit(child.pid, resource.RLIMIT_NOFILE)[0])
+child.communicate()
+restore_descriptor_limit(child.pid)
 """
 
 
@@ -143,6 +149,12 @@ class StartTests(SynchronousTestCase):
         self.assertIn(
             "at most 250 sessions, 62 of one user; the limit of file descriptors is 600", lines[0]
         )
+
+    def test_children(self) -> None:
+        """Users' shells keep the limit that the program was started with."""
+        code, output = self.start()
+        self.assertEqual(code, 0, output)
+        self.assertIn("child's limit 256", output)
 
     def test_refused(self) -> None:
         """More sessions than fit are refused in one line, with the exit code 1."""

@@ -35,13 +35,33 @@ def raise_descriptor_limit() -> None:
 
     The soft limit is low (1024) for the sake of programs that use select(2); servers are to raise it.
     """
+    global _inherited
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (ValueError, OSError):
-        pass  # "unlimited" may exceed what the kernel permits; the old limit remains
+        return  # "unlimited" may exceed what the kernel permits; the old limit remains
+    _inherited = soft, hard
+
+
+_inherited: tuple[int, int] | None = None
+"""Limits of this process before it raised them."""
+
+
+def restore_descriptor_limit(pid: int) -> None:
+    """
+    Give a child process the limits that this process was started with.
+
+    Programs in a user's shell may use select(2), or close every possible descriptor when they start.
+    """
+    if _inherited is None:
+        return
+    try:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, _inherited)
+    except (ProcessLookupError, PermissionError):
+        pass  # it has ended, or has changed its user
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.config_file import Reader
+from twisted_exec.program.descriptors import restore_descriptor_limit
 from twisted_exec.streaming.interfaces import Ending, TerminalSize
 
 from .interfaces import Build, IMachineDriver, IRestartPolicy, IRun, MachineFacts
@@ -212,7 +213,7 @@ class PtyRun:
             if switch:
                 give(slave, account.pw_uid)
             terminal: Any = (master, slave, os.ttyname(slave))  # the stub permits only bool
-            return self._driver.reactor.spawnProcess(
+            transport: Any = self._driver.reactor.spawnProcess(
                 process,
                 self._driver.executable() or options.command[0],
                 list(options.command),
@@ -222,6 +223,8 @@ class PtyRun:
                 gid=account.pw_gid if switch else None,
                 usePTY=terminal,
             )
+            restore_descriptor_limit(transport.pid)
+            return transport
         except BaseException:
             os.close(master)
             os.close(slave)

@@ -151,6 +151,8 @@ class SessionGuard(Service):
             for session in self._sessions.live()
             if session.evidence is not None and session.ending is None
         ]
+        if not self._unreached:
+            return due
         return sorted(due, key=lambda session: session not in self._unreached)
 
     async def _review_batch(self, batch: list[Session], turns: ShortTurns) -> list[str]:
