@@ -89,6 +89,7 @@ class SpaceProviderContract:
 
     def setUp(self: Any) -> None:
         self.world: SpaceWorld = self.make_world()
+        self.world.prepare()
         self.adaptors: list[ISpaceProvider] = []
         self.secrets: list[str] = []
         one, two, three = self.world.names

@@ -74,6 +74,9 @@ class SpaceWorld:
     seconds = 30.0
     """How long something may take that the provider does by itself."""
 
+    def prepare(self) -> None:
+        """Start the programs that all tests share, before the time of the first one runs."""
+
     async def start(self) -> None:
         """Begin: a provider without any physical space, in working order."""
 

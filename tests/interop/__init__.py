@@ -46,8 +46,10 @@ machinepoollet            MACHINEPOOLLET            go install github.com/ironco
 kind                      KIND                      GOBIN=WHERE go install sigs.k8s.io/kind@v0.32.0
 kubeflex-manager          KUBEFLEX_MANAGER          GOBIN=WHERE go install
                                                     github.com/kubestellar/kubeflex/cmd/manager@v0.9.3
-kcp                       KCP                       release 0.28 or later; 0.32.3 cannot be built from
-                                                    its Go modules, one of which was never published
+kcp                       KCP                       release 0.28 or later; 0.30.0 can be built from its
+                                                    Go modules, by a main module with its ``replace``
+                                                    lines; later ones need a module that was never
+                                                    published
 ========================  ========================  ==================================================
 
 ``INTEROP_PROGRAMS`` is a directory with ironcore's, onmetal's and libvirt-provider's programs, each in
@@ -99,9 +101,9 @@ Node server (kube-apiserver and kubelet-node, unless noted)
 Spaces
     * ``space_local`` (150 s): the contract of providers for local spaces, with real processes.
     * ``space_clusterprofile`` (kube-apiserver, kube-controller-manager; 1 min),
-      ``space_kcp`` (the same, and kcp), ``space_kind`` (kind and a played docker; 30 s),
-      ``space_kubeflex`` (the same as the first, with a played manager for 5 min, and with
-      kubeflex-manager): the contract for the other providers.
+      ``space_kcp`` (the same, and kcp; 8 min), ``space_kind`` (kind and a played docker; 30 s),
+      ``space_kubeflex`` (the same as the first, with a played manager, and with kubeflex-manager;
+      2 min each): the contract for the other providers.
     * ``space_clients`` (kube-apiserver; 1 min): the client of Spaces, and kubectl with
       ``twisted-exec space exec-credential``.
     * ``spaces_crds`` (kube-apiserver; 1 min): our CustomResourceDefinitions accept and refuse what our

@@ -15,12 +15,13 @@ from twisted.trial.unittest import TestCase
 from tests import needs
 from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld
-from tests.interop.space_clusters import RealClusterWorld, reactor, shared_cluster
+from tests.interop.space_clusters import RealClusterWorld, reactor
 from tests.interop.space_kubeflex import CRD_FILES
 from tests.spacemanager.providers.clusterprofile.test_contract import ProfileWorld
 from twisted_exec.api.kinds import SECRETS
 from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES
 from twisted_exec.api.status import APIError
+from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import EXEC_EXTENSION, load
 from twisted_exec.spacemanager.interfaces import USABLE, ISpaceProvider, Physical, SpaceInfo
 from twisted_exec.spacemanager.providers.clusterprofile.profiles import Places
@@ -43,9 +44,10 @@ class RealProfileWorld(RealClusterWorld):
     }
     list_calls = 2
 
+    def kinds(self) -> Sequence[Object]:
+        return (yaml.safe_load((CRD_FILES / "clusterprofiles.yaml").read_text()),)
+
     async def start(self) -> None:
-        manifest = yaml.safe_load((CRD_FILES / "clusterprofiles.yaml").read_text())
-        shared_cluster().apply(manifest)
         await super().start()
         await self.settled("ClusterProfiles are served", self._served)
 

@@ -46,20 +46,35 @@ ACCOUNTS = "spaces-test"
 _cluster: HostCluster | None = None
 
 
-def shared_cluster() -> HostCluster:
-    """One for all of a run, as it takes seconds to start: kube-apiserver and its controllers."""
+def shared_cluster(*kinds: Object) -> HostCluster:
+    """
+    One for all of a run, as it takes seconds to start: kube-apiserver and its controllers.
+
+    :param kinds: CustomResourceDefinitions.  The garbage collector knows those of the first call at
+        once, and later ones half a minute later.
+    """
     global _cluster
-    if _cluster is None:
-        program = needs.kube_apiserver_program()
-        controllers = needs.kube_controller_manager_program()
-        assert program is not None and controllers is not None
-        _cluster = HostCluster(program, "spaces")
-        atexit.register(_cluster.stop)
-        _cluster.start_store()
-        serving, front = _cluster.pki.issue_apiserver(["localhost", "127.0.0.1"], replace=True)
-        _cluster.start_kube(serving, front, _cluster.pki.forwarding_ca, "exec-apiserver")
-        _cluster.start_controllers(controllers)
-    return _cluster
+    if _cluster is not None:
+        if kinds:
+            _cluster.apply(*kinds)
+        return _cluster
+    program = needs.kube_apiserver_program()
+    controllers = needs.kube_controller_manager_program()
+    assert program is not None and controllers is not None
+    made = HostCluster(program, "spaces")
+    atexit.register(made.stop)
+    try:
+        made.start_store()
+        serving, front = made.pki.issue_apiserver(["localhost", "127.0.0.1"], replace=True)
+        made.start_kube(serving, front, made.pki.forwarding_ca, "exec-apiserver")
+        if kinds:
+            made.apply(*kinds)
+        made.start_controllers(controllers)
+    except BaseException:
+        made.stop()  # the next test must not use half a cluster
+        raise
+    _cluster = made
+    return made
 
 
 class Wire:
@@ -128,8 +143,14 @@ class RealClusterWorld(SpaceWorld):
     """Of what it may see all."""
     seconds = 90.0
 
+    def kinds(self) -> Sequence[Object]:
+        """Return CustomResourceDefinitions that the cluster serves."""
+        return ()
+
+    def prepare(self) -> None:
+        self.cluster = shared_cluster(*self.kinds())
+
     async def start(self) -> None:
-        self.cluster = shared_cluster()
         self.admin = KubeClient(load(self.cluster.kubeconfig), reactor)
         self.way, self.number = Way(), 0
         self.way.valid, self.way.looks_count = 0, False

@@ -63,14 +63,19 @@ class Kcp:
     def __init__(self) -> None:
         self._programs = Programs("kcp-")
         self.port, *self._stores = (free_port() for _ in range(3))
-        atexit.register(self._programs.stop)
+        atexit.register(self.stop)
 
     @classmethod
     def running(cls) -> Kcp:
         """:return: it, once it is ready."""
         if cls.shared is None:
-            cls.shared = cls()
-            cls.shared.start()
+            made = cls()
+            try:
+                made.start()
+            except BaseException:
+                made.stop()  # the next test must not use one that is not ready
+                raise
+            cls.shared = made
         return cls.shared
 
     def start(self) -> None:
@@ -93,10 +98,13 @@ class Kcp:
         )
         self._programs.until("kcp is ready", self._is_ready)
 
+    def stop(self) -> None:
+        """End it, and delete its directory."""
+        self._programs.stop()
+
     def restart(self) -> None:
-        """kcp-admin has another token then."""
+        """kcp-admin has another token then; the file keeps that of another user, so it has to stay."""
         self._programs.end("kcp")
-        Path(self._file).unlink()
         self.start()
 
     def kubeconfig(self) -> bytes:
@@ -132,8 +140,10 @@ class RealKcpWorld(KcpWorld):
         "forbidden": "The test uses kcp's administrator, who always has permission.",
     }
 
+    def prepare(self) -> None:
+        self.kcp = Kcp.running()
+
     async def start(self) -> None:
-        self.kcp = await deferToThread(Kcp.running)
         self.wire = Wire(self.kcp.port)
         await self.wire.pass_on()
         self.config = load_inline(self.kcp.kubeconfig(), "kcp", "base")
@@ -146,8 +156,9 @@ class RealKcpWorld(KcpWorld):
         )
 
     async def stop(self) -> None:
-        if hasattr(self, "admin"):
+        if hasattr(self, "wire"):
             await self.wire.cut()
+        if hasattr(self, "admin"):
             await self.admin.close()
 
     async def version(self) -> str:

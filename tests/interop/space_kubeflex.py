@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from twisted.internet.defer import gatherResults
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
@@ -23,14 +23,14 @@ from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld, pause, who_am_i
 from tests.interop.chains import ours
 from tests.interop.programs import free_port
-from tests.interop.space_clusters import RealClusterWorld, reactor, shared_cluster
+from tests.interop.space_clusters import RealClusterWorld, reactor
 from tests.spacemanager.providers.kubeflex.test_contract import KubeFlexWorld
 from tests.spacemanager.providers.played_kubeflex import FINALIZER
 from twisted_exec.api.kinds import NAMESPACES, SECRETS
 from twisted_exec.api.kinds.secrets import value_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.spaces import EXTERNAL, OWNER, PROVIDERS, SPACES
-from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, Physical
 from twisted_exec.spacemanager.providers.common.cluster import ProviderCluster
@@ -131,9 +131,10 @@ class RealKubeFlexWorld(RealClusterWorld):
     list_calls = 3
     many = 10
 
+    def kinds(self) -> Sequence[Object]:
+        return (crd(),)
+
     async def start(self) -> None:
-        cluster = shared_cluster()
-        cluster.apply(crd())
         await super().start()
         await self.settled("ControlPlanes are served", self._served)
         await self.put(NAMESPACES.resource, {"metadata": {"name": BOOTSTRAP_NAMESPACE}})
@@ -161,11 +162,49 @@ class RealKubeFlexWorld(RealClusterWorld):
         for each in (await self.admin.list(CONTROLPLANES))["items"]:
             await self.drop(CONTROLPLANES, each["metadata"]["name"])
 
-        async def empty() -> bool:
+        async def no_planes() -> bool:
             await self.turn()
-            return not await self.there()
+            return not (await self.admin.list(CONTROLPLANES))["items"]
 
-        await self.settled("all are gone", empty)
+        await self.settled("all ControlPlanes are gone", no_planes)
+        await gatherResults(
+            [Deferred.fromCoroutine(self._empty(each)) for each in await self._namespaces()]
+        )
+        if left := await self.there():
+            raise AssertionError(f"{left} are left over")
+
+    async def _namespaces(self) -> list[str]:
+        """Of ControlPlanes."""
+        listed = await self.admin.list(NAMESPACES.resource)
+        return [
+            each["metadata"]["name"]
+            for each in listed["items"]
+            if any(
+                owner["kind"] == "ControlPlane"
+                for owner in each["metadata"].get("ownerReferences", ())
+            )
+        ]
+
+    async def _empty(self, namespace: str) -> None:
+        """
+        Delete a namespace at once.
+
+        The namespace controller would do so five seconds later, which is most of what a case takes.
+        """
+        await self.drop(NAMESPACES.resource, namespace)
+        for each in (await self.admin.list(SECRETS.resource, namespace))["items"]:
+            await self.drop(SECRETS.resource, each["metadata"]["name"], namespace)
+        try:
+            found = await self.admin.get(NAMESPACES.resource, namespace)
+            final = {**found, "spec": {"finalizers": []}}
+            await self.admin.update(NAMESPACES.resource, final, subresource="finalize")
+        except (Conflict, NotFound):
+            pass  # the controller was faster
+
+        async def gone() -> bool:
+            return namespace not in await self._namespaces()
+
+        await self.settled(f"namespace {namespace} is gone", gone)
 
     def make(self) -> ISpaceProvider:
         return KubeFlex(
@@ -189,14 +228,9 @@ class RealKubeFlexWorld(RealClusterWorld):
         await self.settled(f"{physical} is gone", gone)
 
     async def there(self) -> Sequence[Physical]:
-        lists = [self.admin.list(CONTROLPLANES), self.admin.list(NAMESPACES.resource)]
-        planes, namespaces = await gatherResults(lists)
-        found = {each["metadata"]["name"] for each in planes["items"]}
-        for each in namespaces["items"]:
-            if any(
-                o["kind"] == "ControlPlane" for o in each["metadata"].get("ownerReferences", ())
-            ):
-                found.add(each["metadata"]["name"].removesuffix("-system"))
+        planes = (await self.admin.list(CONTROLPLANES))["items"]
+        found = {each["metadata"]["name"] for each in planes}
+        found |= {each.removesuffix("-system") for each in await self._namespaces()}
         return sorted(map(Physical, found))
 
     async def hide_access(self, physical: Physical) -> None:
@@ -216,6 +250,10 @@ class PlayedManagerWorld(RealKubeFlexWorld):
 
     def _spec(self, name: str) -> Object:
         return {"type": "k8s"}
+
+    async def _start_manager(self) -> None:
+        """End KubeFlex's own, which an earlier test may have left running."""
+        await deferToThread(self.cluster.programs.end, "kubeflex")
 
     async def turn(self) -> None:
         await pause(0.02)
@@ -397,6 +435,7 @@ class ManagerTests(TestCase):
 
     async def setUp(self) -> None:
         self.world = PlayedManagerWorld()
+        self.world.prepare()
         await self.world.start()
         cluster = self.cluster = self.world.cluster
         for path in sorted(CRD_FILES.glob("*.yaml")):

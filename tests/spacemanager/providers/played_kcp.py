@@ -55,6 +55,11 @@ REVIEWS = (SELFSUBJECTREVIEWS, TOKENREVIEWS)
 FINALIZER = "core.kcp.io/logicalcluster"
 CONTENT = {"type": "WorkspaceContentDeleted", "status": "False", "reason": "SomeResourcesRemain"}
 REMAINS = "Some resources are remaining: namespaces. has 1 resource instances"
+NO_TYPES = (
+    f'Internal error occurred: workspacetypes.{TENANCY} "{{}}" not found',
+    "workspace type cannot be resolved",
+)
+"""What kcp says of a type that is not there, as it creates a workspace and as it validates one."""
 TYPES = ("root:universal", "root:organization")
 
 
@@ -115,6 +120,7 @@ class PlayedKcp(resource.Resource):
     :ivar held: what is made does not become ready, and what is deleted does not go.
     :ivar lingers: requests that a deletion takes, as kcp deletes what a workspace holds first.  Meanwhile
         the Workspace keeps its phase and its finalizer, and its logical cluster answers.
+    :ivar no_type: one of :data:`NO_TYPES`.
     :ivar stalled: no request is answered.
     :ivar nonsense: every answer is one that means nothing.
     :ivar forbidden: nobody may anything.
@@ -126,7 +132,7 @@ class PlayedKcp(resource.Resource):
         super().__init__()
         self.clusters: dict[str, LogicalCluster] = {}
         self.held = self.stalled = self.nonsense = self.forbidden = False
-        self.lingers = 0
+        self.lingers, self.no_type = 0, NO_TYPES[0]
         self._lingered: Counter[str] = Counter()
         self.asked: list[str] = []
         """Method and path of every request."""
@@ -235,7 +241,7 @@ class PlayedKcp(resource.Resource):
     def _make(self, cluster: LogicalCluster, obj: Object) -> Object:
         kind = obj.setdefault("spec", {}).setdefault("type", {"name": "universal", "path": "root"})
         if f"{kind.get('path')}:{kind.get('name')}" not in TYPES:
-            told = "workspace type cannot be resolved"
+            told = self.no_type.format(f"{kind.get('path')}:{kind.get('name')}")
             name = obj["metadata"]["name"]
             raise Forbidden(f'workspaces.{TENANCY} "{name}" is forbidden: {told}')
         obj["metadata"].setdefault("annotations", {})["experimental.tenancy.kcp.io/owner"] = "{}"

@@ -71,6 +71,7 @@ from twisted_exec.spacemanager.providers.kcp.config import (
 from twisted_exec.spacemanager.providers.kcp.hints import WorkspaceHints
 from twisted_exec.spacemanager.providers.kcp.workspaces import (
     GROUP,
+    WORKSPACE_TYPES,
     check_name,
     is_going,
     space_info,
@@ -271,7 +272,8 @@ class KcpProvider(CoroutineProvider):
         if await self._is_absent(parent):
             message = f'workspace "{parent}" does not exist, so nothing can be created in it; create it first'
             return NotFound("workspaces", parent, GROUP, message)
-        if "workspace type" in refused.message:  # kcp answers 403 for types that do not exist
+        # kcp answers 403 for types that do not exist, with one of two texts.
+        if "workspace type" in refused.message or WORKSPACE_TYPES in refused.message:
             return BadRequest(
                 f'workspace "{self._full_path(physical)}" cannot be created: {refused.message}; see'
                 " spec.parameters of the Space: type and typePath"

@@ -31,6 +31,7 @@ from twisted_exec.spacemanager.providers.common.objects import mark, owner_of, r
 from twisted_exec.spacemanager.providers.kcp.config import is_name, is_path
 
 GROUP = "tenancy.kcp.io"
+WORKSPACE_TYPES = f"workspacetypes.{GROUP}"
 
 TYPE, TYPE_PATH = "type", "typePath"
 """Parameters: the name of a WorkspaceType, and the path of its workspace."""
