@@ -53,6 +53,7 @@ HOPS = tuple(_PLUGINS)
 QUIET = "quiet"
 """A user and a machine."""
 _PATIENCE_SECONDS = 60.0
+_SETTLE_SECONDS = 300.0
 _IDLE_SAMPLES = 20
 
 
@@ -138,7 +139,7 @@ class MeasuredDeployment(Deployment):
         """Wait until the hops have nothing to do."""
         # A machine that reads slowly makes its hops wait, too.
         pids = [self.pid(hop) for hop in HOPS] + procfs.descendants(self.pid("runtime"))
-        deadline, idle = time.monotonic() + _PATIENCE_SECONDS, 0
+        deadline, idle = time.monotonic() + _SETTLE_SECONDS, 0
         while idle < _IDLE_SAMPLES and time.monotonic() < deadline:
             time.sleep(0.01)
             # Not by CPU time: on a busy machine a hop with much to do gets little of it.
