@@ -25,6 +25,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import TargetError
 from twisted_exec.iri.unix_gate import Gate
+from twisted_exec.tls.endpoints import BACKLOG
 
 from .doubles import ScriptedRuntime
 
@@ -268,7 +269,8 @@ class SocketTests(RPCCase):
 
     async def test_private(self) -> None:
         """The socket and grpcio's own behind it are this user's alone."""
-        self.serve()
+        server: Any = self.serve()
+        self.assertEqual(server._gate[0].backlog, BACKLOG)
         self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
         self.assertEqual(os.stat(self.path + ".d").st_mode & 0o777, 0o700)
 

@@ -4,8 +4,11 @@ Tests for :mod:`twisted_exec.tls.endpoints`.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import socket
+import stat
 import tempfile
 from typing import Any
 
@@ -13,7 +16,7 @@ from twisted.internet import error
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IHandshakeListener
 from twisted.internet.protocol import Factory
-from twisted.internet.task import Clock
+from twisted.internet.task import Clock, deferLater
 from twisted.internet.testing import MemoryReactorClock, StringTransportWithDisconnection
 
 from tests.tls.support import (
@@ -25,6 +28,7 @@ from tests.tls.support import (
 )
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import (
+    BACKLOG,
     HANDSHAKE_SECONDS,
     client_endpoint,
     server_endpoint,
@@ -112,6 +116,31 @@ class ServerEndpointTests(LoopbackCase):
         with self.assertRaises(error.CannotListenError) as caught:
             await self.listen(self.recorders(), None, f"tcp:{number}:interface=127.0.0.1")
         self.assertIn(f"127.0.0.1:{number}", str(caught.exception))
+
+    async def test_backlog(self) -> None:
+        """A thousand clients may connect in one turn; the operator's own number counts more."""
+        directory = tempfile.mkdtemp()
+        self.addCleanup(os.rmdir, directory)
+        for description, backlog in (
+            ("tcp:0:interface=127.0.0.1", BACKLOG),
+            ("tcp6:0:interface=\\:\\:1", BACKLOG),
+            ("tcp:0:interface=127.0.0.1:backlog=7", 7),
+            (f"unix:{directory}/a:lockfile=0", BACKLOG),
+            (f"unix:{directory}/b:backlog=7:lockfile=0", 7),
+            (f"unix:{directory}/c\\:backlog\\=7:lockfile=0", BACKLOG),
+        ):
+            port: Any = await self.listen(self.recorders(), None, description)
+            self.assertEqual(port.backlog, backlog, description)
+
+    async def test_modes(self) -> None:
+        """A socket is for its owner unless the description gives a mode, whatever the umask."""
+        directory = tempfile.mkdtemp()
+        self.addCleanup(os.rmdir, directory)
+        self.addCleanup(os.umask, os.umask(0))
+        for name, more, mode in (("a", "", 0o600), ("b", ":mode=660", 0o660)):
+            path = os.path.join(directory, name)
+            await self.listen(self.recorders(), None, f"unix:{path}:lockfile=0{more}")
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), mode)
 
     async def test_ipv6(self) -> None:
         """IPv6 is listened on like IPv4."""
@@ -330,6 +359,52 @@ class UNIXEndpointTests(LoopbackCase):
             self.recorders()
         )
         await client.has(5)
+
+    def full(self) -> tuple[socket.socket, str]:
+        """A listening socket that can take no more connections, and its path."""
+        path = self.path()
+        listening = socket.socket(socket.AF_UNIX)
+        self.addCleanup(os.unlink, path)
+        self.addCleanup(listening.close)
+        listening.bind(path)
+        listening.listen(1)
+        while True:
+            waiting = socket.socket(socket.AF_UNIX)
+            self.addCleanup(waiting.close)
+            waiting.setblocking(False)
+            if waiting.connect_ex(path) == errno.EAGAIN:
+                return listening, path
+
+    async def test_full_backlog(self) -> None:
+        """A client waits for its place in the backlog; the connection then works."""
+        listening, path = self.full()
+        connecting = unix_client_endpoint(reactor, path).connect(self.recorders())
+        self.assertNoResult(connecting)
+        # The first turn met the full backlog.
+        await deferLater(reactor, 0, lambda: None)
+        self.assertNoResult(connecting)
+        listening.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                listening.accept()[0].close()
+        client: Any = await connecting
+        server, _ = listening.accept()
+        self.addCleanup(server.close)
+        server.sendall(b"hello")
+        await client.has(5)
+
+    async def test_full_backlog_for_long(self) -> None:
+        """The wait ends with the time limit, or when nobody waits any more."""
+        _, path = self.full()
+        endpoint = unix_client_endpoint(reactor, path, timeout_seconds=0.01)
+        with self.assertRaises(ConnectTimeout) as caught:
+            await endpoint.connect(self.recorders())
+        self.assertIn(f"no answer from {path}", str(caught.exception))
+        connecting = unix_client_endpoint(reactor, path).connect(self.recorders())
+        await deferLater(reactor, 0, lambda: None)
+        connecting.cancel()
+        with self.assertRaises(CancelledError):
+            await connecting
 
     async def test_nobody_there(self) -> None:
         """A missing socket is an error, at once."""

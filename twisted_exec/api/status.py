@@ -237,6 +237,23 @@ def one_line(text: str) -> str:
     return " ".join(printable.split())
 
 
+def message_of(problem: BaseException | None) -> str:
+    """
+    Return one printable line for an exception of any layer, such as for a user.
+
+    Twisted puts the Failure of an earlier event into some exceptions, whose text is then a traceback.
+    The message of its exception takes that place.
+    """
+    if problem is None:
+        return "no reason is known"
+    text = str(problem)
+    for part in problem.args:
+        cause = getattr(part, "value", None)
+        if isinstance(cause, BaseException):
+            text = text.replace(str(part), message_of(cause).rstrip("."))
+    return one_line(text) or type(problem).__name__
+
+
 def from_status(status: Mapping[str, Any], code: int = 500) -> APIError:
     """
     Return the error for a peer's Status document.

@@ -28,7 +28,7 @@ from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, message_of
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,
@@ -132,7 +132,7 @@ def ending_of(reason: Failure) -> Ending:
             return Ending(COMPLETED, f"the process was ended by signal {signal}", 128 + signal)
         code = error.exitCode
         return Ending(COMPLETED, f"the process ended with exit code {code}", code)
-    return Ending(LINE_LOST, f"the console line was lost: {reason.getErrorMessage()}")
+    return Ending(LINE_LOST, f"the console line was lost: {message_of(error)}")
 
 
 class Session:
@@ -334,7 +334,7 @@ class Session:
     def _not_connected(self, failure: Failure) -> None:
         self._opening = None
         error = failure.value
-        why = error.message if isinstance(error, APIError) else failure.getErrorMessage()
+        why = error.message if isinstance(error, APIError) else message_of(error)
         self._lifecycle.over(Ending(LINE_LOST, f"the console cannot be opened: {why}"))
         self._opened.errback(failure)
 

@@ -25,7 +25,7 @@ from twisted.python.failure import Failure
 from twisted_exec.iri.target import TargetError, check_directory
 from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.streaming.splice import Splice
-from twisted_exec.tls.endpoints import unix_client_endpoint
+from twisted_exec.tls.endpoints import BACKLOG, unix_client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.transport import accept_unbuffered
 from twisted_exec.tls.unix import peer_uid, private_directory
@@ -156,7 +156,7 @@ def listen_gate(
     """
     gate = Gate(reactor, inner, allowed_uids)
     shared = set(allowed_uids) - {0, os.getuid()}
-    port = reactor.listenUNIX(path, gate, mode=0o666 if shared else 0o600)
+    port = reactor.listenUNIX(path, gate, backlog=BACKLOG, mode=0o666 if shared else 0o600)
     accept_unbuffered(port)
     return port, gate
 

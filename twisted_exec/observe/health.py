@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api.status import one_line
+from twisted_exec.api.status import message_of, one_line
 
 Probe = Callable[[], "Deferred[object] | None"]
 """Raises, or returns a Deferred that fails, if its subject is not healthy."""
@@ -94,7 +94,7 @@ class Health:
             return name, None
 
         def failed(failure: Failure) -> tuple[str, str | None]:
-            message = " ".join(str(failure.value).split()) or type(failure.value).__name__
+            message = message_of(failure.value)
             if failure.check(TimeoutError):
                 message = f"no answer within {self._probe_seconds:g} seconds"
             self._tell_log(name, message)

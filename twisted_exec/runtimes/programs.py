@@ -13,7 +13,7 @@ from twisted.internet.error import ProcessDone, ProcessExitedAlready
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
-from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.api.status import ServiceUnavailable, message_of
 from twisted_exec.runtimes.lines.command_endpoint import last_line
 
 _MAX_BYTES = 64 << 10
@@ -82,5 +82,5 @@ class _Program(ProcessProtocol):
         if reason.check(ProcessDone):
             self.done.callback(printed)
         else:
-            why = self._late or last_line(printed) or reason.getErrorMessage()
+            why = self._late or last_line(printed) or message_of(reason.value)
             self.done.errback(ServiceUnavailable(f"{self._name}: {why}"))

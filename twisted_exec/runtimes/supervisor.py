@@ -21,7 +21,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.journal import Journal
 from twisted_exec.console.session import DEFAULT_LIMITS, Limits, Session
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -214,7 +214,7 @@ class Supervisor:
     def _not_started(self, failure: Failure) -> bool:
         if self._should_run:  # else the start was cancelled by power off
             error = failure.value
-            why = error.message if isinstance(error, APIError) else failure.getErrorMessage()
+            why = error.message if isinstance(error, APIError) else message_of(error)
             reason = error.condition if isinstance(error, CannotStart) else "StartFailed"
             self._state_changed(pb.MACHINE_PENDING, reason, why)
             if self._start_problem != (reason, why):  # one Event for many attempts

@@ -10,6 +10,7 @@ send anything to an unverified peer.
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Any
 
 from OpenSSL import SSL
@@ -39,6 +40,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from twisted_exec.api.status import message_of
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.descriptor import TLSConnecting, accept_tls
 from twisted_exec.tls.errors import (
@@ -53,6 +55,14 @@ from twisted_exec.tls.transport import StreamTLSFactory, accept_unbuffered, unbu
 from twisted_exec.tls.unix import checked_socket_path
 
 HANDSHAKE_SECONDS = 10.0
+
+BACKLOG = 1024
+"""
+Connections that wait for the reactor's next turn; the kernel's ``net.core.somaxconn`` limits it, too.
+
+Beyond it TCP clients repeat their SYN after a second, and UNIX clients get EAGAIN.  Twisted's default
+is 50, fewer than the users of one machine room.
+"""
 
 
 @implementer(IStreamServerEndpoint)
@@ -103,7 +113,8 @@ def server_endpoint(
     is not available.
 
     :param description: a Twisted endpoint string without TLS, such as
-        ``tcp:6443:interface=127.0.0.1`` or ``unix:/run/exec/sock:mode=600``.
+        ``tcp:6443:interface=127.0.0.1`` or ``unix:/run/exec/sock:mode=660``.  Without ``backlog`` that
+        is :data:`BACKLOG`; without ``mode`` a UNIX socket is for its owner only.
     :param tls: ``None`` listens in the clear.
     :raises TLSConfigError: the description is malformed.
     """
@@ -114,13 +125,25 @@ def server_endpoint(
             "tcp:6443:interface=127.0.0.1; certificates have options of their own"
         )
     try:
-        inner = serverFromString(reactor, description)
+        inner = serverFromString(reactor, description + _defaults(kind, description))
     except (ValueError, TypeError, LookupError) as problem:
         raise TLSConfigError(
             f"{description!r} is no listening address such as "
             f"tcp:6443:interface=127.0.0.1: {problem}"
         ) from None
     return _ServerEndpoint(reactor, description, inner, tls)
+
+
+def _defaults(kind: str, description: str) -> str:
+    """Return the settings that a description leaves to Twisted, and that should not be Twisted's."""
+    defaults = {"backlog": str(BACKLOG)} if kind in ("tcp", "tcp4", "tcp6", "unix") else {}
+    if kind == "unix":
+        defaults["mode"] = "600"  # Twisted's is 666
+    return "".join(
+        f":{name}={value}"
+        for name, value in defaults.items()
+        if not re.search(rf"(?<!\\):{name}=", description)
+    )
 
 
 def client_endpoint(
@@ -342,4 +365,4 @@ def _clear(problem: BaseException | None, peer: str) -> Exception:
         return HandshakeError(f"TLS handshake with {peer} failed: {why}")
     if isinstance(problem, ConnectionDone | ConnectionLost):
         return HandshakeError(f"{peer} closed the connection during the TLS handshake")
-    return HandshakeError(f"TLS handshake with {peer} failed: {problem}")
+    return HandshakeError(f"TLS handshake with {peer} failed: {message_of(problem)}")

@@ -23,6 +23,8 @@ too long to notice that the peer's host is gone.
 
 from __future__ import annotations
 
+import errno
+import random
 import socket
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -189,7 +191,36 @@ class TCPClient(_AtOnce, tcp.Client):
 
 
 class UNIXClient(_UNIXAtOnce, unix.Client):
-    """An outgoing UNIX connection."""
+    """
+    An outgoing UNIX connection.
+
+    If the server's backlog is full, Linux answers EAGAIN (connect(2)), and no event tells when there
+    is room.  Twisted waits for one, gets a hang-up, and reports a connection that was lost.  Here
+    another attempt follows soon, until the connector's time limit.
+    """
+
+    _attempt: IDelayedCall | None = None
+    _pause_seconds = 0.002
+
+    def doConnect(self) -> None:
+        """Called by Twisted to connect."""
+        if hasattr(self, "connector") and self._is_full():
+            self._attempt = self.reactor.callLater(
+                self._pause_seconds * random.uniform(0.5, 1.0), self.doConnect
+            )
+            self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+        else:
+            super().doConnect()
+
+    def _is_full(self) -> bool:
+        return self.socket.connect_ex(self.realAddress) == errno.EAGAIN
+
+    def failIfNotConnected(self, err: Any) -> None:
+        """Called by Twisted when connecting has failed, or is given up."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None and attempt.active():
+            attempt.cancel()
+        super().failIfNotConnected(err)
 
 
 class _Once(BaseConnector):
@@ -265,6 +296,7 @@ def unbuffered_connector(reactor: Any) -> Any:
     return Connecting(reactor) if isinstance(reactor, PosixReactorBase) else reactor
 
 
+_LONGEST_PAUSE_SECONDS = 0.1
 _LINGER_SECONDS = 30.0
 
 _RECORD_BYTES = 1 << 14

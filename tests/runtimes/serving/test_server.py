@@ -37,6 +37,7 @@ from twisted_exec.streaming.interfaces import (
     IAttachment,
     Subject,
 )
+from twisted_exec.tls.endpoints import BACKLOG
 
 UPGRADE = (
     "Host: localhost\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -378,6 +379,7 @@ class ListeningTests(StreamCase):
         server = await self.serve()
         self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
         self.assertEqual(os.stat(os.path.dirname(self.path)).st_mode & 0o777, 0o700)
+        self.assertEqual(server._port.backlog, BACKLOG)  # type: ignore[attr-defined]
         encoded = self.path.replace("/", "%2F")
         self.assertEqual(server.exec_url("T"), f"http+unix://{encoded}/exec/T")
 

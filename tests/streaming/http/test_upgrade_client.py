@@ -305,7 +305,17 @@ class ConnectTests(SynchronousTestCase):
             (error.ConnectionRefusedError(), "connection refused"),
             (error.DNSLookupError(), "its name is not known"),
             (error.NoRouteError(), "no route to it"),
-            (ValueError("one\ntwo"), "one"),
+            (ValueError("one\ntwo"), "one two"),
+            # What Twisted makes of an error before the connection is there.
+            (
+                error.ConnectError(string=Failure(OSError(11, "no room"))),  # type: ignore[arg-type]
+                "An error occurred while connecting: [Errno 11] no room.",
+            ),
+            (
+                error.ConnectError(string=Failure(ConnectionDone())),  # type: ignore[arg-type]
+                "An error occurred while connecting: Connection was closed cleanly.",
+            ),
+            (ValueError("a\x1b[2Jb"), "a [2Jb"),
             (ValueError(), "ValueError"),
         ):
             self.setUp()

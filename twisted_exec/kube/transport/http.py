@@ -37,7 +37,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
 from zope.interface import implementer
 
-from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
+from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, message_of
 from twisted_exec.kube.credentials.cache import renewed, settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.transport.connection import connection_stamp, endpoint, identity_headers
@@ -307,7 +307,7 @@ def _why(failed: BaseException) -> str:
         return str(failed)
     if isinstance(failed, (error.ConnectionDone, error.ConnectionLost)):
         return "connection lost"
-    return (str(failed).splitlines() or [type(failed).__name__])[0]
+    return message_of(failed)
 
 
 def _why_no_answer(failed: BaseException) -> str:

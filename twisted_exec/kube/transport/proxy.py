@@ -21,6 +21,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from twisted_exec.api.status import message_of
 from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.socks5 import Socks5Client, Socks5Refused
@@ -195,8 +196,7 @@ def _told(proxy: Proxy, problem: Exception) -> str:
         return f"{proxy}: its name is not known"
     if isinstance(problem, error.ConnectionDone | error.ConnectionLost):
         return f"{proxy} closed the connection"
-    lines = str(problem).splitlines()
-    return f"{proxy}: {lines[0] if lines else type(problem).__name__}"
+    return f"{proxy}: {message_of(problem)}"
 
 
 class _Tunnels(Factory):

@@ -28,7 +28,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.floor import notice
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.console.rate_limit import ReadRateLimit
@@ -360,5 +360,5 @@ def _describe(failure: Failure) -> str:
     elif isinstance(error, (TimeoutError, CancelledError)):
         text = f"it could not be opened in {_OPEN_SECONDS:.0f} s"
     else:
-        text = failure.getErrorMessage() or type(error).__name__
+        text = message_of(error)
     return "".join(char for char in text if char.isprintable())[:_MAX_REASON].rstrip(".")

@@ -26,6 +26,7 @@ from twisted.internet.endpoints import clientFromString
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
 from zope.interface import implementer
 
+from twisted_exec.api.status import message_of
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.lines.claims import SERIAL_KEYS, Lines, line_settings
@@ -71,7 +72,7 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
             try:
                 clientFromString(reactor, line.endpoint)
             except (ValueError, TypeError, KeyError) as error:
-                why = str(error) or type(error).__name__
+                why = message_of(error)
                 raise readers[name].error(f"endpoint {line.endpoint!r}: {why}") from None
         return SocketDriver(lines, reactor)
 

@@ -33,7 +33,7 @@ from twisted_exec.runtimes.serving.routes import Attach, ReadLog, ServerRoutes, 
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
+from twisted_exec.tls.endpoints import BACKLOG, server_endpoint, unix_client_endpoint
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import accept_unbuffered
 from twisted_exec.tls.unix import checked_socket_path
@@ -139,7 +139,7 @@ class TokenServer(Service):
         prepare_directory(os.path.dirname(path), shared=shared)
         remove_stale(path)
         mode = 0o666 if shared else 0o600
-        endpoint = UNIXServerEndpoint(self._reactor, path, mode=mode, wantPID=0)
+        endpoint = UNIXServerEndpoint(self._reactor, path, BACKLOG, mode=mode, wantPID=0)
         port: IListeningPort = await endpoint.listen(self._site)
         accept_unbuffered(port)
         return port

@@ -31,6 +31,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     from_code,
     from_status,
+    message_of,
     one_line,
 )
 from twisted_exec.streaming.flow import swap_protocol, unread
@@ -399,5 +400,4 @@ def _why(problem: Exception) -> str:
     for kind, words in _WORDS:
         if isinstance(problem, kind):
             return words
-    lines = str(problem).splitlines()
-    return lines[0] if lines else type(problem).__name__
+    return message_of(problem)
