@@ -4,14 +4,12 @@ Tests for :mod:`twisted_exec.program.tasks`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program.tasks import BackgroundTask, ShortTurns, StoppingParts
+from twisted_exec.program.tasks import REST_SECONDS, BackgroundTask, ShortTurns, StoppingParts
 
 
 class Waits(BackgroundTask):
@@ -32,20 +30,11 @@ class Waits(BackgroundTask):
         self.crashes.append(failure)
 
 
-class TurningClock(Clock):
-    """A clock on which "at once" is a turn later, as it is for a reactor."""
-
-    TURN = 1e-6
-
-    def callLater(self, when: float, *what: Any, **more: Any) -> Any:
-        return super().callLater(when or self.TURN, *what, **more)
-
-
 class ShortTurnsTests(SynchronousTestCase):
     """Tests for :class:`ShortTurns`."""
 
     def setUp(self) -> None:
-        self.clock = TurningClock()
+        self.clock = Clock()
         self.steps = 0
 
     async def work(self, seconds: float) -> None:
@@ -60,7 +49,7 @@ class ShortTurnsTests(SynchronousTestCase):
         working = Deferred.fromCoroutine(self.work(0.001))
         seen = [self.steps]
         while not working.called:
-            self.clock.advance(TurningClock.TURN)
+            self.clock.advance(REST_SECONDS)
             seen.append(self.steps)
         self.assertEqual(seen, [2, 4, 6, 8, 10])
 

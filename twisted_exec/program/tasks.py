@@ -41,14 +41,16 @@ class BackgroundTask:
 
 TURN_SECONDS = 0.002
 """Longest work of one coroutine before others have their turn."""
+REST_SECONDS = 0.006
+"""Time for others: a request takes many turns, and would meet such work in each of them."""
 
 
 class ShortTurns:
     """
     The turns of a coroutine with much to do, such as one step for each of thousands of sessions.
 
-    It awaits :meth:`breathe` before each step; others are served meanwhile when it has worked for
-    :data:`TURN_SECONDS`.
+    It awaits :meth:`breathe` before each step; when it has worked for :data:`TURN_SECONDS`, others are
+    served for :data:`REST_SECONDS`.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -56,9 +58,9 @@ class ShortTurns:
         self._until = clock.seconds() + TURN_SECONDS
 
     async def breathe(self) -> None:
-        """Go on in the reactor's next turn, if this one has lasted long enough."""
+        """Rest, if this turn has lasted long enough."""
         if self._clock.seconds() >= self._until:
-            await deferLater(self._clock, 0)
+            await deferLater(self._clock, REST_SECONDS)
             self._until = self._clock.seconds() + TURN_SECONDS
 
 

@@ -9,11 +9,11 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.program.test_tasks import TurningClock
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable, Unauthorized
 from twisted_exec.auth.delegated import MAX_CACHE_SECONDS
 from twisted_exec.observe.audit import Trail
+from twisted_exec.program.tasks import REST_SECONDS
 from twisted_exec.streaming.interfaces import REVOKED, Ending, Subject
 from twisted_exec.streaming.sessions.guard import (
     AT_ONCE,
@@ -54,16 +54,13 @@ class GuardCase(SynchronousTestCase):
     """A guard whose reviews the test answers."""
 
     def setUp(self) -> None:
-        self.clock = self.make_clock()
+        self.clock = Clock()
         self.sessions = Sessions(Trail(Records(), "poollet", self.clock))
         self.reviewer: Any = Reviewer()
         self.endings: dict[str, Ending] = {}
         self.guard = SessionGuard(self.sessions, self.reviewer, self.clock)
         self.guard.startService()
         self.addCleanup(self.guard.stopService)
-
-    def make_clock(self) -> Clock:
-        return Clock()
 
     def open(self, *names: str) -> None:
         for name in names:
@@ -87,9 +84,6 @@ class GuardCase(SynchronousTestCase):
 class TurnTests(GuardCase):
     """A round of reviews lets others have their turn."""
 
-    def make_clock(self) -> Clock:
-        return TurningClock()
-
     def test_many(self) -> None:
         """However many sessions there are, a turn of the reactor reviews for some milliseconds only."""
         taken = 0.0005
@@ -107,7 +101,7 @@ class TurnTests(GuardCase):
         while len(self.reviewer.reviewed) > before:
             longest = max(longest, len(self.reviewer.reviewed) - before)
             before = len(self.reviewer.reviewed)
-            self.clock.advance(TurningClock.TURN)
+            self.clock.advance(REST_SECONDS)
         self.assertEqual(self.reviewer.reviewed, names)
         self.assertLessEqual(longest * taken, 0.004)
 
@@ -123,7 +117,7 @@ class TurnTests(GuardCase):
         self.reviewer.review = slow
         self.clock.advance(REVIEW_SECONDS)
         sessions[1].over("client closed")
-        self.clock.advance(TurningClock.TURN)
+        self.clock.advance(REST_SECONDS)
         self.assertEqual(self.reviewer.reviewed, ["a"])
 
     def test_stopped_between_turns(self) -> None:
