@@ -13,8 +13,10 @@ from zope.interface.verify import verifyObject
 
 from tests.apiserver.chain import ChainTestCase, reactor
 from tests.apiserver.support import AuditList, machine
+from tests.auth.test_credentials import KeyAuthenticator
 from tests.contracts.kube_client import KubeClientContract
 from twisted_exec.api import kinds
+from twisted_exec.apiserver.aggregated.control_plane import Aggregated
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.service import APIServer
@@ -23,6 +25,7 @@ from twisted_exec.observe.audit import AuditUnavailable, JSONLinesAudit
 from twisted_exec.storage.interfaces import StorageError
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.tls.errors import TLSConfigError
 
 MACHINES = kinds.MACHINES.resource
@@ -111,6 +114,13 @@ class StartTests(ChainTestCase):
         ):
             told = await self.failure(TLSConfigError, self.make(identities=who))
             self.assertIn("/nonexistent", told)
+
+    def test_authenticators_behind_a_host(self) -> None:
+        """A server behind a host refuses authenticators that it would never ask."""
+        behind = Aggregated(lambda reactor: MemoryCluster().client())
+        own = Identities(authenticators=[KeyAuthenticator()])
+        with self.assertRaisesRegex(ValueError, "identities.authenticators: .* standalone"):
+            self.make(aggregated=behind, identities=own)
 
     async def test_port_in_use(self) -> None:
         """A port that another server has is named."""

@@ -125,6 +125,7 @@ class APIServer(AsyncService):
     :param storage: not started; this service starts and stops it.
     :param audit: receives the start and end of each console session.
     :param metrics: registry for metrics; ``None`` makes a new one.
+    :raises ValueError: the settings exclude each other.
     """
 
     label = "API server"
@@ -223,6 +224,11 @@ class APIServer(AsyncService):
 
     def _behind(self, metrics: CollectorRegistry) -> ControlPlane:
         assert self._settings.aggregated is not None
+        if self._settings.identities.authenticators:
+            raise ValueError(
+                "Settings.identities.authenticators: a server behind a host has the host's users; "
+                "add the authenticators to a standalone server (aggregated=None)"
+            )
         arguments = (self._settings.aggregated, self._storage, self._settings.dialects)
         return Behind(*arguments, self._reactor, metrics)
 

@@ -22,11 +22,10 @@ from tests.auth.test_credentials import KeyAuthenticator
 from twisted_exec.api import kinds
 from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.consoles.connect import forwarded_headers, no_address, usable_addresses
-from twisted_exec.apiserver.identity.credentials import Credentials
+from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.interfaces import Change, IAdmission, IOpeningAdmission, Opening
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
-from twisted_exec.auth.credentials import UnionAuthenticator
-from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.interfaces import User
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.streaming.sessions.registry import session_id
 
@@ -45,11 +44,6 @@ def binding(user: str, role: str) -> dict[str, Any]:
     }
 
 
-def _with_keys(credentials: Credentials) -> IAuthenticator:
-    """Besides by certificate and token, users are known by a key in a header."""
-    return UnionAuthenticator([credentials._x509, KeyAuthenticator(), credentials.tokens])
-
-
 class ConsoleTests(ChainTestCase):
     """A console through the API server."""
 
@@ -57,7 +51,8 @@ class ConsoleTests(ChainTestCase):
         self.token_file = self.mktemp()
         with open(self.token_file, "w") as file:
             file.write("joes-token,joe,u-2\n")
-        self.patch(Credentials, "authenticator", _with_keys)
+        keys = [KeyAuthenticator()]
+        self.identities = Identities(token_file=self.token_file, authenticators=keys)
         await super().setUp()
         self.pool, self.port = await self.poollet()
         await self.make_pool(("InternalIP", "127.0.0.1"), port=self.port)

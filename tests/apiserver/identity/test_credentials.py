@@ -8,15 +8,32 @@ from typing import Any
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.http_headers import Headers
 
 from tests.auth import forge
 from tests.auth.test_bootstrap_tokens import token_secret
+from tests.auth.test_credentials import KeyAuthenticator
+from tests.tls.support import authority
 from twisted_exec.api.kinds import SECRETS, SERVICEACCOUNTS
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.apiserver.identity.credentials import Accounts, Credentials, Identities
+from twisted_exec.auth.credentials import PresentedCredentials
 from twisted_exec.storage.memory import MemoryStorage
 
 ISSUER = "https://exec.example"
+
+
+class _FileAuthenticator(KeyAuthenticator):
+    """Records the calls of an authenticator with files and connections."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def load(self) -> None:
+        self.calls.append("load")
+
+    def close(self) -> None:
+        self.calls.append("close")
 
 
 class CredentialsTests(SynchronousTestCase):
@@ -91,3 +108,30 @@ class CredentialsTests(SynchronousTestCase):
         self.assertEqual(Identities(accounts=accounts).audiences, (ISSUER,))
         told = Identities(accounts=accounts, api_audiences=["a", "b"])
         self.assertEqual(told.audiences, ("a", "b"))
+
+    def test_own_authenticators(self) -> None:
+        """An application's authenticators are asked first: before certificates and tokens."""
+        known = self.file(b"t,jane,1\n")
+        credentials = self.credentials(token_file=known, authenticators=[KeyAuthenticator()])
+        authenticator = credentials.authenticator()
+        self.assertIn(b"X-Lab-Key", authenticator.credential_headers)
+        for headers, name in (({"X-Lab-Key": ["secret"]}, "robot"), ({}, "jane")):
+            presented = PresentedCredentials(token=b"t", headers=Headers(headers))
+            user = self.successResultOf(authenticator.authenticate(presented))
+            self.assertEqual(user and user.name, name)
+
+    def test_own_files(self) -> None:
+        """An authenticator that has ``load`` and ``close`` is loaded and closed with the others."""
+        own = _FileAuthenticator()
+        pki_ca = self.file(authority("users").certificate_pem)
+        credentials = Credentials(
+            pki_ca,
+            Identities(authenticators=[KeyAuthenticator(), own]),
+            self.storage,
+            self.clock,
+            self.clock.seconds,
+        )
+        credentials.load()
+        self.assertEqual(own.calls, ["load"])
+        credentials.close()
+        self.assertEqual(own.calls, ["load", "close"])

@@ -57,6 +57,8 @@ class Identities:
     :param bootstrap_tokens: accept bootstrap tokens of future poollets.
     :param api_audiences: audiences of this server; by default the first issuer of ServiceAccount
         tokens.
+    :param authenticators: of the application, in order; asked before certificates and tokens.  One
+        with files or connections may have ``load()``, which is called at the start, and ``close()``.
     """
 
     token_file: str = ""
@@ -64,6 +66,7 @@ class Identities:
     accounts: Accounts | None = None
     bootstrap_tokens: bool = False
     api_audiences: Sequence[str] = ()
+    authenticators: Sequence[IAuthenticator] = ()
 
     @property
     def jwks_uri(self) -> str:
@@ -98,6 +101,7 @@ class Credentials:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.client_ca = client_ca
+        self._own = tuple(identities.authenticators)
         self._x509 = X509Authenticator(client_ca, reactor)
         keys = _account_keys(identities.accounts, reactor)
         self.issuer, self.jwks_uri = _issuer(identities, keys, now), identities.jwks_uri
@@ -105,8 +109,8 @@ class Credentials:
         self.tokens = BearerAuthenticator(self._sources, identities.audiences)
 
     def authenticator(self) -> IAuthenticator:
-        """Authenticates requests: by certificate first, then by token."""
-        return UnionAuthenticator([self._x509, self.tokens])
+        """Authenticates requests: the application's first, then by certificate, then by token."""
+        return UnionAuthenticator([*self._own, self._x509, self.tokens])
 
     def load(self) -> None:
         """
@@ -114,16 +118,15 @@ class Credentials:
 
         :raises TLSConfigError: a file is unusable.
         """
-        self._x509.load()
-        for source in self._sources:
-            load = getattr(source, "load", None)  # not every source has files
+        for each in (*self._own, self._x509, *self._sources):
+            load = getattr(each, "load", None)  # not every one has files
             if load is not None:
                 load()
 
     def close(self) -> None:
-        """Close connections to OIDC issuers."""
-        for source in self._sources:
-            close = getattr(source, "close", None)
+        """Close connections, such as those to OIDC issuers."""
+        for each in (*self._own, *self._sources):
+            close = getattr(each, "close", None)
             if close is not None:
                 close()
 
