@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import io
 from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
 
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import DIALECTS
@@ -16,10 +19,11 @@ from twisted_exec.api.status import (
     BadGateway,
     Forbidden,
     NotFound,
+    ServiceUnavailable,
     TooManyRequests,
     Unauthorized,
 )
-from twisted_exec.cli.console.program import explain, one_line, parse_options
+from twisted_exec.cli.console.program import explain, one_line, parse_options, patiently
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 
 
@@ -148,3 +152,59 @@ class OneLineTests(SynchronousTestCase):
     def test_safe_for_a_terminal(self) -> None:
         """A server cannot move the cursor or add lines."""
         self.assertEqual(one_line("größe\r\n\x1b[2J ok\x07"), "größe ?[2J ok?")
+
+
+class PatienceTests(SynchronousTestCase):
+    """Tests for :func:`patiently`."""
+
+    def setUp(self) -> None:
+        self.clock, self.answers, self.said = Clock(), [], []
+        self.asked = 0
+
+    answers: list[Any]
+    said: list[str]
+
+    def ask(self) -> Deferred[Any]:
+        self.asked += 1
+        answer = self.answers.pop(0)
+        return fail(answer) if isinstance(answer, Exception) else succeed(answer)
+
+    def opening(self, *answers: Any) -> Deferred[Any]:
+        self.answers = list(answers)
+        return patiently(self.ask, self.clock, self.said.append)
+
+    def test_comes_again(self) -> None:
+        """It waits for as long as the server says, and not much longer, and says so."""
+        opening = self.opening(
+            TooManyRequests("full", 3), ServiceUnavailable("starting", retry_after_seconds=1), "ok"
+        )
+        self.clock.advance(2.9)
+        self.assertEqual((self.asked, self.said), (1, ["full; trying again in 3 s"]))
+        self.clock.advance(1.1)
+        self.assertEqual(self.asked, 2)
+        self.clock.advance(2)
+        self.assertEqual(self.successResultOf(opening), "ok")
+        self.assertEqual(self.said[1:], ["starting; trying again in 1 s"])
+
+    def test_not_for_ever(self) -> None:
+        """After a minute in all the last refusal is told; one that asks for more is told at once."""
+        opening = self.opening(*[TooManyRequests("full", 10)] * 9)
+        self.clock.pump([1.0] * 70)
+        self.failureResultOf(opening, TooManyRequests)
+        self.assertIn(self.asked, (6, 7))
+        opening = self.opening(TooManyRequests("full", 3600))
+        self.failureResultOf(opening, TooManyRequests)
+
+    def test_other_refusals(self) -> None:
+        """Whatever does not pass by itself is told at once."""
+        for refusal in (NotFound("machines", "vm"), TooManyRequests("full"), BadGateway("no")):
+            refusal.retry_after_seconds = None if refusal.code == 429 else 1
+            self.failureResultOf(self.opening(refusal), type(refusal))
+        self.assertEqual((self.said, self.clock.getDelayedCalls()), ([], []))
+
+    def test_cancelled(self) -> None:
+        """A user who leaves meanwhile ends the wait."""
+        opening = self.opening(TooManyRequests("full", 3), "ok")
+        opening.cancel()
+        self.failureResultOf(opening, CancelledError)
+        self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -13,9 +13,10 @@ import argparse
 import gc
 import math
 import os
+import random
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
     from twisted_exec.streaming.remotecommand.client import ConsoleClient, ConsoleUser
     from twisted_exec.wire.stream_options import StreamOptions
+
+PATIENCE_SECONDS = 60.0
+"""Time for which the program obeys ``Retry-After`` before it gives up."""
+
+_BUSY = (429, 503)
 
 _DESCRIPTION = """\
 Open the serial console of a machine in this terminal. Everything typed goes to
@@ -356,7 +362,9 @@ class Program:
             timeout_seconds=timeout,
         )
         stream_options = replace(CONSOLE, read_only=options.read_only, force=options.force)
-        attempt = self.attempt(session, reactor, stream_options)
+        attempt = patiently(
+            lambda: self.attempt(session, reactor, stream_options), reactor, self._say
+        )
         session.connecting(attempt)
         attempt.addErrback(self._refused)
 
@@ -433,6 +441,38 @@ class _Console(Program):
 
         visiting = visit(self._config, self._options, reactor)
         return visiting.addCallback(lambda visit: opened(visit.config, visit.agent))
+
+
+def patiently(
+    attempt: Callable[[], Deferred[ConsoleClient]], clock: Any, say: Callable[[str], None]
+) -> Deferred[ConsoleClient]:
+    """
+    Open the console, again for as long as a busy server names a time to come again.
+
+    :param say: receives the reason for each wait.
+    :return: fails with the last error after :data:`PATIENCE_SECONDS`; cancelling ends the wait.
+    """
+    from twisted.internet.defer import Deferred
+    from twisted.internet.task import deferLater
+
+    from twisted_exec.api.status import APIError
+
+    async def opened() -> ConsoleClient:
+        left = PATIENCE_SECONDS
+        while True:
+            try:
+                return await attempt()
+            except APIError as error:
+                seconds = error.retry_after_seconds or 0
+                if error.code not in _BUSY or not 0 < seconds <= left:
+                    raise
+                say(f"{one_line(error.message)}; trying again in {seconds} s")
+            # Not all at the same time, or the server would refuse the same number again.
+            pause = seconds + random.uniform(0, 1)
+            left -= pause
+            await deferLater(clock, pause)
+
+    return Deferred.fromCoroutine(opened())
 
 
 def explain(error: BaseException) -> str:
