@@ -21,7 +21,7 @@ interface                      implementation or purpose
 :class:`IRestartPolicy`        a driver that may restart machines: ``runtimes.pty``
 :class:`IAdoptsMachines`       a driver whose machines outlive the runtime: ``runtimes.qemu``
 :class:`IConsole`              a machine's console line
-:class:`ILineTransport`        the transport of a line, as ``console.session`` uses it
+:class:`ILineTransport`        the transport of a line, as ``console.shared_console`` uses it
 :class:`ISharedLineTransport`  the transport of a line that is reopened after a loss
 :class:`IBreakable`            a console line that can send BREAK
 :class:`IRun`                  a machine that is powered on, and its line
@@ -79,6 +79,7 @@ from twisted_exec.auth.interfaces import (
 )
 from twisted_exec.auth.rbac.authorizer import IRuleSource
 from twisted_exec.console.interfaces import ILineTransport
+from twisted_exec.console.shared_console import LineEnded
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
@@ -224,6 +225,7 @@ __all__ = [
     "IWatch",
     "LeafNode",
     "LeafPod",
+    "LineEnded",
     "Location",
     "MachineFacts",
     "Opening",

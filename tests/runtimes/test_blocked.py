@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from twisted.internet import reactor
 
 from tests.runtimes.serving.test_server import StreamCase
-from twisted_exec.console.session import Session
+from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
@@ -48,11 +48,11 @@ class BlockedTests(StreamCase):
         driver = PtyDriver(options, reactor, self.table)  # type: ignore[arg-type]
         console = driver.run(self.facts())
         self.addCleanup(console.stop)
-        self.session = Session(console, reactor)  # type: ignore[arg-type]
+        self.shared = SharedConsole(console, reactor)  # type: ignore[arg-type]
 
     async def begin(self) -> ConsoleClient:
-        await self.session.open()
-        self.addCleanup(self.session.end, Ending(SHUTTING_DOWN))
+        await self.shared.open()
+        self.addCleanup(self.shared.end, Ending(SHUTTING_DOWN))
         await self.serve()
         parts = urlsplit(self.server.exec_url(self.cache.insert(Grant("m"))))
         self.user = User()
@@ -76,7 +76,7 @@ class BlockedTests(StreamCase):
     @property
     def transport(self) -> Any:
         """The console's end of the stream."""
-        (viewer,) = self.session.viewers
+        (viewer,) = self.shared.viewers
         return viewer._transport
 
     async def more_output(self) -> None:
@@ -120,7 +120,7 @@ class BlockedTests(StreamCase):
         client.abort()
         await self.until(lambda: self.user.gone)
         # The machine prints, so its end notices at once; else the ping every 30 s does.
-        await self.until(lambda: not self.session.viewers)
+        await self.until(lambda: not self.shared.viewers)
 
 
 class BlockedSPDYTests(BlockedTests):

@@ -21,7 +21,7 @@ from tests.contracts.console import ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
 from tests.contracts.machine_runtime import machine
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.session import Session
+from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes import pty
 from twisted_exec.runtimes.interfaces import IRestartPolicy
@@ -286,10 +286,10 @@ class TrafficTests(PtyCase):
             "sys.stdout.buffer.flush(); sys.stdout.buffer.write(digest.digest())"
         )
         run = self.run_of(self.driver("python3", "-c", script))
-        session = Session(run, reactor)  # type: ignore[arg-type]
-        stream = HashingStream(session.viewer())
-        await session.open()
-        await session.when_over()
+        shared = SharedConsole(run, reactor)  # type: ignore[arg-type]
+        stream = HashingStream(shared.viewer())
+        await shared.open()
+        await shared.when_over()
         self.assertEqual(stream.count, 64 << 20)
         self.assertEqual(stream.tail, stream.digest.digest())
 

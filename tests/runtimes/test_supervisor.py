@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from tests.console.doubles import MemoryConsole, MemoryStream
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.session import LineEnded
+from twisted_exec.console.shared_console import LineEnded
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
@@ -112,8 +112,8 @@ class SupervisorTests(SynchronousTestCase):
         return [each for each in self.driver.runs if each.line is not None][-1]
 
     def attach(self) -> MemoryStream:
-        assert self.supervisor.session is not None
-        return MemoryStream(self.supervisor.session.viewer())
+        assert self.supervisor.console is not None
+        return MemoryStream(self.supervisor.console.viewer())
 
     def test_on(self) -> None:
         """A machine that is switched on runs; switching on again changes nothing."""
@@ -131,7 +131,7 @@ class SupervisorTests(SynchronousTestCase):
         self.successResultOf(self.supervisor.power_off(OFF))
         self.assertEqual(viewer.ending, OFF)
         self.assertEqual(self.run_.stops, 1)
-        self.assertIsNone(self.supervisor.session)
+        self.assertIsNone(self.supervisor.console)
         self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
         self.successResultOf(self.supervisor.power_off(OFF))
 
@@ -278,7 +278,7 @@ class SupervisorTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
         self.assertEqual(self.states[-1], pb.MACHINE_PENDING)
         self.assertEqual(self.reasons[-1][0], "Failed")
-        self.assertIsNone(self.supervisor.session)
+        self.assertIsNone(self.supervisor.console)
         self.successResultOf(self.supervisor.power_off(OFF))
         self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
         self.supervisor.power_on()

@@ -1,5 +1,5 @@
 """
-Interfaces between a console session and the drivers below it.
+Interfaces between a shared console and the drivers below it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from zope.interface import Interface
 
 class ILineTransport(Interface):
     """
-    The transport of a console line: everything that a session calls on ``protocol.transport``.
+    The transport of a console line: everything that a shared console calls on ``protocol.transport``.
 
-    An :class:`~twisted_exec.streaming.interfaces.IConsole` connects the session's protocol to such a
+    An :class:`~twisted_exec.streaming.interfaces.IConsole` connects the shared console's protocol to such a
     transport.  Every stream transport of Twisted has these methods, without declaring this interface.
     The transport calls the protocol's ``dataReceived`` with at least 1 byte, and ``connectionLost`` once,
     also when the line ends by itself.
@@ -53,7 +53,7 @@ class ILineTransport(Interface):
         """
 
     def pauseProducing() -> None:
-        """Stop calling ``dataReceived``.  Sessions do so only if the console is ``paced``."""
+        """Stop calling ``dataReceived``.  Done only if the console is ``paced``."""
 
     def resumeProducing() -> None:
         """Call ``dataReceived`` again, first with the output that was held back."""

@@ -1,5 +1,5 @@
 """
-One user's end of a session: position in the journal, role, and ending.
+One user's end of a console: position in the journal, role, and ending.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .shared_console import SharedConsole
 
 _WRITE_BYTES = 32 << 10
 _MOST_NOTICES = 16
@@ -37,7 +37,7 @@ def gap_mark(skipped_bytes: int) -> bytes:
 @implementer(IOperable, IPushProducer)
 class Viewer:
     """
-    The attachment of one user's stream to a session; :meth:`Session.viewer` creates it.
+    The attachment of one user's stream to a console; :meth:`SharedConsole.viewer` creates it.
 
     It copies from the journal to its transport whenever the transport accepts more.
 
@@ -46,8 +46,8 @@ class Viewer:
     :ivar bytes_to_user: output that was sent, without notices, for audit.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, console: SharedConsole) -> None:
+        self._console = console
         self._transport: IAttachmentTransport | None = None
         self._user = ""
         self._paused = False
@@ -84,12 +84,12 @@ class Viewer:
     def attached(self, transport: IAttachmentTransport) -> None:
         self._transport, self._user = transport, transport.user
         transport.registerProducer(self, True)
-        self._session._joined(self)
+        self._console._joined(self)
 
     def data_received(self, data: bytes) -> None:
         if self.role is Role.WRITER:
             self.bytes_to_machine += len(data)
-            self._session._typed(data)
+            self._console._typed(data)
         else:
             self._refuse()
 
@@ -97,28 +97,28 @@ class Viewer:
         """Resize the line, now if this viewer is a writer, else when it becomes one."""
         self._size = size
         if self.role is Role.WRITER:
-            self._session.window_changed(size)
+            self._console.window_changed(size)
 
     def wished(self, wish: Break | Role) -> None:
         if isinstance(wish, Role):
-            self._session.floor.request_role(self, wish)
+            self._console.floor.request_role(self, wish)
         elif self.role is not Role.WRITER:
             self._refuse()
-        elif not self._session.send_break(wish):
+        elif not self._console.send_break(wish):
             self.tell(NO_BREAK)
 
     def became_writer(self) -> None:
         """Apply this viewer's size to the line."""
         self._unsent = ""
         if self._size is not None:
-            self._session.window_changed(self._size)
+            self._console.window_changed(self._size)
 
     def _refuse(self) -> None:
         """Tell the user that input is discarded: once, and again after the writer has changed."""
-        status = self._session.floor.status
+        status = self._console.floor.status
         if self._unsent != status:
             self._unsent = status
-            self.tell(self._session.floor.refusal())
+            self.tell(self._console.floor.refusal())
 
     def input_ended(self) -> None:
         """
@@ -129,14 +129,14 @@ class Viewer:
         if self._unsent:
             self.finish(Ending(CONSOLE_IN_USE, f"the input was not sent: {self._unsent}"))
         elif self._quiet is None:
-            self._input_ended_at = self._session.clock.seconds()
-            self._wait_for_quiet(self._session.limits.quiet_seconds)
+            self._input_ended_at = self._console.clock.seconds()
+            self._wait_for_quiet(self._console.limits.quiet_seconds)
 
     def detached(self, reason: str) -> None:
         self._transport = None
         self._ended = True
         self._cancel_timers()
-        self._session._left(self)
+        self._console._left(self)
 
     def pauseProducing(self) -> None:
         self._paused = True
@@ -146,7 +146,7 @@ class Viewer:
         if self._stall is not None:
             self._stall.reset(_STALLED_SECONDS)
         self.pump()
-        self._session._pace()
+        self._console._pace()
 
     def stopProducing(self) -> None:
         """The transport is dying; :meth:`detached` follows."""
@@ -168,7 +168,7 @@ class Viewer:
     def tell(self, notice: bytes) -> None:
         """Queue a notice behind the output so far."""
         self._notices.pop(notice, None)  # a stalled client gets a repeated notice once
-        self._notices[notice] = self._session.journal.end
+        self._notices[notice] = self._console.journal.end
         if len(self._notices) > _MOST_NOTICES:
             del self._notices[next(iter(self._notices))]
         self.pump()
@@ -201,7 +201,7 @@ class Viewer:
             del self._notices[notice]
             self._transport.write(notice)
             return True
-        data = self._session.journal.read(self.offset, min(_WRITE_BYTES, at - self.offset))
+        data = self._console.journal.read(self.offset, min(_WRITE_BYTES, at - self.offset))
         if not data:
             return False
         self.offset += len(data)
@@ -218,12 +218,12 @@ class Viewer:
         if self._ending is not None or self._ended:
             return
         self._ending = ending
-        self._stall = self._session.clock.callLater(_STALLED_SECONDS, self._end)
+        self._stall = self._console.clock.callLater(_STALLED_SECONDS, self._end)
         self.pump()
 
     def _end_if_drained(self) -> None:
         more = self.skipped or self._notices
-        drained = self.offset == self._session.journal.end and not more
+        drained = self.offset == self._console.journal.end and not more
         if self._ending is not None and drained:
             self._end()
 
@@ -232,21 +232,21 @@ class Viewer:
             return
         self._ended = True
         self._cancel_timers()
-        self._session._left(self)  # no longer holds back the journal or paces the line
+        self._console._left(self)  # no longer holds back the journal or paces the line
         self._transport.unregisterProducer()
         self._transport.end(self._ending)
 
     def _wait_for_quiet(self, seconds: float) -> None:
-        self._quiet = self._session.clock.callLater(seconds, self._check_quiet)
+        self._quiet = self._console.clock.callLater(seconds, self._check_quiet)
 
     def _check_quiet(self) -> None:
         if self._ended:
             return
-        quiet_since = max(self._input_ended_at, self._session.last_output_at)
-        if self.offset < self._session.journal.end:
-            quiet_since = self._session.clock.seconds()
-        quiet_until = quiet_since + self._session.limits.quiet_seconds
-        remaining = quiet_until - self._session.clock.seconds()
+        quiet_since = max(self._input_ended_at, self._console.last_output_at)
+        if self.offset < self._console.journal.end:
+            quiet_since = self._console.clock.seconds()
+        quiet_until = quiet_since + self._console.limits.quiet_seconds
+        remaining = quiet_until - self._console.clock.seconds()
         if remaining > 0:
             self._wait_for_quiet(remaining)
         else:

@@ -104,7 +104,7 @@ class IRun(IConsole):
     ``connect`` is called once: it powers the machine on and opens its line.  A size that was set before is
     the line's initial size.  The protocol's transport provides
     :class:`~twisted_exec.console.interfaces.ILineTransport`.  Its ``connectionLost`` reason may be a
-    :class:`~twisted_exec.console.session.LineEnded`, for example when the guest powered itself off.
+    :class:`~twisted_exec.console.shared_console.LineEnded`, for example when the guest powered itself off.
     """
 
     def stop() -> Deferred[None]:

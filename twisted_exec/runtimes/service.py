@@ -28,7 +28,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.console.journal import Journal
-from twisted_exec.console.session import DEFAULT_LIMITS, Limits, Session
+from twisted_exec.console.shared_console import DEFAULT_LIMITS, Limits, SharedConsole
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -218,8 +218,8 @@ class MachineRuntime(Service):
         :raises Conflict: the machine is off.
         """
         record = self._machines.get(grant.machine_id)
-        session = self._session(record, grant.machine_uid)
-        return record.subject(), session.viewer()
+        console = self._console(record, grant.machine_uid)
+        return record.subject(), console.viewer()
 
     def read_log(self, grant: Grant) -> tuple[Subject, Journal]:
         """
@@ -231,11 +231,11 @@ class MachineRuntime(Service):
         record = self._machines.get(grant.machine_id)
         return record.subject(), self._supervisor(record, grant.machine_uid).journal
 
-    def _session(self, record: Record, machine_uid: str) -> Session:
-        session = self._supervisor(record, machine_uid).session
-        if session is None:
+    def _console(self, record: Record, machine_uid: str) -> SharedConsole:
+        console = self._supervisor(record, machine_uid).console
+        if console is None:
             raise Conflict(f'machine "{record.label}" is powered off')
-        return session
+        return console
 
     def _supervisor(self, record: Record, machine_uid: str) -> Supervisor:
         if machine_uid and record.uid and machine_uid != record.uid:
@@ -358,7 +358,7 @@ class MachineRuntime(Service):
         self, request: pb.ExecRequest, *, user: str = "", machine_uid: str = "", session: str = ""
     ) -> Deferred[pb.ExecResponse]:
         grant = Grant(request.machine_id, machine_uid, user, session)
-        self._session(self._machines.get(grant.machine_id), machine_uid)
+        self._console(self._machines.get(grant.machine_id), machine_uid)
         return succeed(pb.ExecResponse(url=self._exec_url(self._cache.insert(grant))))
 
     @_as_deferred

@@ -2,8 +2,8 @@
 The supervisor of one machine.
 
 While the machine should be on, the supervisor restarts it when it ends: immediately the first time, then with
-exponential back-off while it keeps ending early.  Each start is a new session on the same journal; viewers of
-the old session are ended with the reason, and new viewers get the earlier output.
+exponential back-off while it keeps ending early.  Each start is a new console on the same journal; viewers of
+the old console are ended with the reason, and new viewers get the earlier output.
 
 Power off first requests a shutdown if the machine supports it, so viewers see the guest shut down.  When the
 runtime stops, a machine that can outlive it is released instead of stopped.
@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.journal import Journal
-from twisted_exec.console.session import DEFAULT_LIMITS, Limits, Session
+from twisted_exec.console.shared_console import DEFAULT_LIMITS, Limits, SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
@@ -56,7 +56,7 @@ class Supervisor:
     :ivar journal: the machine's output across restarts.
     :ivar is_starting: true between power on and the open line.
     :ivar run: the run of a machine that is on; ``None`` while it starts or is off.
-    :ivar session: the session for new viewers; ``None`` while the machine is off.
+    :ivar console: the console for new viewers; ``None`` while the machine is off.
     """
 
     _log = Logger()
@@ -87,7 +87,7 @@ class Supervisor:
         self._shutting_down = self._released = False
         self.is_starting = False
         self.run: IRun | None = None
-        self.session: Session | None = None
+        self.console: SharedConsole | None = None
 
     def power_on(self) -> None:
         """Start the machine unless it is on."""
@@ -110,8 +110,8 @@ class Supervisor:
         keeping = self._keeping
         if gently and self.run is not None and IShutdown.providedBy(self.run):
             self._shut_down(self.run, ending)
-        elif self.session is not None:
-            self.session.end(ending)
+        elif self.console is not None:
+            self.console.end(ending)
         if self._rest is not None:
             self._rest.cancel()
         stopped: Deferred[None] = Deferred()
@@ -137,42 +137,42 @@ class Supervisor:
             self._state_changed(state, reason, message)
 
     def _shut_down(self, run: Any, ending: Ending) -> None:
-        """Request a shutdown, then end the session, which stops the rest of the machine."""
+        """Request a shutdown, then end the console, which stops the rest of the machine."""
         if self._shutting_down:
             return
         self._shutting_down = True
         message = "the guest was asked to shut down"
         self._state_changed(pb.MACHINE_RUNNING, "ShuttingDown", message)
         self._facts.event("Normal", "ShuttingDown", message)
-        session = self.session
-        assert session is not None
+        console = self.console
+        assert console is not None
         shutdown: Deferred[None] = run.shut_down()
         shutdown.addErrback(lambda failure: self._log.failure("shutting down", failure=failure))
-        shutdown.addBoth(lambda _: session.end(ending))
+        shutdown.addBoth(lambda _: console.end(ending))
 
     async def _keep(self) -> None:
         """Run and restart the machine until it is switched off."""
-        run, session = self._prepare()
-        while session.ending is None:
+        run, console = self._prepare()
+        while console.ending is None:
             began = self._clock.seconds()
             self.is_starting = True
-            started = await session.open().addCallbacks(
+            started = await console.open().addCallbacks(
                 self._started, self._not_started, callbackArgs=(run,)
             )
             self.is_starting = False
-            ending = await session.when_over()
+            ending = await console.when_over()
             self.run = None
             self._plan_delay(self._clock.seconds() - began)
             why = self._note_end(ending) if started else ("", "")
             ended = run
             if self._should_run:
                 # Viewers that attach from here on wait for the next line.
-                run, session = self._prepare()
+                run, console = self._prepare()
             self._shutting_down = False
             await self._leave(ended)
-            if session.ending is None:
+            if console.ending is None:
                 await self._wait()
-        self.session = self._keeping = None
+        self.console = self._keeping = None
         if self._released:
             return
         self._state_changed(pb.MACHINE_STOPPED, *why)
@@ -185,17 +185,17 @@ class Supervisor:
         else:
             await run.stop()
 
-    def _prepare(self) -> tuple[IRun, Session]:
+    def _prepare(self) -> tuple[IRun, SharedConsole]:
         driver: Any = self._driver
         if self._adopted:
             run: IRun = driver.adopt(self._facts, self._adopted)
         else:
             run = driver.run(self._facts)
-        size = None if self.session is None else self.session.size
-        self.session = Session(
+        size = None if self.console is None else self.console.size
+        self.console = SharedConsole(
             run, self._clock, journal=self.journal, size=size, limits=self._limits
         )
-        return run, self.session
+        return run, self.console
 
     def _started(self, _: object, run: IRun) -> bool:
         self.run = run
@@ -264,7 +264,7 @@ class Supervisor:
         self._log.failure("keeping machine {label}", failure=failure, label=self._facts.label)
         self._keeping = self.run = None
         self.is_starting = False
-        session, self.session = self.session, None
-        if session is not None:
-            session.end(Ending(INTERNAL, _BUG))
+        console, self.console = self.console, None
+        if console is not None:
+            console.end(Ending(INTERNAL, _BUG))
         self._state_changed(pb.MACHINE_PENDING, "Failed", f"{_BUG}, see its log")

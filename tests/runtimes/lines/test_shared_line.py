@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from tests.contracts.console import ConsoleContract, Line
 from tests.runtimes.peers import LineCase, reactor, silent
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.session import Session
+from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.runtimes.lines import shared_line
@@ -257,18 +257,18 @@ class LostTests(SharedLineCase):
     async def test_session(self) -> None:
         """The session goes on, and its input flows however the lost connection left it."""
         far = self.far(silent)
-        session = Session(self.run_of(far.endpoint), reactor)
-        self.addCleanup(session.end, Ending("Over"))
-        await session.open()
+        shared = SharedConsole(self.run_of(far.endpoint), reactor)
+        self.addCleanup(shared.end, Ending("Over"))
+        await shared.open()
         await self.until(lambda: far.peers)
         far.peer.transport.pauseProducing()
-        assert session._line is not None
-        session._line.transport.write(bytes(8 << 20))
-        await self.until(lambda: not session._input_flowing)
+        assert shared._line is not None
+        shared._line.transport.write(bytes(8 << 20))
+        await self.until(lambda: not shared._input_flowing)
         far.peer.transport.abortConnection()
         await self.until(lambda: self.reasons() == ["LineLost", "LineBack"])
-        self.assertIsNone(session.ending)
-        self.assertTrue(session._input_flowing)
+        self.assertIsNone(shared.ending)
+        self.assertTrue(shared._input_flowing)
 
     async def test_paused(self) -> None:
         """A line that is paused is paused when it is back."""

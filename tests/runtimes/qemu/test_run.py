@@ -18,7 +18,7 @@ from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
 from tests.runtimes.qemus import QemuCase
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.session import LineEnded, Session
+from twisted_exec.console.shared_console import LineEnded, SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.runtimes.qemu import accelerator
@@ -189,10 +189,10 @@ class StartTests(QemuCase):
     async def test_ended_while_starting(self) -> None:
         """A session that is ended meanwhile leaves no QEMU."""
         run = self.run_of(self.driver())
-        session = Session(run, reactor)
-        opened = session.open()
+        shared = SharedConsole(run, reactor)
+        opened = shared.open()
         await self.until(lambda: self.leaders)
-        session.end(Ending(POWERED_OFF, "off"))
+        shared.end(Ending(POWERED_OFF, "off"))
         await opened.addErrback(lambda _: None)
         await run.stop()
         self.assertEqual(self.alive(), [])

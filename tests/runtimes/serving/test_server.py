@@ -22,7 +22,7 @@ from tests.console.doubles import MemoryConsole
 from tests.runtimes.support import RuntimeCase, User, open_console
 from tests.tls.support import authority
 from twisted_exec.api.status import APIError, NotFound
-from twisted_exec.console.session import Session
+from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.iri.target import TargetError
 from twisted_exec.observe.audit import JSONLinesAudit
@@ -69,9 +69,9 @@ class StreamCase(RuntimeCase):
         super().setUp()
         self.cache = RequestCache(reactor)  # type: ignore[arg-type]
         self.console = MemoryConsole(paced=True)
-        self.session = Session(self.console, reactor)  # type: ignore[arg-type]
-        self.session.open()
-        self.addCleanup(self.session.end, Ending(SHUTTING_DOWN))
+        self.shared = SharedConsole(self.console, reactor)  # type: ignore[arg-type]
+        self.shared.open()
+        self.addCleanup(self.shared.end, Ending(SHUTTING_DOWN))
         self.records = io.StringIO()
         self.path = os.path.join(self.directory, "s", "stream.sock")
         self.gone = False
@@ -82,7 +82,7 @@ class StreamCase(RuntimeCase):
         subject = Subject(
             session="", namespace="default", machine="x", uid="uid-x", resource="machines.x"
         )
-        return subject, self.session.viewer()
+        return subject, self.shared.viewer()
 
     async def serve(self, listening: Listening | None = None, **options: Any) -> StreamServer:
         server = StreamServer(
@@ -140,7 +140,7 @@ class ConsoleTests(StreamCase):
         user.stream.write(b"version\r")
         await self.until(self.console.transport.value)
         self.assertEqual(self.console.heard(), b"version\r")
-        self.session.end(Ending(MACHINE_DELETED, 'machine "default/x" was deleted'))
+        self.shared.end(Ending(MACHINE_DELETED, 'machine "default/x" was deleted'))
         await self.until(lambda: user.gone)
         self.assertEqual(user.ending, Ending(MACHINE_DELETED, 'machine "default/x" was deleted'))
 
@@ -320,7 +320,7 @@ class AuditTests(StreamCase):
         self.console.says(b"12345")
         user.stream.write(b"abc")
         await self.until(lambda: len(user.got) == 5 and self.console.transport.value())
-        self.session.end(Ending(MACHINE_DELETED))
+        self.shared.end(Ending(MACHINE_DELETED))
         await self.until(lambda: user.gone and len(self.audit()) == 2)
         start, end = self.audit()
         for record in (start, end):
@@ -455,7 +455,7 @@ class LeakTests(StreamCase):
             await self.one(ways[number % len(ways)])
         gc.collect()
         await self.until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors)
-        self.assertEqual(self.session.viewers, ())
+        self.assertEqual(self.shared.viewers, ())
         self.assertEqual(self.cache.outstanding, 0)
         self.assertEqual(self.cache._live, {})
         self.assertLess(len(gc.get_objects()) - objects, 2000)

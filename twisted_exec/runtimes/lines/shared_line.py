@@ -1,7 +1,7 @@
 """
 Lines to machines that exist without the runtime: power on opens the line and keeps it open.
 
-A lost line does not end the session.  It is reopened with exponential back-off; viewers stay, and get notices
+A lost line does not end the console.  It is reopened with exponential back-off; viewers stay, and get notices
 that the line is lost and that it is back.  Input in between is discarded: keys that arrive minutes later, at
 another prompt, do harm.
 

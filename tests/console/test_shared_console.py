@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.session` and :mod:`twisted_exec.console.viewer`.
+Tests for :mod:`twisted_exec.console.shared_console` and :mod:`twisted_exec.console.viewer`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.session import UNWATCHED_BYTES_PER_SECOND, LineEnded, Session
+from twisted_exec.console.shared_console import UNWATCHED_BYTES_PER_SECOND, LineEnded, SharedConsole
 from twisted_exec.console.viewer import Viewer, gap_mark
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -36,22 +36,22 @@ KIB = 1 << 10
 DELETED = Ending(MACHINE_DELETED, 'machine "default/x" was deleted')
 
 
-class SessionCase(SynchronousTestCase):
-    """A session whose line is open."""
+class SharedConsoleCase(SynchronousTestCase):
+    """A console whose line is open."""
 
     paced = False
 
     def setUp(self) -> None:
         self.clock = Clock()
         self.console = MemoryConsole(paced=self.paced)
-        self.session = Session(self.console, self.clock)
-        self.successResultOf(self.session.open())
+        self.shared = SharedConsole(self.console, self.clock)
+        self.successResultOf(self.shared.open())
 
-    def attach(self, session: Session | None = None, **options: Any) -> MemoryStream:
-        return MemoryStream((session or self.session).viewer(), **options)
+    def attach(self, shared: SharedConsole | None = None, **options: Any) -> MemoryStream:
+        return MemoryStream((shared or self.shared).viewer(), **options)
 
 
-class TrafficTests(SessionCase):
+class TrafficTests(SharedConsoleCase):
     """Input and output."""
 
     def test_output(self) -> None:
@@ -118,7 +118,7 @@ class TrafficTests(SessionCase):
         self.assertEqual((ann.input_paused, bob.input_paused), (False, False))
 
 
-class RoleTests(SessionCase):
+class RoleTests(SharedConsoleCase):
     """Several users of one console."""
 
     def setUp(self) -> None:
@@ -138,7 +138,7 @@ class RoleTests(SessionCase):
         for key in b"reset":
             bob.viewer.data_received(bytes((key,)))
         self.assertEqual(self.console.heard(), b"")
-        self.assertEqual(bob.since(), self.session.floor.refusal())
+        self.assertEqual(bob.since(), self.shared.floor.refusal())
         self.assertEqual(bob.viewer.bytes_to_machine, 0)
         self.assertEqual(self.ann.since(), b"=> ")
 
@@ -162,10 +162,10 @@ class RoleTests(SessionCase):
     def test_break_is_the_writers(self) -> None:
         """An observer cannot send BREAK."""
         console = BreakableConsole()
-        session = Session(console, self.clock)
-        self.successResultOf(session.open())
-        self.attach(session)
-        bob = self.attach(session, user="bob")
+        shared = SharedConsole(console, self.clock)
+        self.successResultOf(shared.open())
+        self.attach(shared)
+        bob = self.attach(shared, user="bob")
         bob.viewer.wished(Break())
         self.assertEqual(console.breaks, [])
         self.assertIn(b"what you type is not sent: the writer of this console is ann", bob.since())
@@ -239,7 +239,7 @@ class RoleTests(SessionCase):
         """After the end of the line there are no notices about roles."""
         bob = self.attach(user="bob")
         bob.since()
-        self.session.end(DELETED)
+        self.shared.end(DELETED)
         self.assertEqual((bob.since(), bob.ending), (b"", DELETED))
 
 
@@ -249,14 +249,14 @@ class BreakTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.console = BreakableConsole()
-        self.session = Session(self.console, self.clock)
+        self.shared = SharedConsole(self.console, self.clock)
 
     def attach(self) -> MemoryStream:
-        return MemoryStream(self.session.viewer())
+        return MemoryStream(self.shared.viewer())
 
     def test_sent(self) -> None:
         """BREAK reaches the line; all input waits until it is over."""
-        self.successResultOf(self.session.open())
+        self.successResultOf(self.shared.open())
         ann, bob = self.attach(), self.attach()
         ann.viewer.wished(Break(300))
         self.assertEqual(self.console.breaks, [300])
@@ -270,7 +270,7 @@ class BreakTests(SynchronousTestCase):
 
     def test_one_at_a_time(self) -> None:
         """A second request during a BREAK is ignored; after it, it is another BREAK."""
-        self.successResultOf(self.session.open())
+        self.successResultOf(self.shared.open())
         ann = self.attach()
         for _ in range(100):
             ann.viewer.wished(Break(5000))
@@ -281,7 +281,7 @@ class BreakTests(SynchronousTestCase):
 
     def test_line_takes_no_more(self) -> None:
         """A line that is stuck stays so when its BREAK is over, and the other way round."""
-        self.successResultOf(self.session.open())
+        self.successResultOf(self.shared.open())
         ann = self.attach()
         line = self.console.transport.producer
         ann.viewer.wished(Break(100))
@@ -298,18 +298,18 @@ class BreakTests(SynchronousTestCase):
         """A line that is not open, or is no more, sends none; nothing is left to do."""
         ann = self.attach()
         ann.viewer.wished(Break())
-        self.successResultOf(self.session.open())
+        self.successResultOf(self.shared.open())
         ann.viewer.wished(Break())
-        self.session.end(DELETED)
+        self.shared.end(DELETED)
         ann.viewer.wished(Break())
         self.assertEqual(self.console.breaks, [250])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_has_none(self) -> None:
         """If the line has no BREAK, only the user who requested it gets a notice."""
-        session = Session(MemoryConsole(), self.clock)
-        self.successResultOf(session.open())
-        ann, bob = MemoryStream(session.viewer()), MemoryStream(session.viewer(), room=0)
+        shared = SharedConsole(MemoryConsole(), self.clock)
+        self.successResultOf(shared.open())
+        ann, bob = MemoryStream(shared.viewer()), MemoryStream(shared.viewer(), room=0)
         ann.viewer.wished(Break())
         self.assertEqual((ann.since(), bob.since()), (NO_BREAK, b""))
         for _ in range(1000):
@@ -318,7 +318,7 @@ class BreakTests(SynchronousTestCase):
         self.assertEqual(bob.since(), NO_BREAK)
 
 
-class UnpacedTests(SessionCase):
+class UnpacedTests(SharedConsoleCase):
     """A machine's serial line is never paused."""
 
     def test_never_paused(self) -> None:
@@ -374,16 +374,16 @@ class UnpacedTests(SessionCase):
         streams = [self.attach(room=0) for _ in range(3)]
         for _ in range(200):
             self.console.says(bytes(60 * KIB))
-            retained = self.session.journal.end - self.session.journal.start
+            retained = self.shared.journal.end - self.shared.journal.start
             self.assertLess(retained, 1300 * KIB)
         for stream in streams:
             stream.drop()
         self.console.says(b"x")
-        retained = self.session.journal.end - self.session.journal.start
+        retained = self.shared.journal.end - self.shared.journal.start
         self.assertLess(retained, 400 * KIB)
 
 
-class PacedTests(SessionCase):
+class PacedTests(SharedConsoleCase):
     """A pty waits for its fastest viewer."""
 
     paced = True
@@ -424,10 +424,10 @@ class PacedTests(SessionCase):
         self.assertTrue(self.console.transport.paused)
 
     def test_end_of_a_limited_line(self) -> None:
-        """A session that ends while its line is limited leaves no timer."""
+        """A console that ends while its line is limited leaves no timer."""
         self.flood()
         self.assertTrue(self.console.transport.paused)
-        self.session.end(DELETED)
+        self.shared.end(DELETED)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_alone_loses_nothing(self) -> None:
@@ -437,7 +437,7 @@ class PacedTests(SessionCase):
         while printed < 400:
             printed += self.flood(10)
             slow.take(24 * KIB)
-        while self.session.journal.end > len(slow.got):
+        while self.shared.journal.end > len(slow.got):
             slow.take(24 * KIB)
         self.assertNotIn(b"skipped", slow.got)
         self.assertEqual(len(slow.got), printed * 16 * KIB)
@@ -498,15 +498,15 @@ class OpeningTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.console = MemoryConsole(later=True)
-        self.session = Session(self.console, Clock())
+        self.shared = SharedConsole(self.console, Clock())
         assert self.console.opening is not None
         self.connecting = self.console.opening
 
     def test_input_waits(self) -> None:
         """Input before the line is open waits in the stream."""
-        early = MemoryStream(self.session.viewer())
+        early = MemoryStream(self.shared.viewer())
         self.assertTrue(early.input_paused)
-        opened = self.session.open()
+        opened = self.shared.open()
         self.assertTrue(early.input_paused)
         self.connecting.callback(None)
         self.successResultOf(opened)
@@ -514,13 +514,13 @@ class OpeningTests(SynchronousTestCase):
 
     def test_size_is_told_at_once(self) -> None:
         """A size that comes before the line is open reaches the console."""
-        MemoryStream(self.session.viewer()).viewer.window_changed(TerminalSize(80, 24))
+        MemoryStream(self.shared.viewer()).viewer.window_changed(TerminalSize(80, 24))
         self.assertEqual(self.console.sizes, [TerminalSize(80, 24)])
 
     def test_fails(self) -> None:
         """Waiting viewers get the reason; the caller gets the failure."""
-        early = MemoryStream(self.session.viewer())
-        opened = self.session.open()
+        early = MemoryStream(self.shared.viewer())
+        opened = self.shared.open()
         self.connecting.errback(ConnectionRefusedError())
         self.failureResultOf(opened, ConnectionRefusedError)
         assert early.ending is not None
@@ -529,8 +529,8 @@ class OpeningTests(SynchronousTestCase):
 
     def test_fails_with_an_answer(self) -> None:
         """The message of an API error is shown unchanged."""
-        early = MemoryStream(self.session.viewer())
-        opened = self.session.open()
+        early = MemoryStream(self.shared.viewer())
+        opened = self.shared.open()
         self.connecting.errback(ServiceUnavailable("no QEMU here"))
         self.failureResultOf(opened, ServiceUnavailable)
         assert early.ending is not None
@@ -538,24 +538,24 @@ class OpeningTests(SynchronousTestCase):
 
     def test_ended_while_opening(self) -> None:
         """A machine that is deleted meanwhile: connecting is given up."""
-        early = MemoryStream(self.session.viewer())
-        opened = self.session.open()
-        self.session.end(DELETED)
+        early = MemoryStream(self.shared.viewer())
+        opened = self.shared.open()
+        self.shared.end(DELETED)
         self.failureResultOf(opened, CancelledError)
         self.assertEqual(early.ending, DELETED)
 
     def test_ended_before(self) -> None:
-        """A session that is over is not opened."""
-        self.session.end(DELETED)
-        self.failureResultOf(self.session.open(), LineEnded)
+        """A console that is over is not opened."""
+        self.shared.end(DELETED)
+        self.failureResultOf(self.shared.open(), LineEnded)
         self.assertIsNone(self.console.line)
 
 
-class EndingTests(SessionCase):
-    """Endings of a session."""
+class EndingTests(SharedConsoleCase):
+    """Endings of a shared console."""
 
     def test_process_done(self) -> None:
-        """A process that ended well is a session that ended well."""
+        """A process that ended well is a console that ended well."""
         ann = self.attach()
         self.console.close(ProcessDone(0))
         assert ann.ending is not None
@@ -592,14 +592,14 @@ class EndingTests(SessionCase):
     def test_everyone_is_told(self) -> None:
         """Every viewer gets the reason; the line is closed; who waited knows."""
         ann, bob = self.attach(), self.attach()
-        over = self.session.when_over()
-        self.session.end(DELETED)
-        self.session.end(Ending(LINE_LOST))
+        over = self.shared.when_over()
+        self.shared.end(DELETED)
+        self.shared.end(Ending(LINE_LOST))
         self.assertEqual((ann.ending, bob.ending), (DELETED, DELETED))
         self.assertTrue(self.console.closed)
         self.assertEqual(self.successResultOf(over), DELETED)
-        self.assertEqual(self.successResultOf(self.session.when_over()), DELETED)
-        self.assertEqual(self.session.viewers, ())
+        self.assertEqual(self.successResultOf(self.shared.when_over()), DELETED)
+        self.assertEqual(self.shared.viewers, ())
 
     def test_tail(self) -> None:
         """The last output comes before the status, also for a slow viewer."""
@@ -642,11 +642,11 @@ class EndingTests(SessionCase):
         self.assertEqual(self.console.heard(), b"")
 
     def test_next_line_goes_on(self) -> None:
-        """A new session of the same machine continues the journal."""
+        """A new console of the same machine continues the journal."""
         self.console.says(b"first ")
         self.console.close(ProcessDone(0))
         console = MemoryConsole()
-        again = Session(console, self.clock, journal=self.session.journal)
+        again = SharedConsole(console, self.clock, journal=self.shared.journal)
         self.successResultOf(again.open())
         console.says(b"second")
         self.assertEqual(self.attach(again).since(), b"first second")
@@ -655,11 +655,11 @@ class EndingTests(SessionCase):
         """A new line starts with the size that the last one had."""
         self.attach().viewer.window_changed(TerminalSize(132, 50))
         console = MemoryConsole()
-        Session(console, self.clock, size=self.session.size)
+        SharedConsole(console, self.clock, size=self.shared.size)
         self.assertEqual(console.sizes, [TerminalSize(132, 50)])
 
 
-class QuietTests(SessionCase):
+class QuietTests(SharedConsoleCase):
     """A viewer whose input ended leaves when the output is quiet."""
 
     def test_quiet(self) -> None:
@@ -715,21 +715,21 @@ class QuietTests(SessionCase):
 
 
 class ManyTests(SynchronousTestCase):
-    """Sessions and viewers in numbers."""
+    """Consoles and viewers in numbers."""
 
     def test_every_order_of_death(self) -> None:
         """Whatever ends first, nothing stays behind."""
         clock = Clock()
         alive: WeakSet[Viewer] = WeakSet()
-        sessions: WeakSet[Session] = WeakSet()
+        consoles: WeakSet[SharedConsole] = WeakSet()
         orders = itertools.cycle(itertools.permutations("vVle"))
         for order in itertools.islice(orders, 1000):
             console = MemoryConsole(paced=True)
-            session = Session(console, clock)
-            self.successResultOf(session.open())
-            first, second = (MemoryStream(session.viewer(), room=0) for _ in range(2))
+            shared = SharedConsole(console, clock)
+            self.successResultOf(shared.open())
+            first, second = (MemoryStream(shared.viewer(), room=0) for _ in range(2))
             alive.update((first.viewer, second.viewer))
-            sessions.add(session)
+            consoles.add(shared)
             console.says(bytes(600 * KIB))
             first.viewer.input_ended()
             for step in order:
@@ -740,9 +740,9 @@ class ManyTests(SynchronousTestCase):
                 elif step == "l":
                     console.close()
                 else:
-                    session.end(DELETED)
-            self.assertEqual(session.viewers, ())
+                    shared.end(DELETED)
+            self.assertEqual(shared.viewers, ())
         self.assertEqual(clock.getDelayedCalls(), [])
-        del console, session, first, second
+        del console, shared, first, second
         gc.collect()
-        self.assertEqual((len(alive), len(sessions)), (0, 0))
+        self.assertEqual((len(alive), len(consoles)), (0, 0))

@@ -1,7 +1,7 @@
 """
 A line and its viewers.
 
-A session opens its line once and keeps it open while viewers come and go.  Output goes into one
+A shared console opens its line once and keeps it open while viewers come and go.  Output goes into one
 journal, from which each viewer reads at its own pace:
 
 * A paced line (a pty) is paused when even the *fastest* viewer is 512 KiB behind, so a sole viewer
@@ -48,7 +48,7 @@ from .viewer import Viewer
 @dataclass(frozen=True)
 class Limits:
     """
-    Limits of a session.
+    Limits of a shared console.
 
     :param scrollback_bytes: past output that a new viewer gets.
     :param lag_bytes: a viewer farther behind skips to the newest byte.
@@ -73,7 +73,7 @@ A process that prints without end takes half of a processor if it is read as fas
 
 
 class _Lifecycle(Protocol):
-    """Inputs of the state machine of a session's line."""
+    """Inputs of the state machine of a console's line."""
 
     def open(self) -> None:
         """Connect the line."""
@@ -82,7 +82,7 @@ class _Lifecycle(Protocol):
         """The line is connected."""
 
     def over(self, ending: Ending) -> None:
-        """The line ended, could not be opened, or the session was ended."""
+        """The line ended, could not be opened, or the console was ended."""
 
 
 @implementer(IPushProducer)
@@ -91,7 +91,7 @@ class _Line(TwistedProtocol):
 
     transport: Any  # provides ILineTransport
 
-    def __init__(self, core: Session) -> None:
+    def __init__(self, core: SharedConsole) -> None:
         self._core = core
 
     def dataReceived(self, data: bytes) -> None:
@@ -135,13 +135,13 @@ def ending_of(reason: Failure) -> Ending:
     return Ending(LINE_LOST, f"the console line was lost: {message_of(error)}")
 
 
-class Session:
+class SharedConsole:
     """
     One line, opened once, and any number of viewers.
 
-    :param journal: continues that of an earlier session of the same machine.
+    :param journal: continues that of an earlier console of the same machine.
     :param size: initial size of the line, until a writer has another.
-    :ivar ending: how the session ended; ``None`` while it lasts.
+    :ivar ending: how the console ended; ``None`` while it lasts.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Session:
         Open the line; call once.
 
         :return: fires when the line is open; fails as the console's ``connect`` does, after
-            the viewers were ended, or with :class:`LineEnded` if the session is over already.
+            the viewers were ended, or with :class:`LineEnded` if the console is over already.
         """
         self._lifecycle.open()
         return self._opened
@@ -198,7 +198,7 @@ class Session:
         self._lifecycle.over(ending)
 
     def when_over(self) -> Deferred[Ending]:
-        """:return: fires when the line has ended or the session was ended."""
+        """:return: fires when the line has ended or the console was ended."""
         waiter: Deferred[Ending] = Deferred()
         if self.ending is not None:
             waiter.callback(self.ending)
@@ -369,29 +369,29 @@ class Session:
 
 def _build_machine() -> Any:
     """Build the lifecycle: New, Opening, Live, Over."""
-    builder = TypeMachineBuilder(_Lifecycle, Session)
+    builder = TypeMachineBuilder(_Lifecycle, SharedConsole)
     new, opening, live, over = (builder.state(name) for name in ("New", "Opening", "Live", "Over"))
 
     @new.upon(_Lifecycle.open).to(opening)
-    def connect(_: _Lifecycle, core: Session) -> None:
+    def connect(_: _Lifecycle, core: SharedConsole) -> None:
         core._connect()
 
     @opening.upon(_Lifecycle.opened).to(live)
-    def go_live(_: _Lifecycle, core: Session, line: _Line) -> None:
+    def go_live(_: _Lifecycle, core: SharedConsole, line: _Line) -> None:
         core._go_live(line)
 
     @new.upon(_Lifecycle.over).to(over)
     @opening.upon(_Lifecycle.over).to(over)
     @live.upon(_Lifecycle.over).to(over)
-    def finish(_: _Lifecycle, core: Session, ending: Ending) -> None:
+    def finish(_: _Lifecycle, core: SharedConsole, ending: Ending) -> None:
         core._finish(ending)
 
     @over.upon(_Lifecycle.opened).loop()
-    def too_late(_: _Lifecycle, core: Session, line: _Line) -> None:
+    def too_late(_: _Lifecycle, core: SharedConsole, line: _Line) -> None:
         line.transport.loseConnection()
 
     @over.upon(_Lifecycle.open).loop()
-    def refuse(_: _Lifecycle, core: Session) -> None:
+    def refuse(_: _Lifecycle, core: SharedConsole) -> None:
         core._refuse()
 
     over.upon(_Lifecycle.over).loop().returns(None)
