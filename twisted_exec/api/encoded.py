@@ -64,6 +64,11 @@ class Encoded(Object):
         return copy.deepcopy(dict(self), memo)
 
 
+def encoded(obj: Object) -> Encoded:
+    """Return an object with its JSON, encoded now."""
+    return Encoded(obj, json_text(obj))
+
+
 def json_of(obj: Object) -> bytes:
     """Return the JSON of an object, from the cache if it has one."""
     return obj.json if isinstance(obj, Encoded) else json_bytes(obj)

@@ -268,7 +268,8 @@ def json_patch(target: Any, operations: Any) -> Any:
                 f"the JSON patch copies more than {body.OBJECT.values} values"
             )
         result = _apply(result, _completed(operation, result), number)
-    body.check(result)
+    # Not the limit of an object: that is checked when it is complete, without managedFields if need be.
+    body.check(result, body.JSON_PATCH.values)
     return result
 
 

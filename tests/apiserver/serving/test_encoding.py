@@ -15,6 +15,7 @@ from twisted_exec.api.encoded import Encoded
 from twisted_exec.api.kinds import Column, Object
 from twisted_exec.apiserver.serving.encoding import (
     PIECE_BYTES,
+    PIECE_ROWS,
     EventLines,
     gathered,
     list_pieces,
@@ -109,6 +110,14 @@ class ListTests(SynchronousTestCase):
         self.assertEqual(read, [])
         next(pieces)
         self.assertTrue(0 < len(read) < 100)
+
+    def test_rows(self) -> None:
+        """The rows of a Table come in small pieces, however little they contain."""
+        items = [stored(f"m{number}") for number in range(1000)]
+        pieces = self.pieces(items, Form("Table", "None"))
+        rows = [piece.count(b'"cells"') for piece in pieces]
+        self.assertEqual((sum(rows), max(rows)), (1000, PIECE_ROWS))
+        self.assertEqual(len(json.loads(b"".join(pieces))["rows"]), 1000)
 
 
 class GatheredTests(SynchronousTestCase):

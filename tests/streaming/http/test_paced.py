@@ -24,6 +24,7 @@ class _Pieces(Dispatcher):
     made = 0
     ended = 0
     broken = False
+    piece = PIECE
 
     async def dispatch(self, request: Request) -> None:
         try:
@@ -36,7 +37,7 @@ class _Pieces(Dispatcher):
             self.made += 1
             if self.broken and number == 2:
                 raise ZeroDivisionError
-            yield (b'"' if not number else b"") + PIECE + (b'"' * (number == self.count - 1))
+            yield (b'"' if not number else b"") + self.piece + (b'"' * (number == self.count - 1))
 
 
 class PacedTests(SynchronousTestCase):
@@ -86,6 +87,16 @@ class PacedTests(SynchronousTestCase):
         self.assertLess(first, 1 << 20)
         self.assertLess(self.resource.made, 20)
         self.turn()
+        self.assertEqual(self.resource.made, 100)
+        client.lose()
+
+    def test_small_pieces(self) -> None:
+        """A turn has a few pieces, however small, because each takes time to make."""
+        self.resource.piece = b"x"
+        client = self.ask()
+        self.assertLess(self.resource.made, 10)
+        for _ in range(30):
+            self.turn()
         self.assertEqual(self.resource.made, 100)
         client.lose()
 

@@ -8,6 +8,7 @@ sending does not block the reactor for long, and a slow client costs one piece o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
@@ -20,6 +21,9 @@ from twisted_exec.storage.interfaces import Event
 
 PIECE_BYTES = 64 << 10
 """Approximate size of a list's pieces; a single larger object is one piece."""
+
+PIECE_ROWS = 100
+"""Largest number of a Table's rows in a piece: unlike objects, rows are rendered for each list."""
 
 _PARTIAL = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'
 
@@ -63,7 +67,8 @@ def list_pieces(
     :param metadata: metadata of the list.
     """
     before, after = _around(empty_list(kind, metadata, form), _items_of(form))
-    yield from _pieces(before, (_item(kind, obj, form, now) for obj in items), after)
+    parts = 2 * PIECE_ROWS if form.shape == "Table" else sys.maxsize  # a comma is a part, too
+    yield from _pieces(before, (_item(kind, obj, form, now) for obj in items), after, parts)
 
 
 def empty_list(kind: Kind, metadata: Object, form: Form) -> Object:
@@ -96,7 +101,7 @@ def _around(document: Object, key: str) -> tuple[bytes, bytes]:
     return text[:-2], text[-2:]
 
 
-def _pieces(before: bytes, elements: Iterable[bytes], after: bytes) -> Iterator[bytes]:
+def _pieces(before: bytes, elements: Iterable[bytes], after: bytes, most: int) -> Iterator[bytes]:
     def separated() -> Iterator[bytes]:
         comma = before
         for element in elements:
@@ -105,17 +110,21 @@ def _pieces(before: bytes, elements: Iterable[bytes], after: bytes) -> Iterator[
             comma = b","
         yield after + b"\n" if comma == b"," else before + after + b"\n"
 
-    return gathered(separated())
+    return gathered(separated(), most)
 
 
-def gathered(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Join parts into pieces of about :data:`PIECE_BYTES`; none if all are empty."""
+def gathered(parts: Iterable[bytes], most: int = sys.maxsize) -> Iterator[bytes]:
+    """
+    Join parts into pieces of about :data:`PIECE_BYTES`; none if all are empty.
+
+    :param most: largest number of parts in a piece.
+    """
     waiting: list[bytes] = []
     size = 0
     for part in parts:
         waiting.append(part)
         size += len(part)
-        if size >= PIECE_BYTES:
+        if size >= PIECE_BYTES or len(waiting) >= most:
             yield b"".join(waiting)
             waiting, size = [], 0
     if size:

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Self
 
 from twisted_exec.api import body, fields, strategy, times
-from twisted_exec.api.encoded import json_bytes
+from twisted_exec.api.encoded import encoded, json_bytes
 from twisted_exec.api.kinds import NAMESPACES, Kind, Object
 from twisted_exec.api.managedfields import entries as managers
 from twisted_exec.api.managedfields import updates
@@ -212,7 +212,7 @@ class Verbs:
         obj = await work.run(self._created, target, draft, options)
         await self._check_namespace(target.namespace)
         await self._admit(_change(user, CREATE, target, obj, None, options))
-        await work.run(partial(check_size, obj, applied=draft.managed is not None))
+        obj = await work.run(_sized, obj, draft, options)
         if options.dry_run:
             await self._check_name_is_free(kind, obj)
             return obj
@@ -410,8 +410,7 @@ class Verbs:
         draft = await self._mutated(user, target, draft, old, options, work)
         new = await work.run(self._updated, target, draft, old, options, cost=cost)
         await self._admit(_change(user, UPDATE, target, new, old, options))
-        await work.run(partial(check_size, new, applied=draft.managed is not None), cost=cost)
-        return new
+        return await work.run(_sized, new, draft, options, cost=cost)
 
     def _updated(self, target: Target, draft: Draft, old: Object, options: WriteOptions) -> Object:
         new = strategy.for_update(target.kind, draft.body, old, subresource=target.subresource)
@@ -570,6 +569,12 @@ def selected(kind: Kind, obj: Object, options: ListOptions) -> bool:
     """Return whether an object matches a list's selectors, already validated for the kind."""
     labels = obj["metadata"].get("labels", {})
     return options.labels.matches(labels) and options.fields.matches(obj, kind.selectable)
+
+
+def _sized(obj: Object, draft: Draft, options: WriteOptions) -> Object:
+    """Check the size of an object; encode one that will not be stored, for the response."""
+    check_size(obj, applied=draft.managed is not None)
+    return encoded(obj) if options.dry_run else obj
 
 
 def check_size(obj: Object, *, applied: bool = False) -> None:

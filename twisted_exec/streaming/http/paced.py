@@ -20,6 +20,9 @@ from twisted_exec.streaming.http.site import Request, respond
 _TURN_BYTES = 256 << 10
 """Bytes that one response may write in one turn of the reactor."""
 
+_TURN_PIECES = 4
+"""Pieces that one long response may write in one turn: even a small one may take a while to make."""
+
 STALLED_SECONDS = 30.0
 """Time limit for a client that reads nothing of a response."""
 
@@ -164,6 +167,7 @@ class _Long(PacedAnswer):
     def write(self, data: bytes) -> None:
         self._piece_bytes = len(data)
         super().write(data)
+        self._written += max(0, _TURN_BYTES // _TURN_PIECES - len(data))
 
     def pauseProducing(self) -> None:
         super().pauseProducing()
