@@ -28,7 +28,7 @@ from tests.contracts.space_provider import CASES, SpaceProviderContract
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "space-providers.rst"
-PLACES = ("tests/spacemanager/providers/test_*.py", "tests/interop/space_*.py")
+PLACES = ("tests/spacemanager/providers/**/test_*.py", "tests/interop/space_*.py")
 
 _PAGE = """\
 .. Written by ``python -m tests.interop.space_table``: change it there.

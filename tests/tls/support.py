@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache
+from ipaddress import ip_address
 from typing import Any
 
 from cryptography import x509
@@ -50,6 +51,12 @@ def alternatives(*names: x509.GeneralName | str) -> x509.SubjectAlternativeName:
     return x509.SubjectAlternativeName(
         [x509.DNSName(each) if isinstance(each, str) else each for each in names]
     )
+
+
+CLIENT_GO = alternatives(
+    "127.0.0.1", x509.IPAddress(ip_address("192.0.2.2")), x509.IPAddress(ip_address("127.0.0.1"))
+)
+"""The names of a certificate that kcp, a kubelet or a kube-apiserver signs for itself."""
 
 
 def named(

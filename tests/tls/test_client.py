@@ -11,6 +11,7 @@ from cryptography import x509
 from twisted.internet.task import Clock
 
 from tests.tls.support import (
+    CLIENT_GO,
     LoopbackCase,
     alternatives,
     authority,
@@ -155,9 +156,6 @@ class VerificationTests(LoopbackCase):
 def _address(text: str) -> x509.IPAddress:
     return x509.IPAddress(ip_address(text))
 
-
-CLIENT_GO = alternatives("127.0.0.1", _address("192.0.2.2"), _address("127.0.0.1"))
-"""The names of a certificate that kcp, a kubelet or a kube-apiserver signs for itself."""
 
 UNUSABLE = (
     ("127.0.0.1", "127.0.0.1"),

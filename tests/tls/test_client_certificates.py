@@ -106,7 +106,7 @@ class VerifyTests(SynchronousTestCase):
 
     def test_unusable_names(self) -> None:
         """Its subject alternative names play no part, even if they could match no server."""
-        names = alternatives("127.0.0.1", "*", "", "a\0b")
+        names = alternatives("127.0.0.1", "*", "", "1")
         issued = named(names, common_name="jane", ca="users", usage=ExtendedKeyUsageOID.CLIENT_AUTH)
         verify(peer(issued), USERS)
         self.assertEqual(peer(issued).common_name, "jane")

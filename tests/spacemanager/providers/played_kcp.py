@@ -25,6 +25,7 @@ from twisted.python.failure import Failure
 from twisted.web import resource, server
 from twisted.web.http import Request
 
+from tests.tls.support import CLIENT_GO, alternatives, authority, named
 from twisted_exec.api.kinds import (
     CLUSTERROLEBINDINGS,
     NAMESPACES,
@@ -38,11 +39,10 @@ from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
 from twisted_exec.api.times import timestamp
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.testing.cluster import MemoryCluster
-from twisted_exec.tls.pki.authority import Authority
 
 reactor: Any = _reactor
-SERVING = Authority.create("kcp")
-_ISSUED = SERVING.issue_server(["127.0.0.1", "localhost"])
+SERVING = authority("kcp")
+_ISSUED = named(alternatives(*CLIENT_GO, "localhost"), ca="kcp", common_name="127.0.0.1@1795000000")
 CERTIFICATE = PrivateCertificate.loadPEM(_ISSUED.key_pem + _ISSUED.certificate_pem)
 TENANCY = "tenancy.kcp.io"
 WORKSPACES = Kind(
