@@ -83,6 +83,9 @@ Poollet and runtime
     * ``matrix`` (INTEROP_PROGRAMS, kube-apiserver, libvirtd, Debian's ovmf; 10 min): every chain of our
       programs and of ironcore's, onmetal's and libvirt-provider's.
 
+    * ``soak`` (no programs; 30 min, or ``SOAK_SECONDS``): 200 quiet sessions through API server,
+      poollet and runtime while others attack them.
+
 Node server (kube-apiserver and kubelet-node, unless noted)
     * ``leaf_trials`` (12 min): a command that is silent for ten minutes or ``SILENT_SECONDS``, and a
       restart of the node server below open sessions.

@@ -1,15 +1,16 @@
 """
 The other parties: each works at full speed for some seconds, in a process of its own.
 
-``python -m tests.benchmarks.fairness.attacks ROW`` reads an :class:`Access` as JSON from standard
-input, prints a line when it begins, and at the end prints as JSON what it has done: bytes sent,
-answers by code, and how often each refusal or end of a connection occurred.  A refused attack is a
-valid answer of the server.
+``python -m tests.benchmarks.fairness.attacks`` reads lines from standard input, each a row and an
+:class:`Access` as JSON.  For each it prints a line when it begins, and at the end one with what it
+has done: bytes sent, answers by code, and how often each refusal or end of a connection occurred.
+A refused attack is a valid answer of the server.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import ssl
@@ -20,7 +21,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Target
 from tests.flows.test_hostile import frame
@@ -371,15 +371,15 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
 """What each row runs side by side.  Those called ``yes`` need the machine to print."""
 
 
-def main(row: str) -> None:
-    works = ROWS[row]()
-    access = Access(**json.loads(sys.stdin.readline()))
-    done = Done()
+def attack(row: str, access: Access) -> None:
+    """Work, and report."""
+    works, done = ROWS[row](), Done()
     until = time.monotonic() + access.seconds
-    threads = [threading.Thread(target=partial(work, access, done, until)) for work in works]
+    threads = [
+        threading.Thread(target=work, args=(access, done, until), daemon=True) for work in works
+    ]
     print("begun", flush=True)
     for thread in threads:
-        thread.daemon = True
         thread.start()
     for thread in threads:
         thread.join(max(0.0, until + 1 - time.monotonic()))
@@ -387,5 +387,16 @@ def main(row: str) -> None:
     print(json.dumps(report), flush=True)
 
 
+def main() -> None:
+    for line in sys.stdin:
+        row, access = json.loads(line)
+        # Its end closes all connections; and a fork has imported everything.
+        child = os.fork()
+        if not child:
+            attack(row, Access(**access))
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -193,6 +193,29 @@ class Bench:
             each.run(SINK, b"cat >/dev/null")
         chain.run(QUIET, b"cat")
         self._typist = self._sit_down()
+        self._attacker = subprocess.Popen(
+            [sys.executable, "-m", "tests.benchmarks.fairness.attacks"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=CHECKOUT,
+        )
+
+    def close(self) -> None:
+        """End the attacker's process."""
+        self._attacker.communicate()
+
+    def _tell_attacker(self, row: str, attacked: MeasuredDeployment) -> None:
+        """Let an attack begin."""
+        assert self._attacker.stdin is not None
+        self._attacker.stdin.write(
+            json.dumps([row, asdict(attacked.access(SECONDS))]).encode() + b"\n"
+        )
+        self._attacker.stdin.flush()
+        self._attacker_says()
+
+    def _attacker_says(self) -> bytes:
+        assert self._attacker.stdout is not None
+        return self._attacker.stdout.readline()
 
     def _sit_down(self) -> Typist:
         line, console = self._chain.opened(QUIET, QUIET)
@@ -208,25 +231,16 @@ class Bench:
         self._typist.type_for(0.1)
         before = {hop: procfs.cpu_seconds(attacked.pid(hop)) for hop in HOPS}
         self._chain.turns()
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tests.benchmarks.fairness.attacks", row],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=CHECKOUT,
-        )
-        assert child.stdin is not None and child.stdout is not None
-        child.stdin.write(json.dumps(asdict(attacked.access(SECONDS))).encode() + b"\n")
-        child.stdin.flush()
-        child.stdout.readline()
+        self._tell_attacker(row, attacked)
         trips = self._typist.type_for(SECONDS)
         turns = self._chain.turns()
         cpu = {hop: procfs.cpu_seconds(attacked.pid(hop)) - before[hop] for hop in HOPS}
-        report, _ = child.communicate(timeout=_PATIENCE_SECONDS)
+        report = json.loads(self._attacker_says())
         attacked.silence()
         attacked.settle()
         if trips.lost:
             self._typist = self._sit_down()
-        return Run(trips, turns, cpu, json.loads(report))
+        return Run(trips, turns, cpu, report)
 
     def row(self, row: str) -> Row:
         """All rounds of a row."""
@@ -290,8 +304,11 @@ def measure(chain: MeasuredDeployment, other: MeasuredDeployment, rows: Sequence
     """Print each row as soon as it is done."""
     bench = Bench(chain, other)
     print(Row.headings(), flush=True)
-    for row in rows:
-        print(bench.row(row), flush=True)
+    try:
+        for row in rows:
+            print(bench.row(row), flush=True)
+    finally:
+        bench.close()
 
 
 def main(directory: Path, *names: str) -> None:
