@@ -318,6 +318,17 @@ class RequestTests(APITestCase):
         self.assertEqual(len(names), 23)
         self.assertNotIn("j20", names)
 
+    def test_deleted(self) -> None:
+        """A large object that finalizers keep is marked without copying it."""
+        data = {f"k{number}": "" for number in range(1000)}
+        meta = {"name": "a", "finalizers": ["example.org/a"]}
+        self.finished(self.send("POST", SECRETS, {"metadata": meta, "data": data}))
+        (before,) = self.secrets()
+        self.answer("DELETE", f"{SECRETS}/a")
+        (after,) = self.secrets()
+        self.assertIn("deletionTimestamp", after["metadata"])
+        self.assertIs(after["data"], before["data"])
+
     def test_changed_meanwhile(self) -> None:
         """A write that happens during the work is not lost: the work is done again."""
         data = {f"k{number}": "" for number in range(1000)}

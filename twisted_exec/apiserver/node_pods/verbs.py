@@ -12,8 +12,6 @@ Source: ``pkg/registry/core/pod/strategy.go`` (``CheckGracefulDelete``),
 
 from __future__ import annotations
 
-import copy
-
 from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import BINDINGS, NODE_PODS, Kind, Object
 from twisted_exec.api.kinds.pods.node_pods import is_over, node_of
@@ -57,12 +55,12 @@ class NodePodVerbs(Verbs):
         return await self._storage.update(kind.resource, marked), False
 
     def _ending(self, old: Object, seconds: int) -> Object:
-        new = copy.deepcopy(old)
-        new["metadata"] |= {
+        metadata = {
+            **old["metadata"],
             "deletionTimestamp": times.timestamp(self._now() + seconds),
             "deletionGracePeriodSeconds": seconds,
         }
-        return new
+        return {**old, "metadata": metadata}
 
     async def bind(
         self, user: User, target: Target, node: str, metadata: Object, options: WriteOptions
@@ -101,8 +99,7 @@ class NodePodVerbs(Verbs):
     def _bound(self, old: Object, node: str, metadata: Object) -> Object:
         if reason := _unbindable(old):
             raise _conflict(old["metadata"]["name"], reason)
-        new = copy.deepcopy(old)
-        new["spec"]["nodeName"] = node
+        new = {**old, "metadata": {**old["metadata"]}, "spec": {**old["spec"], "nodeName": node}}
         for key in ("annotations", "labels"):
             if metadata.get(key):
                 new["metadata"][key] = {**new["metadata"].get(key, {}), **metadata[key]}

@@ -136,7 +136,7 @@ class FairQueue:
         execute: Execute = defer.execute,
         metrics: QueueMetrics | None = None,
         per_user: int = 20,
-        total: int = 200,
+        total: int = 100,
     ) -> None:
         self._execute, self._metrics = execute, metrics
         self._per_user, self._total = per_user, total

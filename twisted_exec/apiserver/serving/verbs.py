@@ -463,13 +463,14 @@ class Verbs:
         return await self._storage.delete(kind.resource, old), True
 
     def _marked(self, kind: Kind, old: Object) -> Object:
-        new = copy.deepcopy(old)
+        # Stored objects are never changed, so the new one shares all other parts with the old one.
+        new = {**old, "metadata": {**old["metadata"]}}
         new["metadata"]["deletionTimestamp"] = times.timestamp(self._now())
         new["metadata"]["deletionGracePeriodSeconds"] = 0
         if kind.counts_generation:
             new["metadata"]["generation"] = new["metadata"].get("generation", 0) + 1
         if kind.terminating_status:
-            new.setdefault("status", {}).update(kind.terminating_status)
+            new["status"] = {**new.get("status", {}), **kind.terminating_status}
         return new
 
     async def _mutated(
