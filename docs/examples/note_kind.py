@@ -24,8 +24,7 @@ _SPEC = struct(
 
 
 def _validate(note: Object) -> list[Cause]:
-    spec = note.get("spec", {})
-    machine, text = spec.get("machine", ""), spec.get("text", "")
+    machine, text = note["spec"]["machine"], note["spec"]["text"]  # required by the schema
     causes = [
         fields.invalid("spec.machine", machine, problem) for problem in names.dns_subdomain(machine)
     ]
@@ -35,7 +34,7 @@ def _validate(note: Object) -> list[Cause]:
 
 
 def _validate_update(new: Object, old: Object) -> list[Cause]:
-    if new.get("spec", {}).get("machine") != old.get("spec", {}).get("machine"):
+    if new["spec"]["machine"] != old["spec"]["machine"]:
         return [fields.forbidden("spec.machine", "field is immutable")]
     return []
 
