@@ -41,7 +41,7 @@ _VERDICTS_KEPT = 1024
 @dataclass(frozen=True)
 class _Verdict:
     """
-    What was found of a certificate.
+    The result of judging one certificate.
 
     :param until: when to judge again, on the monotonic clock.
     :param refusal: why it is not accepted; empty if it is.

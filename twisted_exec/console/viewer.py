@@ -166,7 +166,7 @@ class Viewer:
         self.offset = offset
 
     def tell(self, notice: bytes) -> None:
-        """Queue a notice behind the output so far."""
+        """Queue a notice; it follows everything that the machine has printed until now."""
         self._notices.pop(notice, None)  # a stalled client gets a repeated notice once
         self._notices[notice] = self._console.journal.end
         if len(self._notices) > _MOST_NOTICES:

@@ -151,7 +151,7 @@ class ClientCertificate(SignedCertificate):
 
     def _is_good(self) -> bool:
         """Return whether the stored certificate is still valid for authentication."""
-        certificate = self.found()
+        certificate = self.installed()
         if certificate is None:
             return False
         try:

@@ -106,13 +106,13 @@ class GarbagePolicy:
         """Collect frozen objects, too; the program stands still for that time."""
         began = time.perf_counter()
         gc.unfreeze()
-        found = gc.collect()
+        collected = gc.collect()
         gc.freeze()
         self._baseline, self._descriptors = gc.get_freeze_count(), open_descriptors()
         self._log.info(
-            "collected {found} of {all} objects in {milliseconds:.0f} ms",
-            found=found,
-            all=found + self._baseline,
+            "collected {collected} of {all} objects in {milliseconds:.0f} ms",
+            collected=collected,
+            all=collected + self._baseline,
             milliseconds=(time.perf_counter() - began) * 1e3,
         )
 

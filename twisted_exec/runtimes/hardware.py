@@ -106,6 +106,7 @@ class Hardware:
         """
         Add an interface for the next start.
 
+        :raises APIError: the driver refuses the interface.
         :raises Conflict: the machine is on.
         """
         self._driver(record.class_name, _INTERFACES).check_network_interface(interface)

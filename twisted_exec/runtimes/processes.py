@@ -89,7 +89,7 @@ def read_process(pid: int) -> Process | None:
 
 
 def leader(pid: int) -> Leader | None:
-    """Identify a process that leads a session; ``None`` if it has ended already."""
+    """Identify a POSIX session leader; ``None`` if it has ended already."""
     process = read_process(pid)
     return None if process is None else Leader(pid, process.start)
 

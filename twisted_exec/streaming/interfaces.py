@@ -240,7 +240,12 @@ class IAttachmentTransport(Interface):
     )
 
     def write(data: bytes) -> None:
-        """Send output, in messages or frames of at most 32 KiB each."""
+        """
+        Send output.
+
+        :param data: at least 1 byte; the transport splits it into messages or frames of at most
+            32 KiB.
+        """
 
     def end(ending: Ending) -> None:
         """

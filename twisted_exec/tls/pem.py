@@ -110,8 +110,8 @@ def names_of(certificate: x509.Certificate) -> Iterator[str]:
     :raises VerificationError: the extension cannot be parsed.
     """
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-        alternatives = list(found.value)
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        alternatives = list(extension.value)
     except x509.ExtensionNotFound:
         alternatives = []
     except (ValueError, TypeError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):

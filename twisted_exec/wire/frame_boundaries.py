@@ -63,7 +63,7 @@ class FrameBoundaries(ABC):
 
     @property
     def rest_bytes(self) -> int:
-        """How many bytes to the user complete the current frame; 0 between frames."""
+        """Return the number of bytes that complete the current frame to the user; 0 between frames."""
         return self._left
 
     def to_user(self, data: bytes, *, stop: bool = False) -> int:

@@ -344,9 +344,9 @@ def console_facts(dialects: Iterable[Dialect]) -> Callable[[Target], dict[str, s
 
 def add_consoles(routes: GatedRoutes, dialect: Dialect, proxy: Proxy) -> None:
     """
-    Add the streams of one dialect's machines.
+    Add the console routes of one dialect's machines.
 
-    ``GET`` and ``POST`` open a session, ``DELETE`` by the user who opened it ends it.
+    ``GET`` and ``POST`` open a session; ``DELETE`` ends it, for the user who opened it.
     """
     kind = machine_kind(dialect)
     for subresource in kind.connects:

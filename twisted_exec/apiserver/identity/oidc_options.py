@@ -136,7 +136,10 @@ def _issuer(options: Mapping[str, Any]) -> Issuer:
 
 
 def _username_prefix(options: Mapping[str, Any]) -> str:
-    """An email is unique by itself; other claims of two issuers may be equal."""
+    """
+    Return the prefix of user names: as configured, else ``ISSUER#``, or none for emails, which are
+    unique.
+    """
     prefix: str = options["oidc-username-prefix"] or ""
     if prefix == _NO_PREFIX:
         return ""

@@ -142,7 +142,7 @@ class IssuerKeys:
 
     async def newer(self) -> tuple[VerifyingKey, ...]:
         """
-        Return the keys after another fetch, unless the last one was just now.
+        Fetch the keys again, unless that was done just now; return the current ones.
 
         :raises Unpublished: as :meth:`known`.
         """

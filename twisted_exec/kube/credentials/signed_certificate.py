@@ -143,8 +143,11 @@ class SignedCertificate(BackgroundTask, ABC):
                 self._tell(str(problem))
                 await deferLater(self._clock, backoff.pause())
 
-    def found(self) -> x509.Certificate | None:
-        """Return the installed certificate if it is usable and matches its key."""
+    def installed(self) -> x509.Certificate | None:
+        """
+        Return the installed certificate, or ``None`` if it is missing, self-signed, not of its key, or
+        due for replacement.
+        """
         try:
             certificate = pem.certificates(read_file(self.certificate), self.certificate)[0]
             key = pem.private_key(read_file(self.key), self.key)
@@ -159,7 +162,7 @@ class SignedCertificate(BackgroundTask, ABC):
 
     def _good_for(self) -> float:
         """Return the number of seconds until the renewal."""
-        certificate = self.found()
+        certificate = self.installed()
         if certificate is None or self._begins_later(certificate):
             return 0.0
         begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc

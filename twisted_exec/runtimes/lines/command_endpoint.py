@@ -84,7 +84,7 @@ class Typing:
         """Encode input so that ``data`` reaches the machine."""
         return data
 
-    def send_break(self) -> bytes:
+    def break_input(self) -> bytes:
         """Return the input that makes the program send BREAK; empty if it cannot."""
         return self._break_keys
 
@@ -99,7 +99,7 @@ class EscapedInput(Typing):
     def encode(self, data: bytes) -> bytes:
         return self._escaper.encode(data)
 
-    def send_break(self) -> bytes:
+    def break_input(self) -> bytes:
         return self._escaper.command(b"B")
 
 
@@ -269,7 +269,7 @@ class CommandLine(Protocol):
 
     def send_break(self, milliseconds: int) -> None:
         """Send BREAK; the program decides on its length."""
-        keys = self._typing.send_break()
+        keys = self._typing.break_input()
         if keys:
             self.transport.write(keys)
 

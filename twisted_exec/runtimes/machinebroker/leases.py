@@ -158,9 +158,9 @@ class LeaseLedger:
         listed = await self._client.list(
             LEASES, self._namespace, label_selector=f"{self._label}=token"
         )
-        seconds_now, seen = self._clock.seconds(), self._first_seen
+        seconds_now, first_seen = self._clock.seconds(), self._first_seen
         names = [lease["metadata"]["name"] for lease in listed["items"]]
-        self._first_seen = {name: seen.get(name, seconds_now) for name in names}
+        self._first_seen = {name: first_seen.get(name, seconds_now) for name in names}
         for lease in listed["items"]:
             name = lease["metadata"]["name"]
             # By both clocks: while the time of day is wrong, a Lease of a valid token looks old.

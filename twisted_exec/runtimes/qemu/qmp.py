@@ -53,7 +53,7 @@ class QMP(LineOnlyReceiver):
         """
         Send a command.
 
-        :return: fires with the value of ``return``; fails with :class:`QMPError`.
+        :return: fires with the ``return`` member of QEMU's answer; fails with :class:`QMPError`.
         """
         answer: Deferred[Any] = Deferred()
         if self._lost:

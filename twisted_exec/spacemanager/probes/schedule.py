@@ -114,7 +114,7 @@ class ProbeSchedule:
         return entry is not None and entry.result is not None and entry.result.is_refused
 
     def again(self, key: Key) -> None:
-        """Probe now, because something may have changed."""
+        """Move a Space's next probe to now; does nothing if none is scheduled."""
         entry = self._entries.get(key)
         if entry is not None and entry.timer is not None:
             entry.timer.reset(0.0)

@@ -119,7 +119,7 @@ class Way:
                 self.target.transport.resumeProducing()
 
     def abort(self) -> None:
-        """The client has disconnected."""
+        """Close the target's connection, because the client has disconnected."""
         self.left = True
         if self.target is not None:
             self.target.transport.abortConnection()

@@ -92,7 +92,7 @@ class _Streams(ABC):
 
     @property
     def rest_bytes(self) -> int:
-        """How many bytes complete the current data frame; 0 between frames."""
+        """Return the number of bytes that complete the current data frame; 0 between frames."""
         return self._connection.rest_bytes
 
     def feed(self, data: bytes) -> None:

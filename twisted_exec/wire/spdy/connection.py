@@ -310,7 +310,7 @@ class Connection:
         """
         End a stream in both directions, or refuse an unanswered one.
 
-        Like Go, send nothing for a stream whose own direction has already ended.
+        Send nothing if our direction of the stream has already ended, as Go does.
         """
         stream = self._streams.pop(stream_id, None)
         if stream is not None and stream.sends:

@@ -168,8 +168,8 @@ def is_name(name: str) -> bool:
 
 def listed_names(out: bytes) -> list[str]:
     """
-    Parse the output of ``kind get clusters``: one name per line; an empty list is only reported on
-    stderr.
+    Return the clusters in the output of ``kind get clusters`` (empty if there are none), sorted,
+    without names that are not valid for us.
 
     :raises BadGateway: the output is something else.
     """
