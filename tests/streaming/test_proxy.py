@@ -36,6 +36,7 @@ from twisted_exec.streaming.interfaces import (
     Subject,
 )
 from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.streaming.sessions.registry import ClientInfo, Session, Sessions
 from twisted_exec.testing.http import MemoryClient, MemoryServer
 
@@ -56,6 +57,7 @@ class Locator:
         self.headers: Sequence[tuple[bytes, bytes]] = [(b"X-Remote-User", b"ann")]
         self.path = b"/backend?x=1"
         self.problem: Exception | None = None
+        self.pool = ""
         self.machine = ""
         """What is known of the subject when there is a problem."""
         self.later: Callable[[], Deferred[Location]] | None = None
@@ -68,7 +70,7 @@ class Locator:
             return fail(Failure(self.problem))
         if self.waiting is not None:
             return self.waiting
-        subject = replace(context.subject, machine="vm", caller="apiserver")
+        subject = replace(context.subject, machine="vm", caller="apiserver", pool=self.pool)
         return succeed(self.at(subject))
 
     def at(self, subject: Subject) -> Location:
@@ -172,6 +174,68 @@ class MemoryTests(ProxyTestCase):
         self.records.all.clear()
         self.assertEqual(len(self.sessions), 0)
         self.assertLess(len(gc.get_objects()) - before, 600)
+
+
+class TurnTests(ProxyTestCase):
+    """Many streams that are opened at once."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.sessions.openings = Openings(at_once=1)
+        self.first, self.first_backend = self.ask(), self.backend
+
+    def another(self) -> tuple[MemoryClient, OneConnection]:
+        """A further client, and what it would be connected to."""
+        backend = OneConnection()
+        self.locator.endpoints[:] = [("10.0.0.1:1", backend)]
+        return self.ask(), backend
+
+    def test_turns(self) -> None:
+        """One waits until the one before is open, and takes no session until then."""
+        second, backend = self.another()
+        self.assertIsNone(backend.protocol)
+        self.assertEqual(len(self.sessions), 1)
+        self.first_backend.protocol.dataReceived(SWITCHED + b"\r\n")
+        self.assertIsNotNone(backend.protocol)
+        backend.protocol.dataReceived(SWITCHED + b"\r\n")
+        self.assertEqual([each.received()[9:12] for each in (self.first, second)], [b"101", b"101"])
+        self.assertEqual((len(self.sessions), len(self.sessions.openings)), (2, 0))
+
+    def test_refused(self) -> None:
+        """A refusal ends a turn, too."""
+        _, backend = self.another()
+        self.first_backend.protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.first.responses()[0].code, 502)
+        self.assertIsNotNone(backend.protocol)
+
+    def test_too_long(self) -> None:
+        """After some seconds without a turn it gets 429 with Retry-After, on record."""
+        second, backend = self.another()
+        self.clock.advance(self.proxy.wait_seconds)
+        (answer,) = second.responses()
+        self.assertEqual((answer.code, answer.headers["retry-after"]), (429, "2"))
+        self.assertIn("being opened", answer.json()["message"])
+        self.assertEqual(self.records.ends()[0][1], 429)
+        self.first_backend.protocol.dataReceived(SWITCHED + b"\r\n")
+        self.assertIsNone(backend.protocol)
+        self.assertEqual(len(self.sessions.openings), 0)
+
+    def test_left(self) -> None:
+        """A client that leaves while it waits gives its turn to the next one."""
+        second, _ = self.another()
+        _, backend = self.another()
+        second.lose()
+        self.first_backend.protocol.dataReceived(SWITCHED + b"\r\n")
+        self.assertIsNotNone(backend.protocol)
+        backend.protocol.dataReceived(SWITCHED + b"\r\n")
+        self.assertEqual(len(self.sessions.openings), 0)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_other_hops(self) -> None:
+        """A next hop that is slow delays nobody on the way to another."""
+        self.locator.pool = "other"
+        _, backend = self.another()
+        self.assertIsNotNone(backend.protocol)
 
 
 class PassTests(ProxyTestCase):

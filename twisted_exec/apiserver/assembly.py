@@ -77,6 +77,9 @@ REVIEW_SECONDS = 10.0
 REVIEWS_AT_ONCE = 64
 """Standalone servers decide by themselves; behind a host, reviews of many hops' sessions meet."""
 
+_WAIT_SECONDS = 20.0
+"""Longest wait of a user for a console while many are being opened."""
+
 
 class ControlPlane(Protocol):
     """
@@ -272,6 +275,7 @@ def assemble(
         credential_headers=gate.credential_headers.current,
         connect_seconds=backend.seconds,
         answer_seconds=backend.seconds,
+        wait_seconds=_WAIT_SECONDS,
     )
     relay = partial(
         Relay,

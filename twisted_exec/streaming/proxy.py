@@ -106,6 +106,8 @@ class Proxy:
         ``None``: the hop before this one cannot end sessions.
     :param connect_seconds: for each address, TLS included.
     :param answer_seconds: from the request to the 101.
+    :param wait_seconds: longest wait for a turn while many streams are being opened; less than the
+        hop before this one waits for its answer.
     :param end_seconds: from the request to end a session until the session is cut.
     :param drain_seconds: see :class:`~twisted_exec.streaming.splice.Splice`.
     :param leave_seconds: likewise.
@@ -127,6 +129,7 @@ class Proxy:
         caller_of: Callable[[Request], Deferred[str]] | None = None,
         connect_seconds: float = 5,
         answer_seconds: float = 10,
+        wait_seconds: float = 3,
         end_seconds: float = 2,
         drain_seconds: float = DRAIN_SECONDS,
         leave_seconds: float | None = None,
@@ -136,6 +139,7 @@ class Proxy:
         self.locator, self.hop, self.sessions = locator, hop, sessions
         self.clock, self.caller_of = clock, caller_of
         self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
+        self.wait_seconds = wait_seconds
         self.end_seconds, self.drain_seconds = end_seconds, drain_seconds
         self.leave_seconds = leave_seconds
         self.cuts_when_refused = cuts_when_refused
@@ -210,9 +214,18 @@ class _Passage:
         self._known_as = ""
 
     async def run(self) -> None:
-        sessions = self._proxy.sessions
-        self._location = await self._proxy.locator.locate(self._context)
+        proxy = self._proxy
+        self._location = await proxy.locator.locate(self._context)
         self._context.subject = self._location.subject
+        hop = self._location.subject.pool
+        await proxy.sessions.openings.begin(hop, proxy.clock, proxy.wait_seconds)
+        try:
+            await self._open()
+        finally:
+            proxy.sessions.openings.end(hop)
+
+    async def _open(self) -> None:
+        sessions = self._proxy.sessions
         self._context.has_session = True
         self._session = sessions.open(self._location.subject, self._context.evidence)
         try:

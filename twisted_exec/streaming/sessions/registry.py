@@ -41,6 +41,7 @@ from twisted_exec.streaming.interfaces import (
     Subject,
 )
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
+from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.wire.stream_options import StreamOptions
 
 _REASONS = frozenset(
@@ -201,6 +202,7 @@ class Sessions:
     The sessions of one hop.
 
     :ivar watcher: is called when streams begin and end.
+    :ivar openings: the turns of streams that are being opened.
     :param metrics: ``None`` for metrics that no registry publishes.
     :param limits: of concurrent sessions; by default as many as the process's file descriptors allow.
         Sessions without a user name count only in total.
@@ -216,6 +218,7 @@ class Sessions:
         self.watcher: Watcher | None = None
         self.metrics = metrics or SessionMetrics(new_registry(process=False))
         self.limits = limits or SessionLimits.fitting()
+        self.openings = Openings()
         self._live: dict[Session, None] = {}
         self._by_id: dict[str, tuple[Session, ...]] = {}
         self._per_user: Counter[str] = Counter()
