@@ -336,11 +336,11 @@ class ErrorTests(ClientTestCase):
 
         def answer(request: Request) -> Any:
             request.setResponseCode(503)
-            return b"back\nsoon"
+            return b"back\n\x1b[2Jsoon"
 
         self.server.handler = answer
         refused = await self.refusal(self.client.get(MACHINES, "vm"))
-        self.assertEqual((refused.code, refused.message), (503, "back soon"))
+        self.assertEqual((refused.code, refused.message), (503, "back [2Jsoon"))
 
     async def test_redirect(self) -> None:
         """A redirect is not followed: credentials would go along."""

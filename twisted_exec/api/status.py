@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _LONGEST_TEXT = 2048
+_DEEPEST_DETAILS = 4
+_MOST_DETAILS = 100
 _LONGEST_RETRY_SECONDS = 3600
 _MAX_CAUSES = 100
 
@@ -264,8 +266,8 @@ def from_status(status: Mapping[str, Any], code: int = 500) -> APIError:
     """
     status_code = status.get("code")
     code = status_code if isinstance(status_code, int) and 100 <= status_code <= 599 else code
-    details = status.get("details")
-    details = details if isinstance(details, Mapping) else {}
+    details = _printable(status.get("details"), _DEEPEST_DETAILS)
+    details = details if isinstance(details, dict) else {}
     retry = details.get("retryAfterSeconds")
     return APIError(
         one_line(str(status.get("message") or "")) or f"the server answered {code}",
@@ -276,6 +278,20 @@ def from_status(status: Mapping[str, Any], code: int = 500) -> APIError:
     )
 
 
+def _printable(value: Any, levels: int) -> Any:
+    """Return a peer's value with all texts as :func:`one_line`, bounded in depth and length."""
+    if isinstance(value, str):
+        return one_line(value)
+    if levels == 0 or value is None or isinstance(value, bool | int | float):
+        return None if isinstance(value, Mapping | list) else value
+    if isinstance(value, Mapping):
+        pairs = list(value.items())[:_MOST_DETAILS]
+        return {one_line(str(key)): _printable(each, levels - 1) for key, each in pairs}
+    if isinstance(value, list):
+        return [_printable(each, levels - 1) for each in value[:_MOST_DETAILS]]
+    return None
+
+
 def _seconds(value: object) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool):
         return None
@@ -284,7 +300,7 @@ def _seconds(value: object) -> int | None:
 
 def from_code(code: int, message: str) -> APIError:
     """Return the error for a plain HTTP status with a text, from servers without Status bodies."""
-    return APIError(message, code=code, reason=_BY_CODE.get(code, "Unknown"))
+    return APIError(one_line(message), code=code, reason=_BY_CODE.get(code, "Unknown"))
 
 
 class InsufficientStorage(APIError):

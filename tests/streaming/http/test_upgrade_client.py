@@ -189,12 +189,18 @@ class UpgradeTests(SynchronousTestCase):
 
     def test_status_of_a_stranger(self) -> None:
         """Nor does anything in a Status, whose sender may be in other hands."""
-        message = "no\r\n\x1b]0;title\x07\x9b31m " + "x" * 50_000
+        message = "no\r\n\x1b]0;title\x07\x9b31m " + "x" * 40_000
         status = {
             "kind": "Status",
             "message": message,
             "reason": "\x1b[2J",
-            "details": {"retryAfterSeconds": -(10**9)},
+            "details": {
+                "retryAfterSeconds": -(10**9),
+                "name": "v\x1b[2Jm",
+                "ki\x1bnd": "machines",
+                "causes": [{"message": "a\x1b[31mb", "field": "\x9b"}] * 120,
+                "deep": [[[[[[["\x1b"]]]]]]],
+            },
         }
         body = json.dumps(status).encode()
         self.answer(b"HTTP/1.1 503 X\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
@@ -203,6 +209,11 @@ class UpgradeTests(SynchronousTestCase):
         self.assertLessEqual(len(refused.message), 2048)
         self.assertEqual(refused.reason, "[2J")
         self.assertEqual(refused.retry_after_seconds, 0)
+        self.assertNotRegex(json.dumps(refused.to_status(), ensure_ascii=False), r"[\x00-\x1f\x9b]")
+        self.assertNotIn("\\u001b", json.dumps(refused.to_status()))
+        self.assertEqual(refused.details["name"], "v [2Jm")
+        self.assertEqual(refused.details["causes"][0], {"message": "a [31mb", "field": ""})
+        self.assertLessEqual(len(refused.details["causes"]), 100)
 
     def test_no_body(self) -> None:
         """Go's WebSocket server refuses with a bare status line and closes."""
