@@ -20,7 +20,7 @@ TABLES = {
     "Tokens and secrets": 6,
     "Forwarded requests": 8,
     "Bytes from peers": 10,
-    "Hosts and transports": 8,
+    "Hosts and transports": 9,
     "Output to people": 5,
     "Not implemented": 3,
 }

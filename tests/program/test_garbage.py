@@ -136,7 +136,8 @@ class GarbagePolicyTests(SynchronousTestCase):
 
 
 _PROGRAM = """
-import gc
+import gc, os
+os.umask(0)
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted_exec.program.start import make_service
@@ -149,6 +150,7 @@ class Service:
         return self.ready
 
 def report():
+    print("umask", oct(os.umask(0)))
     print("threshold", gc.get_threshold()[0], "frozen", gc.get_freeze_count() > 10000)
     if reactor.running:
         reactor.stop()
@@ -178,7 +180,9 @@ class ProgramTests(SynchronousTestCase):
 
     def test_program(self) -> None:
         """Each program has it."""
-        self.assertIn(f"threshold {YOUNG} frozen True", self.run_program("begin()"))
+        output = self.run_program("begin()")
+        self.assertIn(f"threshold {YOUNG} frozen True", output)
+        self.assertIn("umask 0o2\n", output, "others may write to nothing that a program creates")
 
     def test_application(self) -> None:
         """An application that makes a service while it runs keeps its own policy."""

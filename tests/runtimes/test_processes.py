@@ -24,6 +24,7 @@ from twisted_exec.runtimes.processes import (
     read_process,
 )
 from twisted_exec.runtimes.service import MARK
+from twisted_exec.runtimes.storage import identity
 
 from .support import RuntimeCase, no_descriptors
 
@@ -197,6 +198,18 @@ class RecordTests(RuntimeCase):
         self.assertEqual(RunRecords(path).open(), {"a": [Leader(7, 8)]})
         records.clear()
         self.assertEqual(RunRecords(path).open(), {})
+
+    def test_private(self) -> None:
+        """A record is for its owner only, whatever the umask."""
+        self.addCleanup(os.umask, os.umask(0))
+        path = os.path.join(self.directory, "runs")
+        records = RunRecords(path)
+        records.open()
+        records.write("a", [Leader(7, 8)])
+        self.assertEqual(os.stat(os.path.join(path, "a")).st_mode & 0o777, 0o600)
+        name = os.path.join(self.directory, "id")
+        self.assertEqual(identity(name), identity(name))
+        self.assertEqual(os.stat(name).st_mode & 0o777, 0o600)
 
     def test_unreadable(self) -> None:
         """A damaged record, or one of another boot, has no leaders."""

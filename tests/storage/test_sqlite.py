@@ -414,6 +414,15 @@ class FileTests(_Opens, TestCase):
         for path in (self.path, f"{self.path}-wal"):
             self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
 
+    async def test_public(self) -> None:
+        """A file that every user can read is used, and a warning names the remedy."""
+        await self.open().stopService()
+        os.chmod(self.path, 0o644)
+        with capturedLogs() as events:
+            self.open()
+        (line,) = [formatEvent(event) for event in events if "chmod" in formatEvent(event)]
+        self.assertIn(f"{self.path!r} can be read by every user of this host (mode 644)", line)
+
     async def test_second_server(self) -> None:
         """Two servers never share a file."""
         self.open()

@@ -7,9 +7,10 @@ from __future__ import annotations
 import os
 
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, eventAsText
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.tls.support import write
+from tests.tls.support import client_identity, write
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading, read_file
 
@@ -54,6 +55,28 @@ class ReadFileTests(SynchronousTestCase):
         with open(path, "wb") as stream:
             stream.truncate(1 << 40)
         self.assertIn("larger than 4 MiB", self.refusal(path))
+
+    def test_public_key(self) -> None:
+        """A private key that every user can read is used, and one warning names the remedy."""
+        issued, path = client_identity("jane"), os.path.join(self.directory, "tls.key")
+        for content, mode, count in (
+            (issued.key_pem, 0o644, 1),
+            (issued.key_pem, 0o640, 0),
+            (issued.key_pem, 0o600, 0),
+            (issued.certificate_pem, 0o644, 0),
+        ):
+            path += "x"
+            with open(path, "wb") as stream:
+                stream.write(content)
+            os.chmod(path, mode)
+            with capturedLogs() as events:
+                for _ in range(2):
+                    self.assertEqual(read_file(path), content)
+            lines = [eventAsText(event, includeTimestamp=False) for event in events]
+            self.assertEqual(len(lines), count, lines)
+            if lines:
+                remedy = f"{path!r} can be read by every user of this host (mode 644): chmod 600"
+                self.assertIn(remedy, lines[0])
 
     def test_nul(self) -> None:
         """A path that the system cannot have is refused like any other."""

@@ -7,9 +7,11 @@ tokens; no token is kept in memory or logged.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +24,7 @@ from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.files import Reloading
+from twisted_exec.tls.files import Reloading, warn_if_public
 
 
 class ITokenAuthenticator(Interface):
@@ -157,6 +159,8 @@ class TokenFileAuthenticator:
 
     def _parse(self, content: bytes) -> Mapping[bytes, User]:
         users: dict[bytes, User] = {}
+        with contextlib.suppress(OSError):  # it was read just now
+            warn_if_public(self._path, os.stat(self._path).st_mode)
         try:
             rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
             for number, row in enumerate(rows, 1):

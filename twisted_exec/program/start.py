@@ -314,7 +314,8 @@ def make_service(
     """
     Return the service for a program's ``makeService``, without opening anything.
 
-    The process's limit of file descriptors is raised first.  Once the reactor runs, garbage is collected
+    The process's limit of file descriptors is raised first, and its umask denies other users to write to
+    anything that it creates.  Once the reactor runs, garbage is collected
     by :class:`~twisted_exec.program.garbage.GarbagePolicy`.
 
     :param make: creates the service, given the reactor.
@@ -326,6 +327,8 @@ def make_service(
 
     use_monotonic_clock(reactor)
     stop_once(reactor)
+    # Files have modes of their own; but the parents of a directory get what the umask leaves.
+    os.umask(os.umask(0o077) | 0o002)
     raise_descriptor_limit()
     garbage = None if reactor.running else GarbagePolicy(reactor)
     if garbage is not None:  # a running reactor belongs to an application, which has its own policy

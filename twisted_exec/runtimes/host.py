@@ -27,6 +27,7 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.serving.server import Listening, StreamServer, probe_iri
+from twisted_exec.tls.files import owner_only
 
 from .config import ClassConfig
 from .processes import ProcessTable
@@ -161,7 +162,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
     def _probe_state(self) -> None:
         """Write a file: without records on disk, a crash would leave machines running."""
         path = os.path.join(self.settings.state_directory, "probe")
-        with open(path, "w") as file:
+        with open(path, "w", opener=owner_only) as file:
             file.write("x")
         os.unlink(path)
 

@@ -26,6 +26,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.tls.files import owner_only
+
 # Signals and the seconds to wait after each; SIGKILL cannot be ignored.
 _STEPS = ((signal.SIGHUP, 0.5), (signal.SIGTERM, 1.0), (signal.SIGKILL, 2.0))
 _SCAN_SECONDS = 0.02
@@ -315,7 +317,7 @@ class RunRecords:
                 pass
             return
         record = {"boot": boot_id(), "leaders": [[each.pid, each.start] for each in leaders]}
-        with open(f"{path}.new", "w") as file:
+        with open(f"{path}.new", "w", opener=owner_only) as file:
             json.dump(record, file)
         # No fsync: after a power failure no process is left.
         os.replace(f"{path}.new", path)

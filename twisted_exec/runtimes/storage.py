@@ -22,6 +22,7 @@ from twisted.logger import Logger
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import owner_only
 from twisted_exec.tls.pki.authority import write_private
 from twisted_exec.tls.unix import private_directory
 
@@ -67,7 +68,7 @@ def identity(path: str) -> str:
     except FileNotFoundError:
         pass
     new = uuid.uuid4().hex
-    with open(f"{path}.new", "w") as file:
+    with open(f"{path}.new", "w", opener=owner_only) as file:
         file.write(new)
     os.replace(f"{path}.new", path)
     return new

@@ -21,6 +21,7 @@ from twisted_exec.api.encoded import Encoded
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import Event, Object, StorageError
 from twisted_exec.storage.record import Acknowledged, in_use, state_path
+from twisted_exec.tls.files import warn_if_public
 
 SCHEMA_VERSION = 1
 """Version of the tables, in the file as ``user_version``."""
@@ -54,7 +55,10 @@ def open_database(path: str) -> sqlite3.Connection:
     """
     try:
         # Objects may hold secrets.  SQLite copies the mode to its -wal and -shm files.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        mode = os.fstat(handle).st_mode
+        os.close(handle)
+        warn_if_public(path, mode)
         database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or str(error)

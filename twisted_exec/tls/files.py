@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Generic, TypeVar
 
 from cryptography import x509
@@ -25,6 +25,9 @@ from twisted_exec.tls.errors import TLSConfigError
 
 _MAX_BYTES = 4 << 20
 _LOOK_EVERY_SECONDS = 1.0
+_KEY = b"PRIVATE KEY-----"
+
+_log = Logger()
 
 T = TypeVar("T")
 _Stamp = tuple[tuple[int, int, int, int], ...]
@@ -45,11 +48,34 @@ def read_file(path: str, what: str = "file") -> bytes:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise TLSConfigError(f"{what} {path!r} is not a regular file")
             content = stream.read(_MAX_BYTES + 1)
+            if _KEY in content:
+                warn_if_public(path, os.fstat(descriptor).st_mode)
     except (OSError, ValueError) as problem:
         raise TLSConfigError(f"cannot read {what} {path!r}: {_why(problem)}") from None
     if len(content) > _MAX_BYTES:
         raise TLSConfigError(f"{what} {path!r} is larger than {_MAX_BYTES >> 20} MiB")
     return content
+
+
+@lru_cache(maxsize=256)  # once for each file
+def warn_if_public(path: str, mode: int) -> None:
+    """
+    Log a warning if every user of the host may read or write a file with secrets.
+
+    It is used nevertheless: Kubernetes mounts Secrets with mode 0644 where no other user is.
+    """
+    if mode & 0o007:
+        _log.warn(
+            "{path!r} can be {how} by every user of this host (mode {mode:o}): chmod 600 it",
+            path=path,
+            how="written" if mode & 0o002 else "read",
+            mode=stat.S_IMODE(mode),
+        )
+
+
+def owner_only(path: str, flags: int) -> int:
+    """Open a file that is created for its owner only, whatever the umask: an ``opener`` of :func:`open`."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def _why(problem: Exception) -> str:
