@@ -11,8 +11,16 @@ from twisted.internet.defer import Deferred, DeferredList, gatherResults
 
 from twisted_exec.api import kinds
 from twisted_exec.api.encoded import json_of
-from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Expired, NotFound
+from twisted_exec.api.status import (
+    AlreadyExists,
+    APIError,
+    Conflict,
+    Expired,
+    Forbidden,
+    NotFound,
+)
 from twisted_exec.storage.interfaces import Event, IStorage, Object
+from twisted_exec.storage.quota import NO_LIMITS, Limits
 
 MACHINES = kinds.MACHINES.resource
 POOLS = kinds.MACHINEPOOLS.resource
@@ -38,11 +46,12 @@ class StorageContract:
 
     remembered = 20
     remembered_bytes = 20_000
+    limits = NO_LIMITS
 
     async def make_storage(self: Any) -> IStorage:
         """
         An empty store, ready, that ends by itself; it remembers :attr:`remembered`
-        changes, of :attr:`remembered_bytes` in all.
+        changes, of :attr:`remembered_bytes` in all, and has :attr:`limits`.
         """
         raise NotImplementedError
 
@@ -370,3 +379,101 @@ class StorageContract:
         before = storage.version()
         self.assertIsNone(await storage.probe())
         self.assertEqual(storage.version(), before)
+
+    async def test_no_limits(self: Any) -> None:
+        """Without limits everything is stored."""
+        storage = await self.make_storage()
+        for name in "abc":
+            await storage.create(MACHINES, machine(name, text="x" * 5000))
+
+    async def test_namespace_quota(self: Any) -> None:
+        """A namespace that is full gets nothing more; other namespaces do."""
+        self.limits = Limits(namespace_bytes=10_000)
+        storage = await self.make_storage()
+        stored = await storage.create(MACHINES, machine("a", text="x" * 5000))
+        with self.assertRaises(Forbidden) as caught:
+            await storage.create(MACHINES, machine("b", text="x" * 5000))
+        self.assertIn(
+            ' "b" is forbidden: exceeded quota: namespace default, requested: bytes=',
+            caught.exception.message,
+        )
+        self.assertIn("limited: bytes=10000; delete objects", caught.exception.message)
+        self.assertEqual(caught.exception.details["name"], "b")
+        await storage.create(MACHINES, machine("b", "another", text="x" * 5000))
+        with self.assertRaises(AlreadyExists):
+            await storage.create(MACHINES, machine("a", text="x" * 50_000))
+        with self.assertRaises(Forbidden):
+            await storage.update(MACHINES, changed(stored, text="x" * 50_000))
+        smaller = await storage.update(MACHINES, changed(stored, text="x" * 4000))
+        await storage.delete(MACHINES, smaller)
+        await storage.create(MACHINES, machine("b", text="x" * 5000))
+
+    async def test_racing_quota(self: Any) -> None:
+        """Creates that are on their way together are counted together."""
+        self.limits = Limits(namespace_bytes=10_000)
+        storage = await self.make_storage()
+        outcomes = await DeferredList(
+            [storage.create(MACHINES, machine(name, text="x" * 3000)) for name in "abcdef"],
+            consumeErrors=True,
+        )
+        self.assertEqual([made for made, _ in outcomes].count(True), 3)
+        for made, failure in outcomes:
+            if not made:
+                failure.trap(Forbidden)
+        stored = await storage.get(MACHINES, "default", "a")
+        await storage.delete(MACHINES, stored)
+        await storage.create(MACHINES, machine("g", text="x" * 3000))
+
+    async def test_total_quota(self: Any) -> None:
+        """A full total stops users, but neither the system nor small updates of what exists."""
+        self.limits = Limits(total_bytes=10_000)
+        storage = await self.make_storage()
+        stored = await storage.create(MACHINES, machine("a", text="x" * 9000))
+        with self.assertRaises(Forbidden) as caught:
+            await storage.create(MACHINES, machine("b", "another", text="x" * 5000))
+        self.assertIn("exceeded quota: all namespaces", caught.exception.message)
+        await storage.update(MACHINES, changed(stored, text="x" * 12_000))
+        for resource, namespace in [
+            (MACHINES, "kube-system"),
+            (POOLS, ""),
+            (kinds.LEASES.resource, "another"),
+            (kinds.EVENTS.resource, "another"),
+        ]:
+            await storage.create(resource, machine("b", namespace, text="x" * 5000))
+
+    async def test_small_updates(self: Any) -> None:
+        """A status can be written in a full namespace, but not without end."""
+        self.limits = Limits(namespace_bytes=10_000)
+        storage = await self.make_storage()
+        stored = await storage.create(MACHINES, machine("a", text="x" * 9700))
+        stored = await storage.update(MACHINES, changed(stored, text="x" * 10_500))
+        with self.assertRaises(Forbidden):
+            await storage.update(MACHINES, changed(stored, text="x" * 11_500))
+
+    async def test_shared_strings(self: Any) -> None:
+        """What an update or a deletion leaves as it was is in memory once."""
+        self.remembered_bytes = 1_000_000
+        storage = await self.make_storage()
+        events: list[Event] = []
+        storage.watch(MACHINES, None, events.append)
+        stored = await storage.create(MACHINES, machine("a", text="x" * 50_000))
+        copied = json.loads(json_of(stored))
+        updated = await storage.update(MACHINES, changed(copied, text="x" * 50_000, power="On"))
+        gone = await storage.delete(MACHINES, json.loads(json_of(updated)))
+        self.assertIs(updated["spec"]["text"], stored["spec"]["text"])
+        self.assertIs(gone["spec"]["text"], stored["spec"]["text"])
+        self.assertEqual(events[1].obj["spec"], {"text": "x" * 50_000, "power": "On"})
+
+    async def test_deleted_large_objects(self: Any) -> None:
+        """Objects that are gone count with their last states: they are forgotten sooner."""
+        storage = await self.make_storage()
+        stored = [
+            await storage.create(MACHINES, machine(f"m{turn}", text="x" * 5000))
+            for turn in range(6)
+        ]
+        then = storage.version()
+        for obj in stored:
+            await storage.delete(MACHINES, obj)
+        with self.assertRaises(Expired):
+            storage.watch(MACHINES, then + 2, lambda event: None)
+        storage.watch(MACHINES, then + 5, lambda event: None)

@@ -188,3 +188,36 @@ class ProgramTests(SynchronousTestCase):
         """An application that makes a service while it runs keeps its own policy."""
         output = self.run_program("reactor.callWhenRunning(begin)")
         self.assertIn(f"threshold {gc.get_threshold()[0]} frozen False", output)
+
+
+_LARGE_BLOCKS = """
+from twisted_exec.program.garbage import return_large_blocks
+
+def resident():
+    with open("/proc/self/statm") as numbers:
+        return int(numbers.read().split()[1]) * 4096
+
+return_large_blocks()
+bytearray(2_000_000)  # glibc raises its limit when the first large block is freed
+before, small = resident(), []
+large = []
+for turn in range(100):
+    large.append(bytearray(1_000_000))
+    small.append(bytearray(100_000))
+del large
+print(resident() - before)
+"""
+
+
+class LargeBlocksTests(SynchronousTestCase):
+    """Tests for :func:`return_large_blocks`."""
+
+    if not os.path.exists("/proc/self/statm"):
+        skip = "needs /proc"
+
+    def test_returned(self) -> None:
+        """Large blocks go back to the system although small ones around them are in use."""
+        output = subprocess.run(
+            [sys.executable, "-c", _LARGE_BLOCKS], capture_output=True, check=True, text=True
+        )
+        self.assertLess(int(output.stdout), 30_000_000)

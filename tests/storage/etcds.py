@@ -33,6 +33,7 @@ from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.store import EtcdStorage
 from twisted_exec.storage.etcd.target import Endpoint, EtcdTarget
+from twisted_exec.storage.quota import NO_LIMITS
 
 _SECONDS = 60.0
 
@@ -266,6 +267,7 @@ class EtcdCase(TestCase):
     timeout = 120
     remembered = 20
     remembered_bytes = 20_000
+    limits = NO_LIMITS
     program = "etcd"
 
     def cluster(self, members: int = 1, flags: Sequence[str] = (), **more: Any) -> Etcds:
@@ -278,7 +280,7 @@ class EtcdCase(TestCase):
     def begin(self, target: EtcdTarget, **more: Any) -> EtcdStorage:
         """A store that is started, and perhaps not ready yet."""
         more = {"remembered": self.remembered, "remembered_bytes": self.remembered_bytes} | more
-        storage = EtcdStorage(target, reactor, **more)
+        storage = EtcdStorage(target, reactor, limits=self.limits, **more)
         storage.startService()
         self.addCleanup(storage.stopService)
         return storage

@@ -72,7 +72,9 @@ class DelegatingContractTests(StorageContract, TestCase):
     """The contract, through a wrapper that changes nothing."""
 
     async def make_storage(self) -> IStorage:
-        storage: IStorage = Double(MemoryStorage(self.remembered, self.remembered_bytes))
+        storage: IStorage = Double(
+            MemoryStorage(self.remembered, self.remembered_bytes, self.limits)
+        )
         return storage
 
 

@@ -13,4 +13,4 @@ class MemoryStorageTests(StorageContract, TestCase):
     """The contract, in memory."""
 
     async def make_storage(self) -> IStorage:
-        return MemoryStorage(self.remembered, self.remembered_bytes)
+        return MemoryStorage(self.remembered, self.remembered_bytes, self.limits)

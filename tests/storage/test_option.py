@@ -11,7 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.storage.etcd.store import EtcdStorage
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.storage.option import storage_option
+from twisted_exec.storage.option import limits_of, storage_option
+from twisted_exec.storage.quota import Limits, size_option
 from twisted_exec.storage.sqlite import SQLiteStorage
 
 
@@ -39,3 +40,20 @@ class OptionTests(SynchronousTestCase):
         with self.assertRaises(ValueError) as caught:
             storage_option("etcd:")
         self.assertIn("give etcd:https://HOST:PORT", str(caught.exception))
+
+
+class QuotaOptionTests(SynchronousTestCase):
+    """Tests for the options of quotas."""
+
+    def test_sizes(self) -> None:
+        """Sizes are Kubernetes' quantities; 0 is no limit; defaults are text."""
+        options = {"storage-quota-namespace": "64Mi", "storage-quota-total": size_option("0")}
+        self.assertEqual(limits_of(options), Limits(64 << 20, 0))
+        self.assertEqual(size_option("1e3"), 1000)
+
+    def test_refused(self) -> None:
+        """Everything else is refused in one line."""
+        for text in ("", "-1", "64MiB", "much", "99Ei", "1e99"):
+            with self.assertRaises(ValueError) as caught:
+                size_option(text)
+            self.assertIn("is not a size such as 64Mi, or 0 for no limit", str(caught.exception))

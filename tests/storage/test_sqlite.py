@@ -30,6 +30,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.storage.interfaces import Event, StorageError
+from twisted_exec.storage.quota import NO_LIMITS
 from twisted_exec.storage.reserve import Reserve
 from twisted_exec.storage.sqlite import SQLiteStorage
 
@@ -39,6 +40,7 @@ class _Opens:
 
     remembered = 20
     remembered_bytes = 20_000
+    limits = NO_LIMITS
     path: str
 
     def open(self, path: str | None = None) -> SQLiteStorage:
@@ -47,6 +49,7 @@ class _Opens:
             reactor,  # type: ignore[arg-type]
             remembered=self.remembered,
             remembered_bytes=self.remembered_bytes,
+            limits=self.limits,
         )
         storage.startService()
         self.addCleanup(storage.stopService)  # type: ignore[attr-defined]

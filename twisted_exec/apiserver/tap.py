@@ -26,7 +26,7 @@ from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.program.start import duration, make_service, seconds
-from twisted_exec.storage.option import FORMS, storage_option
+from twisted_exec.storage.option import FORMS, QUOTA_OPTIONS, limits_of, storage_option
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry
 
@@ -116,6 +116,7 @@ class Options(KubeletOptions, AggregatedOptions):
         ["tls-private-key-file", None, None, "Private key of the serving certificate (PEM)."],
         ["client-ca-file", None, None, "CA of users and poollets (PEM)."],
         ["storage", None, None, f"Store of the objects: {FORMS}.", storage_option],
+        *QUOTA_OPTIONS,
         ["machinepoollet-client-certificate", None, None, "Client certificate for poollets (PEM)."],
         ["machinepoollet-client-key", None, None, "Private key of that certificate (PEM)."],
         ["machinepoollet-certificate-authority", None, None, "CA of poollets (PEM)."],
@@ -246,7 +247,7 @@ def _server(options: Options, reactor: Any) -> APIServer:
     audit = JSONLinesAudit(options["audit-log"])
     metrics = new_registry()
     ExpiryMetrics(metrics, Expiry(options.certificates()).ends)
-    store = options["storage"](reactor)
+    store = options["storage"](reactor, limits=limits_of(options))
     return APIServer(settings(options), store, audit, reactor, metrics=metrics)
 
 

@@ -19,6 +19,7 @@ use this policy, and an application that embeds our services keeps its own, unle
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import time
@@ -41,6 +42,23 @@ _NEVER = 1 << 30
 _EXPLAINED = 100
 """Containers that one descriptor explains: a session has about 60 for two, a watch about as many."""
 _LEAST_SLACK = 50_000
+
+
+_M_MMAP_THRESHOLD = -3
+_LARGE_BYTES = 512 << 10
+
+
+def return_large_blocks() -> None:
+    """
+    Make the C library return each large block to the system as soon as it is freed.
+
+    glibc puts large blocks between small ones once a large one was freed, and then keeps nearly all of
+    them: after 150 Secrets of 1 MB were deleted, 300 MB stayed.  Other C libraries need no such setting.
+    """
+    try:
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+    except (OSError, AttributeError):
+        pass
 
 
 class GarbagePolicy:

@@ -40,7 +40,7 @@ from twisted.python.failure import Failure
 from twisted.python.usage import Options, UsageError
 
 from twisted_exec.program.descriptors import Limiting, SessionLimits, raise_descriptor_limit
-from twisted_exec.program.garbage import GarbagePolicy
+from twisted_exec.program.garbage import GarbagePolicy, return_large_blocks
 from twisted_exec.wire.upgrade import read_origin
 
 
@@ -332,6 +332,7 @@ def make_service(
     raise_descriptor_limit()
     garbage = None if reactor.running else GarbagePolicy(reactor)
     if garbage is not None:  # a running reactor belongs to an application, which has its own policy
+        return_large_blocks()
         reactor.callWhenRunning(garbage.start)
     try:
         sessions = None if limits is None else limits()

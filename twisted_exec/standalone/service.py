@@ -59,6 +59,7 @@ from twisted_exec.standalone.machines import (
 from twisted_exec.standalone.pki import ADMIN, POOL, Certificates, prepare
 from twisted_exec.standalone.state import OBJECTS, StateDirectory
 from twisted_exec.storage.interfaces import IStorage, is_exclusive
+from twisted_exec.storage.quota import NO_LIMITS, Limits
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Expiry, read_file
@@ -122,6 +123,7 @@ class Settings:
     :param client_ca: path of a further client CA; empty for none.
     :param sessions: limits of concurrent sessions of each part; ``None`` for as many as file
         descriptors allow.
+    :param limits: limits of what objects use in the file of the state directory.
     :param spaces: run a Space Manager, and create a provider for local spaces.
     """
 
@@ -138,6 +140,7 @@ class Settings:
     spaces: bool = True
     client_ca: str = ""
     sessions: SessionLimits | None = None
+    limits: Limits = NO_LIMITS
 
 
 class Standalone(AsyncService):
@@ -238,7 +241,9 @@ class Standalone(AsyncService):
             allowed_origins=self.settings.allowed_origins,
             sessions=self.settings.sessions,
         )
-        make = self.settings.storage or partial(SQLiteStorage, self._state.file(OBJECTS))
+        make = self.settings.storage or partial(
+            SQLiteStorage, self._state.file(OBJECTS), limits=self.settings.limits
+        )
         metrics = new_registry()
         ExpiryMetrics(metrics, Expiry(certificates.files()).ends)
         storage = make(self._reactor)

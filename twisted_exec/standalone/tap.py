@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from twisted.application.service import IService
@@ -15,7 +16,7 @@ from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
 from twisted_exec.program.start import make_service, seconds
 from twisted_exec.standalone.parent_watch import stop_with_parent
 from twisted_exec.standalone.service import Settings, Standalone
-from twisted_exec.storage.option import FORMS, storage_option
+from twisted_exec.storage.option import FORMS, QUOTA_OPTIONS, limits_of, storage_option
 
 PROGRAM = "exec-standalone"
 
@@ -49,6 +50,7 @@ class Options(OIDCOptions):
             f"Storage of objects: {FORMS}; default: a file in the state directory.",
             storage_option,
         ],
+        *QUOTA_OPTIONS,
         ["token-auth-file", None, None, "CSV file with further users: token,user,uid,groups."],
         ["client-ca-file", None, None, "CA of client certificates of further users."],
         [
@@ -91,6 +93,8 @@ def _program(options: Options, reactor: Any) -> Standalone:
 
 
 def _settings(options: Options) -> Settings:
+    limits = limits_of(options)
+    storage = options["storage"]
     return Settings(
         options["state-dir"],
         options["port"],
@@ -100,9 +104,10 @@ def _settings(options: Options) -> Settings:
         options["dialect"],
         options["allowed-origin"],
         issuers(options),
-        options["storage"],
+        partial(storage, limits=limits) if storage else None,
         demo=not options["without-demo"],
         client_ca=options["client-ca-file"] or "",
         spaces=not options["without-spaces"],
         sessions=options.session_limits(),
+        limits=limits,
     )

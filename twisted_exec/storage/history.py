@@ -26,12 +26,19 @@ from twisted_exec.api.encoded import Encoded, json_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Expired, NotFound
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IWatch, Listing, Object
+from twisted_exec.storage.quota import Usage
 
 REMEMBERED_CHANGES = 10_000
 """Default number of changes that a store remembers."""
 
-REMEMBERED_BYTES = 64 << 20
-"""Default limit of their size together, as JSON."""
+REMEMBERED_BYTES = 32 << 20
+"""Default limit of the size of their objects together, as JSON; an object needs twice as much memory."""
+
+_SHARED_BYTES = 16 << 10
+_SHARED_CHARS = 1024
+_SHARED_KEYS = 256
+_SHARED_DEPTH = 4
+"""Objects that share long strings with their predecessors, the strings, and where they are found."""
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -78,6 +85,37 @@ class _Objects:
         other = _Objects()
         other.by_key, other._keys = dict(self.by_key), list(self._keys)
         return other
+
+
+class _Held:
+    """Objects of the remembered changes, each counted once although it is in several changes."""
+
+    def __init__(self) -> None:
+        self._objects: dict[int, tuple[int, int]] = {}
+        """Number of uses and size, by identity."""
+        self.bytes = 0
+
+    def add(self, obj: Object | None) -> None:
+        if obj is None:
+            return
+        uses, size = self._objects.get(id(obj), (0, 0))
+        if not uses:
+            size = len(json_of(obj))
+            self.bytes += size
+        self._objects[id(obj)] = uses + 1, size
+
+    def remove(self, obj: Object | None) -> None:
+        if obj is None:
+            return
+        uses, size = self._objects.pop(id(obj))
+        if uses > 1:
+            self._objects[id(obj)] = uses - 1, size
+        else:
+            self.bytes -= size
+
+    def clear(self) -> None:
+        self._objects.clear()
+        self.bytes = 0
 
 
 @implementer(IWatch)
@@ -131,7 +169,8 @@ class History:
     Objects, changes and watchers.
 
     :param remembered: limit of the number of remembered changes.
-    :param remembered_bytes: limit of the size of their objects, as JSON.
+    :param remembered_bytes: limit of the size of their objects, as JSON: those after the changes, and
+        those before.
     """
 
     def __init__(
@@ -141,10 +180,11 @@ class History:
     ) -> None:
         self._objects: dict[str, _Objects] = {}
         self._changes: deque[tuple[str, Event]] = deque()
-        self._sizes: deque[int] = deque()
-        self._bytes = 0
+        self._held = _Held()
         self._remembered, self._remembered_bytes = remembered, remembered_bytes
         self._watches: dict[str, dict[_Watch, None]] = {}
+        self.usage = Usage()
+        """Sizes of the objects, without the changes."""
         self.version = 0
         """Version of the latest change."""
         self.forgotten = 0
@@ -154,7 +194,7 @@ class History:
     def restore(self, objects: Iterable[tuple[str, Object]], version: int, forgotten: int) -> None:
         """Load objects that were stored before."""
         for table, obj in objects:
-            self._table(table).put(key_of(obj), obj)
+            self._put(table, obj)
         self.version, self.forgotten = version, forgotten
 
     def start_over(self, objects: Iterable[tuple[str, Object]], version: int) -> None:
@@ -165,9 +205,9 @@ class History:
             then get events that undo the later changes.
         """
         before, self._objects = self._objects, {}
-        for forgotten in (self._changes, self._sizes):
+        for forgotten in (self._changes, self._held, self.usage):
             forgotten.clear()
-        self._bytes, self._undone = 0, max(self._undone, self.version)
+        self._undone = max(self._undone, self.version)
         self.restore(objects, version, version)
         for table, watches in list(self._watches.items()):
             old = before.get(table, _Objects())
@@ -192,12 +232,16 @@ class History:
 
     def remember(self, table: str, event: Event) -> None:
         """Add one earlier change, in order; its objects are those passed to :meth:`restore`."""
+        if event.previous is not None and len(json_of(event.obj)) >= _SHARED_BYTES:
+            _share_strings(event.obj, event.previous)
         self._changes.append((table, event))
-        self._sizes.append(len(json_of(event.obj)))
-        self._bytes += self._sizes[-1]
-        while len(self._changes) > self._remembered or self._bytes > self._remembered_bytes:
-            self.forgotten = self._changes.popleft()[1].version
-            self._bytes -= self._sizes.popleft()
+        self._held.add(event.obj)
+        self._held.add(event.previous)
+        while len(self._changes) > self._remembered or self._held.bytes > self._remembered_bytes:
+            _, oldest = self._changes.popleft()
+            self.forgotten = oldest.version
+            self._held.remove(oldest.obj)
+            self._held.remove(oldest.previous)
 
     def apply(self, table: str, event: Event) -> int:
         """
@@ -206,9 +250,9 @@ class History:
         :return: the number of watches that got it.
         """
         if event.type == DELETED:
-            self._table(table).drop(key_of(event.obj))
+            self._drop(table, key_of(event.obj))
         else:
-            self._table(table).put(key_of(event.obj), event.obj)
+            self._put(table, event.obj)
         self.version = event.version
         self.remember(table, event)
         watches = list(self._watches.get(table, ()))
@@ -241,6 +285,17 @@ class History:
         if version is not None and version != self.version:
             objects = self._as_of(table_of(resource), version)
         return Listing(objects.in_order(namespace), self.version if version is None else version)
+
+    def _put(self, table: str, obj: Object) -> None:
+        key, objects = key_of(obj), self._table(table)
+        before = objects.by_key.get(key)
+        self.usage.add(table, key[0], len(json_of(obj)) - _size(before))
+        objects.put(key, obj)
+
+    def _drop(self, table: str, key: Key) -> None:
+        objects = self._table(table)
+        self.usage.add(table, key[0], -_size(objects.by_key.get(key)))
+        objects.drop(key)
 
     def _table(self, name: str) -> _Objects:
         objects = self._objects.get(name)
@@ -291,6 +346,25 @@ class History:
             if changed == table:
                 events.append(event)
         return events
+
+
+def _size(obj: Object | None) -> int:
+    return 0 if obj is None else len(json_of(obj))
+
+
+def _share_strings(new: Object, old: Object, depth: int = _SHARED_DEPTH) -> None:
+    """Replace long strings by the same ones of an earlier state, so that they exist once."""
+    if len(new) > _SHARED_KEYS:
+        return
+    for key, value in new.items():
+        before = old.get(key)
+        if value is before:
+            continue
+        if isinstance(value, str):
+            if len(value) >= _SHARED_CHARS and value == before:
+                new[key] = before
+        elif depth and isinstance(value, dict) and isinstance(before, dict):
+            _share_strings(value, before, depth - 1)
 
 
 def _differences(old: _Objects, new: _Objects, version: int) -> Sequence[Event]:

@@ -6,16 +6,21 @@ trials that writes nowhere else.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
+from twisted_exec.api.encoded import json_of
 from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import Forbidden
 from twisted_exec.storage import history
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import (
+    ADDED,
     DELETED,
     MODIFIED,
     Event,
@@ -24,6 +29,7 @@ from twisted_exec.storage.interfaces import (
     Listing,
     Object,
 )
+from twisted_exec.storage.quota import NO_LIMITS, Limits, Quota
 
 
 class HistoryStorage(Service):
@@ -32,10 +38,42 @@ class HistoryStorage(Service):
 
     Where and how writes are made durable is the subclass's part.
 
+    :param limits: limits of what objects use.
     :ivar _history: the objects and changes that readers and watchers see.
     """
 
     _history: History
+
+    def __init__(self, limits: Limits = NO_LIMITS) -> None:
+        self._quota = Quota(limits)
+
+    def _within_quota(
+        self, resource: Resource, obj: Object, change: str, write: Callable[[], Deferred[Object]]
+    ) -> Deferred[Object]:
+        """
+        Begin a creation or an update if the quotas allow it.
+
+        :return: what ``write`` returns, or fails with
+            :class:`~twisted_exec.api.status.Forbidden`.
+        """
+        if not self._quota.is_limited:
+            return write()
+        stored = self._history.find(resource, obj)
+        is_new = change == ADDED
+        growth = len(json_of(obj)) - (0 if stored is None else len(json_of(stored)))
+        # Without an object to update, or with one where one is created, the write fails anyhow.
+        if growth <= 0 or is_new != (stored is None):
+            return write()
+        try:
+            end = self._quota.begin(self._history.usage, resource, obj, growth, is_new=is_new)
+        except Forbidden as refusal:
+            return defer.fail(refusal)
+
+        def ended(outcome: Any) -> Any:
+            end()
+            return outcome
+
+        return write().addBoth(ended)
 
     def when_ready(self) -> Deferred[None]:
         """See :meth:`IStorage.when_ready`: at once."""
@@ -85,6 +123,7 @@ class MemoryStorage(HistoryStorage):
 
     :param remembered: number of changes kept for watches and older lists.
     :param remembered_bytes: limit of the size of these changes together.
+    :param limits: limits of what objects use.
     """
 
     exclusive = True
@@ -93,16 +132,20 @@ class MemoryStorage(HistoryStorage):
         self,
         remembered: int = history.REMEMBERED_CHANGES,
         remembered_bytes: int = history.REMEMBERED_BYTES,
+        limits: Limits = NO_LIMITS,
     ) -> None:
+        super().__init__(limits)
         self._history = History(remembered, remembered_bytes)
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.create`."""
-        return defer.execute(self._create, resource, obj)
+        create = partial(defer.execute, self._create, resource, obj)
+        return self._within_quota(resource, obj, ADDED, create)
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.update`."""
-        return defer.execute(self._replace, resource, obj, MODIFIED)
+        update = partial(defer.execute, self._replace, resource, obj, MODIFIED)
+        return self._within_quota(resource, obj, MODIFIED, update)
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.delete`."""

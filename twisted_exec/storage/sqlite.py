@@ -22,6 +22,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from twisted.internet import defer
@@ -44,6 +45,7 @@ from twisted_exec.storage.interfaces import (
     StorageError,
 )
 from twisted_exec.storage.memory import HistoryStorage
+from twisted_exec.storage.quota import NO_LIMITS, Limits
 from twisted_exec.storage.record import Record, read_record, state_path
 from twisted_exec.storage.reserve import RESERVED_BYTES, Reserve
 from twisted_exec.storage.writer import PROBE, OpenStore, Write, Writer
@@ -65,6 +67,7 @@ class SQLiteStorage(HistoryStorage):
     :param remembered_bytes: limit of the size of these changes together.
     :param reserved_bytes: size of a file beside it, whose space makes deletions possible on a full
         disk.
+    :param limits: limits of what objects use.
     """
 
     exclusive = True  # its record is locked
@@ -77,7 +80,9 @@ class SQLiteStorage(HistoryStorage):
         remembered: int = history.REMEMBERED_CHANGES,
         remembered_bytes: int = history.REMEMBERED_BYTES,
         reserved_bytes: int = RESERVED_BYTES,
+        limits: Limits = NO_LIMITS,
     ) -> None:
+        super().__init__(limits)
         self._path = path
         self._reserve = Reserve(f"{path}-reserve", reserved_bytes)
         self._reactor = reactor
@@ -140,11 +145,13 @@ class SQLiteStorage(HistoryStorage):
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.create`."""
-        return self._enqueue(Write(ADDED, resource, obj))
+        write = partial(self._enqueue, Write(ADDED, resource, obj))
+        return self._within_quota(resource, obj, ADDED, write)
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.update`."""
-        return self._enqueue(Write(MODIFIED, resource, obj))
+        write = partial(self._enqueue, Write(MODIFIED, resource, obj))
+        return self._within_quota(resource, obj, MODIFIED, write)
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.delete`."""

@@ -36,7 +36,7 @@ class RenamedStorageTests(StorageContract, TestCase):
     """The contract, for machines that are kept as things."""
 
     async def make_storage(self) -> IStorage:
-        storage = MemoryStorage(self.remembered, self.remembered_bytes)
+        storage = MemoryStorage(self.remembered, self.remembered_bytes, self.limits)
         made: IStorage = RenamedStorage(storage, SHOWN, shown, kept)
         return made
 

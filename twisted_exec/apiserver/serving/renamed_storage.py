@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.encoded import Encoded
+from twisted_exec.api.encoded import Encoded, json_of
 from twisted_exec.api.kinds import Kind
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, NotFound
@@ -25,6 +25,8 @@ from twisted_exec.storage.interfaces import Event, IStorage, IWatch, Listing, Ob
 Rename = Callable[[Object], Object]
 
 _KEPT_OBJECTS = 1024
+_KEPT_BYTES = 64 << 10
+"""Larger objects are converted each time, so that the cache does not keep them after their deletion."""
 
 
 @implementer(IStorage)
@@ -115,6 +117,8 @@ class RenamedStorage(DelegatingStorage):
         _, converted = self._made.get(id(obj), (None, None))
         if converted is None:
             converted = Encoded(self._outward(obj))
+            if len(json_of(obj)) > _KEPT_BYTES:
+                return converted
             # Keep the stored object too: after its release another object could get its id().
             self._made[id(obj)] = obj, converted
             if len(self._made) > _KEPT_OBJECTS:

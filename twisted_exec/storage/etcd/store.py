@@ -9,6 +9,7 @@ transaction (:mod:`.writes`).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from twisted.internet import defer
@@ -34,6 +35,7 @@ from twisted_exec.storage.interfaces import (
     Object,
 )
 from twisted_exec.storage.memory import HistoryStorage
+from twisted_exec.storage.quota import NO_LIMITS, Limits
 
 
 @implementer(IStorage)
@@ -46,6 +48,8 @@ class EtcdStorage(HistoryStorage):
     :param remembered_bytes: limit of the size of these changes together.
     :param read_seconds: time limit of a read.
     :param write_seconds: time limit of a write.
+    :param limits: limits of what objects use.  Each server counts the objects that it has seen, so
+        servers that write at the same time may exceed them by these writes.
     """
 
     exclusive = False
@@ -59,7 +63,9 @@ class EtcdStorage(HistoryStorage):
         remembered_bytes: int = history.REMEMBERED_BYTES,
         read_seconds: float = READ_SECONDS,
         write_seconds: float = WRITE_SECONDS,
+        limits: Limits = NO_LIMITS,
     ) -> None:
+        super().__init__(limits)
         self._reactor, self._keys = reactor, Keys(target.prefix)
         self._remembered = remembered, remembered_bytes
         self._client = EtcdClient(target, reactor, read_seconds, write_seconds)
@@ -123,11 +129,13 @@ class EtcdStorage(HistoryStorage):
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.create`."""
-        return self._write(ADDED, resource, obj)
+        return self._within_quota(resource, obj, ADDED, partial(self._write, ADDED, resource, obj))
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.update`."""
-        return self._write(MODIFIED, resource, obj)
+        return self._within_quota(
+            resource, obj, MODIFIED, partial(self._write, MODIFIED, resource, obj)
+        )
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.delete`."""
