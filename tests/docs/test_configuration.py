@@ -12,12 +12,14 @@ import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.kube.kubeconfig.test_loader import WHOLE as _WHOLE
+from twisted.plugins import twisted_exec_drivers as plugins
 from twisted_exec.api import kinds
 from twisted_exec.kube.credentials.plugin import parse_credential
 from twisted_exec.kube.kubeconfig import loader
 from twisted_exec.kube.kubeconfig.client_config import ExecPlugin
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes import config
+from twisted_exec.runtimes.drivers import DriverMaker
 from twisted_exec.tls.pki.directory import create_pki
 
 from . import pages
@@ -62,6 +64,16 @@ class RuntimeYamlTests(SynchronousTestCase):
             keys = self.read[where]
             self.assertEqual(self.keys(f"Keys of driver {driver}"), keys - every, driver)
             self.assertLess(every, keys)
+
+    def test_drivers(self) -> None:
+        """The table of drivers has each built-in driver, and so have the example files."""
+        built_in = {
+            maker.name for maker in vars(plugins).values() if isinstance(maker, DriverMaker)
+        }
+        self.assertEqual(self.keys("Drivers"), built_in)
+        examples = ("runtime.yaml", "console-servers/runtime.yaml", "libvirt.yaml")
+        files = [yaml.safe_load((HOWTO / name).read_text()) for name in examples]
+        self.assertEqual({each["driver"] for file in files for each in file["classes"]}, built_in)
 
     def test_lines(self) -> None:
         """The tables list the keys of drivers for existing lines, and those of their lines."""
