@@ -19,7 +19,7 @@ TABLES = {
     "Spaces": 21,
     "Tokens and secrets": 6,
     "Forwarded requests": 8,
-    "Bytes from peers": 10,
+    "Bytes from peers": 11,
     "Hosts and transports": 9,
     "Output to people": 5,
     "Not implemented": 3,

@@ -11,10 +11,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory
 
 from tests.streaming.frames import handshake, masked
-from tests.streaming.places import PlacesTestCase
+from tests.streaming.places import PlacesTestCase, turn
 from tests.streaming.raw import Raw
 from tests.streaming.spdy_peer import handshake as spdy_handshake
-from twisted_exec.streaming.http.site import Dispatcher, Request, Site
+from twisted_exec.streaming.http.site import MAX_CHUNKS, Dispatcher, Request, Site, respond
 from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.testing.attachment import RecordingAttachment
 from twisted_exec.wire.channel import Channel
@@ -56,8 +56,13 @@ class Machine(Dispatcher):
     def __init__(self) -> None:
         super().__init__()
         self.attachments: list[Attachment] = []
+        self.echoes = 0
 
     async def dispatch(self, request: Request) -> None:
+        if request.path == b"/echo":
+            self.echoes += 1
+            respond(request, 200, request.content.getvalue(), "text/plain")
+            return
         self.attachments.append(Attachment())
         serve(request, self.attachments[-1], session="s", user="ann", clock=reactor)
 
@@ -81,11 +86,16 @@ class Consoles(PlacesTestCase):
         self.endpoint = await self.listen("tls", site)
         self.quiet, self.quiet_attachment = await self.open(handshake(query=b"?stdin=1&tty=1"))
 
+    async def connect(self) -> Any:
+        """A client's connection."""
+        user: Any = await self.endpoint.connect(Factory.forProtocol(Raw))
+        self.addCleanup(self.gone, user)
+        return user
+
     async def open(self, request: bytes) -> tuple[Any, Attachment]:
         """A user's connection, after its 101, and the console's attachment."""
         count = len(self.machine.attachments)
-        user: Any = await self.endpoint.connect(Factory.forProtocol(Raw))
-        self.addCleanup(self.gone, user)
+        user = await self.connect()
         user.transport.write(request)
         await self.until(lambda: b"\r\n\r\n" in user.received)
         self.assertEqual(user.code, 101)
@@ -159,8 +169,7 @@ class WebSocketTests(Consoles):
 
     async def test_behind_the_request(self) -> None:
         """A flood right behind the request is no exception."""
-        user: Any = await self.endpoint.connect(Factory.forProtocol(Raw))
-        self.addCleanup(self.gone, user)
+        user = await self.connect()
         request = handshake(query=b"?stdin=1&tty=1")
         user.transport.write(request + filled(say(Channel.STDIN, b"x")) + say(Channel.STDIN, END))
         await self.until(lambda: len(self.machine.attachments) == 2)
@@ -177,8 +186,7 @@ class SPDYTests(Consoles):
 
     async def flood(self, flood: bytes) -> Attachment:
         """Send frames; keys of another user arrive while they are handled."""
-        user: Any = await self.endpoint.connect(Factory.forProtocol(Raw))
-        self.addCleanup(self.gone, user)
+        user = await self.connect()
         writer = FrameWriter()
         user.transport.write(spdy_handshake(query=b"?stdin=1&stdout=1&tty=1"))
         for index, name in enumerate(STREAMS):
@@ -217,3 +225,89 @@ class SPDYTests(Consoles):
     async def test_resets(self) -> None:
         """Resets of streams that do not exist."""
         await self.flood(filled(frames.rst_stream(99, frames.CANCEL)))
+
+
+POST = b"POST /echo HTTP/1.1\r\nHost: server\r\n"
+
+
+def answers(client: Any) -> int:
+    """How many responses came."""
+    return int(client.received.count(b"HTTP/1.1 200 "))
+
+
+class HTTPTests(Consoles):
+    """Floods over HTTP."""
+
+    async def warm(self) -> Any:
+        """A connection that has answered a request."""
+        client = await self.connect()
+        client.transport.write(POST + b"Content-Length: 0\r\n\r\n")
+        await self.until(lambda: answers(client))
+        client.received = b""
+        return client
+
+    async def test_pipelined(self) -> None:
+        """Each turn handles one of many pipelined requests of a connection."""
+        clients = [await self.warm() for _ in range(3)]
+        before = self.machine.echoes
+        for client in clients:
+            client.transport.write(b"GET /echo HTTP/1.1\r\nHost: server\r\n\r\n" * 500)
+        for _ in range(3):
+            arrival = self.quiet_attachment.input()
+            self.quiet.transport.write(say(Channel.STDIN, b"k"))
+            await arrival
+        self.assertLess(self.machine.echoes - before, 500)
+
+    async def test_pipelined_bodies(self) -> None:
+        """So it does with requests that have bodies, in order."""
+        client = await self.warm()
+        bodies = [b"%05d" % number for number in range(100)]
+        for body in bodies:
+            client.transport.write(POST + b"Content-Length: 5\r\n\r\n" + body)
+        await self.until(lambda: answers(client) == len(bodies))
+        pieces = client.received.split(b"\r\n\r\n")[1:]
+        self.assertEqual([piece[:5] for piece in pieces], bodies)
+
+    async def test_requests_of_a_client_that_left(self) -> None:
+        """Requests that wait for their turn are not carried out when the connection is lost."""
+        client = await self.warm()
+        client.transport.write((POST + b"Content-Length: 0\r\n\r\n") * 1000)
+        await self.until(lambda: answers(client))
+        client.transport.abortConnection()
+        await self.until(lambda: client.lost)
+        for _ in range(1100):
+            await turn()
+        self.assertLess(self.machine.echoes, 1000)
+
+    async def test_chunks(self) -> None:
+        """A body in small chunks is read in many turns."""
+        client = await self.warm()
+        client.transport.write(
+            POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * MAX_CHUNKS + b"0\r\n\r\n"
+        )
+        keys = await self.keys_until(lambda: answers(client))
+        self.assertGreater(keys, TURNS)
+        self.assertEqual(client.body, b"x" * MAX_CHUNKS)
+
+    async def test_large_body(self) -> None:
+        """A large body comes whole."""
+        client = await self.warm()
+        body = bytes(range(256)) * 4096
+        client.transport.write(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        await self.until(lambda: len(client.body) == len(body))
+        self.assertTrue(client.body == body)
+
+    async def test_upgrade_behind_a_request(self) -> None:
+        """An upgrade that is pipelined behind a request gets what came behind it."""
+        client = await self.warm()
+        client.transport.write(
+            POST
+            + b"Content-Length: 1\r\n\r\nx"
+            + handshake(query=b"?stdin=1&tty=1")
+            + filled(say(Channel.STDIN, b"x"))
+            + say(Channel.STDIN, END)
+        )
+        await self.until(lambda: len(self.machine.attachments) == 2)
+        attachment = self.machine.attachments[-1]
+        await self.until(lambda: attachment.received.endswith(END))
+        self.assertEqual(attachment.received.strip(b"x"), END)

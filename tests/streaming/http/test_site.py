@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import NotFound, TooManyRequests
 from twisted_exec.streaming.http.site import (
+    MAX_CHUNKS,
     MAX_HEAD_BYTES,
     Dispatcher,
     Request,
@@ -394,6 +395,15 @@ class LimitTests(SynchronousTestCase):
         """A chunk that is none is refused."""
         self.client.send(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
         self.refused(400)
+
+    def test_many_chunks(self) -> None:
+        """A body in thousands of tiny chunks is refused."""
+        head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        for chunk, code in ((b"1\r\nx\r\n", 400), (b"10\r\n" + b"x" * 16 + b"\r\n", 200)):
+            client = MemoryServer(Echo()).connect()
+            client.send(head + chunk * (2 * MAX_CHUNKS) + b"0\r\n\r\n")
+            (response,) = client.responses()
+            self.assertEqual(response.code, code)
 
     def test_nothing_after_a_refusal_is_read(self) -> None:
         """A request behind a refused one is not answered."""

@@ -5,7 +5,7 @@ twisted.web trusts its clients in three ways that we do not.  Its timeout restar
 so a client that sends one byte a minute keeps its connection for ever; it reads bodies of any size;
 and it answers bad requests with text that kubectl cannot display.  :class:`Channel` gives each stage
 of a request an *absolute* deadline, refuses a body that is too large before buffering it, and
-answers with JSON ``Status`` documents.
+answers with JSON ``Status`` documents.  It handles one pipelined request in a turn of the reactor.
 
 Only HTTP/1.1 is offered: HTTP/2 has no upgrade.
 
@@ -32,6 +32,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http, resource, server
 from twisted.web.http_headers import Headers
+from zope.interface import implementer
 
 from twisted_exec.api.status import (
     APIError,
@@ -42,9 +43,10 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.streaming.flow import close_behind
+from twisted_exec.streaming.flow import close_behind, unread
 from twisted_exec.streaming.http.memory_budget import Budget
 from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.tls.turns import IFramed
 
 MAX_HEAD_BYTES = 64 << 10
 LONGEST_AGENT = 256
@@ -60,6 +62,11 @@ _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*")
 _EAGER_BYTES = 16 << 10
 """Limit for pipelined requests that arrive before the current one is answered."""
 
+
+MAX_CHUNKS = 4096
+"""Limit for the chunks of one body, besides one for each :data:`_CHUNK_BYTES`."""
+
+_CHUNK_BYTES = 16
 
 _TOGETHER_BYTES = 64 << 10
 """Largest body that is copied in order to be written together with its head."""
@@ -105,6 +112,7 @@ class Request(server.Request):
     def __init__(self, channel: Channel, *args: Any, **more: Any) -> None:
         super().__init__(channel, *args, parsePOSTFormSubmission=False, **more)
         self.subject = Subject(session=str(uuid.uuid4()))
+        self._chunks = 0
 
     def gotLength(self, length: int | None) -> None:
         # twisted.web would use a temporary file for a body of unknown length.
@@ -115,9 +123,13 @@ class Request(server.Request):
             return  # the decoder may still deliver what it has buffered
         if self.content.tell() + len(data) > self.channel.site.max_body_bytes:
             self.channel.refuse(self.channel.too_large())
-        else:
-            self.content.write(data)
-            self.channel.received(len(data))
+            return
+        self.content.write(data)
+        self.channel.received(len(data))
+        self._chunks += 1
+        is_chunked = self.channel.length is None
+        if is_chunked and self._chunks > MAX_CHUNKS + self.content.tell() // _CHUNK_BYTES:
+            self.channel.refuse(BadRequest("the request's body comes in too many small chunks"))
 
     def laid_out(self, body: bytes, content_type: str) -> bytes:
         """Format a whole response body; programs override this, such as for ``?pretty``."""
@@ -134,6 +146,7 @@ class Request(server.Request):
         super().connectionLost(reason)
 
 
+@implementer(IFramed)
 class Channel(http.HTTPChannel):
     """
     One connection, with one deadline at a time.
@@ -166,7 +179,8 @@ class Channel(http.HTTPChannel):
         self._arm(self.site.header_seconds)
 
     def dataReceived(self, data: bytes) -> None:
-        if self.refused:
+        # A client that has left gets no response; the requests behind are not carried out.
+        if self.refused or not getattr(self.transport, "connected", True):
             return
         self._begin()
         super().dataReceived(data)
@@ -181,6 +195,17 @@ class Channel(http.HTTPChannel):
         """
         is_elsewhere = self._busyReceiving or self.paused or self.refused or not self.line_mode
         return not is_elsewhere and not self.transport.disconnecting and b"\n" in self._buffer
+
+    def frame_rest(self) -> int | None:
+        if self.refused or self._handlingRequest:
+            return None  # discarded, or buffered
+        if self.line_mode:
+            return 0
+        body: Any = self._transferDecoder
+        if isinstance(body, http._ChunkedTransferDecoder):
+            return body.length if body.state == "BODY" else 0
+        rest: int | None = body.contentLength
+        return rest
 
     def _begin(self) -> None:
         """Start the deadline at the first bytes of a request."""
@@ -251,7 +276,15 @@ class Channel(http.HTTPChannel):
             # Pipelined requests would be answered into the same full buffer.
             self._unread = request
         else:
-            super().requestDone(request)
+            self._finish(request)
+
+    def _finish(self, request: http.Request) -> None:
+        """Finish a request; a pipelined one is handled in a later turn."""
+        rest = b"".join(self._dataBuffer) + self.clearLineBuffer()
+        self._dataBuffer = []
+        super().requestDone(request)
+        if rest and self.persistent:
+            unread(self.transport, self, rest, later=True)
 
     def received(self, length: int) -> None:
         """Account for a part of a body: it occupies memory until the body is complete."""
@@ -269,7 +302,7 @@ class Channel(http.HTTPChannel):
         self.site.unread.release(self)
         request, self._unread = self._unread, None
         if request is not None:
-            super().requestDone(request)
+            self._finish(request)
 
     @property
     def evictable(self) -> bool:
