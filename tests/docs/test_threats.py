@@ -20,7 +20,7 @@ TABLES = {
     "Tokens and secrets": 6,
     "Forwarded requests": 8,
     "Bytes from peers": 11,
-    "Hosts and transports": 9,
+    "Hosts and transports": 10,
     "Output to people": 5,
     "Not implemented": 3,
 }
