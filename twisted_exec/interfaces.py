@@ -59,6 +59,7 @@ interface                      implementation or purpose
 
 from __future__ import annotations
 
+from twisted_exec.api.status import Unauthorized
 from twisted_exec.apiserver.interfaces import (
     Change,
     IAdmission,
@@ -68,6 +69,7 @@ from twisted_exec.apiserver.interfaces import (
     Opening,
 )
 from twisted_exec.auth.credentials import PresentedCredentials
+from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import (
     Attributes,
     Decision,
@@ -85,6 +87,7 @@ from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.poollet.interfaces import IPoollet
+from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
     IAdoptsMachines,
@@ -99,6 +102,7 @@ from twisted_exec.runtimes.interfaces import (
     IShutdown,
     MachineFacts,
 )
+from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.spacemanager.interfaces import (
     Access,
     IHostLocal,
@@ -234,12 +238,16 @@ __all__ = [
     "ProviderCondition",
     "ProviderContext",
     "ProviderSpec",
+    "Reader",
     "RequestContext",
     "Role",
+    "SharedLine",
     "SpaceInfo",
     "SpaceName",
     "SpaceRequest",
     "Subject",
     "TerminalSize",
+    "Unauthorized",
     "User",
+    "with_authenticated",
 ]

@@ -88,8 +88,12 @@ def _public(module: ModuleType) -> Iterator[str]:
             yield from (f"   Old name of :py:class:`{cls.__name__}`.", "")
             continue
         yield from (f".. autoclass:: {module.__name__}.{name}", "   :members:", "")
+    functions = {n: m for n, m in members.items() if inspect.isfunction(m)}
+    yield from _title("Functions")
+    for name in functions:
+        yield from (f".. autofunction:: {module.__name__}.{name}", "")
     yield from _title("Constants")
-    for name in members.keys() - interfaces.keys() - classes.keys():
+    for name in members.keys() - interfaces.keys() - classes.keys() - functions.keys():
         yield from (f".. py:data:: {module.__name__}.{name}", f"   :value: {members[name]!r}", "")
 
 

@@ -4,6 +4,9 @@ Tests for ``docs/howto/embed.rst``.
 
 from __future__ import annotations
 
+import re
+
+from twisted.python.reflect import namedAny
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.interfaces import IInterface
 from zope.interface.verify import verifyObject
@@ -23,6 +26,20 @@ class EmbedPageTests(SynchronousTestCase):
             name for name in interfaces.__all__ if IInterface.providedBy(getattr(interfaces, name))
         }
         self.assertEqual(listed, expected)
+
+    def test_services(self) -> None:
+        """The public API has each service of the page, and the class of its settings."""
+        page, public = pages.page("howto/embed"), pages.page("api/services")
+        rows = pages.section(page, "Services").partition(".. list-table:: What you can set")
+        services = [
+            name for name in pages.first_column(rows[0]) if name.startswith("twisted_exec.")
+        ]
+        settings = re.findall(r":py:class:`([\w.]+)`", rows[2])
+        self.assertGreater(len(services), 5)
+        self.assertGreater(len(settings), 5)
+        for name in (*services, *settings):
+            self.assertIn(f".. autoclass:: {name}\n", public)
+            self.assertTrue(namedAny(name).__doc__, name)
 
     def test_audit_sink(self) -> None:
         """The example of an audit sink provides its interface and keeps 2000 records."""
