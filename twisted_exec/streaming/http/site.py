@@ -46,7 +46,7 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.flow import close_behind, unread
 from twisted_exec.streaming.http.memory_budget import Budget
 from twisted_exec.streaming.interfaces import Subject
-from twisted_exec.tls.turns import IFramed
+from twisted_exec.tls.turns import SLICE_BYTES, IFramed
 
 MAX_HEAD_BYTES = 64 << 10
 LONGEST_AGENT = 256
@@ -67,6 +67,9 @@ MAX_CHUNKS = 4096
 """Limit for the chunks of one body, besides one for each :data:`_CHUNK_BYTES`."""
 
 _CHUNK_BYTES = 16
+
+_LINES_BYTES = 1 << 10
+"""Bytes of a head that are handled at once.  Requests have many lines, and one in a turn is the limit anyway."""
 
 _TOGETHER_BYTES = 64 << 10
 """Largest body that is copied in order to be written together with its head."""
@@ -200,7 +203,7 @@ class Channel(http.HTTPChannel):
         if self.refused or self._handlingRequest:
             return None  # discarded, or buffered
         if self.line_mode:
-            return 0
+            return _LINES_BYTES - SLICE_BYTES
         body: Any = self._transferDecoder
         if isinstance(body, http._ChunkedTransferDecoder):
             return body.length if body.state == "BODY" else 0
