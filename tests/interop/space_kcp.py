@@ -51,8 +51,9 @@ def version() -> str:
     if not program:
         return ""
     told = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    found = re.search(r"kcp-(v[0-9.]+)|\b(v[0-9]+\.[0-9.]+)", told.stdout + told.stderr)
-    return found[0] if found else ""
+    # The version of Kubernetes comes first: v1.34.2+kcp-v0.30.0.
+    found = re.search(r"kcp-(v[0-9.]+)", told.stdout + told.stderr)
+    return found[1] if found else ""
 
 
 class Kcp:
