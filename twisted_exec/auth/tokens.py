@@ -159,8 +159,6 @@ class TokenFileAuthenticator:
 
     def _parse(self, content: bytes) -> Mapping[bytes, User]:
         users: dict[bytes, User] = {}
-        with contextlib.suppress(OSError):  # it was read just now
-            warn_if_public(self._path, os.stat(self._path).st_mode)
         try:
             rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
             for number, row in enumerate(rows, 1):
@@ -169,6 +167,8 @@ class TokenFileAuthenticator:
                     users[_digest(token)] = user
         except (csv.Error, UnicodeDecodeError):
             raise TLSConfigError(f"token file {self._path!r} is not CSV in UTF-8") from None
+        with contextlib.suppress(OSError):  # it was read just now
+            warn_if_public(self._path, os.stat(self._path).st_mode)
         return users
 
 

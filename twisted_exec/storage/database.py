@@ -58,7 +58,6 @@ def open_database(path: str) -> sqlite3.Connection:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         mode = os.fstat(handle).st_mode
         os.close(handle)
-        warn_if_public(path, mode)
         database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -71,6 +70,7 @@ def open_database(path: str) -> sqlite3.Connection:
     except StorageError:
         database.close()
         raise
+    warn_if_public(path, mode)
     return database
 
 
