@@ -143,6 +143,8 @@ from twisted.internet.defer import Deferred
 from twisted_exec.program.start import make_service
 
 class Service:
+    running = %d
+
     def __init__(self):
         self.ready = Deferred()
 
@@ -168,9 +170,9 @@ reactor.run()
 class ProgramTests(SynchronousTestCase):
     """The policy of a whole process."""
 
-    def run_program(self, begin: str) -> str:
+    def run_program(self, begin: str, running: bool = True) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM % begin],
+            [sys.executable, "-c", _PROGRAM % (running, begin)],
             capture_output=True,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -183,6 +185,11 @@ class ProgramTests(SynchronousTestCase):
         output = self.run_program("begin()")
         self.assertIn(f"threshold {YOUNG} frozen True", output)
         self.assertIn("umask 0o2\n", output, "others may write to nothing that a program creates")
+
+    def test_not_started(self) -> None:
+        """A program that is made but not started leaves the process alone."""
+        output = self.run_program("begin()", running=False)
+        self.assertIn(f"threshold {gc.get_threshold()[0]} frozen False", output)
 
     def test_application(self) -> None:
         """An application that makes a service while it runs keeps its own policy."""

@@ -315,8 +315,8 @@ def make_service(
     Return the service for a program's ``makeService``, without opening anything.
 
     The process's limit of file descriptors is raised first, and its umask denies other users to write to
-    anything that it creates.  Once the reactor runs, garbage is collected
-    by :class:`~twisted_exec.program.garbage.GarbagePolicy`.
+    anything that it creates.  Once the reactor and the service run, garbage is collected by
+    :class:`~twisted_exec.program.garbage.GarbagePolicy`.
 
     :param make: creates the service, given the reactor.
     :param refused: exceptions that ``make`` raises for unusable options.
@@ -330,10 +330,8 @@ def make_service(
     # Files have modes of their own; but the parents of a directory get what the umask leaves.
     os.umask(os.umask(0o077) | 0o002)
     raise_descriptor_limit()
+    # A running reactor belongs to an application, which has its own policy.
     garbage = None if reactor.running else GarbagePolicy(reactor)
-    if garbage is not None:  # a running reactor belongs to an application, which has its own policy
-        return_large_blocks()
-        reactor.callWhenRunning(garbage.start)
     try:
         sessions = None if limits is None else limits()
     except ValueError as problem:
@@ -344,12 +342,20 @@ def make_service(
         raise refusal(program, str(problem)) from None
     ready = program_service.when_ready()
     if garbage is not None:
+        reactor.callWhenRunning(_start_policy, program_service, garbage)
         ready.addCallback(garbage.settle)
     if sessions is not None:
         ready.addCallback(announce, program, sessions)
     report_start(ready, program, cast(IReactorCore, reactor))
     service: IService = cast(IService, program_service)
     return service
+
+
+def _start_policy(service: Any, garbage: GarbagePolicy) -> None:
+    # A service that was made but not started, as by a tool that shows options, changes no process.
+    if service.running:
+        return_large_blocks()
+        garbage.start()
 
 
 def announce(_result: None, program: str, limits: SessionLimits) -> None:
