@@ -17,7 +17,8 @@ interface                      implementation or purpose
 :class:`IMachineLogs`          console output, stored by the same two
 :class:`IDriverMaker`          reads one machine class of the configuration: ``runtimes.drivers``
 :class:`IMachineDriver`        runs the machines of one class: ``runtimes.pty``, ``runtimes.qemu``
-:class:`IHardware`             a driver whose machines have disks and network interfaces: ``runtimes.qemu``
+:class:`IHardware`             a driver whose machines have disks and network interfaces:
+``runtimes.qemu``
 :class:`IRestartPolicy`        a driver that may restart machines: ``runtimes.pty``
 :class:`IAdoptsMachines`       a driver whose machines outlive the runtime: ``runtimes.qemu``
 :class:`IConsole`              a machine's console line
@@ -36,17 +37,21 @@ interface                      implementation or purpose
 :class:`IKubeClient`           ``kube.client.KubeClient``, ``testing.cluster``
 :class:`ILeaves`               the leaf clusters of a node server: ``nodeserver.leaves``
 :class:`ILeaf`                 one leaf cluster: ``nodeserver.leaves.leaf``
-:class:`IRootPods`             the Pods that the root cluster bound to its Nodes: ``nodeserver.root_pods``
+:class:`IRootPods`             the Pods that the root cluster bound to its Nodes:
+``nodeserver.root_pods``
 :class:`ISpaceProvider`        creates and lists control planes: ``spacemanager.providers``
 :class:`IRotatesCredentials`   a provider that can rotate credentials
 :class:`IHostLocal`            a provider whose physical spaces run on the manager's host
-:class:`IProviders`            the providers of a space manager: ``spacemanager.provider_views.registry``
-:class:`IProviderView`         one provider and its last report: ``spacemanager.provider_views.view``
+:class:`IProviders`            the providers of a space manager:
+``spacemanager.provider_views.registry``
+:class:`IProviderView`         one provider and its last report:
+``spacemanager.provider_views.view``
 :class:`ISpaces`               the Spaces of a manager: ``spacemanager.spaces.loop``
 :class:`ISpaceClient`          API servers by the names of Spaces: ``spaces.client``
 :class:`ISpaceConnection`      one such server, as long as its Space exists
 :class:`ISpaceListener`        receives the Spaces that appear and disappear
-:class:`ILeases`               one Lease: ``kube.leader_election``, ``apiserver.controllers.leader_election``
+:class:`ILeases`               one Lease: ``kube.leader_election``,
+``apiserver.controllers.leader_election``
 :class:`ILeader`               work of the elected replica: ``kube.leader_election.controllers``
 :class:`IAuthenticator`        finds the user of a request: ``auth.x509``, ``auth.tokens`` ...
 :class:`IAuthorizer`           decides about a request: ``auth.rbac``, ``auth.delegated``

@@ -1,5 +1,6 @@
 """
-Every route that there is: none answers somebody who is not known, and each that opens a console is known.
+Every route that there is: none answers somebody who is not known, and each that opens a console is
+known.
 """
 
 from __future__ import annotations

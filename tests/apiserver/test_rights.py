@@ -1,5 +1,6 @@
 """
-Rights as Kubernetes has them, asked of a whole server: names, subresources, paths, acting as others.
+Rights as Kubernetes has them, asked of a whole server: names, subresources, paths, acting as
+others.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
 A program of ours that notes every garbage collection of its own.
 
-``python -m tests.benchmarks.collections FILE PROGRAM [options]`` runs it as ``twistd -n PROGRAM``.  Each line
-of the file is one collection: its generation, its CPU time on the thread in milliseconds, and the
-number of objects that were collected.
+``python -m tests.benchmarks.collections FILE PROGRAM [options]`` runs it as ``twistd -n PROGRAM``.
+Each line of the file is one collection: its generation, its CPU time on the thread in milliseconds,
+and the number of objects that were collected.
 """
 
 from __future__ import annotations

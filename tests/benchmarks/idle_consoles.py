@@ -1,8 +1,9 @@
 """
 A runtime with one machine class whose consoles greet and are then idle, at next to no cost.
 
-``python -m tests.benchmarks.idle_consoles SOCKET ...`` serves one runtime at each of these UNIX sockets.  All
-consoles are on one loopback port, in the clear, so that poollets of any make can dial them.
+``python -m tests.benchmarks.idle_consoles SOCKET ...`` serves one runtime at each of these UNIX
+sockets.  All consoles are on one loopback port, in the clear, so that poollets of any make can dial
+them.
 """
 
 from __future__ import annotations

@@ -1,25 +1,27 @@
 """
 A Pod of a leaf cluster, through root and node server, against the same leaf asked directly.
 
-kubectl does all of them in turn, round after round, and each round begins with another, so that a drifting
-machine drifts for all.  The clusters are real ones (see :mod:`tests.interop`), with kubelets whose containers are
-processes of this host.  What is printed:
+kubectl does all of them in turn, round after round, and each round begins with another, so that a
+drifting machine drifts for all.  The clusters are real ones (see :mod:`tests.interop`), with
+kubelets whose containers are processes of this host.  What is printed:
 
-* the least time of each way, which other work on the machine can only have made longer, and the median;
-* the processor's time of every process of the chain: on two cores, on which all of them run, nothing can take
-  less time than half of their sum, and no one process is in the way of that.
+* the least time of each way, which other work on the machine can only have made longer, and the
+  median;
+* the processor's time of every process of the chain: on two cores, on which all of them run,
+  nothing can take less time than half of their sum, and no one process is in the way of that.
 
 The ways:
 
 ``leaf alone``
     kubectl, the leaf's kube-apiserver, its kubelet.
 ``root alone``
-    kubectl, the root's kube-apiserver, and a kubelet that is a Node of the root: as long, with the root's.
+    kubectl, the root's kube-apiserver, and a kubelet that is a Node of the root: as long, with the
+    root's.
 ``ours``
     through the root and ``exec-nodeserver`` to the leaf: two kube-apiservers.
 ``nginx``
-    nginx in the node server's place, the least that any hop there can take: it shows the root a kubelet's
-    face for one command, which is written into its configuration, and knows nobody.
+    nginx in the node server's place, the least that any hop there can take: it shows the root a
+    kubelet's face for one command, which is written into its configuration, and knows nobody.
 """
 
 from __future__ import annotations

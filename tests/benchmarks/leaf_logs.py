@@ -1,12 +1,13 @@
 """
-1 000 followers of logs, through a node server to a leaf, TLS on both legs: what one holds in the node
-server while nothing is printed; of a leaf that speaks HTTP/2, as API servers do, and of one that does not.
+1 000 followers of logs, through a node server to a leaf, TLS on both legs: what one holds in the
+node server while nothing is printed; of a leaf that speaks HTTP/2, as API servers do, and of one
+that does not.
 
-Leaf, node server and readers are a process each.  Root and registry are in the node server's memory;
-all that a follower goes through is real.
+Leaf, node server and readers are a process each.  Root and registry are in the node server's
+memory; all that a follower goes through is real.
 
-``python -m tests.benchmarks.leaf_logs h2|http1|node DIRECTORY [LEAF_PORT]`` prints its port; the first two
-are leaves.
+``python -m tests.benchmarks.leaf_logs h2|http1|node DIRECTORY [LEAF_PORT]`` prints its port; the
+first two are leaves.
 """
 
 from __future__ import annotations

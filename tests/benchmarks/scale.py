@@ -1,9 +1,9 @@
 """
 Thousands of idle consoles of 12 users through API server and poollet: memory, open time, pauses.
 
-Beside it, in the same run, bare TLS legs of our endpoints (the API server has two for each session, a
-poollet one), and ironcore's chain where its programs are found.  ``SCALE`` may name other stages than
-10, 1000, 3000 and 9900.
+Beside it, in the same run, bare TLS legs of our endpoints (the API server has two for each session,
+a poollet one), and ironcore's chain where its programs are found.  ``SCALE`` may name other stages
+than 10, 1000, 3000 and 9900.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """
-1 000 Spaces: what a manager costs that keeps them, and a client of them, idle and when it has talked to each; a
-look-up by name, and how long it takes from the change of a Secret until a client of that Space has the new credentials.
-And local Spaces: how long it takes from their making until they are Ready, and what each costs.
+1 000 Spaces: what a manager costs that keeps them, and a client of them, idle and when it has
+talked to each; a look-up by name, and how long it takes from the change of a Secret until a client
+of that Space has the new credentials. And local Spaces: how long it takes from their making until
+they are Ready, and what each costs.
 """
 
 from __future__ import annotations
@@ -144,7 +145,10 @@ def _held() -> tuple[int, int]:
 
 
 async def talked(spaces: SpaceClient) -> None:
-    """A request to each Space, each by a connection of its own; then nothing, until all of these are closed."""
+    """
+    A request to each Space, each by a connection of its own; then nothing, until all of these are
+    closed.
+    """
     before, began = _held(), time.process_time()
     names = [f"space-{number:04}" for number in range(COUNT)]
     while names:

@@ -1,5 +1,6 @@
 """
-Local Spaces, each a process of its own: how long it takes from their making until they are Ready, and what they cost.
+Local Spaces, each a process of its own: how long it takes from their making until they are Ready,
+and what they cost.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
 How much of the API server one ``kubectl exec`` runs through, on a machine that is shown as a Pod.
 
-The server is the shipped one, on a socket with TLS.  ``kubectl`` and the poollet are plain sockets in
-threads of their own, so that nothing of theirs is counted.  What is counted is the code that runs from
-the user's connection to the end of the session, with one byte to the machine and back in between:
-modules, functions, and how often the path, the stream options and the query are parsed.
+The server is the shipped one, on a socket with TLS.  ``kubectl`` and the poollet are plain sockets
+in threads of their own, so that nothing of theirs is counted.  What is counted is the code that
+runs from the user's connection to the end of the session, with one byte to the machine and back in
+between: modules, functions, and how often the path, the stream options and the query are parsed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 What every :class:`~twisted_exec.auth.interfaces.IAuthenticator` promises.
 
-Inherit :class:`AuthenticatorContract` beside ``CredentialsCase`` and say how to make an authenticator,
-and which requests it knows.
+Inherit :class:`AuthenticatorContract` beside ``CredentialsCase`` and say how to make an
+authenticator, and which requests it knows.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ class ConsoleContract:
     Mix in before a :class:`~twisted.trial.unittest.TestCase` with a real reactor.
 
     ``make_console()`` gives a fresh console; ``provoke`` is typed into its line and makes the
-    machine print something with ``answer`` in it.  ``clean(console)`` frees it.  For a console without
-    input use :class:`OutputOnlyContract` instead.
+    machine print something with ``answer`` in it.  ``clean(console)`` frees it.  For a console
+    without input use :class:`OutputOnlyContract` instead.
     """
 
     provoke = b"\r"
@@ -133,9 +133,9 @@ class OutputOnlyContract(ConsoleContract):
     """
     Mix in instead of :class:`ConsoleContract` for a console without input, such as a log file.
 
-    ``cause_output(console, line)`` makes the machine print ``answer`` without input; ``provoke`` is not
-    used.  ``discard_notice`` is a part of the notice that the line prints when it discards input; empty
-    if it discards silently.
+    ``cause_output(console, line)`` makes the machine print ``answer`` without input; ``provoke`` is
+    not used.  ``discard_notice`` is a part of the notice that the line prints when it discards
+    input; empty if it discards silently.
     """
 
     discard_notice = b""

@@ -31,8 +31,8 @@ class MachineRuntimeContract:
     """
     Mix in before a :class:`~twisted.trial.unittest.TestCase` with a real reactor.
 
-    ``make_runtime()`` is a coroutine that gives a running runtime; ``class_name`` is a class that it offers;
-    ``stopped`` is how it tells of a machine that is off.
+    ``make_runtime()`` is a coroutine that gives a running runtime; ``class_name`` is a class that
+    it offers; ``stopped`` is how it tells of a machine that is off.
     """
 
     class_name = ""

@@ -1,8 +1,8 @@
 """
 What every :class:`~twisted_exec.apiserver.signing.csr.ISigner` promises.
 
-Inherit :class:`SignerContract` beside ``SynchronousTestCase`` and say how to make a signer, and what it
-signs.
+Inherit :class:`SignerContract` beside ``SynchronousTestCase`` and say how to make a signer, and
+what it signs.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ Inherit :class:`SpaceProviderContract` beside a trial ``TestCase``, and say whic
         def make_world(self) -> SpaceWorld:
             return KindWorld(self.mktemp())
 
-A case that the provider cannot have by its nature is declared in ``SpaceWorld.cannot`` with the reason, and is
-no test then.  ``python -m tests.interop.space_table`` makes a table of all cases and all providers, from a run.
+A case that the provider cannot have by its nature is declared in ``SpaceWorld.cannot`` with the
+reason, and is no test then.  ``python -m tests.interop.space_table`` makes a table of all cases and
+all providers, from a run.
 """
 
 from __future__ import annotations
@@ -260,7 +261,10 @@ class SpaceProviderContract:
 
     @case
     async def test_foreign(self: Any) -> None:
-        """An existing physical space of the same name without our mark is refused and never changed or deleted"""
+        """
+        An existing physical space of the same name without our mark is refused and never changed or
+        deleted
+        """
         await self.world.make_foreign(self.red)
         adaptor = self.adaptor()
         before = await self.until_state(adaptor, self.red, USABLE)
@@ -558,7 +562,10 @@ class SpaceProviderContract:
 
     @case
     async def test_killed_then_kept(self: Any) -> None:
-        """Manager killed during a deletion, and a Space requests the name again: it can be created once deleted"""
+        """
+        Manager killed during a deletion, and a Space requests the name again: it can be created
+        once deleted
+        """
         await self.killed_at_each_step(self.make_red, self.delete_red, self.remake_red)
 
     async def remake_red(self: Any, adaptor: ISpaceProvider) -> None:

@@ -1,8 +1,8 @@
 """
 What stands behind an adaptor, as the contract of providers needs to act on it.
 
-A world is a provider with its physical spaces: a directory, a server, a program.  It outlives adaptors:
-several may be made over one, one after the other or at once.
+A world is a provider with its physical spaces: a directory, a server, a program.  It outlives
+adaptors: several may be made over one, one after the other or at once.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class SpaceWorld:
     """
     One provider, for one test.
 
-    Whatever a hook does is done when its coroutine ends, so that the very next call of an adaptor sees it.
-    A hook that no case needs, because :attr:`cannot` has the cases, need not be there.
+    Whatever a hook does is done when its coroutine ends, so that the very next call of an adaptor
+    sees it. A hook that no case needs, because :attr:`cannot` has the cases, need not be there.
     """
 
     title: ClassVar[str] = ""
     """Of the column in the table of all providers, such as ``kcp, recorded``."""
     cannot: ClassVar[Mapping[str, str]] = {}
     """
-    The cases that this provider cannot have by its nature, or this world cannot bring about: the case's name
-    (the test's, without ``test_``), and the reason as a sentence for the documentation.
+    The cases that this provider cannot have by its nature, or this world cannot bring about: the
+    case's name (the test's, without ``test_``), and the reason as a sentence for the documentation.
     """
 
     names: Sequence[str] = NAMES
@@ -93,8 +93,8 @@ class SpaceWorld:
 
     async def watching(self, adaptor: ISpaceProvider) -> None:
         """
-        Return when an adaptor that is watched has begun to: where it asks now and then, what comes and goes in
-        between is nothing that it could tell.
+        Return when an adaptor that is watched has begun to: where it asks now and then, what comes
+        and goes in between is nothing that it could tell.
         """
 
     async def turn(self) -> None:
@@ -195,9 +195,10 @@ class SpaceWorld:
 
     async def die_after(self, steps: int) -> None:
         """
-        Whatever adaptors do from now on has an effect for so many steps and none after that, as if their manager
-        had been killed there.  A step is the smallest change that another process could see: a request that writes,
-        a run of a program, a file that is written; to read is none.  Calls may fail then, or never end.
+        Whatever adaptors do from now on has an effect for so many steps and none after that, as if
+        their manager had been killed there.  A step is the smallest change that another process
+        could see: a request that writes, a run of a program, a file that is written; to read is
+        none.  Calls may fail then, or never end.
         """
         raise NotImplementedError
 
@@ -206,7 +207,10 @@ class SpaceWorld:
         raise NotImplementedError
 
     async def live(self) -> None:
-        """The manager is there again: what is done from now on has its effect; what was held back never has."""
+        """
+        The manager is there again: what is done from now on has its effect; what was held back
+        never has.
+        """
         raise NotImplementedError
 
     # Access.

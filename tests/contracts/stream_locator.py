@@ -1,8 +1,8 @@
 """
 What every :class:`~twisted_exec.streaming.interfaces.IStreamLocator` promises.
 
-Inherit :class:`StreamLocatorContract` beside a trial ``TestCase`` of a hop, and say how to ask that hop
-for each of its streams.  The requests are real; what its locators do with them is written down.
+Inherit :class:`StreamLocatorContract` beside a trial ``TestCase`` of a hop, and say how to ask that
+hop for each of its streams.  The requests are real; what its locators do with them is written down.
 """
 
 from __future__ import annotations

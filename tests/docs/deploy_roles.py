@@ -2,12 +2,13 @@
 Generate the parts of ``docs/deploy/kubernetes`` that follow from the code: API groups and roles.
 
 A standalone exec-apiserver creates the roles of people and poollets itself
-(``twisted_exec.auth.rbac.bootstrap``).  Behind a kube-apiserver they are manifests: the same rules, without
-those for kinds that the host cluster has roles for, and with names of ours where Kubernetes' own are
-taken.  ``twisted_exec.apiserver.aggregated.rbac_rules`` has the server's own permissions at the host.
+(``twisted_exec.auth.rbac.bootstrap``).  Behind a kube-apiserver they are manifests: the same rules,
+without those for kinds that the host cluster has roles for, and with names of ours where
+Kubernetes' own are taken.  ``twisted_exec.apiserver.aggregated.rbac_rules`` has the server's own
+permissions at the host.
 
-``python -m tests.docs.deploy_roles`` writes a kustomize component for each dialect, and the roles that
-all dialects share.
+``python -m tests.docs.deploy_roles`` writes a kustomize component for each dialect, and the roles
+that all dialects share.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ def _asked_twice(rule: Object) -> Object:
     """
     Add ``get`` to a rule for consoles.
 
-    kube-apiserver checks the verb of the HTTP method before it forwards a WebSocket, which is a GET;
-    our API server checks ``create``, whatever the method.
+    kube-apiserver checks the verb of the HTTP method before it forwards a WebSocket, which is a
+    GET; our API server checks ``create``, whatever the method.
     """
     if any(each.endswith("/exec") for each in rule.get("resources", [])):
         return {**rule, "verbs": ["get", *rule["verbs"]]}
@@ -135,9 +136,10 @@ def _apart(role: Object, dialect: Dialect) -> list[Object]:
     """
     Split the role of poollets by what administrators should grant separately.
 
-    Secrets have a role of their own, to be bound for each namespace.  Leases have a role in the namespace
-    of poollets only.  A standalone server restricts a poollet to the objects of its machines and to its
-    own Lease; kube-apiserver has no such restriction, and Leases of other programs' elections.
+    Secrets have a role of their own, to be bound for each namespace.  Leases have a role in the
+    namespace of poollets only.  A standalone server restricts a poollet to the objects of its
+    machines and to its own Lease; kube-apiserver has no such restriction, and Leases of other
+    programs' elections.
     """
     name = dialect.pool_identity_group
     if role["kind"] != "ClusterRole" or role["metadata"]["name"] != name:

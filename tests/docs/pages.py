@@ -24,8 +24,8 @@ def options(text: str) -> dict[str, dict[str, str | None]]:
     """
     Parse the ``program`` and ``option`` directives of a page.
 
-    :return: for each program its options, as ``--name``, ``-n`` or ``NAME``, each with its documented
-        default or ``None``.
+    :return: for each program its options, as ``--name``, ``-n`` or ``NAME``, each with its
+        documented default or ``None``.
     """
     result: dict[str, dict[str, str | None]] = {}
     directives = list(_DIRECTIVE.finditer(text))

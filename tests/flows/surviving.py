@@ -1,6 +1,6 @@
 """
-``kill -9`` of one of two API servers in the middle of writes, watches and sessions, again and again:
-what is promised of it, checked as it happens, and figures.
+``kill -9`` of one of two API servers in the middle of writes, watches and sessions, again and
+again: what is promised of it, checked as it happens, and figures.
 """
 
 from __future__ import annotations

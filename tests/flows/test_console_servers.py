@@ -1,6 +1,6 @@
 """
-Console servers of others behind the whole chain, by the files that the how-to shows: real ser2net and real
-conserver, reached with ``kubectl console``, and BREAK arriving there.
+Console servers of others behind the whole chain, by the files that the how-to shows: real ser2net
+and real conserver, reached with ``kubectl console``, and BREAK arriving there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class ConsoleServerTests(TestCase):
             )
 
     def console(self, name: str) -> Program:
-        """``kubectl console`` in a terminal that echoes nothing by itself, so that what is printed has come back."""
+        """
+        ``kubectl console`` in a terminal that echoes nothing by itself, so that what is printed has
+        come back.
+        """
         path = f"{Path(script('kubectl-console')).parent}:/usr/bin:/bin"
         argv = ["kubectl", "console", name]
         program = terminal(argv, KUBECONFIG=self.deployment.admin, PATH=path)
@@ -79,8 +82,8 @@ class ConsoleServerTests(TestCase):
 
     async def test_consoles(self) -> None:
         """
-        Keys and BREAK reach the devices of both; a server that goes and comes back is read of in the
-        console, which stays; and a machine that names no line is told which there are.
+        Keys and BREAK reach the devices of both; a server that goes and comes back is read of in
+        the console, which stays; and a machine that names no line is told which there are.
         """
         for name, class_name in (("web-1", "rack"), ("mail-1", "conserver")):
             await self.deployment.create_machine(name, class_name)

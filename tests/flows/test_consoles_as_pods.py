@@ -1,6 +1,6 @@
 """
-Consoles of machines as Pods of another cluster: real kubectls through a root and a node server to the
-API server of machines, its poollet, its runtime and a shell.
+Consoles of machines as Pods of another cluster: real kubectls through a root and a node server to
+the API server of machines, its poollet, its runtime and a shell.
 """
 
 from __future__ import annotations

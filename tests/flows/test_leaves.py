@@ -1,9 +1,9 @@
 """
-A Pod in a leaf cluster, by its name in the root: real kubectls through root, node server and leaf to
-a kubelet.
+A Pod in a leaf cluster, by its name in the root: real kubectls through root, node server and leaf
+to a kubelet.
 
-Root and leaf are our own API server.  All four programs are in this process, and every hop between them is
-TLS.
+Root and leaf are our own API server.  All four programs are in this process, and every hop between
+them is TLS.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-``exec-nodeserver`` as a program of its own, with its options: between a root and a leaf that are ours, it keeps
-its Node, is reached by kubectl, and stops.
+``exec-nodeserver`` as a program of its own, with its options: between a root and a leaf that are
+ours, it keeps its Node, is reached by kubectl, and stops.
 """
 
 from __future__ import annotations

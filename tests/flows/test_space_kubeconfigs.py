@@ -61,7 +61,8 @@ class SpaceKubeconfigTests(HubTestCase):
 
     async def test_rotation(self) -> None:
         """
-        The very file that was written once goes on through a rotation, and so does a watch that is open.
+        The very file that was written once goes on through a rotation, and so does a watch that is
+        open.
 
         A static one does not; and credentials are told for no other server than the Space's.
         """

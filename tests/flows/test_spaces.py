@@ -81,8 +81,8 @@ class ShowTests(SpaceCase):
 
     async def test_show(self) -> None:
         """
-        A machine's console in a Space outlives a rotation of its credentials; when the Space is deleted
-        its sessions end with a reason, and nothing is left.
+        A machine's console in a Space outlives a rotation of its credentials; when the Space is
+        deleted its sessions end with a reason, and nothing is left.
         """
         await self.made()
         console = self.console("--space-credentials")

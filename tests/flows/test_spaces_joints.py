@@ -1,6 +1,6 @@
 """
-Spaces under a node server and under a broker: one that appears is reached, one that rotates its credentials
-drops nobody, and the sessions of one that vanishes are told so.
+Spaces under a node server and under a broker: one that appears is reached, one that rotates its
+credentials drops nobody, and the sessions of one that vanishes are told so.
 
 The registry and what the Spaces stand for are our own API servers, streams are real.
 """

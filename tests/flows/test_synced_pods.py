@@ -1,5 +1,6 @@
 """
-Pods that a node server makes in a leaf: two API servers of ours, and the tutorial's node in the leaf.
+Pods that a node server makes in a leaf: two API servers of ours, and the tutorial's node in the
+leaf.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """
-A real kube-apiserver, which knows our kinds as custom resources, and our own verbs are asked the same
-under the same admission: webhooks and policies that this kube-apiserver keeps, and that we follow.
+A real kube-apiserver, which knows our kinds as custom resources, and our own verbs are asked the
+same under the same admission: webhooks and policies that this kube-apiserver keeps, and that we
+follow.
 
 What clients are answered, and what webhooks are asked, has to be the same.
 """

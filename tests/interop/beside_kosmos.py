@@ -1,9 +1,9 @@
 """
-``exec-nodeserver`` beside Kosmos, as the how-to says: Kosmos's Cluster objects in each of their leaf
-modes, Nodes that somebody else writes every few seconds, and Pods that somebody else made.
+``exec-nodeserver`` beside Kosmos, as the how-to says: Kosmos's Cluster objects in each of their
+leaf modes, Nodes that somebody else writes every few seconds, and Pods that somebody else made.
 
-That somebody is :class:`Kosmos` here, in the place of ``clustertree-cluster-manager``: it writes what
-that writes, and as often as a test likes.  Source: ``kosmos-io/kosmos``, ``pkg/clustertree/
+That somebody is :class:`Kosmos` here, in the place of ``clustertree-cluster-manager``: it writes
+what that writes, and as often as a test likes.  Source: ``kosmos-io/kosmos``, ``pkg/clustertree/
 cluster-manager/utils`` (``leaf_model_handler.go``: ``createNode`` and ``UpdateRootNodeStatus``;
 ``rootcluster.go``: ``GetAddress``), as of March 2025.  All else is real: two kube-apiservers, every
 kubectl.

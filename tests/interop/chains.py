@@ -2,8 +2,8 @@
 The pieces of a chain, ours and theirs alike, each started as its users would.
 
 An API server (:class:`OurCluster`, or :class:`~tests.interop.ironcore.ForeignCluster`), poollets
-for it, and what poollets run machines with: our runtime, libvirt-provider, and brokers of both makes,
-which have a cluster of ours behind them.
+for it, and what poollets run machines with: our runtime, libvirt-provider, and brokers of both
+makes, which have a cluster of ours behind them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """
-A whole node for a leaf: a real kubelet, and a real containerd with containers of one image, made here.
+A whole node for a leaf: a real kubelet, and a real containerd with containers of one image, made
+here.
 
 Everything lies in the directory of the leaf's programs, and no network is made: Pods have the
 host's (``hostNetwork``).  It takes root.

@@ -1,7 +1,7 @@
 """
 What a host does to a server behind it: it says anew whom to believe, it does not answer for a
-while, it collects what belongs to what was deleted.  A real kube-apiserver and its controllers, with
-our server as the manifests deploy it.
+while, it collects what belongs to what was deleted.  A real kube-apiserver and its controllers,
+with our server as the manifests deploy it.
 
 ``KUBE_APISERVER=... KUBE_CONTROLLER_MANAGER=... python -m twisted.trial tests.interop.host_faults``
 """

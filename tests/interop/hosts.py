@@ -141,8 +141,8 @@ class HostCluster:
 
     def start_controllers(self, program: str) -> None:
         """
-        Those that go through all kinds, of namespaces that go, of what belongs to others and of roles
-        made of others; and that which signs clients' certificates.
+        Those that go through all kinds, of namespaces that go, of what belongs to others and of
+        roles made of others; and that which signs clients' certificates.
 
         What they are to know is better there before: they look for new kinds every half a minute.
         """

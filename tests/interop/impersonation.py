@@ -1,5 +1,6 @@
 """
-A real kube-apiserver and ours are asked to answer as somebody else: both answer as the same, or refuse.
+A real kube-apiserver and ours are asked to answer as somebody else: both answer as the same, or
+refuse.
 
 A group that is asked for twice is there once here, and twice there.
 """

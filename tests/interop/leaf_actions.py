@@ -1,5 +1,6 @@
 """
-What one kubectl does with the Pod of :mod:`tests.interop.leaf_clusters`: a column of the table each.
+What one kubectl does with the Pod of :mod:`tests.interop.leaf_clusters`: a column of the table
+each.
 
 Every action is a process of that kubectl, whose output and exit code are held to what the same
 command would give in the leaf.

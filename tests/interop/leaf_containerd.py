@@ -1,6 +1,6 @@
 """
-Every kubectl, from a real root to containers of a real containerd, by way of the node server, a real
-API server and a real kubelet: nothing between is a double.
+Every kubectl, from a real root to containers of a real containerd, by way of the node server, a
+real API server and a real kubelet: nothing between is a double.
 """
 
 from __future__ import annotations

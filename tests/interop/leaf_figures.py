@@ -1,9 +1,9 @@
 """
 ``kubectl top`` in a root whose Pods run in a leaf, by way of a real metrics-server.
 
-The leaf's API server has a ``metrics.k8s.io`` that tells what the test says, as its own metrics-server
-would.  That of the root asks ``exec-nodeserver`` as it asks any kubelet, makes rates of its counters, and
-must come to what the leaf has told.
+The leaf's API server has a ``metrics.k8s.io`` that tells what the test says, as its own
+metrics-server would.  That of the root asks ``exec-nodeserver`` as it asks any kubelet, makes rates
+of its counters, and must come to what the leaf has told.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 Nodes that a node server keeps in a real kube-apiserver, for a leaf that is one as well.
 
-What people see of a Node is the leaf's, what the root's API server dials is ours.  Where that prefers
-another address, the Node says so, and what helps does help.
+What people see of a Node is the leaf's, what the root's API server dials is ours.  Where that
+prefers another address, the Node says so, and what helps does help.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ class KeptTests(SynchronousTestCase):
 
     def test_kept(self) -> None:
         """
-        The leaf's Hostname wins, which is told; left out, the root dials us and people see the leaf's
-        INTERNAL-IP; another replica, with no more rights than are said to be needed, goes on.
+        The leaf's Hostname wins, which is told; left out, the root dials us and people see the
+        leaf's INTERNAL-IP; another replica, with no more rights than are said to be needed, goes
+        on.
         """
         where = f"--namespace={NAMESPACE}"
         self.clusters.start_node_server(where)

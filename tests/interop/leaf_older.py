@@ -1,7 +1,8 @@
 """
-A leaf much older than its root, with real kube-apiservers: its API server and its kubelet know neither
-version 5 of a WebSocket nor port-forwarding in one, and the root passes both on, for the Node declares
-that it takes WebSockets.  What the node server does about that, kubectl must not notice.
+A leaf much older than its root, with real kube-apiservers: its API server and its kubelet know
+neither version 5 of a WebSocket nor port-forwarding in one, and the root passes both on, for the
+Node declares that it takes WebSockets.  What the node server does about that, kubectl must not
+notice.
 
 And a leaf whose API server is killed below a command: kubectl must notice that.
 """
@@ -65,7 +66,10 @@ class OlderLeafTrials(SynchronousTestCase):
         self.assertNotIn(b"fallback", said.lower())
 
     def test_killed_leaf(self) -> None:
-        """A command whose leaf is killed has failed for every kubectl, though none was told how it ended."""
+        """
+        A command whose leaf is killed has failed for every kubectl, though none was told how it
+        ended.
+        """
         clusters = self.start(None, None)
         with ExitStack() as stack:
             running = []

@@ -3,8 +3,8 @@ What real kube-apiservers send to a node server, and what ours sends on.
 
 ``python -m tests.interop.leaf_recorded`` writes ``tests/captures/kubelet-*.json``: for each form of
 client the head of the request that a root makes of it, the head of the one that the leaf gets, the
-answers, and the first bytes behind them.  Recorders stand before the node server and before the leaf; what
-they keep has no name of a host, no port and no token in it.
+answers, and the first bytes behind them.  Recorders stand before the node server and before the
+leaf; what they keep has no name of a host, no port and no token in it.
 """
 
 from __future__ import annotations

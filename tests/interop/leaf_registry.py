@@ -1,6 +1,6 @@
 """
-The registry of leaf clusters before real kube-apiservers: what it may there and no more, Secrets and
-Clusters of Kosmos that come, are replaced and go, and leaves that refuse us.
+The registry of leaf clusters before real kube-apiservers: what it may there and no more, Secrets
+and Clusters of Kosmos that come, are replaced and go, and leaves that refuse us.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 ``--sync-pods`` between real kube-apiservers: a Pod's life, with what it names, both ways.
 
-The leaf has a kube-apiserver and no controllers: the trial binds Pods there, says that they run, and ends
-them, as its scheduler and its kubelet would.
+The leaf has a kube-apiserver and no controllers: the trial binds Pods there, says that they run,
+and ends them, as its scheduler and its kubelet would.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-A real kube-apiserver and ours, told the same of one identity provider, are shown the same tokens: who
-is somebody there is the same here, and who is nobody there is nobody here.
+A real kube-apiserver and ours, told the same of one identity provider, are shown the same tokens:
+who is somebody there is the same here, and who is nobody there is nobody here.
 """
 
 from __future__ import annotations

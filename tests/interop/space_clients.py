@@ -1,7 +1,7 @@
 """
 The space-aware client with a real kube-apiserver on both sides: it has the Spaces, by their
-CustomResourceDefinitions, and is what one of them stands for.  Who follows them may what the documentation says,
-and in one namespace.
+CustomResourceDefinitions, and is what one of them stands for.  Who follows them may what the
+documentation says, and in one namespace.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """
-The adaptor of ClusterProfiles over a real kube-apiserver, with the rules of the documentation: an inventory in one
-namespace, whose one cluster is that server, under as many names as there are profiles.
+The adaptor of ClusterProfiles over a real kube-apiserver, with the rules of the documentation: an
+inventory in one namespace, whose one cluster is that server, under as many names as there are
+profiles.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """
-A real cluster behind an adaptor of spaces: the way there can be cut, and who comes by it can be refused.
+A real cluster behind an adaptor of spaces: the way there can be cut, and who comes by it can be
+refused.
 
 The adaptor is a ServiceAccount with the rules that the documentation gives it, and nothing besides.
 """
@@ -138,7 +139,10 @@ class RealClusterWorld(SpaceWorld):
     """A provider whose things are objects of a real cluster."""
 
     role = ""
-    """A file of ``docs/howto`` with the rules that the adaptor needs, for the cluster or for one namespace."""
+    """
+    A file of ``docs/howto`` with the rules that the adaptor needs, for the cluster or for one
+    namespace.
+    """
     seen: Resource = NAMESPACES.resource
     """Of what it may see all."""
     seconds = 90.0

@@ -1,6 +1,6 @@
 """
-The adaptor of kcp over kcp itself, where its program is found; and over a real kube-apiserver what it makes
-within a workspace: accounts, their rights, and their tokens.
+The adaptor of kcp over kcp itself, where its program is found; and over a real kube-apiserver what
+it makes within a workspace: accounts, their rights, and their tokens.
 """
 
 from __future__ import annotations
@@ -242,7 +242,10 @@ class RealKcpWorld(KcpWorld):
 
 
 class RealKcpTests(SpaceProviderContract, TestCase):
-    """:class:`KcpProvider` and kcp; its token is another after a restart, and nested parents are among its places."""
+    """
+    :class:`KcpProvider` and kcp; its token is another after a restart, and nested parents are among
+    its places.
+    """
 
     timeout = 300
     skip = needs.kcp()

@@ -1,6 +1,6 @@
 """
-The adaptor of kind over the real program ``kind``, which a played docker serves: all of the contract, with kind's
-own output, messages, exit codes and half-built clusters.
+The adaptor of kind over the real program ``kind``, which a played docker serves: all of the
+contract, with kind's own output, messages, exit codes and half-built clusters.
 """
 
 from __future__ import annotations

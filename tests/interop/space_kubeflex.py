@@ -1,9 +1,10 @@
 """
-The adaptor of KubeFlex over a real kube-apiserver and its controllers, with the rules of the documentation.
+The adaptor of KubeFlex over a real kube-apiserver and its controllers, with the rules of the
+documentation.
 
-Namespaces are deleted, collected and refused by the real ones here, and tokens are real and open the cluster.
-KubeFlex's manager is the real one where its program is found; otherwise, and for types that need Pods, it is
-played.  The CRD has what KubeFlex's has.
+Namespaces are deleted, collected and refused by the real ones here, and tokens are real and open
+the cluster. KubeFlex's manager is the real one where its program is found; otherwise, and for types
+that need Pods, it is played.  The CRD has what KubeFlex's has.
 """
 
 from __future__ import annotations
@@ -329,7 +330,10 @@ class PlayedManagerWorld(RealKubeFlexWorld):
 
 
 class RealManagerWorld(RealKubeFlexWorld):
-    """KubeFlex's own manager adopts the cluster itself, again and again: type external, which needs no Pods."""
+    """
+    KubeFlex's own manager adopts the cluster itself, again and again: type external, which needs no
+    Pods.
+    """
 
     title = "KubeFlex"
     parameters = {"type": "external"}

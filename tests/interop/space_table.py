@@ -1,11 +1,11 @@
 """
 What each provider of spaces was seen to do: every case of its contract, for every adaptor.
 
-``python -m tests.interop.space_table`` tries all and writes ``docs/reference/space-providers.rst``, in some ten
-minutes; it writes nothing when a case failed.  An adaptor is tried over what its provider was recorded to
-answer (``tests/spacemanager/providers``), and over the provider itself where its programs are found
-(``tests/interop/space_*``).  With names of classes, such as ``RealLocalTests``, only those are tried, and nothing is
-written.
+``python -m tests.interop.space_table`` tries all and writes ``docs/reference/space-providers.rst``,
+in some ten minutes; it writes nothing when a case failed.  An adaptor is tried over what its
+provider was recorded to answer (``tests/spacemanager/providers``), and over the provider itself
+where its programs are found (``tests/interop/space_*``).  With names of classes, such as
+``RealLocalTests``, only those are tried, and nothing is written.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ class Result(TestResult):
 
 
 def suites() -> list[type[Any]]:
-    """The classes that keep the contract, of all adaptors; those whose world has no title are none of a table."""
+    """
+    The classes that keep the contract, of all adaptors; those whose world has no title are none of
+    a table.
+    """
     found: dict[str, type[Any]] = {}
     for pattern in PLACES:
         for path in sorted(ROOT.glob(pattern)):

@@ -1,6 +1,7 @@
 """
-A real kube-apiserver keeps Spaces by the CustomResourceDefinitions of ``docs/deploy/kubernetes/spaces/crds``:
-it accepts and refuses what ours does, and its table looks alike.  A real kubectl does what is done.
+A real kube-apiserver keeps Spaces by the CustomResourceDefinitions of
+``docs/deploy/kubernetes/spaces/crds``: it accepts and refuses what ours does, and its table looks
+alike.  A real kubectl does what is done.
 """
 
 from __future__ import annotations

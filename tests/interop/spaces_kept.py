@@ -1,8 +1,9 @@
 """
-A Space Manager over a real kube-apiserver and its controllers: what it writes is taken, what it leaves is
-collected, and its probes are answered by a real API server.
+A Space Manager over a real kube-apiserver and its controllers: what it writes is taken, what it
+leaves is collected, and its probes are answered by a real API server.
 
-What stands behind a Space is that cluster itself, by tokens of its ServiceAccounts; the provider is in memory.
+What stands behind a Space is that cluster itself, by tokens of its ServiceAccounts; the provider is
+in memory.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ SECONDS = 30.0
 
 
 class ClusterSpaces(MemorySpaces):
-    """Physical spaces that are one real cluster, as a user of its own for each generation of credentials."""
+    """
+    Physical spaces that are one real cluster, as a user of its own for each generation of
+    credentials.
+    """
 
     def __init__(self, kubeconfig: str) -> None:
         super().__init__()

@@ -1,5 +1,6 @@
 """
-In-memory clients whose credentials may arrive later, as :class:`~twisted_exec.kube.client.KubeClient` has them.
+In-memory clients whose credentials may arrive later, as
+:class:`~twisted_exec.kube.client.KubeClient` has them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-Two clusters in one process: a root and a leaf, both our own API server, a kubelet in the leaf, and room
-for a node server between them.
+Two clusters in one process: a root and a leaf, both our own API server, a kubelet in the leaf, and
+room for a node server between them.
 
 All sockets and certificates are real, stores are in memory.  Root and leaf trust nothing of each
 other's, as clusters of different owners.  In each the user ``admin`` may do anything, and ``jane``

@@ -1,6 +1,6 @@
 """
-A leaf's API server on a real socket, as far as logs and figures go: the test says what it answers, and
-when.
+A leaf's API server on a real socket, as far as logs and figures go: the test says what it answers,
+and when.
 """
 
 from __future__ import annotations

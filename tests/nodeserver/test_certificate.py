@@ -52,7 +52,10 @@ class NodeCertificateTests(SynchronousTestCase):
         return x509.load_pem_x509_certificate(Path(self.serving.certificate).read_bytes())
 
     def test_as_a_kubelet(self) -> None:
-        """It asks the signer of kubelets as a Node of ours, for where we are reached, and shows the answer."""
+        """
+        It asks the signer of kubelets as a Node of ours, for where we are reached, and shows the
+        answer.
+        """
         self.node = "leaf-one"
         self.turn(120)
         (asked,) = self.requests()

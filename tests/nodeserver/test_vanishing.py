@@ -1,6 +1,6 @@
 """
-Whoever vanishes, at whatever byte, leaves nothing behind: of exchanges with real kubectls, recorded in
-``tests/captures``.
+Whoever vanishes, at whatever byte, leaves nothing behind: of exchanges with real kubectls, recorded
+in ``tests/captures``.
 """
 
 from __future__ import annotations

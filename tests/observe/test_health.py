@@ -85,7 +85,10 @@ class HealthTests(SynchronousTestCase):
         self.assertTrue(is_ready(self.successResultOf(second)))
 
     def test_log(self) -> None:
-        """However often somebody asks, the log has one line when a probe fails and one when it passes again."""
+        """
+        However often somebody asks, the log has one line when a probe fails and one when it passes
+        again.
+        """
         problems: list[Exception | None] = [None, ValueError("full"), ValueError("full")]
         problems += [ValueError("gone"), None, None]
 

@@ -1,5 +1,6 @@
 """
-Stands in for a QEMU in a state that a real one cannot be brought into: ``python qemu_double.py STATE ARGS``.
+Stands in for a QEMU in a state that a real one cannot be brought into: ``python qemu_double.py
+STATE ARGS``.
 
 It opens the two sockets of its command line, speaks enough of QMP, and once the machine goes on
 (``cont``) it stops with STATE as its status.  With ``io-error`` the next ``cont`` is for good.

@@ -388,7 +388,10 @@ class KilledTests(RuntimeCase):
         return id
 
     async def test_leftovers(self) -> None:
-        """The next start ends what was left, however stubborn and well hidden, before it offers anything."""
+        """
+        The next start ends what was left, however stubborn and well hidden, before it offers
+        anything.
+        """
         self.mark = await self.kill_one()
         await self.until(self.alive)
         runtime = await self.make_runtime()

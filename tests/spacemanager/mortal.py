@@ -1,8 +1,9 @@
 """
-Managers that are killed: from some step on nothing that they do has an effect, and nothing is answered.
+Managers that are killed: from some step on nothing that they do has an effect, and nothing is
+answered.
 
-A step is a write to the hub, or a call that changes what a provider has.  It is had or not had; either way
-whoever asked for it never hears.
+A step is a write to the hub, or a call that changes what a provider has.  It is had or not had;
+either way whoever asked for it never hears.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """
-A manager's surroundings in memory: a hub, providers behind it, and time that passes when a test says so.
+A manager's surroundings in memory: a hub, providers behind it, and time that passes when a test
+says so.
 """
 
 from __future__ import annotations

@@ -74,7 +74,10 @@ class KeptHereTests(ProvidersCase):
         self.assertEqual(self.hub.got("here")["status"]["Phase"], "Ready")
 
     def test_elsewhere(self) -> None:
-        """Of what is kept elsewhere nothing is asked and nothing concluded, until somebody gives that up."""
+        """
+        Of what is kept elsewhere nothing is asked and nothing concluded, until somebody gives that
+        up.
+        """
         self.hub.desc("here")
         self.hub.got("here")["status"] = {"place": THERE}
         self.start()

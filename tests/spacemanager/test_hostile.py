@@ -131,7 +131,10 @@ class UsersTests(HostileTestCase):
         self.assertIn(Physical("prod"), self.world.spaces_of().spaces)
 
     def test_elsewhere(self) -> None:
-        """A Secret of another namespace is not read: neither what it holds nor whether it is there is told."""
+        """
+        A Secret of another namespace is not read: neither what it holds nor whether it is there is
+        told.
+        """
         self.start()
         self.world.secret("admin", "kube-system", kubeconfig=self.world.given("t"))
         told = []
@@ -320,7 +323,10 @@ class ProvidersTests(HostileTestCase):
     """What a provider tells."""
 
     def test_names(self) -> None:
-        """What it calls its spaces may be anything; what cannot be told is left out, and the rest is there."""
+        """
+        What it calls its spaces may be anything; what cannot be told is left out, and the rest is
+        there.
+        """
         self.start()
         world = self.world.spaces_of()
         bad = ("", "x" * 2000, "a\nb", "\x1b[2J", "\ud800", "\u202e")
@@ -355,7 +361,10 @@ class ProvidersTests(HostileTestCase):
 
 
 class ManagersTests(HostileTestCase):
-    """Another manager, such as one that was stopped while it led, and does not know yet that it leads no more."""
+    """
+    Another manager, such as one that was stopped while it led, and does not know yet that it leads
+    no more.
+    """
 
     def test_two_at_once(self) -> None:
         """Two that both believe that they lead make one physical space of each Space, and leave none."""

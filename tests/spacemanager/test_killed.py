@@ -1,10 +1,10 @@
 """
-A manager that is killed at any of its steps: whoever comes next makes of it what was wanted, and nothing is left
-over.
+A manager that is killed at any of its steps: whoever comes next makes of it what was wanted, and
+nothing is left over.
 
-Each scenario is run again and again with a manager that dies before, or behind, its first step, its second, and
-so on, until one lives to the end.  A step is a write to the hub, of providers and of Spaces, or a call that changes
-what a provider has.
+Each scenario is run again and again with a manager that dies before, or behind, its first step, its
+second, and so on, until one lives to the end.  A step is a write to the hub, of providers and of
+Spaces, or a call that changes what a provider has.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """
-A real API server with Spaces, written as the Space Manager writes them, and a server behind one of them.
+A real API server with Spaces, written as the Space Manager writes them, and a server behind one of
+them.
 """
 
 from __future__ import annotations

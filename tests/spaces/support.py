@@ -1,6 +1,6 @@
 """
-What tests of the space-aware client share: a cluster with Spaces, written as the Space Manager writes
-them, and servers behind them.
+What tests of the space-aware client share: a cluster with Spaces, written as the Space Manager
+writes them, and servers behind them.
 """
 
 from __future__ import annotations

@@ -63,7 +63,10 @@ class LiveTests(HubTestCase):
         watching.cancel()
 
     async def test_certificates(self) -> None:
-        """From a token to a certificate, and to another one: each is a new connection's, for who asks next."""
+        """
+        From a token to a certificate, and to another one: each is a new connection's, for who asks
+        next.
+        """
         await self.put_space(self.config("t1"))
         client = await self.engaged()
         connection = self.spaces.connection("one")

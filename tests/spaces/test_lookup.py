@@ -52,7 +52,10 @@ class FindTests(FoundTestCase):
     """Tests for :func:`find_space`."""
 
     def test_which(self) -> None:
-        """The default provider's, else that of the one who has it; with a provider, or a namespace, that one."""
+        """
+        The default provider's, else that of the one who has it; with a provider, or a namespace,
+        that one.
+        """
         self.hub.space(provider="lab")
         self.assertEqual(str(self.find("one").name), "lab/one")
         self.hub.space()
@@ -75,7 +78,10 @@ class FindTests(FoundTestCase):
         self.refused(NotFound, "one")
 
     def test_may_not(self) -> None:
-        """Who may read one provider's alone says which; that the default's are not for them is no failure."""
+        """
+        Who may read one provider's alone says which; that the default's are not for them is no
+        failure.
+        """
         self.hub.space(provider="lab")
         limited = Limited(self.client, "spaceprovider-lab")
         self.assertEqual(str(self.find("one", "lab", client=limited).name), "lab/one")

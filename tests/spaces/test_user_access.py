@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.spaces.user_access`: what may be shown to a server that only a Space names.
+Tests for :mod:`twisted_exec.spaces.user_access`: what may be shown to a server that only a Space
+names.
 
 The Space is written by somebody who would like to be the user.
 """
@@ -68,14 +69,20 @@ class VisitingTests(SynchronousTestCase):
         self.assertTrue(found.certificate)
 
     def test_of_the_same_server(self) -> None:
-        """A Space behind the very server that the token is for may have it, as the user knows that server."""
+        """
+        A Space behind the very server that the token is for may have it, as the user knows that
+        server.
+        """
         found = self.go(TOKEN, "https://hub.example:6443/clusters/root:one")
         self.assertEqual(found.token, "secret")
         self.assertEqual(found.server, "https://hub.example:6443/clusters/root:one")
         self.assertEqual(found.ca, HUB.ca)
 
     def test_not_by_an_objects_ca(self) -> None:
-        """Who answers at the server's address must be known by the user's CA: an object's own is not taken."""
+        """
+        Who answers at the server's address must be known by the user's CA: an object's own is not
+        taken.
+        """
         trusting = replace(TOKEN, ca=Material(), tls_server_name="hub")
         told = endpoint("https://hub.example:6443", tlsServerName="evil")
         found = with_user_credentials(trusting, told, "it")

@@ -66,8 +66,8 @@ class RenewalTests(TestCase):
 
     async def test_11_years(self) -> None:
         """
-        When the authorities near their end all is signed anew: what is open goes on, and the kubeconfig that
-        lies there opens more.
+        When the authorities near their end all is signed anew: what is open goes on, and the
+        kubeconfig that lies there opens more.
         """
         create_pki(os.path.join(self.directory, "pki"), now=self.now() - timedelta(days=3300))
         standalone = await self.start(days=300)

@@ -1,5 +1,6 @@
 """
-Identity headers in every spelling that some reader of HTTP might take for the plain one, as raw bytes.
+Identity headers in every spelling that some reader of HTTP might take for the plain one, as raw
+bytes.
 """
 
 from __future__ import annotations

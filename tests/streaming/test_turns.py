@@ -1,5 +1,6 @@
 """
-One connection with many small frames does not keep the others waiting; see :mod:`twisted_exec.tls.turns`.
+One connection with many small frames does not keep the others waiting; see
+:mod:`twisted_exec.tls.turns`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """
-Clients of a kubelet, or of whatever passes its streams on: every channel by itself, ports by themselves.
+Clients of a kubelet, or of whatever passes its streams on: every channel by itself, ports by
+themselves.
 """
 
 from __future__ import annotations

@@ -176,7 +176,10 @@ UNUSABLE = (
     ("https://one.example", "one.example"),
     ("one.example:443", "one.example"),
 )
-"""DNS names of a certificate that match no server, and a server that a careless reader would take for it."""
+"""
+DNS names of a certificate that match no server, and a server that a careless reader would take for
+it.
+"""
 
 OTHERS = (
     (x509.UniformResourceIdentifier("https://one.example"), "one.example"),
@@ -343,8 +346,8 @@ class ClientCredentialsTests(LoopbackCase):
 
     async def test_made_before(self) -> None:
         """
-        What was made of them before a CA was exchanged leads to servers of the new one, and no longer
-        to those of the old: sessions keep it for as long as they are open.
+        What was made of them before a CA was exchanged leads to servers of the new one, and no
+        longer to those of the old: sessions keep it for as long as they are open.
         """
         clock = Clock()
         credentials = self.credentials(clock)

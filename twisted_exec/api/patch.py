@@ -5,8 +5,8 @@ merges.
 No function changes its arguments.  A strategic merge patch is treated as a merge patch with two
 exceptions: lists whose items have a key are merged item by item, and so is
 ``metadata.finalizers``, which kubectl patches element by element.  Other lists are replaced.
-:mod:`twisted_exec.api.managedfields.updates` computes the result of a server-side apply; only its body is
-decoded here.
+:mod:`twisted_exec.api.managedfields.updates` computes the result of a server-side apply; only its
+body is decoded here.
 
 Errors have kube-apiserver's codes (``k8s.io/apiserver/pkg/endpoints/handlers/patch.go``): 400 for
 a body that is not a patch, 422 for a patch that does not apply to the object.

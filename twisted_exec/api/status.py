@@ -243,8 +243,8 @@ def message_of(problem: BaseException | None) -> str:
     """
     Return one printable line for an exception of any layer, such as for a user.
 
-    Twisted puts the Failure of an earlier event into some exceptions, whose text is then a traceback.
-    The message of its exception takes that place.
+    Twisted puts the Failure of an earlier event into some exceptions, whose text is then a
+    traceback. The message of its exception takes that place.
     """
     if problem is None:
         return "no reason is known"

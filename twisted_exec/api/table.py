@@ -31,7 +31,8 @@ def table(
 
     :param now: seconds since the epoch, for ages.
     :param metadata: of the list, or of the single object.
-    :param include: the request's ``includeObject``: rows carry ``Metadata``, ``Object`` or ``None``.
+    :param include: the request's ``includeObject``: rows carry ``Metadata``, ``Object`` or
+        ``None``.
     :param columns: include the column definitions; a watch sends them only once.
     """
     result: Object = {

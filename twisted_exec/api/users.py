@@ -15,8 +15,8 @@ class User:
 
     :param groups: with ``system:authenticated``, unless the user is anonymous.
     :param forwarded_by: the proxy that speaks for the user, if one does; not part of the user's
-        identity.  Reviews of a session do not authenticate such a user again: the proxy does.  Set it
-        only for proxies that end sessions themselves.
+        identity.  Reviews of a session do not authenticate such a user again: the proxy does.  Set
+        it only for proxies that end sessions themselves.
     """
 
     name: str

@@ -85,8 +85,8 @@ class IMutatingAdmission(IAdmission):
 
     def mutate(change: Change) -> Deferred[Object]:
         """
-        :param change: a create or an update; ``new`` has the schema's types and defaults, but is not
-            validated.  Do not modify it.
+        :param change: a create or an update; ``new`` has the schema's types and defaults, but is
+            not validated.  Do not modify it.
         :return: fires with the object to continue with, or fails as :meth:`admit`.
         """
 

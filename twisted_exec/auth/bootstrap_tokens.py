@@ -3,8 +3,8 @@ Authentication of future poollets by bootstrap tokens.
 
 The id in a token is public: it names the Secret with the other part, which is compared in constant
 time.  An invalid token counts as unknown, as in Kubernetes
-(``plugin/pkg/auth/authenticator/token/bootstrap``); the reason is logged only where an administrator
-needs it, and without any part of the token.
+(``plugin/pkg/auth/authenticator/token/bootstrap``); the reason is logged only where an
+administrator needs it, and without any part of the token.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 The credentials of a request: taken out of it once, and kept for the reviews of its session.
 
 Each authenticator declares the headers that it reads.  :class:`CredentialHeaders` is their union
-with the headers that name an identity everywhere.  The same registry serves extraction, reviews, and
-the removal of credentials before a request goes to the next hop.
+with the headers that name an identity everywhere.  The same registry serves extraction, reviews,
+and the removal of credentials before a request goes to the next hop.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class CredentialHeaders:
     The registry of one server: which headers are credentials.
 
     It is a container of header names: ``b"X-Remote-User" in registry``.  Authenticators may change
-    what they declare at any time, as the one behind a kube-apiserver does when its ConfigMap changes.
+    what they declare at any time, as the one behind a kube-apiserver does when its ConfigMap
+    changes.
 
     :param authenticator: of the server.
     :param impersonation: whether the server reads the headers of impersonation.

@@ -1,8 +1,8 @@
 """
 Authentication and authorization by the reviews of an API server.
 
-A TokenReview identifies the user of a token, a SubjectAccessReview authorizes.  Answers are cached for
-10 seconds at most, allowed and denied alike; an unreachable API server is an error, never a
+A TokenReview identifies the user of a token, a SubjectAccessReview authorizes.  Answers are cached
+for 10 seconds at most, allowed and denied alike; an unreachable API server is an error, never a
 permission.  Source: the webhook authenticator and authorizer of ``k8s.io/apiserver/plugin/pkg``.
 """
 

@@ -69,7 +69,8 @@ class GatedRoutes(RouteTable[GatedEndpoint]):
         session: Callable[[Any], Mapping[str, str]],
     ) -> None:
         """
-        Add a route that opens sessions.  ``HEAD`` is not answered: a stream has no headers of its own.
+        Add a route that opens sessions.  ``HEAD`` is not answered: a stream has no headers of its
+        own.
 
         :param session: see :class:`GatedEndpoint`.
         """

@@ -109,8 +109,8 @@ class Gate:
         Find out as whom a request is answered; fills in the context's user and caller.
 
         :raises Unauthorized: no credential, or an invalid one.
-        :raises Forbidden: the sender may not act as that user; or it is not the sender who asks, but
-            a page in their browser.
+        :raises Forbidden: the sender may not act as that user; or it is not the sender who asks,
+            but a page in their browser.
         :raises APIError: the impersonation makes no sense, or nothing can be decided now.
         """
         credentials = self.credential_headers.take_from(context.request)

@@ -1,10 +1,10 @@
 """
 Impersonation: ``kubectl --as``.
 
-A request with ``Impersonate-User`` is handled as that user, with groups, UID and extra, if the sender
-may ``impersonate`` each of them.  So an administrator sees what another user would see, and a proxy
-acts for its users with one credential.  Every impersonation header counts, and an unknown one is an
-error: an ignored header would let the request through with the *sender's* permissions.
+A request with ``Impersonate-User`` is handled as that user, with groups, UID and extra, if the
+sender may ``impersonate`` each of them.  So an administrator sees what another user would see, and
+a proxy acts for its users with one credential.  Every impersonation header counts, and an unknown
+one is an error: an ignored header would let the request through with the *sender's* permissions.
 Source: ``k8s.io/apiserver/pkg/endpoints/filters/impersonation.go``.
 """
 

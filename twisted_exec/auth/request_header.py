@@ -2,9 +2,9 @@
 Authentication by a trusted proxy: request headers with its client certificate.
 
 ``X-Remote-User`` counts only when the connection's certificate is from the *forwarding* CA, which
-signs nothing else, and has one of the names that the operator listed.  An empty list would mean every
-certificate of that CA (GHSA-38jw-g2qx-4286), so it is refused.
-Source: ``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
+signs nothing else, and has one of the names that the operator listed.  An empty list would mean
+every certificate of that CA (GHSA-38jw-g2qx-4286), so it is refused. Source:
+``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
 ServiceAccount tokens: issue and authentication.
 
-A token is a JWT with Kubernetes' claims, so programs that verify its tokens can verify ours.  Nothing
-is stored about it.  It is valid while its signature is by one of our keys, it has not expired, and
-its ServiceAccount and the object it is bound to still exist with the same UID.  So deleting one of
-them invalidates it at once, and a new object of the same name does not revive it.
+A token is a JWT with Kubernetes' claims, so programs that verify its tokens can verify ours.
+Nothing is stored about it.  It is valid while its signature is by one of our keys, it has not
+expired, and its ServiceAccount and the object it is bound to still exist with the same UID.  So
+deleting one of them invalidates it at once, and a new object of the same name does not revive it.
 
 Sources: ``pkg/serviceaccount/{claims,jwt}.go`` and
 ``pkg/registry/core/serviceaccount/storage/token.go`` of Kubernetes.

@@ -1,8 +1,8 @@
 """
 Authentication by bearer tokens, and by a token file.
 
-Tokens are looked up by their SHA-256, so that the timing of a look-up reveals nothing about existing
-tokens; no token is kept in memory or logged.
+Tokens are looked up by their SHA-256, so that the timing of a look-up reveals nothing about
+existing tokens; no token is kept in memory or logged.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ def server_command(
     ask: Ask,
 ) -> argparse.ArgumentParser:
     """
-    Add a command that uses an API server.  Its options have ``run(options) -> int``, see :func:`run_in_reactor`.
+    Add a command that uses an API server.  Its options have ``run(options) -> int``, see
+    :func:`run_in_reactor`.
 
     :param command: name of its group, such as ``token``, for error messages.
     :param description: its purpose, in a few words.
@@ -59,8 +60,8 @@ async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reacto
     """
     Run a command with a client, and print its answer, or an error on one line.
 
-    :param options: those of :func:`~twisted_exec.cli.cluster_options.add_cluster_options`; the command also
-        finds the reactor in them.
+    :param options: those of :func:`~twisted_exec.cli.cluster_options.add_cluster_options`; the
+        command also finds the reactor in them.
     :return: the exit code.
     """
     from twisted_exec.api.status import APIError

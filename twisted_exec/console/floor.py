@@ -2,11 +2,11 @@
 The floor: the right to type at a console.
 
 One *user* has the floor at a time.  All sessions of that user that asked for input are *writers*;
-every other viewer is an *observer*, whose input is discarded.  The floor belongs to a user, not to a session,
-so a second terminal or a script of the same user may type, and a connection that died unnoticed does not lock
-the user out.  Observers do not count: a console with any number of observers and no writer has a free floor.
-A poollet of another make does not pass user names on; the floor treats all of its users as one user, who
-may type.
+every other viewer is an *observer*, whose input is discarded.  The floor belongs to a user, not to
+a session, so a second terminal or a script of the same user may type, and a connection that died
+unnoticed does not lock the user out.  Observers do not count: a console with any number of
+observers and no writer has a free floor. A poollet of another make does not pass user names on; the
+floor treats all of its users as one user, who may type.
 
 A role changes only by an explicit act:
 

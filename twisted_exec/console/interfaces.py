@@ -11,22 +11,23 @@ from zope.interface import Interface
 
 class ILineTransport(Interface):
     """
-    The transport of a console line: everything that a shared console calls on ``protocol.transport``.
+    The transport of a console line: everything that a shared console calls on
+    ``protocol.transport``.
 
-    An :class:`~twisted_exec.streaming.interfaces.IConsole` connects the shared console's protocol to such a
-    transport.  Every stream transport of Twisted has these methods, without declaring this interface.
-    The transport calls the protocol's ``dataReceived`` with at least 1 byte, and ``connectionLost`` once,
-    also when the line ends by itself.
+    An :class:`~twisted_exec.streaming.interfaces.IConsole` connects the shared console's protocol
+    to such a transport.  Every stream transport of Twisted has these methods, without declaring
+    this interface. The transport calls the protocol's ``dataReceived`` with at least 1 byte, and
+    ``connectionLost`` once, also when the line ends by itself.
     """
 
     def write(data: bytes) -> None:
         """
         Send the users' input to the machine; must not block.
 
-        A line that cannot deliver input (it is output only, or its connection is lost) discards it.  It
-        must neither raise nor close, and must not send the input later: keys that arrive at another
-        prompt do harm.  It may discard silently, or pass a notice (:func:`.floor.notice`) to
-        ``dataReceived``, at most once while the line is open or lost.
+        A line that cannot deliver input (it is output only, or its connection is lost) discards it.
+        It must neither raise nor close, and must not send the input later: keys that arrive at
+        another prompt do harm.  It may discard silently, or pass a notice (:func:`.floor.notice`)
+        to ``dataReceived``, at most once while the line is open or lost.
 
         :param data: at least 1 byte.  May be called until ``connectionLost``, even after
             ``loseConnection``.
@@ -37,8 +38,8 @@ class ILineTransport(Interface):
         Pause and resume the users' input; called once, when the line is open.
 
         :param producer: an :class:`~twisted.internet.interfaces.IPushProducer`.  Call its
-            ``pauseProducing`` while the line accepts no more, then ``resumeProducing``; both may repeat.
-            A transport that always accepts input never calls them.
+            ``pauseProducing`` while the line accepts no more, then ``resumeProducing``; both may
+            repeat. A transport that always accepts input never calls them.
         :param streaming: true.
         """
 

@@ -1,14 +1,15 @@
 """
 The output of a line: the newest bytes, at ever-growing offsets, with times.
 
-All viewers read the same journal, each at its own offset, so output is stored once for any number of
-viewers.  Bytes are collected in segments, because lines often print single bytes and a Python object
-per byte would need fifty times the memory.
+All viewers read the same journal, each at its own offset, so output is stored once for any number
+of viewers.  Bytes are collected in segments, because lines often print single bytes and a Python
+object per byte would need fifty times the memory.
 
-Times are marks: output from this offset on was printed at that time.  A mark per byte would need more
-memory than the bytes.  So output within 10 ms shares a mark, and within a line output within one second;
-if there are still more than 8192 marks, every second one is deleted and the intervals double.  A time may
-therefore be too early by that interval; at the start of a line it is exact unless output comes fast.
+Times are marks: output from this offset on was printed at that time.  A mark per byte would need
+more memory than the bytes.  So output within 10 ms shares a mark, and within a line output within
+one second; if there are still more than 8192 marks, every second one is deleted and the intervals
+double.  A time may therefore be too early by that interval; at the start of a line it is exact
+unless output comes fast.
 """
 
 from __future__ import annotations

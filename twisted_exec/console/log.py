@@ -1,12 +1,13 @@
 """
 Journals as logs, sans I/O.
 
-A *line* ends with a newline.  All bytes are passed on unchanged, including the carriage return that a
-terminal or serial line sends before the newline; a lone carriage return, with which boot loaders redraw
-their countdown, ends no line.  With timestamps, each line is preceded by the time of its first byte.
+A *line* ends with a newline.  All bytes are passed on unchanged, including the carriage return that
+a terminal or serial line sends before the newline; a lone carriage return, with which boot loaders
+redraw their countdown, ends no line.  With timestamps, each line is preceded by the time of its
+first byte.
 
-A log contains what the journal has retained.  A reader that is slower than the output gets a line with the
-number of missing bytes; the console never waits for readers of its log.
+A log contains what the journal has retained.  A reader that is slower than the output gets a line
+with the number of missing bytes; the console never waits for readers of its log.
 """
 
 from __future__ import annotations

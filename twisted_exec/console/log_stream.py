@@ -20,8 +20,8 @@ class LogStream:
     """
     One reader's response.
 
-    It reads from the journal only when the client accepts more.  It needs no buffer of its own, and the
-    console never waits for it.
+    It reads from the journal only when the client accepts more.  It needs no buffer of its own, and
+    the console never waits for it.
     """
 
     def __init__(self, request: Request, journal: Journal, options: LogOptions) -> None:

@@ -1,17 +1,17 @@
 """
 A line and its viewers.
 
-A shared console opens its line once and keeps it open while viewers come and go.  Output goes into one
-journal, from which each viewer reads at its own pace:
+A shared console opens its line once and keeps it open while viewers come and go.  Output goes into
+one journal, from which each viewer reads at its own pace:
 
 * A paced line (a pty) is paused when even the *fastest* viewer is 512 KiB behind, so a sole viewer
   loses nothing.  Without viewers it is read at a limited rate.  A machine's serial line is never
   paused.
-* A viewer that is more than 1 MiB behind skips to the newest byte and gets a notice with the number of
-  missed bytes.  It delays no other viewer and has no buffer of its own.
+* A viewer that is more than 1 MiB behind skips to the newest byte and gets a notice with the number
+  of missed bytes.  It delays no other viewer and has no buffer of its own.
 
-Input of writers (:mod:`.floor`) goes to the line.  All viewers' input is paused while the line accepts
-no more, before the line is open, and during a BREAK.
+Input of writers (:mod:`.floor`) goes to the line.  All viewers' input is paused while the line
+accepts no more, before the line is open, and during a BREAK.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ A client of machine runtimes over gRPC, with the interface of a local runtime.
 The runtime may use any revision of the interface (:mod:`.revisions`), transparently for callers.
 
 A runtime is another program, possibly by another vendor or operator.  So answers are checked here:
-malformed answers and excessive lists become a ``BadGateway`` with the likely cause.  A machine in an undefined
-state becomes a pending machine with a condition that says so, as it must not affect the other machines
-of a list.
+malformed answers and excessive lists become a ``BadGateway`` with the likely cause.  A machine in
+an undefined state becomes a pending machine with a condition that says so, as it must not affect
+the other machines of a list.
 """
 
 from __future__ import annotations

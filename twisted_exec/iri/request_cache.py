@@ -1,11 +1,11 @@
 """
 One-time tokens for consoles and their logs.
 
-An Exec or a Log call returns a URL, and the token in it is the only credential that the stream server
-requires.  So it has 256 random bits and a short lifetime, works once and for one purpose, and is stored only
-as its SHA-256.  An upgrade request *reserves* a token; the completed upgrade uses it up, and a failed
-negotiation releases it.  A used token still identifies its open stream, so that its creator can end the
-stream.
+An Exec or a Log call returns a URL, and the token in it is the only credential that the stream
+server requires.  So it has 256 random bits and a short lifetime, works once and for one purpose,
+and is stored only as its SHA-256.  An upgrade request *reserves* a token; the completed upgrade
+uses it up, and a failed negotiation releases it.  A used token still identifies its open stream, so
+that its creator can end the stream.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ class Reservation:
         self._cache._commit(self._digest, self.grant, end)
 
     def release(self) -> None:
-        """Make the token usable again until it expires, because the upgrade failed, before or after commit."""
+        """
+        Make the token usable again until it expires, because the upgrade failed, before or after
+        commit.
+        """
         self._cache._release(self._digest, self._expires, self.grant)
 
     def ended(self) -> None:
@@ -139,8 +142,8 @@ class RequestCache:
         :param user: user named by the request; may be empty only if the token has no user.
         :param machine_uid: likewise.
         :param purpose: purpose of the request.
-        :raises NotFound: the token is unknown, expired, used, reserved, or for another user, machine
-            or purpose.
+        :raises NotFound: the token is unknown, expired, used, reserved, or for another user,
+            machine or purpose.
         """
         self._expire()
         digest = _digest(token)

@@ -4,10 +4,10 @@ A gRPC server for an ``IMachineRuntime``.
 One address has several services: ``machine.v1alpha1.MachineRuntime`` in one of its revisions,
 spheric's ``runtime.v1alpha1.RuntimeService``, and our ``Console``.
 
-grpcio calls handlers in its own threads.  Each thread passes its call to the
-reactor (:meth:`callFromThread`), waits for the result, and returns it; the runtime itself runs in the
-reactor's thread only.  If the client disconnects, the thread stops waiting but the change is completed:
-all changes are idempotent, so the client can repeat the call.
+grpcio calls handlers in its own threads.  Each thread passes its call to the reactor
+(:meth:`callFromThread`), waits for the result, and returns it; the runtime itself runs in the
+reactor's thread only.  If the client disconnects, the thread stops waiting but the change is
+completed: all changes are idempotent, so the client can repeat the call.
 """
 
 from __future__ import annotations

@@ -120,8 +120,8 @@ class ReloadingTLS:
     """
     The contents of such files, as they last fitted together.
 
-    Certificate and key cannot be replaced atomically, and grpcio would use a mismatched pair and fail every
-    handshake.  So the last good pair stays in use, and the problem is logged once.
+    Certificate and key cannot be replaced atomically, and grpcio would use a mismatched pair and
+    fail every handshake.  So the last good pair stays in use, and the problem is logged once.
     """
 
     _log = Logger()
@@ -169,8 +169,8 @@ def check_socket(path: str, trusted_uids: Collection[int]) -> None:
     socket and every directory above it.
 
     :param trusted_uids: users that may own it, besides root.
-    :raises TargetError: it is not a socket, belongs to another user, or is in a directory that others
-        may write.  :class:`FileNotFoundError` is passed on: there is no listener.
+    :raises TargetError: it is not a socket, belongs to another user, or is in a directory that
+        others may write.  :class:`FileNotFoundError` is passed on: there is no listener.
     """
     trusted = {0, *trusted_uids}
     entry = os.lstat(path)

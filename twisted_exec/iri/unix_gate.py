@@ -1,8 +1,8 @@
 """
 A UNIX socket that forwards only some users to a private one.
 
-grpcio gives no access to the credentials of a UNIX socket's peer.  So its own socket is in a private
-directory, and this gate in front of it checks the user of each connection (``SO_PEERCRED``)
+grpcio gives no access to the credentials of a UNIX socket's peer.  So its own socket is in a
+private directory, and this gate in front of it checks the user of each connection (``SO_PEERCRED``)
 before it forwards any byte.
 """
 

@@ -1,8 +1,8 @@
 """
 A client of one API server: the Kubernetes verbs over HTTP.
 
-A watch ends after about a minute and its user starts the next.  A connection that dies without a FIN
-therefore goes unnoticed for a minute at most.
+A watch ends after about a minute and its user starts the next.  A connection that dies without a
+FIN therefore goes unnoticed for a minute at most.
 """
 
 from __future__ import annotations
@@ -48,14 +48,16 @@ class KubeClient:
     """
     Client of one API server.
 
-    :param config: the server and our credentials, or :class:`.LateCredentials` if they may arrive later.
+    :param config: the server and our credentials, or :class:`.LateCredentials` if they may arrive
+        later.
     :param reactor: a real reactor (sockets and time).
     :param timeout_seconds: for one whole request; watches have their own limit.
     :param server: the endpoint, instead of the one that ``config`` names.
     :param renew: returns the configuration for each request, such as :meth:`ReloadingConfig.current
-        <twisted_exec.kube.kubeconfig.reloading.ReloadingConfig.current>`; not with late credentials.
-    :param agent: the program's name for ``User-Agent``; servers record it as the manager of the fields
-        that the program writes.
+        <twisted_exec.kube.kubeconfig.reloading.ReloadingConfig.current>`; not with late
+        credentials.
+    :param agent: the program's name for ``User-Agent``; servers record it as the manager of the
+        fields that the program writes.
     :param list_bytes: limit for all pages of one list together, for servers that we do not trust;
         ``None`` where the number of objects is limit enough.
     """

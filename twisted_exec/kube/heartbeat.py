@@ -50,8 +50,8 @@ class Lease:
         """
         Renew the Lease.  A problem is logged once.
 
-        :param owner: owner reference (``apiVersion``, ``kind``, ``name``, ``uid``), so that the Lease is deleted
-            with its owner.  It may change between calls.
+        :param owner: owner reference (``apiVersion``, ``kind``, ``name``, ``uid``), so that the
+            Lease is deleted with its owner.  It may change between calls.
         """
         if not self._namespace:
             return

@@ -40,8 +40,8 @@ class IKubeClient(Interface):
         """
         Fires with the whole list object (``items``, ``metadata.resourceVersion``).
 
-        :param trim: returns the part of an item to keep; it may change the item in place.  It runs per
-            page, so the whole untrimmed list is never in memory.
+        :param trim: returns the part of an item to keep; it may change the item in place.  It runs
+            per page, so the whole untrimmed list is never in memory.
         """
 
     def create(
@@ -110,7 +110,8 @@ class IKubeClient(Interface):
 
 class ILeases(Interface):
     """
-    The Lease of one :class:`~twisted_exec.kube.leader_election.election.Election`, wherever it is stored.
+    The Lease of one :class:`~twisted_exec.kube.leader_election.election.Election`, wherever it is
+    stored.
 
     Deferreds fail with ``APIError``, as an API server answers.
     """

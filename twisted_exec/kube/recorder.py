@@ -1,10 +1,10 @@
 """
 An event recorder: Events about objects, for their users.
 
-Repetitions raise the count of an Event.  Similar messages are combined into one Event, and each object
-has a rate limit.  So a failing object costs the API server a limited number of
-objects and writes.  No code waits for an Event or fails because of one: failed
-writes are repeated for a while, then dropped.
+Repetitions raise the count of an Event.  Similar messages are combined into one Event, and each
+object has a rate limit.  So a failing object costs the API server a limited number of objects and
+writes.  No code waits for an Event or fails because of one: failed writes are repeated for a while,
+then dropped.
 
 The limits and the wording are those of client-go, ``tools/record/events_cache.go``.
 """
@@ -121,8 +121,8 @@ class Recorder:
         :param about: the whole object that it is about.
         :param type: ``Normal`` or ``Warning``.
         :param reason: one word in CamelCase.
-        :param at: time in seconds since the epoch; now by default.  Times before the retention period
-            of Events are ignored.
+        :param at: time in seconds since the epoch; now by default.  Times before the retention
+            period of Events are ignored.
         """
         uid, now = about["metadata"]["uid"], self._now()
         at = now if at is None else min(max(at, 0.0), now)

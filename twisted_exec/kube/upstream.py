@@ -1,11 +1,12 @@
 """
 API servers as upstreams of proxied streams.
 
-An upstream gives a :class:`~twisted_exec.streaming.interfaces.Location` to :mod:`twisted_exec.streaming.proxy` or
+An upstream gives a :class:`~twisted_exec.streaming.interfaces.Location` to
+:mod:`twisted_exec.streaming.proxy` or
 :mod:`twisted_exec.streaming.text.relay`, which open and forward the stream.
 
-Downloads with the same client certificate and the same identity headers can share connections.  After a renewal of
-credentials new downloads use new connections, and open ones stay on theirs.
+Downloads with the same client certificate and the same identity headers can share connections.
+After a renewal of credentials new downloads use new connections, and open ones stay on theirs.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def sharing(shared: SharedDownloads) -> Connecting:
     """
     Return a function like :func:`endpoint` whose connections carry many downloads.
 
-    Each download has its own connection without TLS, which HTTP/2 needs for ALPN, and through a proxy.
+    Each download has its own connection without TLS, which HTTP/2 needs for ALPN, and through a
+    proxy.
     """
 
     def connecting(

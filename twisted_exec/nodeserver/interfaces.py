@@ -90,7 +90,10 @@ class ILeaf(Interface):
         """Return namespace and name in the leaf of a Pod of the root."""
 
     def root_names(namespace: str, name: str) -> tuple[str, str] | None:
-        """Return namespace and name in the root of a Pod of the leaf; ``None`` if there is no counterpart."""
+        """
+        Return namespace and name in the root of a Pod of the leaf; ``None`` if there is no
+        counterpart.
+        """
 
     def marks(root: Object) -> Object:
         """

@@ -135,8 +135,8 @@ def to_line(event: Mapping[str, Any]) -> bytes:
     """
     Encode a record as one line of ASCII.
 
-    Names may come from users: the line has no control characters except its final newline, and no value
-    longer than 2048 characters.
+    Names may come from users: the line has no control characters except its final newline, and no
+    value longer than 2048 characters.
     """
     bounded = {
         key: value[:_LONGEST_VALUE] if isinstance(value, str) else value
@@ -177,7 +177,8 @@ class Trail:
         Record the start of a session.
 
         :param subject: values of :data:`SUBJECT_KEYS`; missing ones are
-            empty, others are left out.  It is kept until the end of the session, and must not change.
+            empty, others are left out.  It is kept until the end of the session, and must not
+            change.
         """
         self._record("start", subject, {})
         return AuditSession(self, subject)

@@ -74,8 +74,8 @@ class Health:
         """
         Return whether all probes passed, and the listing; at most a second old.
 
-        Cached, because requests need no authentication and each round costs the API server and the runtime
-        work, too.  A program without probes is not ready.
+        Cached, because requests need no authentication and each round costs the API server and the
+        runtime work, too.  A program without probes is not ready.
         """
         if self._clock.seconds() >= self._fresh_until:
             self._results = await self.check()

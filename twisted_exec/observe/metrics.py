@@ -92,7 +92,8 @@ class QueueMetrics:
     """
     Metrics of requests that are too expensive for the reactor thread.
 
-    ``twisted_exec_expensive_requests_waiting`` and ``twisted_exec_expensive_requests_refused_total``.
+    ``twisted_exec_expensive_requests_waiting`` and
+    ``twisted_exec_expensive_requests_refused_total``.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -116,7 +116,10 @@ class Options(BrowserOptions):
         self["machine-downward-api-annotation"] = {}
 
     def opt_addresses(self, text: str) -> None:
-        """TYPE=ADDRESS that the MachinePool publishes, comma-separated or repeated; default this host's addresses."""
+        """
+        TYPE=ADDRESS that the MachinePool publishes, comma-separated or repeated; default this
+        host's addresses.
+        """
         for part in text.split(","):
             kind, equals, address = part.strip().partition("=")
             if kind not in ADDRESS_TYPES or not equals or not address:
@@ -127,7 +130,10 @@ class Options(BrowserOptions):
             self["addresses"].append((kind, address))
 
     def opt_exec_url_allowed(self, text: str) -> None:
-        """HOST[:PORT] that exec URLs may point to, besides this host and the runtime's; comma-separated or repeated."""
+        """
+        HOST[:PORT] that exec URLs may point to, besides this host and the runtime's;
+        comma-separated or repeated.
+        """
         for part in text.split(","):
             try:
                 self["exec-url-allowed"].append(place(part.strip()))
@@ -135,7 +141,10 @@ class Options(BrowserOptions):
                 raise UsageError(f"--exec-url-allowed: {problem}") from None
 
     def opt_machine_downward_api_label(self, text: str) -> None:
-        """NAME=FIELDPATH, such as team=metadata.labels['team']: label of the runtime's machine; may be repeated."""
+        """
+        NAME=FIELDPATH, such as team=metadata.labels['team']: label of the runtime's machine; may be
+        repeated.
+        """
         self._downward("machine-downward-api-label", text)
 
     def opt_machine_downward_api_annotation(self, text: str) -> None:
@@ -164,7 +173,10 @@ class Options(BrowserOptions):
             raise UsageError(f"--{option}: {problem}") from None
 
     def opt_pool_proxy_suffices(self, name: str) -> None:
-        """User that needs no permission on machines, such as an API server that forwards no users; may be repeated."""
+        """
+        User that needs no permission on machines, such as an API server that forwards no users; may
+        be repeated.
+        """
         self["pool-proxy-suffices"].append(name)
 
     def opt_runtime_uid(self, text: str) -> None:

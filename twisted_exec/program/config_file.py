@@ -169,7 +169,8 @@ class Reader:
 
     def mappings(self, key: str) -> Mapping[str, Reader]:
         """
-        Return a mapping of names to at least one mapping; call :meth:`done` of each after reading it.
+        Return a mapping of names to at least one mapping; call :meth:`done` of each after reading
+        it.
 
         A missing value (``NAME:`` alone) is an empty mapping.
         """

@@ -1,9 +1,9 @@
 """
 File descriptors of a program: their limit, and how many sessions and connections fit into it.
 
-A session of a hop in the middle holds two descriptors, one to its user and one to the next hop.  So the
-limit of descriptors is also one of sessions; beyond it connections would fail at random, for sessions and
-for the store alike.
+A session of a hop in the middle holds two descriptors, one to its user and one to the next hop.  So
+the limit of descriptors is also one of sessions; beyond it connections would fail at random, for
+sessions and for the store alike.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def raise_descriptor_limit() -> None:
     """
     Raise the soft limit of descriptors to the hard one.
 
-    The soft limit is low (1024) for the sake of programs that use select(2); servers are to raise it.
+    The soft limit is low (1024) for the sake of programs that use select(2); servers are to raise
+    it.
     """
     global _inherited
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -54,7 +55,8 @@ def restore_descriptor_limit(pid: int) -> None:
     """
     Give a child process the limits that this process was started with.
 
-    Programs in a user's shell may use select(2), or close every possible descriptor when they start.
+    Programs in a user's shell may use select(2), or close every possible descriptor when they
+    start.
     """
     if _inherited is None:
         return

@@ -1,19 +1,21 @@
 """
 Garbage collection of a program: in small steps, so that no session waits for it.
 
-CPython's collector stops the program, and its full collections visit every container that the program
-has: with thousands of sessions several hundred milliseconds, during which nobody's keys pass.  Almost
-nothing of ours needs it, because sessions and connections are freed by their reference counts.  So:
+CPython's collector stops the program, and its full collections visit every container that the
+program has: with thousands of sessions several hundred milliseconds, during which nobody's keys
+pass.  Almost nothing of ours needs it, because sessions and connections are freed by their
+reference counts.  So:
 
 * What exists when the program starts is frozen: no collection visits it again.
 * Young objects are collected often, each time at most some thousand.
 * Old objects are collected while they are few.  Once they are many, they are frozen too.
-* A cycle among frozen objects stays.  So the policy compares the number of frozen objects with what the
-  open descriptors explain, and collects everything if there is much more: memory stays bounded, and a
-  program whose sessions leave no cycles never comes to that.
+* A cycle among frozen objects stays.  So the policy compares the number of frozen objects with what
+  the open descriptors explain, and collects everything if there is much more: memory stays bounded,
+  and a program whose sessions leave no cycles never comes to that.
 
-Collecting is a matter of the whole process.  So the programs (:func:`~twisted_exec.program.start.make_service`)
-use this policy, and an application that embeds our services keeps its own, unless it starts
+Collecting is a matter of the whole process.  So the programs
+(:func:`~twisted_exec.program.start.make_service`) use this policy, and an application that embeds
+our services keeps its own, unless it starts
 :class:`GarbagePolicy` itself.
 """
 
@@ -52,8 +54,9 @@ def return_large_blocks() -> None:
     """
     Make the C library return each large block to the system as soon as it is freed.
 
-    glibc puts large blocks between small ones once a large one was freed, and then keeps nearly all of
-    them: after 150 Secrets of 1 MB were deleted, 300 MB stayed.  Other C libraries need no such setting.
+    glibc puts large blocks between small ones once a large one was freed, and then keeps nearly all
+    of them: after 150 Secrets of 1 MB were deleted, 300 MB stayed.  Other C libraries need no such
+    setting.
     """
     try:
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)

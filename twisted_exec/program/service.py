@@ -1,8 +1,9 @@
 """
 Services with an asynchronous start that may fail.
 
-Twisted's ``startService`` cannot wait, and its exceptions become tracebacks.  So failures are reported by
-``when_ready``, which :func:`twisted_exec.program.start.report_start` turns into one line.
+Twisted's ``startService`` cannot wait, and its exceptions become tracebacks.  So failures are
+reported by ``when_ready``, which :func:`twisted_exec.program.start.report_start` turns into one
+line.
 """
 
 from __future__ import annotations

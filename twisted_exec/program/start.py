@@ -1,18 +1,18 @@
 """
 Options, start and end of programs under twistd.
 
-Errors take one line and exit code 1, never a traceback.  By default twistd prints the whole help before a
-usage error, a traceback for exceptions of ``makeService`` and ``startService``, and exits with code 0 if
-an asynchronous start fails.
+Errors take one line and exit code 1, never a traceback.  By default twistd prints the whole help
+before a usage error, a traceback for exceptions of ``makeService`` and ``startService``, and exits
+with code 0 if an asynchronous start fails.
 
-systemd considers a service of ``Type=notify`` started when it sends ``READY=1``, so units ordered after it
-find it listening.  Source: sd_notify(3): one datagram to the socket in ``NOTIFY_SOCKET``, where
-a leading ``@`` stands for the NUL of an abstract address.
+systemd considers a service of ``Type=notify`` started when it sends ``READY=1``, so units ordered
+after it find it listening.  Source: sd_notify(3): one datagram to the socket in ``NOTIFY_SOCKET``,
+where a leading ``@`` stands for the NUL of an abstract address.
 
-Timers use the monotonic clock.  Twisted's reactors use ``time.time``: if the system clock is set back by an
-hour, no timer fires for an hour and heartbeats stop; if it is set forward, all time limits expire
-at once.  See https://github.com/twisted/twisted/issues/2424.  Code that needs the time of day must not ask
-the reactor for it.
+Timers use the monotonic clock.  Twisted's reactors use ``time.time``: if the system clock is set
+back by an hour, no timer fires for an hour and heartbeats stop; if it is set forward, all time
+limits expire at once.  See https://github.com/twisted/twisted/issues/2424.  Code that needs the
+time of day must not ask the reactor for it.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def use_monotonic_clock(reactor: Any) -> None:
     """
     Make a reactor use the monotonic clock.
 
-    Does nothing if the reactor runs or has timers already: their times are on the other clock, and the
-    reactor may belong to another program, too.
+    Does nothing if the reactor runs or has timers already: their times are on the other clock, and
+    the reactor may belong to another program, too.
     """
     if not reactor.running and not reactor.getDelayedCalls():
         reactor.seconds = time.monotonic
@@ -253,7 +253,10 @@ class BrowserOptions(SessionOptions):
         self["allowed-origin"] = []
 
     def opt_allowed_origin(self, origin: str) -> None:
-        """A site besides this server's own whose pages may ask here, such as https://HOST:PORT; may be repeated."""
+        """
+        A site besides this server's own whose pages may ask here, such as https://HOST:PORT; may be
+        repeated.
+        """
         try:
             self["allowed-origin"].append(read_origin(origin))
         except ValueError as error:
@@ -314,8 +317,9 @@ def make_service(
     """
     Return the service for a program's ``makeService``, without opening anything.
 
-    The process's limit of file descriptors is raised first, and its umask denies other users to write to
-    anything that it creates.  Once the reactor and the service run, garbage is collected by
+    The process's limit of file descriptors is raised first, and its umask denies other users to
+    write to anything that it creates.  Once the reactor and the service run, garbage is collected
+    by
     :class:`~twisted_exec.program.garbage.GarbagePolicy`.
 
     :param make: creates the service, given the reactor.
@@ -396,8 +400,8 @@ def stop_once(reactor: Any) -> None:
     """
     Stop on SIGHUP (a closed terminal) as well, and only once.
 
-    Stopping may take a while because of open sessions.  Further signals log one line; Twisted would log a
-    traceback for each.
+    Stopping may take a while because of open sessions.  Further signals log one line; Twisted would
+    log a traceback for each.
     """
     reactor.callWhenRunning(_stop_on_hangup, reactor)
     reactor.addSystemEventTrigger("before", "shutdown", _stopping, reactor)

@@ -49,8 +49,8 @@ class ShortTurns:
     """
     The turns of a coroutine with much to do, such as one step for each of thousands of sessions.
 
-    It awaits :meth:`breathe` before each step; when it has worked for :data:`TURN_SECONDS`, others are
-    served for :data:`REST_SECONDS`.
+    It awaits :meth:`breathe` before each step; when it has worked for :data:`TURN_SECONDS`, others
+    are served for :data:`REST_SECONDS`.
     """
 
     def __init__(self, clock: IReactorTime) -> None:

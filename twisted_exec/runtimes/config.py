@@ -16,8 +16,8 @@ The configuration file of ``exec-runtime``: the machine classes of this host.
       capabilities: {cpu: "1", memory: 128Mi}
       quantity: 10
 
-Each driver reads its own keys (:mod:`.drivers`).  Reading checks the whole file; whether the host *has*
-everything that a class needs is checked when the runtime starts.
+Each driver reads its own keys (:mod:`.drivers`).  Reading checks the whole file; whether the host
+*has* everything that a class needs is checked when the runtime starts.
 """
 
 from __future__ import annotations

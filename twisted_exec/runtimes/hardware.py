@@ -1,8 +1,9 @@
 """
 Changes of volumes and network interfaces of machines.
 
-A change goes into the machine's spec, which takes effect at the next start; a machine that is on is changed
-immediately if its run supports that.  The driver decides which volumes and interfaces its classes support.
+A change goes into the machine's spec, which takes effect at the next start; a machine that is on is
+changed immediately if its run supports that.  The driver decides which volumes and interfaces its
+classes support.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 A complete runtime: machines, stream server and runtime interface.
 
-The start ends leftovers of an earlier runtime first, then opens the stream server, and the runtime interface
-last, so no request meets an unprepared runtime.  The stop has the opposite order.
+The start ends leftovers of an earlier runtime first, then opens the stream server, and the runtime
+interface last, so no request meets an unprepared runtime.  The stop has the opposite order.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Settings:
     :param streaming: where to serve consoles; an empty address means a UNIX socket in a private
         directory.
     :param iri_tls: for a TCP target.
-    :param iri_revision: the revision of ``machine.v1alpha1``, see :mod:`twisted_exec.iri.revisions.registry`;
-        spheric's service is always served, too.
+    :param iri_revision: the revision of ``machine.v1alpha1``, see
+        :mod:`twisted_exec.iri.revisions.registry`; spheric's service is always served, too.
     :param allowed_uids: users besides root and the runtime's own that may use the UNIX sockets.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param keep_machines: let machines outlive the runtime if their driver supports it.

@@ -65,17 +65,19 @@ class MachineFacts:
     :param marker: ``(variable, value)`` for the environment of every process of the machine, by
         which this and later runtimes find them.
     :param started: call this immediately with each process that leads a session.
-    :param event: call this with type (``Normal``, ``Warning``), reason and message to post an Event.
+    :param event: call this with type (``Normal``, ``Warning``), reason and message to post an
+        Event.
     :param changed: call this while the machine is on, with ``MACHINE_SUSPENDED`` or
-        ``MACHINE_RUNNING``, and the reason (one word) and message of a problem, empty when it is solved.
-    :param namespace: namespace of the API object; empty, as are ``name`` and ``uid``, if the poollet
-        does not pass them on.
+        ``MACHINE_RUNNING``, and the reason (one word) and message of a problem, empty when it is
+        solved.
+    :param namespace: namespace of the API object; empty, as are ``name`` and ``uid``, if the
+        poollet does not pass them on.
     :param storage: private directory for the machine's disks; the driver creates it, the runtime
         removes it with the machine.
     :param keep: the machine should outlive the runtime (drivers with :class:`IAdoptsMachines`); its
         processes must then not end with the runtime's.
-    :param volumes: desired volumes.  They and the interfaces change only while the machine is off, or
-        after a run has applied the change.
+    :param volumes: desired volumes.  They and the interfaces change only while the machine is off,
+        or after a run has applied the change.
     :param ignition_data: secret; never log it.
     """
 
@@ -101,10 +103,12 @@ class IRun(IConsole):
     """
     One machine from power on to power off.
 
-    ``connect`` is called once: it powers the machine on and opens its line.  A size that was set before is
-    the line's initial size.  The protocol's transport provides
-    :class:`~twisted_exec.console.interfaces.ILineTransport`.  Its ``connectionLost`` reason may be a
-    :class:`~twisted_exec.console.shared_console.LineEnded`, for example when the guest powered itself off.
+    ``connect`` is called once: it powers the machine on and opens its line.  A size that was set
+    before is the line's initial size.  The protocol's transport provides
+    :class:`~twisted_exec.console.interfaces.ILineTransport`.  Its ``connectionLost`` reason may be
+    a
+    :class:`~twisted_exec.console.shared_console.LineEnded`, for example when the guest powered
+    itself off.
     """
 
     def stop() -> Deferred[None]:
@@ -177,8 +181,9 @@ class ISharedLineTransport(ILineTransport):
     """
     The transport of one connection of a line that is reopened after a loss.
 
-    It may also have ``window_changed(size)``, and must have ``send_break(milliseconds)`` if the line is
-    ``breakable``.  ``pauseProducing`` must work for every line, because the rate of reading is limited.
+    It may also have ``window_changed(size)``, and must have ``send_break(milliseconds)`` if the
+    line is ``breakable``.  ``pauseProducing`` must work for every line, because the rate of reading
+    is limited.
     """
 
     def abortConnection() -> None:

@@ -1,8 +1,9 @@
 """
 The records of a runtime's machines, sans I/O.
 
-The runtime chooses the ids of machines, and creates at most one machine per UID of an API object.  It stores
-labels and annotations without interpreting them, except the labels that name the API object.
+The runtime chooses the ids of machines, and creates at most one machine per UID of an API object.
+It stores labels and annotations without interpreting them, except the labels that name the API
+object.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Record:
         """
         Set the observed state.
 
-        :param reason: why the machine does not run although it should, in one word; empty otherwise.
+        :param reason: why the machine does not run although it should, in one word; empty
+            otherwise.
         """
         self.state = state
         self.conditions = []

@@ -1,12 +1,13 @@
 """
 All processes of one machine: how to find and end them.
 
-The first process of a machine leads a session (``setsid``).  Most descendants stay in that session; the others
-still carry a mark in their environment.  So the machine's processes are those in a session of a leader and those
-with the mark.  Process ids are reused; a process is identified by its id *and* its start time.
+The first process of a machine leads a session (``setsid``).  Most descendants stay in that session;
+the others still carry a mark in their environment.  So the machine's processes are those in a
+session of a leader and those with the mark.  Process ids are reused; a process is identified by its
+id *and* its start time.
 
-Leaders are recorded on disk immediately.  After a crash of the runtime the next one reads the records and ends
-these processes before it serves.
+Leaders are recorded on disk immediately.  After a crash of the runtime the next one reads the
+records and ends these processes before it serves.
 
 Everything is read from ``/proc``: see proc(5) and proc_pid_stat(5).
 """
@@ -204,7 +205,8 @@ class ProcessFamily:
 
     def end(self) -> Deferred[list[Process]]:
         """
-        End all processes: by SIGHUP, SIGTERM, and at last SIGKILL.  Concurrent calls share the work.
+        End all processes: by SIGHUP, SIGTERM, and at last SIGKILL.  Concurrent calls share the
+        work.
 
         :return: fires with the processes that are left: none, unless one is stuck in the kernel.
         """

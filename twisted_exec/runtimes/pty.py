@@ -1,9 +1,9 @@
 """
 The driver ``pty``: machines that are a command in a pseudo-terminal.
 
-The command leads a session with the pty as its controlling terminal.  Its environment is built from scratch, because
-the runtime's own may contain secrets.  When the command ends or the machine is powered off, all processes that it
-started are ended, too.
+The command leads a session with the pty as its controlling terminal.  Its environment is built from
+scratch, because the runtime's own may contain secrets.  When the command ends or the machine is
+powered off, all processes that it started are ended, too.
 """
 
 from __future__ import annotations
@@ -253,8 +253,8 @@ class _Process(ProcessProtocol):
     """
     Connects Twisted's process to the line's protocol.
 
-    After the end of the command its other processes are ended, the remaining output is read, and then
-    the line gets the exit status.
+    After the end of the command its other processes are ended, the remaining output is read, and
+    then the line gets the exit status.
     """
 
     transport: Any

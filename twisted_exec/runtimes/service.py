@@ -1,10 +1,11 @@
 """
 The machine runtime: machines of several classes on this host.
 
-It connects the records (:mod:`.machines`) with the supervisors of the machines (:mod:`.supervisor`).  By default
-machines end with the runtime.  After a crash the next runtime first ends the processes of the last one, and the
-poollet creates the machines again.  With ``--keep-machines``, machines of drivers with ``IAdoptsMachines`` outlive the
-runtime: the next one reads them from disk (:mod:`.storage`) and adopts them.
+It connects the records (:mod:`.machines`) with the supervisors of the machines
+(:mod:`.supervisor`).  By default machines end with the runtime.  After a crash the next runtime
+first ends the processes of the last one, and the poollet creates the machines again.  With
+``--keep-machines``, machines of drivers with ``IAdoptsMachines`` outlive the runtime: the next one
+reads them from disk (:mod:`.storage`) and adopts them.
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ class MachineRuntime(Service):
         Check the classes, and end or adopt the machines of an earlier runtime; call this first.
 
         :raises StateInUse: another runtime uses the state directory.
-        :raises RetainedMachinesError: there are machines of a runtime with ``keep_machines``, and this one is without.
+        :raises RetainedMachinesError: there are machines of a runtime with ``keep_machines``, and
+            this one is without.
         :raises TLSConfigError: a directory is not private or cannot be created.
         """
         self._state.open()

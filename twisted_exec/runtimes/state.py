@@ -1,5 +1,6 @@
 """
-The state of one runtime on disk: its lock and id, the machines' directories, and the recovery after a crash.
+The state of one runtime on disk: its lock and id, the machines' directories, and the recovery after
+a crash.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class RuntimeState:
 
     :param path: the state directory; created if missing.
     :param keep: machines outlive the runtime.
-    :ivar id: id of the state directory, which marks the processes of its machines; empty before :meth:`open`.
+    :ivar id: id of the state directory, which marks the processes of its machines; empty before
+        :meth:`open`.
     :ivar directory: private directory with a short path, for sockets; empty before :meth:`open`.
     :ivar storage: the machines on disk.
     """

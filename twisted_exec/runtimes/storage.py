@@ -1,10 +1,10 @@
 """
 The state directory of a runtime: its lock, its id, and the directories of machines.
 
-Without ``--keep-machines`` a machine ends with its runtime, which removes its directory; the next runtime
-creates the machine again with new disks.  With it, the file ``machine`` in the directory contains metadata, spec
-and ignition (a ``machine.v1alpha1.Machine``, in protobuf's encoding), from which the next runtime continues,
-whether the machine still runs or not.
+Without ``--keep-machines`` a machine ends with its runtime, which removes its directory; the next
+runtime creates the machine again with new disks.  With it, the file ``machine`` in the directory
+contains metadata, spec and ignition (a ``machine.v1alpha1.Machine``, in protobuf's encoding), from
+which the next runtime continues, whether the machine still runs or not.
 """
 
 from __future__ import annotations

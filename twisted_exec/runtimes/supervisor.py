@@ -1,12 +1,13 @@
 """
 The supervisor of one machine.
 
-While the machine should be on, the supervisor restarts it when it ends: immediately the first time, then with
-exponential back-off while it keeps ending early.  Each start is a new console on the same journal; viewers of
-the old console are ended with the reason, and new viewers get the earlier output.
+While the machine should be on, the supervisor restarts it when it ends: immediately the first time,
+then with exponential back-off while it keeps ending early.  Each start is a new console on the same
+journal; viewers of the old console are ended with the reason, and new viewers get the earlier
+output.
 
-Power off first requests a shutdown if the machine supports it, so viewers see the guest shut down.  When the
-runtime stops, a machine that can outlive it is released instead of stopped.
+Power off first requests a shutdown if the machine supports it, so viewers see the guest shut down.
+When the runtime stops, a machine that can outlive it is released instead of stopped.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Supervisor:
     """
     Keeps one machine on or off.
 
-    :param state_changed: called with each new ``pb.MachineState``; reason (one word) and message say
-        why a machine that should be on does not run, and are empty otherwise.
+    :param state_changed: called with each new ``pb.MachineState``; reason (one word) and message
+        say why a machine that should be on does not run, and are empty otherwise.
     :param adopted: processes of a machine that an earlier runtime left running; empty for others.
     :ivar journal: the machine's output across restarts.
     :ivar is_starting: true between power on and the open line.

@@ -24,7 +24,8 @@ _LONGEST = 1024
 
 def place_of(directory: str) -> str:
     """
-    Return the place of a state directory: an ID, created on first use, and for people its current host and path.
+    Return the place of a state directory: an ID, created on first use, and for people its current
+    host and path.
 
     :param directory: absolute path of an existing directory.
     :raises TLSConfigError: the directory is not writable.

@@ -22,8 +22,10 @@ class Physical:
     """
     Identity of a physical space within its provider.
 
-    :param name: never empty; any name that the provider allows, which may not be a valid object name.
-    :param parent: location at the provider (a workspace path in kcp); always empty for the default location.
+    :param name: never empty; any name that the provider allows, which may not be a valid object
+        name.
+    :param parent: location at the provider (a workspace path in kcp); always empty for the default
+        location.
     """
 
     name: str
@@ -64,8 +66,8 @@ class SpaceInfo:
     :param state: :data:`BUILDING`, :data:`USABLE`, :data:`BROKEN` or :data:`GOING`.
     :param reason: one CamelCase word; may be empty if the state is enough.
     :param message: human-readable problem and remedy.
-    :param owner: the owner it was created for, see :class:`SpaceRequest`; empty if someone else created it,
-        ``None`` if currently unknown.
+    :param owner: the owner it was created for, see :class:`SpaceRequest`; empty if someone else
+        created it, ``None`` if currently unknown.
     :param uid: distinguishes it from earlier or later ones of the same name; empty if unsupported.
     :param version: changes whenever anything here may have changed, including credentials; empty if
         unsupported.
@@ -89,8 +91,8 @@ class SpaceRequest:
     """
     A request to create a physical space.
 
-    :param owner: UID of the Space.  The provider stores it with the physical space, so that ownership is
-        unambiguous.
+    :param owner: UID of the Space.  The provider stores it with the physical space, so that
+        ownership is unambiguous.
     :param parameters: ``spec.parameters`` of the Space; each provider defines its own.
     """
 
@@ -105,7 +107,8 @@ class ISpaceProvider(Interface):
     All Deferreds can be cancelled, and then leave nothing running that could disturb the next call.
     They fail with :class:`~twisted_exec.api.status.APIError`: ``Unauthorized`` and ``Forbidden``
     concern the provider's credentials; ``BadGateway``, ``GatewayTimeout`` and
-    ``ServiceUnavailable`` mean that the provider is unreachable.  Each message includes a remedy and no secrets.
+    ``ServiceUnavailable`` mean that the provider is unreachable.  Each message includes a remedy
+    and no secrets.
     """
 
     default_parent = Attribute("Name of the default location (str), for messages; may be empty.")
@@ -114,22 +117,25 @@ class ISpaceProvider(Interface):
         """
         Create a physical space.
 
-        This is idempotent: an existing one with our owner is left alone, or recreated or repaired if it is
+        This is idempotent: an existing one with our owner is left alone, or recreated or repaired
+        if it is
         :data:`BROKEN`.
 
-        :return: fires when the provider continues by itself, possibly long before the physical space is
-            :data:`USABLE`.  Fails with ``AlreadyExists`` if the name is in use by another owner or none, with
-            ``Invalid`` or ``BadRequest`` if the name or the parameters are not possible.
+        :return: fires when the provider continues by itself, possibly long before the physical
+            space is :data:`USABLE`.  Fails with ``AlreadyExists`` if the name is in use by another
+            owner or none, with ``Invalid`` or ``BadRequest`` if the name or the parameters are not
+            possible.
         """
 
     def delete(physical: Physical, owner: str) -> Deferred[None]:
         """
         Delete a physical space; a missing one is no failure.
 
-        :return: fires when the provider continues by itself.  The deletion is complete, with all remains, when
-            :meth:`get` and the lists say so; then the name can be reused.  Fails with ``Conflict`` and changes
-            nothing if the owner is not ``owner``; with ``ServiceUnavailable`` if the owner is currently
-            unknown, because after ``Conflict`` the manager forgets the physical space.
+        :return: fires when the provider continues by itself.  The deletion is complete, with all
+            remains, when :meth:`get` and the lists say so; then the name can be reused.  Fails with
+            ``Conflict`` and changes nothing if the owner is not ``owner``; with
+            ``ServiceUnavailable`` if the owner is currently unknown, because after ``Conflict`` the
+            manager forgets the physical space.
         """
 
     def list_spaces() -> Deferred[Sequence[SpaceInfo]]:
@@ -148,8 +154,8 @@ class ISpaceProvider(Interface):
         """
         Call ``changed`` when one physical space, or any (``None``), may have changed.
 
-        The calls are hints: polling makes up for a missing one, and an extra one only costs a request.  A provider
-        without hints does not fail.
+        The calls are hints: polling makes up for a missing one, and an extra one only costs a
+        request.  A provider without hints does not fail.
 
         :return: a function that stops the calls.
         """
@@ -163,8 +169,8 @@ class IRotatesCredentials(Interface):
 
     def rotate(physical: Physical) -> Deferred[None]:
         """
-        Create new credentials for a physical space.  The old ones stay valid for their current users, as long
-        as the provider's rules allow.
+        Create new credentials for a physical space.  The old ones stay valid for their current
+        users, as long as the provider's rules allow.
 
         :return: fires when :meth:`ISpaceProvider.get` returns the new credentials.
         """
@@ -173,14 +179,16 @@ class IRotatesCredentials(Interface):
 class IHostLocal(Interface):
     """
     A provider whose physical spaces are on the manager's own host; provided in addition to
-    :class:`ISpaceProvider`.  On another host they are missing, which proves nothing (see :mod:`.host_place`).
+    :class:`ISpaceProvider`.  On another host they are missing, which proves nothing (see
+    :mod:`.host_place`).
     """
 
 
 @dataclass(frozen=True)
 class ProviderSpec:
     """
-    Configuration of a provider from its SpaceProviderDesc.  If it changes, the provider is recreated.
+    Configuration of a provider from its SpaceProviderDesc.  If it changes, the provider is
+    recreated.
 
     :param secret: decoded content of its Secret; ``None`` if it names none.
     :param secret_ref: ``namespace/name`` of the Secret, for messages.
@@ -199,8 +207,8 @@ class ProviderContext:
 
     :param hub: client of the cluster with the Spaces.
     :param reactor: the reactor, for sockets, processes and time.
-    :param directory: absolute path of the manager's private directory; each provider type has a directory below
-        it.
+    :param directory: absolute path of the manager's private directory; each provider type has a
+        directory below it.
     :param now: seconds since the epoch.
     :param place: identity of that directory, see :func:`.host_place.place_of`.
     """
@@ -214,8 +222,8 @@ class ProviderContext:
 
 MakeProvider = Callable[[ProviderSpec, ProviderContext], ISpaceProvider]
 """
-Creates a provider, without sending requests yet.  Raises ``Invalid`` (an APIError) if the Secret's content is not
-usable; the message names the Secret, the key and the remedy.
+Creates a provider, without sending requests yet.  Raises ``Invalid`` (an APIError) if the Secret's
+content is not usable; the message names the Secret, the key and the remedy.
 """
 
 
@@ -234,7 +242,8 @@ class ProviderCondition:
 
 class IProviderView(Interface):
     """
-    The manager's view of one provider: its SpaceProviderDesc, the provider itself, and its last list.
+    The manager's view of one provider: its SpaceProviderDesc, the provider itself, and its last
+    list.
 
     The list may be outdated: ask :attr:`provider` before acting on a physical space.
     """
@@ -253,7 +262,8 @@ class IProviderView(Interface):
 
     def spaces() -> Mapping[Physical, SpaceInfo]:
         """
-        Return the provider's last list, including spaces that discovery skips (:meth:`passes`); read-only.
+        Return the provider's last list, including spaces that discovery skips (:meth:`passes`);
+        read-only.
         """
 
     def passes(physical: Physical) -> bool:
@@ -261,7 +271,8 @@ class IProviderView(Interface):
 
     def gone(physical: Physical) -> bool:
         """
-        Return whether a physical space certainly does not exist: since it was last observed, or created through
+        Return whether a physical space certainly does not exist: since it was last observed, or
+        created through
         :attr:`provider`, at least two answers two seconds apart were without it.
         """
 
@@ -282,8 +293,8 @@ class IProviders(Interface):
 
     def follow(changed: Callable[[str, Physical | None], None]) -> Callable[[], None]:
         """
-        Call ``changed`` with the name of a provider when one of its physical spaces, or anything (``None``),
-        has changed.
+        Call ``changed`` with the name of a provider when one of its physical spaces, or anything
+        (``None``), has changed.
 
         :return: a function that stops the calls.
         """
@@ -305,7 +316,8 @@ class ISpaces(Interface):
 
     def follow(changed: Callable[[Object | None, Object | None], None]) -> Callable[[], None]:
         """
-        Call ``changed`` with each changed Space before and after; ``None`` if it did not or does not exist.
+        Call ``changed`` with each changed Space before and after; ``None`` if it did not or does
+        not exist.
 
         :return: a function that stops the calls.
         """

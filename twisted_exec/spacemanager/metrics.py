@@ -60,7 +60,8 @@ State = Callable[[], "tuple[IProviders, ISpaces] | None"]
 
 class SpaceMetrics(Collector):
     """
-    ``twisted_exec_spaces{provider,type,phase}``, ``twisted_exec_space_provider_reachable{provider}`` and
+    ``twisted_exec_spaces{provider,type,phase}``,
+    ``twisted_exec_space_provider_reachable{provider}`` and
     ``twisted_exec_space_credentials_expiry_seconds{namespace,space}``.
 
     :param now: seconds since the epoch.

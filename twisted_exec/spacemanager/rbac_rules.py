@@ -53,8 +53,9 @@ def cluster_rules() -> tuple[Rule, ...]:
 
 def secret_rules() -> tuple[Rule, ...]:
     """
-    Return a separate ClusterRole for Secrets, the most sensitive permission: the manager writes kubeconfigs next
-    to their Spaces, and reads the Secrets of SpaceProviderDescs and imported Spaces.
+    Return a separate ClusterRole for Secrets, the most sensitive permission: the manager writes
+    kubeconfigs next to their Spaces, and reads the Secrets of SpaceProviderDescs and imported
+    Spaces.
     """
     return (_on(SECRETS.resource, *_FOLLOW, "create", "update", "delete"),)
 

@@ -50,8 +50,9 @@ class Settings:
     :param state_directory: private to managers; created if it is missing.
     :param namespace: namespace of the Lease for leader election.
     :param lease: name of the Lease.
-    :param identity: this replica's identity in the Lease; empty for a random one.  With a fixed identity, a replica
-        that was killed need not wait for its own Lease to expire; it must be unique.
+    :param identity: this replica's identity in the Lease; empty for a random one.  With a fixed
+        identity, a replica that was killed need not wait for its own Lease to expire; it must be
+        unique.
     :param health_listen: a Twisted endpoint string for probes and metrics; empty for none.
     """
 

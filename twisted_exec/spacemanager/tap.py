@@ -47,7 +47,8 @@ def provider_makers(types: Iterable[str]) -> Mapping[str, MakeProvider]:
     """
     Return the makers of these provider types.
 
-    A module is imported when its first provider is made: the libraries of the others are not needed.
+    A module is imported when its first provider is made: the libraries of the others are not
+    needed.
     """
     return {each: _maker(PROVIDERS[each]) for each in types}
 

@@ -56,7 +56,8 @@ class SpaceState:
     State of one existing Space.
 
     :ivar leads_to: its last usable configuration.
-    :ivar exchanging: the Space represents another physical space now, and the credentials may be the old one's.
+    :ivar exchanging: the Space represents another physical space now, and the credentials may be
+        the old one's.
     :ivar exchange: rereads the credentials after such a change.
     """
 
@@ -87,8 +88,8 @@ class SpaceClient(Service):
     :param hub: client of the cluster with the Spaces.
     :param viewpoint: :data:`~twisted_exec.api.spaces.IN_CLUSTER` for a program that runs where the
         Spaces' servers do, :data:`~twisted_exec.api.spaces.EXTERNAL` for any other.
-    :param namespaces: watch only these namespaces; empty means all.  A program that may only read one
-        provider's namespace passes that (:func:`~twisted_exec.api.spaces.namespace_of`).
+    :param namespaces: watch only these namespaces; empty means all.  A program that may only read
+        one provider's namespace passes that (:func:`~twisted_exec.api.spaces.namespace_of`).
     :param secrets_by_name: watch each Secret by name: expensive, but needs no access to others.
     :param agent: the ``User-Agent`` for the Spaces' servers.
     :param make_client: creates the clients of Spaces; for tests.
@@ -306,8 +307,8 @@ class SpaceClient(Service):
         """
         Handle a Space that represents another physical space.
 
-        Spaces and Secrets have separate watches, so our Secret may still be the old one's.  The Secret is reread
-        first, so that one server is not taken for the other.
+        Spaces and Secrets have separate watches, so our Secret may still be the old one's.  The
+        Secret is reread first, so that one server is not taken for the other.
         """
         self._disengage(followed, "it represents another physical space now")
         followed.exchanging = True

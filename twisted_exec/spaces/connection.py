@@ -114,8 +114,8 @@ def is_elsewhere(before: ClientConfig, after: ClientConfig) -> bool:
     """
     Return whether both address and CA have changed, so that this must be another server.
 
-    For Spaces without a physical UID.  A server that moves keeps its CA, and a server with a new CA keeps its
-    address.
+    For Spaces without a physical UID.  A server that moves keeps its CA, and a server with a new CA
+    keeps its address.
     """
     return before.server != after.server and before.ca != after.ca
 

@@ -34,11 +34,12 @@ class SpaceName:
 @dataclass(frozen=True)
 class Waiting:
     """
-    A Space that exists but has not been reachable since the program started, or since its last connection
-    ended.
+    A Space that exists but has not been reachable since the program started, or since its last
+    connection ended.
 
     :param why: human-readable reason.
-    :param credentials: the Space names a Secret for our viewpoint: it was reachable once, or soon will be.
+    :param credentials: the Space names a Secret for our viewpoint: it was reachable once, or soon
+        will be.
     """
 
     name: SpaceName
@@ -49,8 +50,8 @@ class Waiting:
 
 class ISpaceConnection(Interface):
     """
-    The connection to one Space.  The same object lives from engagement to disengagement, across changes of
-    credentials.
+    The connection to one Space.  The same object lives from engagement to disengagement, across
+    changes of credentials.
     """
 
     name = Attribute("Name of the Space (SpaceName).")
@@ -66,8 +67,8 @@ class ISpaceConnection(Interface):
         """
         Return the current API server and credentials.  Call it again for each use.
 
-        :raises ServiceUnavailable: the connection has ended, or its credentials are not usable; the message says
-            why.
+        :raises ServiceUnavailable: the connection has ended, or its credentials are not usable; the
+            message says why.
         """
 
     def reread(refused: ClientConfig) -> Deferred[bool]:
@@ -97,8 +98,8 @@ class ISpaceListener(Interface):
 
     def disengaged(space: ISpaceConnection, reason: str) -> None:
         """
-        Handle the end of an engaged Space: it was deleted, or represents another physical space.  A Space that
-        is temporarily NotReady, or whose provider is unreachable, stays engaged.
+        Handle the end of an engaged Space: it was deleted, or represents another physical space.  A
+        Space that is temporarily NotReady, or whose provider is unreachable, stays engaged.
         """
 
 
@@ -106,8 +107,8 @@ class ISpaceClient(Interface):
     """
     Finds API servers by the names of Spaces; a watch keeps it up to date.
 
-    An empty *provider* means the provider called ``default`` if that has the Space, else the only provider, or
-    imported Space, with this name.
+    An empty *provider* means the provider called ``default`` if that has the Space, else the only
+    provider, or imported Space, with this name.
     """
 
     synced = Attribute("Whether all Spaces have been read at least once (bool).")
@@ -122,8 +123,8 @@ class ISpaceClient(Interface):
 
         :raises NotFound: there is no such Space.
         :raises Conflict: several providers have a Space of this name; the message names them.
-        :raises ServiceUnavailable: the Space is not Ready, or its credentials are not usable; the message says
-            why.
+        :raises ServiceUnavailable: the Space is not Ready, or its credentials are not usable; the
+            message says why.
         """
 
     def connection(name: str, provider: str = "") -> ISpaceConnection:
@@ -134,8 +135,8 @@ class ISpaceClient(Interface):
 
     def waiting() -> Sequence[Waiting]:
         """
-        Return the Spaces that are neither engaged nor being deleted.  A program that represents each Space by an
-        object should keep the objects of these.
+        Return the Spaces that are neither engaged nor being deleted.  A program that represents
+        each Space by an object should keep the objects of these.
         """
 
     def follow(listener: ISpaceListener) -> Callable[[], None]:

@@ -57,8 +57,9 @@ class Directory(Generic[_T]):
         """
         Return the Space with a name.
 
-        :param provider: name of a SpaceProviderDesc, or the namespace of an imported Space; empty means
-            the provider called ``default`` if that has the Space, else the only one that has it.
+        :param provider: name of a SpaceProviderDesc, or the namespace of an imported Space; empty
+            means the provider called ``default`` if that has the Space, else the only one that has
+            it.
         :raises NotFound: there is no such Space.
         :raises Conflict: several providers have a Space of this name.
         """
@@ -123,7 +124,8 @@ class SpaceView:
     :param physical_uid: UID of the physical space; empty if unknown.
     :param ready: the manager last observed the Space ready for use.
     :param why_not: human-readable reason if it is not ready.
-    :param secret: the Secret with the kubeconfig; ``None`` if there is none, for the reason in ``no_secret``.
+    :param secret: the Secret with the kubeconfig; ``None`` if there is none, for the reason in
+        ``no_secret``.
     """
 
     name: SpaceName
@@ -148,8 +150,8 @@ def view_of(space: Object, viewpoint: str) -> SpaceView | None:
 
     :param viewpoint: :data:`~twisted_exec.api.spaces.IN_CLUSTER` or
         :data:`~twisted_exec.api.spaces.EXTERNAL`.
-    :return: ``None`` for a Space outside its provider's namespace: write access to another namespace must not
-        affect that provider's Spaces.
+    :return: ``None`` for a Space outside its provider's namespace: write access to another
+        namespace must not affect that provider's Spaces.
     """
     metadata, status = space["metadata"], _mapping(space, "status")
     name = name_of(space)

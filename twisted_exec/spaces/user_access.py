@@ -1,14 +1,14 @@
 """
 Access to a Space with the user's own credentials for another server, the hub.
 
-The address of the Space's server comes from an object on the hub, so its authors could point it anywhere.
-They must not be able to collect the user's credentials:
+The address of the Space's server comes from an object on the hub, so its authors could point it
+anywhere. They must not be able to collect the user's credentials:
 
-* A client certificate can be presented to any server: the key stays here, and the proof is only valid within
-  that connection.
-* A token or password can be used by every server that sees it.  It is only sent to the server that it is for,
-  identified by its address and the CA in the user's own kubeconfig, and to a server that the user names
-  explicitly.  No object can redirect it.
+* A client certificate can be presented to any server: the key stays here, and the proof is only
+  valid within that connection.
+* A token or password can be used by every server that sees it.  It is only sent to the server that
+  it is for, identified by its address and the CA in the user's own kubeconfig, and to a server that
+  the user names explicitly.  No object can redirect it.
 
 Nothing here does I/O.
 """

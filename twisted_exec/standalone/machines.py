@@ -1,8 +1,9 @@
 """
 Demo machines, created on the first start.
 
-Each is created only once, so that users can delete or change it.  The state directory records what was
-created.  A machine whose class was unavailable (because QEMU was not installed) is created later.
+Each is created only once, so that users can delete or change it.  The state directory records what
+was created.  A machine whose class was unavailable (because QEMU was not installed) is created
+later.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """
 Stop together with the parent process, however that ends.
 
-The parent holds the other end of our standard input.  When that is closed, by the parent or the kernel, we stop.
+The parent holds the other end of our standard input.  When that is closed, by the parent or the
+kernel, we stop.
 """
 
 from __future__ import annotations

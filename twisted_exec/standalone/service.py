@@ -1,9 +1,9 @@
 """
 API server, poollet and runtime on one host, in one process.
 
-These are the same services as in separate programs, with the same sockets and certificates between them: the
-API server and the poollet use TLS on loopback ports, the runtime UNIX sockets in a private directory.  This
-module only starts and stops them in the right order.
+These are the same services as in separate programs, with the same sockets and certificates between
+them: the API server and the poollet use TLS on loopback ports, the runtime UNIX sockets in a
+private directory.  This module only starts and stops them in the right order.
 """
 
 from __future__ import annotations

@@ -45,10 +45,11 @@ def manager(
 
     :param client: client of the API server with all permissions.
     :param directory: directory of the providers.
-    :param client_ca: path of our client CA: local spaces authenticate the same users, with the roles that they have
-        there.
-    :param exclusive: the API server's store is exclusive, so this is the only embedded manager.  A separate manager
-        process still waits for the Lease: two managers would create each physical space twice.
+    :param client_ca: path of our client CA: local spaces authenticate the same users, with the
+        roles that they have there.
+    :param exclusive: the API server's store is exclusive, so this is the only embedded manager.  A
+        separate manager process still waits for the Lease: two managers would create each physical
+        space twice.
     """
     settings = Settings(state_directory=directory, identity=IDENTITY if exclusive else "")
     makers: dict[str, MakeProvider] = dict(provider_makers(PROVIDER_TYPES))

@@ -50,7 +50,8 @@ class StateDirectory:
         """
         Create or check the directory, and lock it.
 
-        :raises StateError: another program uses it, other users can read it, or a newer version wrote it.
+        :raises StateError: another program uses it, other users can read it, or a newer version
+            wrote it.
         """
         try:
             private_directory(self.path)

@@ -1,8 +1,8 @@
 """
 Backups of the SQLite store, and their way back.
 
-A backup is one database file, complete in itself.  It is a copy of one moment: SQLite lets the server
-write on meanwhile.
+A backup is one database file, complete in itself.  It is a copy of one moment: SQLite lets the
+server write on meanwhile.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _SKIPPED_VERSIONS = 1_000_000_000
 """
 Distance of the versions after a restore from those before.
 
-Clients may have seen versions that no backup has.  The distance, that of etcd's documentation, makes
-sure that no version ever means two states.
+Clients may have seen versions that no backup has.  The distance, that of etcd's documentation,
+makes sure that no version ever means two states.
 """
 
 _STEP_PAGES = 1024

@@ -26,7 +26,8 @@ class DelegatingStorage(Service):
     """
     Base of stores that wrap another one: every method passes its call on.
 
-    Subclasses override what they do differently.  Versions and readiness are those of the wrapped store.
+    Subclasses override what they do differently.  Versions and readiness are those of the wrapped
+    store.
 
     :param storage: the wrapped store, started and stopped by the caller.
     """

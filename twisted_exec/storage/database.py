@@ -1,12 +1,12 @@
 """
 The file of the SQLite store.
 
-``objects`` holds the current objects, ``log`` their changes.  The resourceVersion of a change is its
-row in ``log``.  The latest rows of the log are kept, so that watches can continue after a restart.
-``state`` holds the identity of the database, and whether a server uses it.
+``objects`` holds the current objects, ``log`` their changes.  The resourceVersion of a change is
+its row in ``log``.  The latest rows of the log are kept, so that watches can continue after a
+restart. ``state`` holds the identity of the database, and whether a server uses it.
 
-The lock of a server is on the record (:mod:`twisted_exec.storage.record`), so that a backup can read
-the file meanwhile.
+The lock of a server is on the record (:mod:`twisted_exec.storage.record`), so that a backup can
+read the file meanwhile.
 """
 
 from __future__ import annotations

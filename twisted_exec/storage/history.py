@@ -169,8 +169,8 @@ class History:
     Objects, changes and watchers.
 
     :param remembered: limit of the number of remembered changes.
-    :param remembered_bytes: limit of the size of their objects, as JSON: those after the changes, and
-        those before.
+    :param remembered_bytes: limit of the size of their objects, as JSON: those after the changes,
+        and those before.
     """
 
     def __init__(

@@ -28,7 +28,8 @@ def storage_option(text: str) -> Callable[..., IStorage]:
     """
     Read ``--storage``.
 
-    :return: a function that creates the store, given the reactor and ``limits``, without opening it.
+    :return: a function that creates the store, given the reactor and ``limits``, without opening
+        it.
     :raises ValueError: the message is one line and shows no secret.
     """
     kind, _, rest = text.partition(":")

@@ -6,8 +6,8 @@ The size of an object is that of its JSON.  Three rules keep users from locking 
 * Leases, Events, ConsoleSessions and CertificateSigningRequests have budgets of their own in each
   namespace, half as large as the budget of all other kinds, and outside the total.
 * The total does not apply to cluster-scoped objects and to namespaces ``kube-...``.
-* Updates that add little, such as a status, may exceed the budget of the namespace by a tenth, and do
-  not count against the total.
+* Updates that add little, such as a status, may exceed the budget of the namespace by a tenth, and
+  do not count against the total.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ The thread that writes to the SQLite file.
 It takes all queued writes, checks each against the database, and commits them together.
 
 On a full disk it commits one write at a time, in the place of the reserve
-(:mod:`twisted_exec.storage.reserve`): deletions, and updates that do not grow.  These keep no rows of
-the log, so they need no space in the database.  The space that they free goes back to the disk, and
-when there is enough for the reserve, all writes are possible again.
+(:mod:`twisted_exec.storage.reserve`): deletions, and updates that do not grow.  These keep no rows
+of the log, so they need no space in the database.  The space that they free goes back to the disk,
+and when there is enough for the reserve, all writes are possible again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ PROBE = "PROBE"
 _BATCH_WRITES = 512
 _BATCH_BYTES = 1 << 20
 _CHECKPOINT_BYTES = 2 << 20
-"""JSON after which the changes go from the write-ahead log to the file; each is written up to three times."""
+"""
+JSON after which the changes go from the write-ahead log to the file; each is written up to three
+times.
+"""
 
 _TRANSACTION_BYTES = 16 << 10
 """What a transaction writes beside the objects: parts of both tables."""

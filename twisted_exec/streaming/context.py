@@ -30,7 +30,8 @@ class RequestContext:
     :param values: the variable segments of the path, by name.
     :param segments: all segments of the path, decoded.
     :ivar user: as whom the request is answered; set by the gate.
-    :ivar caller: the user or proxy that acts for ``user``; ``None`` if the user acts for themselves.
+    :ivar caller: the user or proxy that acts for ``user``; ``None`` if the user acts for
+        themselves.
     :ivar evidence: what allowed the session, for its reviews.
     :ivar has_session: a session was opened, which records its own end.
     """

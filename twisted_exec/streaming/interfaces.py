@@ -124,7 +124,8 @@ class Location:
     :param again: makes a new location for a second request of the same session, for a backend
         whose path is valid for one request; ``None`` if the path may be used twice.
     :param ends_here: the backend has no request that ends a session (a cluster of another make), so
-        this hop writes the reason to the user, between two frames of a stream that it does not read.
+        this hop writes the reason to the user, between two frames of a stream that it does not
+        read.
     :param later: makes the location anew, with current credentials, for a request about a stream
         that has been open for long; ``None`` if the endpoints follow new credentials by themselves.
     :param whole: the path has the complete query; otherwise the stream options of the user's
@@ -170,12 +171,13 @@ class ISessionReviewer(Interface):
         Authenticate and authorize a session again.
 
         :param subject: user and object of the session.
-        :param evidence: what the hop's own gate put into ``context.evidence``; only this method reads it.
+        :param evidence: what the hop's own gate put into ``context.evidence``; only this method
+            reads it.
         :return: fires with ``None`` when the session may go on.  Fails with
             :class:`~twisted_exec.api.status.Unauthorized` or
             :class:`~twisted_exec.api.status.Forbidden` when it may not: the session ends, and its
-            user reads that message.  Any other :class:`~twisted_exec.api.status.APIError` means that
-            no decision was possible: the session goes on until the next review.
+            user reads that message.  Any other :class:`~twisted_exec.api.status.APIError` means
+            that no decision was possible: the session goes on until the next review.
         """
 
 

@@ -1,24 +1,24 @@
 """
 Splice two connections: the work of a middle hop after the 101.
 
-Bytes read from one transport are written to the other and never buffered here: each transport pauses
-the *other's* reading while its own buffer is full, so a direction holds at most one read and one
-write buffer (64 KiB each).
+Bytes read from one transport are written to the other and never buffered here: each transport
+pauses the *other's* reading while its own buffer is full, so a direction holds at most one read and
+one write buffer (64 KiB each).
 
 Rules, each the result of a failed test:
 
 * The registered producer is this end, not the other transport: a dying transport calls
   ``stopProducing`` on its producer, and TLS would pass that to the raw socket, which gives the
   survivor a ragged end.
-* ``unregisterProducer`` precedes closing: a TLS transport with a producer never begins its shutdown,
-  a TCP one with a paused dead producer never closes.
-* TLS has no half-close; there the end of a stream is signalled inside it.  TCP and UNIX sockets pass
-  a half-close on.
+* ``unregisterProducer`` precedes closing: a TLS transport with a producer never begins its
+  shutdown, a TCP one with a paused dead producer never closes.
+* TLS has no half-close; there the end of a stream is signalled inside it.  TCP and UNIX sockets
+  pass a half-close on.
 * A socket is not closed while it may hold unread input: that sends a reset, which discards the tail
   of what was sent.  So when one end is gone, the other is shut down for writing, further input is
   discarded, and a time limit closes it.
-* Decrypted bytes may arrive after a pause, and bytes may arrive before both ends are connected; those
-  are buffered.
+* Decrypted bytes may arrive after a pause, and bytes may arrive before both ends are connected;
+  those are buffered.
 
 A hop that must send the last message itself gives the splice
 :class:`~twisted_exec.wire.frame_boundaries.FrameBoundaries`, which track frame heads as they pass.

@@ -1,12 +1,11 @@
 """
 TLS as a client: verify the server, present a client certificate.
 
-A server is verified twice: OpenSSL checks its chain against the given CA,
-service_identity checks its name (DNS or IP subject alternative names, never the
-common name).  Names that can match no server, such as an address as a DNS name in
-the certificates that client-go signs for itself, are skipped.  Both checks happen inside the handshake, so a wrong server gets an
-alert and none of our bytes.  A caller may add a ``check`` of the certificate,
-such as "it names the pool".
+A server is verified twice: OpenSSL checks its chain against the given CA, service_identity checks
+its name (DNS or IP subject alternative names, never the common name).  Names that can match no
+server, such as an address as a DNS name in the certificates that client-go signs for itself, are
+skipped.  Both checks happen inside the handshake, so a wrong server gets an alert and none of our
+bytes.  A caller may add a ``check`` of the certificate, such as "it names the pool".
 
 A context is expensive and cannot be changed after its first use, so all
 connections of one identity share one.

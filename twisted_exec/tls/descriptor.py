@@ -1,31 +1,34 @@
 """
 TLS on the socket's own descriptor.
 
-Twisted's TLS is a protocol above a socket transport.  It copies received bytes into OpenSSL's memory,
-reads until OpenSSL has no more (an exception each time), and copies OpenSSL's output into a queue.
-Here OpenSSL reads and writes the descriptor itself, and the transport *is* the connection: a key that
-arrives takes one reactor turn, a key that leaves takes one ``send``.
+Twisted's TLS is a protocol above a socket transport.  It copies received bytes into OpenSSL's
+memory, reads until OpenSSL has no more (an exception each time), and copies OpenSSL's output into a
+queue. Here OpenSSL reads and writes the descriptor itself, and the transport *is* the connection: a
+key that arrives takes one reactor turn, a key that leaves takes one ``send``.
 
 The traps, and how this module deals with them:
 
 * **OpenSSL may hold bytes that no event announces.**  Each read has room for a whole record
   (:data:`RECORD_BYTES` is the largest), and ``pending`` is checked for the rest.
-* **A record without application data ends a read.**  Otherwise OpenSSL goes on to the next record as long
-  as the kernel has one: a peer that sends KeyUpdates without end would block the reactor.
-* **Records come in groups.**  A Go peer writes the fields of a frame one by one, each as a record.  With one
-  turn per record, each would leave as a record of its own, on this hop and all later ones.  So one turn
-  reads several, up to :data:`_TURN_RECORDS`: records of one byte must not hold up other connections.
-* **The kernel is asked before OpenSSL.**  An empty OpenSSL read is an exception, which costs ten times as much
-  as ``FIONREAD``.  The number of bytes bounds how many records can be read without asking again.
-* **A record costs one call.**  pyOpenSSL's ``recv`` and ``send`` put half a dozen calls, a buffer and a copy
-  around one call of OpenSSL, even for a four-byte frame header.  So this module calls OpenSSL directly and
-  reads records into one buffer; pyOpenSSL only translates failures.
-* **Reading may have to write** (the answer to a KeyUpdate) when the kernel's buffer is full.  Reading then
-  waits for the write event.  Writing never has to read: renegotiation is off, and TLS 1.3 has none.
-* **A failed write must be repeated** with the same bytes, and no fewer (``SSL_write(3)``).  They stay at the
-  head of Twisted's queue, and no write bypasses a queue.
-* **close_notify ends the stream.**  ``loseConnection`` sends it after the queue and waits for the peer's; the
-  peer's is answered after the queue.  A socket that ends without one was cut.
+* **A record without application data ends a read.**  Otherwise OpenSSL goes on to the next record
+  as long as the kernel has one: a peer that sends KeyUpdates without end would block the reactor.
+* **Records come in groups.**  A Go peer writes the fields of a frame one by one, each as a record.
+  With one turn per record, each would leave as a record of its own, on this hop and all later ones.
+  So one turn reads several, up to :data:`_TURN_RECORDS`: records of one byte must not hold up other
+  connections.
+* **The kernel is asked before OpenSSL.**  An empty OpenSSL read is an exception, which costs ten
+  times as much as ``FIONREAD``.  The number of bytes bounds how many records can be read without
+  asking again.
+* **A record costs one call.**  pyOpenSSL's ``recv`` and ``send`` put half a dozen calls, a buffer
+  and a copy around one call of OpenSSL, even for a four-byte frame header.  So this module calls
+  OpenSSL directly and reads records into one buffer; pyOpenSSL only translates failures.
+* **Reading may have to write** (the answer to a KeyUpdate) when the kernel's buffer is full.
+  Reading then waits for the write event.  Writing never has to read: renegotiation is off, and TLS
+  1.3 has none.
+* **A failed write must be repeated** with the same bytes, and no fewer (``SSL_write(3)``).  They
+  stay at the head of Twisted's queue, and no write bypasses a queue.
+* **close_notify ends the stream.**  ``loseConnection`` sends it after the queue and waits for the
+  peer's; the peer's is answered after the queue.  A socket that ends without one was cut.
 * **There is no half-close**: the end of a stream is a message inside it.
 
 What is read is delivered in turns (:mod:`twisted_exec.tls.turns`).
@@ -275,8 +278,8 @@ class _TLSOnDescriptor(_Socket):
         """
         Return the reason for the end of the connection; the first one counts.
 
-        OpenSSL reports its reason only once.  It is called again if one event announces both reading and
-        writing, and after a write that failed a turn ago.
+        OpenSSL reports its reason only once.  It is called again if one event announces both
+        reading and writing, and after a write that failed a turn ago.
         """
         if self._broken is None:
             if self._refusal is not None and self._refusal.value is not None:
@@ -308,7 +311,10 @@ class _TLSOnDescriptor(_Socket):
             super().write(data)
 
     def writeSomeData(self, data: bytes) -> Any:
-        """Called by ``doWrite``; returns the number of bytes sent, or the error that ends the connection."""
+        """
+        Called by ``doWrite``; returns the number of bytes sent, or the error that ends the
+        connection.
+        """
         return self._encrypt(data)
 
     def _encrypt(self, data: bytes) -> int | BaseException:

@@ -58,10 +58,11 @@ HANDSHAKE_SECONDS = 10.0
 
 BACKLOG = 1024
 """
-Connections that wait for the reactor's next turn; the kernel's ``net.core.somaxconn`` limits it, too.
+Connections that wait for the reactor's next turn; the kernel's ``net.core.somaxconn`` limits it,
+too.
 
-Beyond it TCP clients repeat their SYN after a second, and UNIX clients get EAGAIN.  Twisted's default
-is 50, fewer than the users of one machine room.
+Beyond it TCP clients repeat their SYN after a second, and UNIX clients get EAGAIN.  Twisted's
+default is 50, fewer than the users of one machine room.
 """
 
 
@@ -109,12 +110,12 @@ def server_endpoint(
     Return an endpoint to listen at.
 
     Its ``listen()`` fails with :class:`TLSConfigError` when the certificate cannot be loaded or the
-    address is malformed, and with :class:`twisted.internet.error.CannotListenError` when the address
-    is not available.
+    address is malformed, and with :class:`twisted.internet.error.CannotListenError` when the
+    address is not available.
 
     :param description: a Twisted endpoint string without TLS, such as
-        ``tcp:6443:interface=127.0.0.1`` or ``unix:/run/exec/sock:mode=660``.  Without ``backlog`` that
-        is :data:`BACKLOG`; without ``mode`` a UNIX socket is for its owner only.
+        ``tcp:6443:interface=127.0.0.1`` or ``unix:/run/exec/sock:mode=660``.  Without ``backlog``
+        that is :data:`BACKLOG`; without ``mode`` a UNIX socket is for its owner only.
     :param tls: ``None`` listens in the clear.
     :raises TLSConfigError: the description is malformed.
     """

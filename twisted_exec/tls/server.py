@@ -223,10 +223,10 @@ def verify(
     """
     Verify a *client* certificate against some CAs.
 
-    OpenSSL verifies the chain.  The leaf must have the extended key usage ``clientAuth`` (or any) and
-    must not be a CA.  A CA with extended key usages must have that usage too, as in Go's
-    ``crypto/x509``.  Its names must not contain control characters: programs that read a name up to a
-    NUL, or print it, would take it for another.
+    OpenSSL verifies the chain.  The leaf must have the extended key usage ``clientAuth`` (or any)
+    and must not be a CA.  A CA with extended key usages must have that usage too, as in Go's
+    ``crypto/x509``.  Its names must not contain control characters: programs that read a name up to
+    a NUL, or print it, would take it for another.
 
     :param ca_pem: the only CAs to trust.
     :param now: time of the verification, timezone-aware; ``None`` for the present.

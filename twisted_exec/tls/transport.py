@@ -62,7 +62,10 @@ else:
 
 
 class _AtOnce(_Socket):
-    """Mixin for socket transports: :meth:`write` sends at once if it can, and reads are delivered in turns."""
+    """
+    Mixin for socket transports: :meth:`write` sends at once if it can, and reads are delivered in
+    turns.
+    """
 
     def turns(self) -> Turns:
         return turns_of(self.reactor)
@@ -194,9 +197,9 @@ class UNIXClient(_UNIXAtOnce, unix.Client):
     """
     An outgoing UNIX connection.
 
-    If the server's backlog is full, Linux answers EAGAIN (connect(2)), and no event tells when there
-    is room.  Twisted waits for one, gets a hang-up, and reports a connection that was lost.  Here
-    another attempt follows soon, until the connector's time limit.
+    If the server's backlog is full, Linux answers EAGAIN (connect(2)), and no event tells when
+    there is room.  Twisted waits for one, gets a hang-up, and reports a connection that was lost.
+    Here another attempt follows soon, until the connector's time limit.
     """
 
     _attempt: IDelayedCall | None = None
@@ -312,8 +315,8 @@ class StreamTLS(TurnTaking, TLSMemoryBIOProtocol):
     rest of our data, and one that does not answer our end.
 
     The data of one read is delivered in turns, to most protocols in one piece, and the data of one
-    ``write`` is sent in one piece.  Twisted does both record by record, which is four calls through all layers for
-    each 64 KiB.
+    ``write`` is sent in one piece.  Twisted does both record by record, which is four calls through
+    all layers for each 64 KiB.
     """
 
     factory: StreamTLSFactory
@@ -343,13 +346,19 @@ class StreamTLS(TurnTaking, TLSMemoryBIOProtocol):
             self._end_deadline()
 
     def abortConnection(self) -> None:
-        """As :meth:`ITCPTransport.abortConnection`; Twisted's raises if the connection is closed already."""
+        """
+        As :meth:`ITCPTransport.abortConnection`; Twisted's raises if the connection is closed
+        already.
+        """
         self.drop_rest()
         if self._tlsConnection is not None:
             super().abortConnection()
 
     def getPeerCertificate(self) -> Any:
-        """As :meth:`ISSLTransport.getPeerCertificate`; Twisted's raises if the connection is closed already."""
+        """
+        As :meth:`ISSLTransport.getPeerCertificate`; Twisted's raises if the connection is closed
+        already.
+        """
         return super().getPeerCertificate() if self._tlsConnection is not None else None
 
     def pauseProducing(self) -> None:

@@ -3,20 +3,20 @@ Turns: connections share the reactor, however small the frames of one of them ar
 
 A read takes up to 128 KiB, which can be twenty thousand frames.  A protocol that handled them at
 once would keep every other connection waiting for half a second.  So a transport delivers a read in
-slices, and measures the CPU time of each.  When the connection has used up its part of the reactor's turn,
-the rest waits for the following turns, in which all waiting connections take part one after the other.  Meanwhile
-the transport does not read, so a connection holds at most one read.
+slices, and measures the CPU time of each.  When the connection has used up its part of the
+reactor's turn, the rest waits for the following turns, in which all waiting connections take part
+one after the other.  Meanwhile the transport does not read, so a connection holds at most one read.
 
-Slices follow the protocol's frames (:class:`IFramed`): the rest of a large frame is cheap, however long,
-and comes in one piece; of what follows only :data:`SLICE_BYTES` are delivered, since they may be many frames.
-Protocols without frames, such as a splice that only copies, get whole reads.
+Slices follow the protocol's frames (:class:`IFramed`): the rest of a large frame is cheap, however
+long, and comes in one piece; of what follows only :data:`SLICE_BYTES` are delivered, since they may
+be many frames. Protocols without frames, such as a splice that only copies, get whole reads.
 
-A connection that did little in this turn and the one before never waits: a key is handled when it is
-read, whatever others do.
+A connection that did little in this turn and the one before never waits: a key is handled when it
+is read, whatever others do.
 
-The order of events is that of the stream.  The end of the connection follows the last slice, also if
-the connection is lost meanwhile; a protocol that pauses its transport gets no further slice until it
-resumes it; after ``abortConnection`` the rest is dropped.
+The order of events is that of the stream.  The end of the connection follows the last slice, also
+if the connection is lost meanwhile; a protocol that pauses its transport gets no further slice
+until it resumes it; after ``abortConnection`` the rest is dropped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ from twisted.python.failure import Failure
 from zope.interface import Interface
 
 SLICE_BYTES = 256
-"""What is delivered at once of bytes that may be many frames: some dozens, which take less than a millisecond."""
+"""
+What is delivered at once of bytes that may be many frames: some dozens, which take less than a
+millisecond.
+"""
 
 CONNECTION_SECONDS = 0.001
 """CPU time of one connection in one turn, after which the rest of its read waits."""
@@ -53,7 +56,8 @@ class IFramed(Interface):
         """
         Return how many of the next bytes cost little, such as those that complete a large frame.
 
-        0 between two frames, or if it is unknown; ``None`` if the protocol takes whole reads at present.
+        0 between two frames, or if it is unknown; ``None`` if the protocol takes whole reads at
+        present.
         """
 
 

@@ -75,7 +75,10 @@ def private_directory(path: str) -> str:
 
 
 def _make(path: str) -> None:
-    """``os.makedirs`` with the mode for parents too: users who may write there could rename our directory."""
+    """
+    ``os.makedirs`` with the mode for parents too: users who may write there could rename our
+    directory.
+    """
     if os.path.lexists(path):
         return
     _make(os.path.dirname(path))

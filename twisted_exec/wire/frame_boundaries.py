@@ -150,7 +150,8 @@ class SPDYFrameBoundaries(FrameBoundaries):
 
     def from_user(self, data: bytes) -> bool:
         """
-        Track the user's bytes as :meth:`FrameBoundaries.from_user` does, until the error stream is open.
+        Track the user's bytes as :meth:`FrameBoundaries.from_user` does, until the error stream is
+        open.
         """
         if self._reader is None:
             return False

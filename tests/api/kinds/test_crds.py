@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.api.kinds.crds`; a real kube-apiserver judges in ``tests/interop/spaces_crds.py``.
+Tests for :mod:`twisted_exec.api.kinds.crds`; a real kube-apiserver judges in
+``tests/interop/spaces_crds.py``.
 """
 
 from __future__ import annotations

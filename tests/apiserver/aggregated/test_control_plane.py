@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.aggregated.control_plane`: a server on a socket, behind a host.
+Tests for :mod:`twisted_exec.apiserver.aggregated.control_plane`: a server on a socket, behind a
+host.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """
-Tests for consoles through the API server: :mod:`twisted_exec.apiserver.consoles.connect` and ``endings``.
+Tests for consoles through the API server: :mod:`twisted_exec.apiserver.consoles.connect` and
+``endings``.
 """
 
 from __future__ import annotations

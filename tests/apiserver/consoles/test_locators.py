@@ -1,4 +1,7 @@
-"""The locators of an API server for machines keep the contract of :class:`~twisted_exec.streaming.interfaces.IStreamLocator`."""
+"""
+The locators of an API server for machines keep the contract of
+:class:`~twisted_exec.streaming.interfaces.IStreamLocator`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.connect`: TLS and sockets are real, the poollet is a stand-in.
+Tests for :mod:`twisted_exec.apiserver.consoles.connect`: TLS and sockets are real, the poollet is a
+stand-in.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.sessions` and :mod:`twisted_exec.api.kinds.sessions`.
+Tests for :mod:`twisted_exec.apiserver.consoles.sessions` and
+:mod:`twisted_exec.api.kinds.sessions`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.controllers.bootstrap`: several servers at once.  What one makes is tested
-with whatever needs it.
+Tests for :mod:`twisted_exec.apiserver.controllers.bootstrap`: several servers at once.  What one
+makes is tested with whatever needs it.
 """
 
 from __future__ import annotations

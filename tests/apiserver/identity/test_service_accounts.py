@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.identity.service_accounts`, and for what becomes of such tokens in a server.
+Tests for :mod:`twisted_exec.apiserver.identity.service_accounts`, and for what becomes of such
+tokens in a server.
 """
 
 from __future__ import annotations

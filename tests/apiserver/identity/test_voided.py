@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.identity.service_accounts`: sessions whose credential is deleted.
+Tests for :mod:`twisted_exec.apiserver.identity.service_accounts`: sessions whose credential is
+deleted.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.machine_pods.storage`: Pods as an API server's client reads them.
+Tests for :mod:`twisted_exec.apiserver.machine_pods.storage`: Pods as an API server's client reads
+them.
 """
 
 from __future__ import annotations

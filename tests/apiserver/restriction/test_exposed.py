@@ -121,7 +121,10 @@ class DoTests(ExposedTestCase):
     """Consoles, logs and writes."""
 
     def test_console(self) -> None:
-        """A request for the console of an exposed machine reaches its pool; for other machines it gets 404."""
+        """
+        A request for the console of an exposed machine reaches its pool; for other machines it gets
+        404.
+        """
         for path in (f"{MACHINES}/{{}}/exec", f"{PODS}/{{}}/attach?stdin=1", f"{PODS}/{{}}/exec"):
             for method in ("GET", "POST"):
                 message = self.refused(503, method, path.format("shown"), user="leaf")

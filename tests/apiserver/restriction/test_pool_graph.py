@@ -216,7 +216,10 @@ class DialectTests(APITestCase):
     dialects = (IRONCORE, SPHERIC)
 
     def test_each_its_own(self) -> None:
-        """The poollet of a fleet sees the Secrets of its instances, that of a pool those of its machines."""
+        """
+        The poollet of a fleet sees the Secrets of its instances, that of a pool those of its
+        machines.
+        """
         for name in ("image-keys", "ignition"):
             self.answer("POST", SECRETS, {"metadata": {"name": name}}, code=201)
         self.make_machine("vm", "pool-a", ignitionRef={"name": "ignition"})

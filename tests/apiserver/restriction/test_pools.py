@@ -175,7 +175,10 @@ class PoolRestrictionTests(APITestCase):
         )
 
     def test_half_an_identity(self) -> None:
-        """A poollet's name without the group, or the group without such a name, reads and writes nothing."""
+        """
+        A poollet's name without the group, or the group without such a name, reads and writes
+        nothing.
+        """
         self.everything()
         self.bind("compute.ironcore.dev:system:machinepool:pool-a".replace(":", "-"), "admin")
         for user in ("no-pool", "no-group"):

@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.serving.discovery`, ``openapi`` and the paths that serve them.
+Tests for :mod:`twisted_exec.apiserver.serving.discovery`, ``openapi`` and the paths that serve
+them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.serving.filters`: how many requests are answered at once, and whose.
+Tests for :mod:`twisted_exec.apiserver.serving.filters`: how many requests are answered at once, and
+whose.
 """
 
 from __future__ import annotations

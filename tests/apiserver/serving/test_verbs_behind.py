@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.serving.verbs`: what is at hand is behind what others have written.
-For everything else see ``test_verbs`` and, through requests, ``test_rest``.
+Tests for :mod:`twisted_exec.apiserver.serving.verbs`: what is at hand is behind what others have
+written. For everything else see ``test_verbs`` and, through requests, ``test_rest``.
 """
 
 from __future__ import annotations

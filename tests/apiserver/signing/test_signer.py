@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.signing.signer`, and for CertificateSigningRequests over HTTP.
+Tests for :mod:`twisted_exec.apiserver.signing.signer`, and for CertificateSigningRequests over
+HTTP.
 """
 
 from __future__ import annotations

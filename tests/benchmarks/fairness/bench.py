@@ -5,8 +5,8 @@ A quiet user types through API server, poollet and runtime, three processes over
 second such chain runs.  Each row attacks first the second chain, which is the *control*: the
 attacker and three hops work equally hard, but not for the quiet user's chain.  Then it attacks the
 quiet user's own.  So the ratio says what the attack does beyond the load that it puts on the
-processors.  Rounds are interleaved; percentiles are medians of the rounds, and a turn of the reactor
-is the largest of all rounds.
+processors.  Rounds are interleaved; percentiles are medians of the rounds, and a turn of the
+reactor is the largest of all rounds.
 
 ``python -m tests.benchmarks fairness [ROW ...]``; ``FAIRNESS_SECONDS`` and ``FAIRNESS_ROUNDS`` set
 the length of a run and the number of rounds.

@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.cli.console.credential_plugin`: ``kubectl console`` with credential plugins.
+Tests for :mod:`twisted_exec.cli.console.credential_plugin`: ``kubectl console`` with credential
+plugins.
 """
 
 from __future__ import annotations

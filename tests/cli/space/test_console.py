@@ -1,5 +1,6 @@
 """
-Tests for ``kubectl console --space``: the program, an API server with Spaces, and servers behind these.
+Tests for ``kubectl console --space``: the program, an API server with Spaces, and servers behind
+these.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Tests for :mod:`twisted_exec.kube.credentials.serving_certificate`: a cluster in memory, files that are real."""
+"""
+Tests for :mod:`twisted_exec.kube.credentials.serving_certificate`: a cluster in memory, files that
+are real.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,10 @@ class ServingTests(SynchronousTestCase):
         return x509.load_pem_x509_certificate(Path(self.serving.certificate).read_bytes())
 
     def test_asked_for(self) -> None:
-        """It begins with one that nobody trusts, asks for its name and its addresses, and installs the answer."""
+        """
+        It begins with one that nobody trusts, asks for its name and its addresses, and installs the
+        answer.
+        """
         self.start()
         self.assertEqual(os.stat(self.serving.key).st_mode & 0o777, 0o600)
         own = self.installed()

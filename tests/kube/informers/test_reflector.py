@@ -151,8 +151,8 @@ class ReflectorTests(SynchronousTestCase):
 
     def test_gone_back(self) -> None:
         """
-        A server that comes back with an older state, such as a backup, is listed anew: a watch from a version that
-        it has not got to tells nothing.
+        A server that comes back with an older state, such as a backup, is listed anew: a watch from
+        a version that it has not got to tells nothing.
         """
         self.machine("kept")
         backup = self.cluster.version, dict(self.cluster.objects)

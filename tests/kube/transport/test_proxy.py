@@ -1,4 +1,7 @@
-"""Tests for :mod:`twisted_exec.kube.transport.proxy`: a client, a server and a proxy between, on loopback."""
+"""
+Tests for :mod:`twisted_exec.kube.transport.proxy`: a client, a server and a proxy between, on
+loopback.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ class Mute(Protocol):
 
 
 class ProxyTests(test_connection.TLSTests):
-    """The whole of :class:`~tests.kube.transport.test_connection.TLSTests` through a proxy, and the proxy's own part."""
+    """
+    The whole of :class:`~tests.kube.transport.test_connection.TLSTests` through a proxy, and the
+    proxy's own part.
+    """
 
     async def setUp(self) -> None:
         await super().setUp()

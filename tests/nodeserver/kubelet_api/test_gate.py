@@ -98,7 +98,10 @@ class WhoTests(ServerCase):
         self.assertEqual((answer.code, answer.body), (401, b"Unauthorized"))
 
     async def test_names(self) -> None:
-        """If names are configured, a certificate with another name is refused, whatever else is presented."""
+        """
+        If names are configured, a certificate with another name is refused, whatever else is
+        presented.
+        """
         await self.start(told, client_names=["kube-apiserver-kubelet-client"])
         self.allowed["prometheus"] = {("get", "proxy"), ("create", "proxy")}
         self.assertEqual((await self.ask(EXEC, identity=ROOT)).code, 200)
@@ -137,7 +140,10 @@ class MayTests(ServerCase):
     """Authorization."""
 
     async def test_stream(self) -> None:
-        """Whatever opens a stream needs ``create``, also by GET, where a kubelet is content with ``get``."""
+        """
+        Whatever opens a stream needs ``create``, also by GET, where a kubelet is content with
+        ``get``.
+        """
         await self.start(told)
         self.allowed["jane"] = {("get", "proxy")}
         for word in ("exec", "attach", "run"):

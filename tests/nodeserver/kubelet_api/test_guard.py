@@ -1,4 +1,7 @@
-"""The session guard of a node server: its reviewer is the gate of :class:`~twisted_exec.nodeserver.kubelet_api.gate.NodeAccess`."""
+"""
+The session guard of a node server: its reviewer is the gate of
+:class:`~twisted_exec.nodeserver.kubelet_api.gate.NodeAccess`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.logs`: through a whole node server, to a leaf on TLS."""
+"""
+Tests for :mod:`twisted_exec.nodeserver.kubelet_api.logs`: through a whole node server, to a leaf on
+TLS.
+"""
 
 from __future__ import annotations
 
@@ -284,7 +287,10 @@ class RefusedTests(LogCase):
         self.assertEqual({n.lower(): v for n, v in answer.headers}[b"retry-after"], b"7")
 
     async def test_our_credentials(self) -> None:
-        """A leaf that refuses *our* credentials is a 502 with a remedy; the client's credentials are fine."""
+        """
+        A leaf that refuses *our* credentials is a 502 with a remedy; the client's credentials are
+        fine.
+        """
         no = 'pods "web" is forbidden: User "node-server" cannot get resource "pods/log"'
         for code, message in ((401, "Unauthorized"), (403, no)):
             self.leaf_server.answer = lambda request, c=code, m=message: status(request, c, m)  # type: ignore[misc]

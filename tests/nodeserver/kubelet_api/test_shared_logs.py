@@ -1,6 +1,6 @@
 """
-Tests for followed logs of a leaf that speaks HTTP/2, as kube-apiservers do: all that holds for one that does
-not, and that they share its connection.
+Tests for followed logs of a leaf that speaks HTTP/2, as kube-apiservers do: all that holds for one
+that does not, and that they share its connection.
 """
 
 from __future__ import annotations

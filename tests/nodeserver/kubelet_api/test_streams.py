@@ -1,4 +1,7 @@
-"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.streams`: through the routes, to a leaf on loopback."""
+"""
+Tests for :mod:`twisted_exec.nodeserver.kubelet_api.streams`: through the routes, to a leaf on
+loopback.
+"""
 
 from __future__ import annotations
 

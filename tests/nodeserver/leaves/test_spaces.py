@@ -1,4 +1,7 @@
-"""Tests for :mod:`twisted_exec.nodeserver.leaves.spaces`: Spaces as leaves, with a registry of their own."""
+"""
+Tests for :mod:`twisted_exec.nodeserver.leaves.spaces`: Spaces as leaves, with a registry of their
+own.
+"""
 
 from __future__ import annotations
 

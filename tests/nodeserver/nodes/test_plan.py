@@ -187,7 +187,10 @@ class WhoseTests(SynchronousTestCase):
         self.assertIn("is kept by the node server other/exec-nodeserver", planned.problem)
 
     def test_adopted(self) -> None:
-        """A Node that Kosmos created for the same cluster, or that an administrator annotated, is adopted."""
+        """
+        A Node that Kosmos created for the same cluster, or that an administrator annotated, is
+        adopted.
+        """
         for marks in ({KOSMOS_LEAF: "one"}, {LEAF: "one"}):
             node = made()
             node["metadata"]["annotations"] = marks

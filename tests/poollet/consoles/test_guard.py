@@ -1,4 +1,7 @@
-"""The session guard of a poollet: its reviewer is the gate of :func:`~twisted_exec.poollet.consoles.exec_route.gate_of`."""
+"""
+The session guard of a poollet: its reviewer is the gate of
+:func:`~twisted_exec.poollet.consoles.exec_route.gate_of`.
+"""
 
 from __future__ import annotations
 

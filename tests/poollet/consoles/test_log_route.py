@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.poollet.consoles.log_route`: TLS and sockets are real, the runtime is a stand-in.
+Tests for :mod:`twisted_exec.poollet.consoles.log_route`: TLS and sockets are real, the runtime is a
+stand-in.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.runtimes.lines.command` and :mod:`twisted_exec.runtimes.lines.command_endpoint`.
+Tests for :mod:`twisted_exec.runtimes.lines.command` and
+:mod:`twisted_exec.runtimes.lines.command_endpoint`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.capacity`, through a broker on a target in memory.
+Tests for :mod:`twisted_exec.runtimes.machinebroker.capacity`, through a broker on a target in
+memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.host`, and its routes and locators: brokers before a
-whole API server, whose poollet is a stand-in.
+Tests for :mod:`twisted_exec.runtimes.machinebroker.host`, and its routes and locators: brokers
+before a whole API server, whose poollet is a stand-in.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ NAMESPACE = "default"
 
 class Cluster:
     """
-    An API server, the poollet of a pool, and the pool's runtime: a broker before another cluster, or
-    the shells of this host.
+    An API server, the poollet of a pool, and the pool's runtime: a broker before another cluster,
+    or the shells of this host.
     """
 
     def __init__(self, name: str, directory: str, behind: Cluster | None) -> None:

@@ -1,4 +1,7 @@
-"""Tests for :mod:`twisted_exec.spacemanager.probes.probe` and :mod:`~twisted_exec.spacemanager.probes.verdicts`, on a socket."""
+"""
+Tests for :mod:`twisted_exec.spacemanager.probes.probe` and
+:mod:`~twisted_exec.spacemanager.probes.verdicts`, on a socket.
+"""
 
 from __future__ import annotations
 

@@ -54,8 +54,9 @@ class ProbesTests(SynchronousTestCase):
 
     def test_well_no_more(self) -> None:
         """
-        When its space is not well any more, before that time has come, it is probed at once: a manager that is
-        started with its spaces finds them Ready, then still starting, and has to find them Ready again.
+        When its space is not well any more, before that time has come, it is probed at once: a
+        manager that is started with its spaces finds them Ready, then still starting, and has to
+        find them Ready again.
         """
         self.look(was_well=True)
         self.look(was_well=False)

@@ -1,4 +1,7 @@
-"""Tests for :mod:`twisted_exec.spacemanager.provider_views.listing`: what may be concluded from a provider's lists."""
+"""
+Tests for :mod:`twisted_exec.spacemanager.provider_views.listing`: what may be concluded from a
+provider's lists.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,10 @@ class PaceTests(CopyCase):
         self.assertEqual(self.lists(), 1)
 
     def test_backing_off(self) -> None:
-        """A provider that fails is asked ever less often, whatever it hints at, and at once it works as before."""
+        """
+        A provider that fails is asked ever less often, whatever it hints at, and at once it works
+        as before.
+        """
         self.world.problem = BadGateway("away")
         self.start()
         for _ in range(240):

@@ -1,4 +1,7 @@
-"""Tests for :mod:`twisted_exec.spacemanager.provider_views.registry`: SpaceProviderDescs and what becomes of them."""
+"""
+Tests for :mod:`twisted_exec.spacemanager.provider_views.registry`: SpaceProviderDescs and what
+becomes of them.
+"""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ class Way:
     :ivar stalled: no request is answered.
     :ivar nonsense: every request is answered by something that is no API server.
     :ivar lived: how many more requests have an effect; ``None`` for all.
-    :ivar looks_count: as what has an effect counts what only looks, too; where time passes that makes steps without
-        end.
+    :ivar looks_count: as what has an effect counts what only looks, too; where time passes that
+        makes steps without end.
     :ivar requests: how many there were.
     :ivar valid: the only credentials that are good, by their number.
     """

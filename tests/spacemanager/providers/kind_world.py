@@ -1,6 +1,7 @@
 """
-Clusters of a played kind, as the contract of providers acts on them: the program is ``fake_kind.sh``, the API
-servers are one server of the test's, which knows clusters by the first part of the path.
+Clusters of a played kind, as the contract of providers acts on them: the program is
+``fake_kind.sh``, the API servers are one server of the test's, which knows clusters by the first
+part of the path.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 Local spaces as their contract acts on them: a directory, and processes.
 
-Here the processes are small ones, which say that they are ready and serve nothing, so that all cases are tried in
-seconds; ``tests.interop.space_local`` has the same world with the real ones.
+Here the processes are small ones, which say that they are ready and serve nothing, so that all
+cases are tried in seconds; ``tests.interop.space_local`` has the same world with the real ones.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """
-A kcp server as far as providers of spaces go, on a real socket with TLS: logical clusters in memory, their
-Workspaces, ServiceAccounts and tokens; who may what; and how long things take.
+A kcp server as far as providers of spaces go, on a real socket with TLS: logical clusters in
+memory, their Workspaces, ServiceAccounts and tokens; who may what; and how long things take.
 
 What it answers is what kcp's sources say (v0.32.3: ``pkg/reconciler/tenancy/workspace``,
 ``pkg/authorization/workspace_content_authorizer.go``, ``pkg/admission/workspacetypeexists``,
-``pkg/server/options/authentication.go``), where they were read for that.  Nothing goes on by itself: a workspace
-takes its next step when somebody asks for something.
+``pkg/server/options/authentication.go``), where they were read for that.  Nothing goes on by
+itself: a workspace takes its next step when somebody asks for something.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class PlayedKcp(resource.Resource):
     """
     :param extra: paths of workspaces that are there from the beginning.
     :ivar held: what is made does not become ready, and what is deleted does not go.
-    :ivar lingers: requests that a deletion takes, as kcp deletes what a workspace holds first.  Meanwhile
-        the Workspace keeps its phase and its finalizer, and its logical cluster answers.
+    :ivar lingers: requests that a deletion takes, as kcp deletes what a workspace holds first.
+        Meanwhile the Workspace keeps its phase and its finalizer, and its logical cluster answers.
     :ivar no_type: one of :data:`NO_TYPES`.
     :ivar stalled: no request is answered.
     :ivar nonsense: every answer is one that means nothing.

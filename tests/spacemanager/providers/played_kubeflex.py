@@ -1,10 +1,10 @@
 """
-KubeFlex's manager, and what of a cluster's controllers it relies on, played: each :meth:`turn` does the next
-thing that either would.
+KubeFlex's manager, and what of a cluster's controllers it relies on, played: each :meth:`turn` does
+the next thing that either would.
 
 What it writes is what the real one was seen to write, type by type: namespaces with a controller's
-ownerReference, Secrets under their names and keys, a ``secretRef`` that is there while Ready is still False and may
-name a key that is never written, times in conditions that are new at each look.
+ownerReference, Secrets under their names and keys, a ``secretRef`` that is there while Ready is
+still False and may name a key that is never written, times in conditions that are new at each look.
 """
 
 from __future__ import annotations

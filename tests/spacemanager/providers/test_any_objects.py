@@ -1,4 +1,7 @@
-"""What must hold whatever somebody wrote into a ControlPlane or a ClusterProfile: it is another's to write."""
+"""
+What must hold whatever somebody wrote into a ControlPlane or a ClusterProfile: it is another's to
+write.
+"""
 
 from __future__ import annotations
 

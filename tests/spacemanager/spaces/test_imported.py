@@ -1,4 +1,7 @@
-"""Tests for :mod:`twisted_exec.spacemanager.spaces.imported` and :mod:`~twisted_exec.spacemanager.spaces.imported_worker`."""
+"""
+Tests for :mod:`twisted_exec.spacemanager.spaces.imported` and
+:mod:`~twisted_exec.spacemanager.spaces.imported_worker`.
+"""
 
 from __future__ import annotations
 

@@ -543,7 +543,10 @@ class CredentialTests(WorldTestCase):
         self.assertEqual(self.world.said("one", PHYSICAL_SPACE_READY), ("True", "Answers"))
 
     def test_away_and_back(self) -> None:
-        """What a provider says can be used again is Ready when it was probed again, and not by what it was before."""
+        """
+        What a provider says can be used again is Ready when it was probed again, and not by what it
+        was before.
+        """
         self.ready()
         self.spaces.spaces[ONE].state = BUILDING
         self.spaces.tell(ONE)

@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.spacemanager.spaces.plan`: whatever is there, nothing is done that cannot be answered for.
+Tests for :mod:`twisted_exec.spacemanager.spaces.plan`: whatever is there, nothing is done that
+cannot be answered for.
 """
 
 from __future__ import annotations

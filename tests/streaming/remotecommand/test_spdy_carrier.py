@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.streaming.remotecommand.spdy_carrier`: a console as a SPDY client has it.
+Tests for :mod:`twisted_exec.streaming.remotecommand.spdy_carrier`: a console as a SPDY client has
+it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Tests for :mod:`twisted_exec.streaming.sessions.guard`; how the programs use it is ``contracts.session_guard``."""
+"""
+Tests for :mod:`twisted_exec.streaming.sessions.guard`; how the programs use it is
+``contracts.session_guard``.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.streaming.text.shared_stream`: all that holds for downloads with a connection of
-their own, and for a relay of them.
+Tests for :mod:`twisted_exec.streaming.text.shared_stream`: all that holds for downloads with a
+connection of their own, and for a relay of them.
 """
 
 from __future__ import annotations

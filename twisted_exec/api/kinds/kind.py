@@ -23,8 +23,8 @@ class Column:
     """
     One column of ``kubectl get``, between NAME and AGE.
 
-    :param read: usually a :func:`cell`, which converts numbers, too; a function of your own must return
-        a string, or ``None`` if there is nothing to show.
+    :param read: usually a :func:`cell`, which converts numbers, too; a function of your own must
+        return a string, or ``None`` if there is nothing to show.
     :param priority: above 0 means only with ``-o wide``, after AGE.
     :param moment: ``read`` returns a time, and the cell shows its age.
     :param path: the column as JSONPath, for kinds with a CustomResourceDefinition

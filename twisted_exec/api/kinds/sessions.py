@@ -2,9 +2,9 @@
 Console sessions: the users that are connected to consoles now.
 
 An API server creates one for each stream that it forwards, and deletes it when the stream ends;
-sessions are never created or changed otherwise.  Deleting one ends the session.  While a session lasts its
-server regularly renews it and updates the byte counts; other servers delete sessions that are no
-longer renewed.
+sessions are never created or changed otherwise.  Deleting one ends the session.  While a session
+lasts its server regularly renews it and updates the byte counts; other servers delete sessions that
+are no longer renewed.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ Entries of ``metadata.managedFields``: the fields of each manager, and their tim
 
 There is one entry per manager, operation, API version and subresource (for an apply, whatever the
 version).  In the store and in memory the field sets have the same representation
-(:mod:`twisted_exec.api.managedfields.fieldset`), so that an entry that a write leaves alone is neither decoded
-nor copied.
+(:mod:`twisted_exec.api.managedfields.fieldset`), so that an entry that a write leaves alone is
+neither decoded nor copied.
 
 Source: ``k8s.io/apimachinery/pkg/util/managedfields/internal``.
 """

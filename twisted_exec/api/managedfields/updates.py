@@ -310,8 +310,8 @@ def _pruned(schema: Schema, body: Object, last: FieldSet, everyone: Iterable[Fie
     """
     Remove the fields of the last apply that no manager wants any more.
 
-    Removing a field removes everything in it, even parts of other managers.  So the parts that another
-    manager owns are put back, and so are parts that the manager did not own.
+    Removing a field removes everything in it, even parts of other managers.  So the parts that
+    another manager owns are put back, and so are parts that the manager did not own.
     """
 
     def full(fields: FieldSet) -> FieldSet:

@@ -3,8 +3,8 @@ Authentication behind a host: the proxy's headers, client certificates, bearer t
 
 The host's ConfigMap names the CAs and proxies to trust (:mod:`.trust`).  It is read before anything
 is served and followed from then on: CAs and names rotate without a restart.  An unusable ConfigMap
-changes nothing; the last usable one stays in force, with a log line and a metric.  Live sessions are
-unaffected: they keep the identity with which they were opened, and its current permissions.
+changes nothing; the last usable one stays in force, with a log line and a metric.  Live sessions
+are unaffected: they keep the identity with which they were opened, and its current permissions.
 """
 
 from __future__ import annotations

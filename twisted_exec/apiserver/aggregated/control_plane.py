@@ -1,6 +1,6 @@
 """
-The control plane of an aggregated server: users, authorization, namespaces, Events and leases of the
-host.
+The control plane of an aggregated server: users, authorization, namespaces, Events and leases of
+the host.
 
 Such a server serves only what the cluster lacks: machines of its dialects with their dependencies,
 and console sessions.

@@ -1,8 +1,8 @@
 """
 The host's authentication ConfigMap, parsed: trusted CAs, proxies and headers.
 
-Every kube-apiserver publishes in ``kube-system/extension-apiserver-authentication`` the CA of users,
-the CA and names of its own proxies, and the headers in which these name the user.  Source:
+Every kube-apiserver publishes in ``kube-system/extension-apiserver-authentication`` the CA of
+users, the CA and names of its own proxies, and the headers in which these name the user.  Source:
 ``k8s.io/apiserver/pkg/server/options/authentication_dynamic_request_header.go`` and
 ``pkg/controlplane/controller/clusterauthenticationtrust`` of Kubernetes.
 """

@@ -2,8 +2,8 @@
 Locate consoles of machines: the poollet of the machine's pool.
 
 The user's identity is forwarded in request headers, which the poollet trusts because of our
-forwarding certificate.  We trust a poollet if its certificate names both the dialled address and the
-machine's pool: a poollet cannot stand in for another one, whatever addresses a pool reports.
+forwarding certificate.  We trust a poollet if its certificate names both the dialled address and
+the machine's pool: a poollet cannot stand in for another one, whatever addresses a pool reports.
 
 ``machines/log``: the output of a machine's console, for ``kubectl logs``.
 

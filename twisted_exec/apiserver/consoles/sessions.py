@@ -1,17 +1,18 @@
 """
-ConsoleSession objects: each server writes those of its sessions, and ends sessions that are deleted.
+ConsoleSession objects: each server writes those of its sessions, and ends sessions that are
+deleted.
 
 A session begins and ends without waiting for the store.  Its object follows: created after the 101,
 renewed periodically with byte counts, and deleted at the end.  One record per session compares the
 stored object with the desired state and performs one write at a time; so a session that ends while
 its object is being created leaves no object behind.
 
-A deletion first writes the deleting user into the object, since another server may carry the session
-and learns of the deletion only from the store.  An object that is deleted without a user (another
-server took this one for dead) is created again.
+A deletion first writes the deleting user into the object, since another server may carry the
+session and learns of the deletion only from the store.  An object that is deleted without a user
+(another server took this one for dead) is created again.
 
-Clocks of servers need not agree: each server notes by its own clock when an object last changed, and
-deletes other servers' objects that miss their renewals for the time that they state.
+Clocks of servers need not agree: each server notes by its own clock when an object last changed,
+and deletes other servers' objects that miss their renewals for the time that they state.
 """
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ class Identities:
     :param api_audiences: audiences of this server; by default the first issuer of ServiceAccount
         tokens.
     :param authenticators: of the application, in order; asked before certificates and tokens.  One
-        with files or connections may have ``load()``, which is called at the start, and ``close()``.
+        with files or connections may have ``load()``, which is called at the start, and
+        ``close()``.
     """
 
     token_file: str = ""

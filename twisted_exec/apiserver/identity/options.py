@@ -63,7 +63,10 @@ class IdentityOptions(OIDCOptions):
             self[name] = []
 
     def opt_service_account_issuer(self, name: str) -> None:
-        """Issuer of ServiceAccount tokens, such as https://HOST: the first issues new ones, all are accepted; may be repeated."""
+        """
+        Issuer of ServiceAccount tokens, such as https://HOST: the first issues new ones, all are
+        accepted; may be repeated.
+        """
         if not name or name in self["service-account-issuer"] or not name.isprintable():
             raise UsageError(f"--service-account-issuer {name!r} is empty, or there twice")
         if ":" in name and not _is_url(name):
@@ -71,7 +74,10 @@ class IdentityOptions(OIDCOptions):
         self["service-account-issuer"].append(name)
 
     def opt_service_account_key_file(self, path: str) -> None:
-        """Further keys of accepted ServiceAccount tokens, besides the signing key (PEM); may be repeated."""
+        """
+        Further keys of accepted ServiceAccount tokens, besides the signing key (PEM); may be
+        repeated.
+        """
         self["service-account-key-file"].append(os.path.abspath(path))
 
     def opt_api_audiences(self, text: str) -> None:

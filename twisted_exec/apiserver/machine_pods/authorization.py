@@ -1,10 +1,10 @@
 """
 The machine that a Pod shows, and authorization by it.
 
-A Pod has no permissions of its own: reading a Pod is reading its machine, attaching to it is opening
-the machine's console.  Requests and access reviews for a Pod are therefore decided for its machine;
-rules for ``pods`` grant nothing.  With machines of several dialects, a request without a Pod's name
-concerns all of them and must be allowed for each.
+A Pod has no permissions of its own: reading a Pod is reading its machine, attaching to it is
+opening the machine's console.  Requests and access reviews for a Pod are therefore decided for its
+machine; rules for ``pods`` grant nothing.  With machines of several dialects, a request without a
+Pod's name concerns all of them and must be allowed for each.
 """
 
 from __future__ import annotations

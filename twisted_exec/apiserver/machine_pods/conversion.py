@@ -3,8 +3,8 @@ Conversion of a Machine to a Pod.
 
 Stock kubectl, k9s and every client library open streams of Pods only.  So each Machine is served as
 a Pod with its name (for exceptions see
-:class:`~twisted_exec.apiserver.machine_pods.authorization.PodNames`), namespace, UID and labels, on a
-node named after its pool, with one container: the console.  Fields without an equivalent are left
+:class:`~twisted_exec.apiserver.machine_pods.authorization.PodNames`), namespace, UID and labels, on
+a node named after its pool, with one container: the console.  Fields without an equivalent are left
 out, or have the least meaningful value where clients require one (``restartCount``, ``imageID``,
 ``exitCode`` of a ``terminated`` state).
 

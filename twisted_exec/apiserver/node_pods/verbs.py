@@ -68,7 +68,8 @@ class NodePodVerbs(Verbs):
         """
         Bind a Pod to a Node.
 
-        :param metadata: ``metadata`` of the Binding, whose labels and annotations are added to the Pod.
+        :param metadata: ``metadata`` of the Binding, whose labels and annotations are added to the
+            Pod.
         :raises Conflict: the Pod is bound already, or is being deleted.
         """
 

@@ -3,8 +3,8 @@ Machines that are exposed to another cluster, and the users who may see them.
 
 A node server of another cluster shows our machines there as Pods.  It forwards no identities: all
 users of that cluster are one user here.  That user may access only machines whose owner agrees, by
-the label :data:`~twisted_exec.api.kinds.pods.machine_pods.EXPOSED_LABEL`.  RBAC cannot say that, as its rules
-know names but no labels.
+the label :data:`~twisted_exec.api.kinds.pods.machine_pods.EXPOSED_LABEL`.  RBAC cannot say that, as
+its rules know names but no labels.
 
 Members of the group :data:`~twisted_exec.auth.groups.EXPOSED` may read the machines with the label,
 open their consoles and read their logs, without any role (:class:`ExposedAuthorizer`).  They may do
@@ -63,7 +63,10 @@ class ExposedRestriction:
         self._pods_view = pods_view
 
     def decide(self, attributes: Attributes) -> Decision | None:
-        """Decide about a request, see :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`."""
+        """
+        Decide about a request, see
+        :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`.
+        """
         if EXPOSED not in attributes.user.groups:
             return None
         key = (attributes.group, attributes.resource)

@@ -2,8 +2,8 @@
 NodeRestriction: limits each node server to its own Node.
 
 A node server may read and write its own Node (but not its taints, its ownerReferences, nor its
-labels of ``kubernetes.io``, which others decide on), its Lease in ``kube-node-lease``, Events about its Node,
-and its own certificate signing requests.
+labels of ``kubernetes.io``, which others decide on), its Lease in ``kube-node-lease``, Events about
+its Node, and its own certificate signing requests.
 
 A user is a node server if its name is ``system:node:NAME`` and it is in the group ``system:nodes``.
 A member of that group with another name may read and write nothing.
@@ -87,7 +87,10 @@ class NodeRestriction:
         return name
 
     def decide(self, attributes: Attributes) -> Decision | None:
-        """Decide about a request, see :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`."""
+        """
+        Decide about a request, see
+        :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`.
+        """
         try:
             node = self.node_of(attributes.user)
         except Forbidden as problem:

@@ -3,8 +3,8 @@ PoolRestriction: limits each poollet to its own pool.
 
 A poollet may read and write its own pool and the Machines that are bound to it: of a Machine only
 status, finalizers and annotations.  Of Secrets, Volumes, NetworkInterfaces, Networks and Prefixes
-it sees what these Machines need (:mod:`twisted_exec.apiserver.restriction.pool_graph`), and it may claim Volumes
-and NetworkInterfaces for them and release them.  It sees and creates its own
+it sees what these Machines need (:mod:`twisted_exec.apiserver.restriction.pool_graph`), and it may
+claim Volumes and NetworkInterfaces for them and release them.  It sees and creates its own
 CertificateSigningRequests.  It opens no consoles.
 
 Kubernetes' Node authorizer allows kubelets to get such objects by name and refuses lists of all of
@@ -90,7 +90,10 @@ class PoolRestriction:
         return pool
 
     def decide(self, attributes: Attributes) -> Decision | None:
-        """Decide about a request, see :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`."""
+        """
+        Decide about a request, see
+        :class:`~twisted_exec.apiserver.restriction.restrictions.Restriction`.
+        """
         try:
             pool = self.pool_of(attributes.user)
         except Forbidden as problem:

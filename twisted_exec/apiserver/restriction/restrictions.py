@@ -144,7 +144,8 @@ class RestrictedAuthorizer:
     """
     Allows what another authorizer and the restrictions allow.
 
-    :param authorizer: the other authorizer; it decides first, as its refusal names the missing right.
+    :param authorizer: the other authorizer; it decides first, as its refusal names the missing
+        right.
     :param storage: of the objects whose streams are opened.
     """
 

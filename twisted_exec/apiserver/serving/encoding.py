@@ -2,8 +2,9 @@
 Encoding of objects in responses: complete, as rows of a Table, or metadata only.
 
 Stored objects are not encoded again: their bytes are inserted between others
-(:mod:`twisted_exec.api.encoded`).  Long lists are generated in pieces on demand, so that encoding and
-sending does not block the reactor for long, and a slow client costs one piece of memory, not a list.
+(:mod:`twisted_exec.api.encoded`).  Long lists are generated in pieces on demand, so that encoding
+and sending does not block the reactor for long, and a slow client costs one piece of memory, not a
+list.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 The verbs, on objects: the layer between requests and the store.
 
 No HTTP here.  Every write reads the object, makes the new one, runs admission and stores it with
-optimistic concurrency.  On a conflict with another writer it starts again, unless the client named a
-version.
+optimistic concurrency.  On a conflict with another writer it starts again, unless the client named
+a version.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class Verbs:
 
     :param admissions: called in order before each write.
     :param now: seconds since the epoch.
-    :param garbage_collection: a garbage collector handles dependents of deleted objects, controlled by
-        finalizers.
+    :param garbage_collection: a garbage collector handles dependents of deleted objects, controlled
+        by finalizers.
     """
 
     def __init__(

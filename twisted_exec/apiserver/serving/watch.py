@@ -2,9 +2,9 @@
 Watches: changes as a stream of JSON lines, or of messages on a WebSocket.
 
 Each event is ``{"type": ..., "object": ...}``.  A change is seen through the watch's selectors: an
-object that no longer matches is ``DELETED`` for this watcher, one that begins to match is ``ADDED``.
-Initial objects are sent at the client's pace.  For changes a client that does not read has a limited
-buffer; beyond it the connection is closed, and the client lists again.
+object that no longer matches is ``DELETED`` for this watcher, one that begins to match is
+``ADDED``. Initial objects are sent at the client's pace.  For changes a client that does not read
+has a limited buffer; beyond it the connection is closed, and the client lists again.
 
 One change reaches all watches in one pass, and its lines are encoded once for all of them
 (:class:`~twisted_exec.apiserver.serving.encoding.EventLines`).

@@ -1,8 +1,8 @@
 """
 Output streams of watches: a long-lived response, or a WebSocket.
 
-For changes a client that does not read has a limited buffer, and all such clients together share the
-server's memory budget.
+For changes a client that does not read has a limited buffer, and all such clients together share
+the server's memory budget.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 The controller that approves, signs and removes CertificateSigningRequests.
 
 Level-triggered: after any change of a request, or of the addresses of a pool or node, it looks at
-all requests.  The signer named in a request (:mod:`twisted_exec.apiserver.signing.csr`) decides; this
-controller acts.  Several servers over one store may run it at once: the slower one fails on the
-resourceVersion and looks again.
+all requests.  The signer named in a request (:mod:`twisted_exec.apiserver.signing.csr`) decides;
+this controller acts.  Several servers over one store may run it at once: the slower one fails on
+the resourceVersion and looks again.
 
 Requests are deleted one hour after a decision and one day after their creation, as by Kubernetes'
 controller.

@@ -2,10 +2,10 @@
 JSON Web Tokens: signing and verification.
 
 The only module that uses joserfc.  A JOSE library can do far more than a client should be able to
-request, and other projects' vulnerabilities were there: ``alg: none``, a MAC keyed with a public key,
-keys that the token contains or names (``jwk``, ``jku``, ``x5u``, ``x5c``), headers that change what
-is signed (``crit``, ``b64``).  So the header is parsed here first, the algorithm must be on our list,
-and only the issuer's keys are used: of the token's hints about keys only ``kid`` counts.
+request, and other projects' vulnerabilities were there: ``alg: none``, a MAC keyed with a public
+key, keys that the token contains or names (``jwk``, ``jku``, ``x5u``, ``x5c``), headers that change
+what is signed (``crit``, ``b64``).  So the header is parsed here first, the algorithm must be on
+our list, and only the issuer's keys are used: of the token's hints about keys only ``kid`` counts.
 
 The reason of a refusal (:class:`InvalidToken`) contains nothing of the token, as it is logged.
 Sources: RFC 7515, RFC 7519, RFC 8725; ``go-oidc`` and ``k8s.io/kubernetes/pkg/serviceaccount`` for

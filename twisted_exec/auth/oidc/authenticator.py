@@ -1,9 +1,9 @@
 """
 Authentication by OIDC ID tokens, as in kube-apiserver.
 
-The issuer claim selects the issuer; the signature must be by one of its keys.  An invalid token of one of our
-issuers is refused at once: no other authenticator gets it, and the request is never anonymous.  The
-reason goes to the log, not to the client, and without any part of the token.
+The issuer claim selects the issuer; the signature must be by one of its keys.  An invalid token of
+one of our issuers is refused at once: no other authenticator gets it, and the request is never
+anonymous.  The reason goes to the log, not to the client, and without any part of the token.
 
 Distributed claims (``_claim_names``) are not fetched: a token could name any URL.  Source:
 ``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``.

@@ -2,8 +2,8 @@
 CEL expressions of an AuthenticationConfiguration: mapping and validation of claims.
 
 The evaluator is cel-cpp (the Python package ``cel-expr-python``), which limits the iterations of
-loops.  A malformed expression is reported when the configuration is read.  If an evaluation fails the
-token is invalid; the library's message is dropped, as it quotes claims.  Source:
+loops.  A malformed expression is reported when the configuration is read.  If an evaluation fails
+the token is invalid; the library's message is dropped, as it quotes claims.  Source:
 ``k8s.io/apiserver/pkg/authentication/cel``.
 """
 

@@ -2,8 +2,8 @@
 Published keys of an issuer.
 
 Two documents are fetched: the discovery document, which names the key set, and the key set.  Both
-come by verified TLS, without redirects, limited in size and time, and the first must name the issuer
-itself.  They are fetched on demand, once for all waiting callers.
+come by verified TLS, without redirects, limited in size and time, and the first must name the
+issuer itself.  They are fetched on demand, once for all waiting callers.
 
 Keys are cached as long as the response allows, for an hour at most, then fetched again.  While an
 issuer does not answer its cached keys count for another day: authentication must not depend on two

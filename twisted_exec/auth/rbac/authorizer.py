@@ -3,11 +3,12 @@ The authorizer for ``rbac.authorization.k8s.io`` objects.
 
 A :class:`Policy` indexes roles and bindings by user.  It is built from all RBAC objects at one
 moment, and answers without looking at them again.  Source:
-``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``, and the controller for aggregated cluster
-roles: here they are aggregated when the policy is built, so their ``rules`` are never out of date.
+``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``, and the controller for aggregated
+cluster roles: here they are aggregated when the policy is built, so their ``rules`` are never out
+of date.
 
-Rules are matched in :mod:`twisted_exec.auth.rbac.rules`; :mod:`twisted_exec.auth.rbac.bootstrap` has
-the default roles.
+Rules are matched in :mod:`twisted_exec.auth.rbac.rules`; :mod:`twisted_exec.auth.rbac.bootstrap`
+has the default roles.
 """
 
 from __future__ import annotations

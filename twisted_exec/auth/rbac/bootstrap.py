@@ -2,19 +2,19 @@
 Default roles and bindings.
 
 Kubernetes' own under their names, those of each dialect's poollets, and one for the API server that
-forwards users to poollets.  Only ``system:masters`` can open a console until ``edit`` or ``admin`` is
-bound.
+forwards users to poollets.  Only ``system:masters`` can open a console until ``edit`` or ``admin``
+is bound.
 
-In Kubernetes ``view`` includes the logs of Pods.  Here it excludes the logs of machines: a container
-logs what its program chose to write, a console logs what its users saw and much of what they typed.
-A user who may open the console sees that anyway, so ``edit`` includes them.  Secrets, as in
-Kubernetes, are in ``edit`` and not in ``view``.
+In Kubernetes ``view`` includes the logs of Pods.  Here it excludes the logs of machines: a
+container logs what its program chose to write, a console logs what its users saw and much of what
+they typed. A user who may open the console sees that anyway, so ``edit`` includes them.  Secrets,
+as in Kubernetes, are in ``edit`` and not in ``view``.
 
 ``edit`` includes Spaces, like machines.  Their providers, which refer to Secrets of any namespace,
 need ``system:masters``.
 
-The list of console sessions, with users and their addresses, is in ``edit``, which can open consoles
-too.  Ending other users' sessions is in ``admin``.
+The list of console sessions, with users and their addresses, is in ``edit``, which can open
+consoles too.  Ending other users' sessions is in ``admin``.
 """
 
 from __future__ import annotations

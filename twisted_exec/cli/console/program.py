@@ -1,7 +1,8 @@
 """
 ``kubectl console NAME``: the serial console of a machine, in this terminal.
 
-kubectl runs the executable ``kubectl-console`` in ``PATH`` with all arguments after the plugin's name.
+kubectl runs the executable ``kubectl-console`` in ``PATH`` with all arguments after the plugin's
+name.
 
 Start-up is fast on purpose: errors of the command line are reported before Twisted and TLS are
 imported.
@@ -189,7 +190,10 @@ def _machine(text: str) -> _Machine:
 
 
 def _is_kind(kind: str, dialect: Dialect) -> bool:
-    """Return whether ``kind`` names the dialect: ``machines``, ``machine.GROUP`` or ``machines.VERSION.GROUP``."""
+    """
+    Return whether ``kind`` names the dialect: ``machines``, ``machine.GROUP`` or
+    ``machines.VERSION.GROUP``.
+    """
     word, _, group = kind.partition(".")
     if word not in (dialect.noun, dialect.workload.plural):
         return False

@@ -1,9 +1,9 @@
 """
 ``twisted-exec iri``: requests to a machine runtime, without a cluster.
 
-For operators of runtimes; the counterpart of ``irictl-machine`` and ``orictl-machine`` of ironcore and
-onmetal, for all revisions of the interface.  The user needs access to the runtime's socket, or a
-certificate for it.
+For operators of runtimes; the counterpart of ``irictl-machine`` and ``orictl-machine`` of ironcore
+and onmetal, for all revisions of the interface.  The user needs access to the runtime's socket, or
+a certificate for it.
 
 Twisted and gRPC are imported only if there is a request to send.
 """

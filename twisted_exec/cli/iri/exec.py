@@ -1,9 +1,9 @@
 """
 ``twisted-exec iri exec ID``: a console by the exec URL of a runtime.
 
-The rules for the URL are those of a poollet (:mod:`twisted_exec.poollet.consoles.dialling`).  Runtimes of other
-projects use up a token with any request, even for a protocol that they do not support, so each protocol
-needs a URL of its own.
+The rules for the URL are those of a poollet (:mod:`twisted_exec.poollet.consoles.dialling`).
+Runtimes of other projects use up a token with any request, even for a protocol that they do not
+support, so each protocol needs a URL of its own.
 """
 
 from __future__ import annotations

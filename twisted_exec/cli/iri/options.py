@@ -1,9 +1,9 @@
 """
 Options for the machine runtime and its revision.
 
-Without ``--address`` the runtime is found as by the command lines of ironcore and onmetal: by environment
-variables, then by the sockets of known programs.  Both imply a revision, which ``--revision``
-overrides.
+Without ``--address`` the runtime is found as by the command lines of ironcore and onmetal: by
+environment variables, then by the sockets of known programs.  Both imply a revision, which
+``--revision`` overrides.
 """
 
 from __future__ import annotations

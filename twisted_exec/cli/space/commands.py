@@ -1,11 +1,13 @@
 """
 ``twisted-exec space``: access to a Space's API server, for programs that read kubeconfigs.
 
-Credentials of Spaces are rotated while they are in use.  So a kubeconfig of ``space kubeconfig`` contains none: its
-exec plugin is ``exec-credential``, which reads the Space's Secret with the user's own rights.
+Credentials of Spaces are rotated while they are in use.  So a kubeconfig of ``space kubeconfig``
+contains none: its exec plugin is ``exec-credential``, which reads the Space's Secret with the
+user's own rights.
 
-After a request to rotate credentials, the Space Manager copies the annotation to ``status.rotated``, also if it cannot
-rotate them, and explains that in an Event.  So this program compares the Secrets.
+After a request to rotate credentials, the Space Manager copies the annotation to
+``status.rotated``, also if it cannot rotate them, and explains that in an Event.  So this program
+compares the Secrets.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """
 ``kubectl console --space``: address of a Space's server, and the credentials for it.
 
-The default are the user's own credentials, as far as :mod:`twisted_exec.spaces.user_access` allows them for a server
-whose address comes from an object.  ``--space-credentials`` uses those of the Space, which all its users share.  So
-the ``User-Agent``, which the server's audit records, names the user who read them.  That is only a
-claim of the client; the audit of the cluster with the Secret has the proof.
+The default are the user's own credentials, as far as :mod:`twisted_exec.spaces.user_access` allows
+them for a server whose address comes from an object.  ``--space-credentials`` uses those of the
+Space, which all its users share.  So the ``User-Agent``, which the server's audit records, names
+the user who read them.  That is only a claim of the client; the audit of the cluster with the
+Secret has the proof.
 """
 
 from __future__ import annotations

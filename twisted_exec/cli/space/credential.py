@@ -1,8 +1,8 @@
 """
 ``twisted-exec space exec-credential``: a credential plugin with the credentials of a Space.
 
-Source: ``k8s.io/client-go/pkg/apis/clientauthentication``, and ``plugin/pkg/client/auth/exec`` for when client-go
-runs it: at the first request, after ``expirationTimestamp``, and after a 401.
+Source: ``k8s.io/client-go/pkg/apis/clientauthentication``, and ``plugin/pkg/client/auth/exec`` for
+when client-go runs it: at the first request, after ``expirationTimestamp``, and after a 401.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def answered(version: str, config: ClientConfig, name: str, now: float) -> dict[
 
 def ask_again(config: ClientConfig, now: float) -> float:
     """
-    Return the ``expirationTimestamp`` in seconds since the epoch: early enough to notice rotated credentials, and
-    before these expire.
+    Return the ``expirationTimestamp`` in seconds since the epoch: early enough to notice rotated
+    credentials, and before these expire.
     """
     from twisted_exec.kube.kubeconfig.client_config import expiry_of
 

@@ -1,8 +1,8 @@
 """
 Kubeconfigs for a Space, with its credentials or with a credential plugin.
 
-The plugin must find the cluster that has the Space, but when it runs, ``$KUBECONFIG`` may be the kubeconfig of the
-Space.  So the plugin's entry contains all options that select the cluster.
+The plugin must find the cluster that has the Space, but when it runs, ``$KUBECONFIG`` may be the
+kubeconfig of the Space.  So the plugin's entry contains all options that select the cluster.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ onmetal's also does not support:
 Numbers as in ``iri/apis/machine/v1alpha1/api.proto`` of ironcore v0.2.4 and
 ``ori/apis/machine/v1alpha1/api.proto`` of onmetal-api.
 
-In these revisions a *machine* has an image, and its disks are empty or connected.  In the current revision a disk
-has the image.  So the machine's image becomes the disk :data:`IMAGE_DISK`.  Only its name distinguishes it
-from the user's disks: it has no size, no device, and no status.
+In these revisions a *machine* has an image, and its disks are empty or connected.  In the current
+revision a disk has the image.  So the machine's image becomes the disk :data:`IMAGE_DISK`.  Only
+its name distinguishes it from the user's disks: it has no size, no device, and no status.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def split_image(volumes: Iterable[pb.Volume], lose: Lose) -> tuple[str, list[pb.
     """
     Return the image of the machine (may be empty), and its other disks.
 
-    If :class:`~.revision.Lose` permits, another disk's image becomes the machine's, and that disk loses it.
+    If :class:`~.revision.Lose` permits, another disk's image becomes the machine's, and that disk
+    loses it.
     """
     image, rest = "", []
     for volume in volumes:

@@ -1,9 +1,9 @@
 """
 onmetal-api v0.1, the ORI before volumes and network interfaces became part of a machine.
 
-They are separate objects there, created first and then attached by id.  This project's runtimes do not have such
-objects, so they list none and cannot create any.  Besides the limits of onmetal's later revision
-(:mod:`.older`), it does not support:
+They are separate objects there, created first and then attached by id.  This project's runtimes do
+not have such objects, so they list none and cannot create any.  Besides the limits of onmetal's
+later revision (:mod:`.older`), it does not support:
 
 * connections of volumes, except the id of such an object (the handle of a connection without a
   driver);

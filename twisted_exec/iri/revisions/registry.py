@@ -9,8 +9,8 @@ The supported revisions of the machine runtime interface.
 ``spheric``         spheric's ``runtime.v1alpha1.RuntimeService``.
 ==================  ==========================================================================
 
-The first four share one service name, so a server can serve only one of them, and spheric's in addition.
-A client cannot detect them: an empty list of machines has the same encoding in all.
+The first four share one service name, so a server can serve only one of them, and spheric's in
+addition. A client cannot detect them: an empty list of machines has the same encoding in all.
 """
 
 from __future__ import annotations

@@ -116,8 +116,9 @@ def open_console(
     :param protocols: tried in this order, see
         :func:`~twisted_exec.streaming.remotecommand.client.connect`.
     :param options: the options of the stream; with ``read_only`` no input reaches the machine.
-    :param among: the possible dialects of the machine.  The first is tried without discovery; if the
-        server refuses it or does not have it, those that the server speaks follow, in its order.
+    :param among: the possible dialects of the machine.  The first is tried without discovery; if
+        the server refuses it or does not have it, those that the server speaks follow, in its
+        order.
     :param agent: the ``User-Agent``, which the server's audit records name; ASCII.
     :return: fires with the stream once it is attached.  Fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's error, or 502

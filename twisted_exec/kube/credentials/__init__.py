@@ -1,3 +1,4 @@
 """
-Credentials from outside the kubeconfig: exec plugins and certificates signed through the API server.
+Credentials from outside the kubeconfig: exec plugins and certificates signed through the API
+server.
 """

@@ -1,8 +1,8 @@
 """
 Configurations with the credentials of their exec plugins.
 
-A plugin runs when a request needs it, once for all waiting requests.  Its credential is used until it
-expires or a server rejects it.  The cache is in memory only, as in client-go, and shared by
+A plugin runs when a request needs it, once for all waiting requests.  Its credential is used until
+it expires or a server rejects it.  The cache is in memory only, as in client-go, and shared by
 equal configurations.
 """
 

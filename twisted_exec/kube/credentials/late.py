@@ -1,8 +1,8 @@
 """
 Credentials that arrive, change and expire while a client is in use.
 
-A Space or a leaf cluster exists before its kubeconfig does, and gets new kubeconfigs later.  Requests fail
-until there is one, and each request uses the latest.
+A Space or a leaf cluster exists before its kubeconfig does, and gets new kubeconfigs later.
+Requests fail until there is one, and each request uses the latest.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Reread = Callable[[ClientConfig], Deferred[bool]]
 """
 Read the source of credentials again; the argument is the configuration that got a 401.
 
-Fires with whether the configuration differs now, or fails with an :class:`~twisted_exec.api.status.APIError`
-if the source cannot be read.
+Fires with whether the configuration differs now, or fails with an
+:class:`~twisted_exec.api.status.APIError` if the source cannot be read.
 """
 
 
@@ -39,7 +39,8 @@ class LateCredentials:
     The credentials of one API server.
 
     :param label: name of the server in messages, such as ``leaf cluster "one"``.
-    :param current: returns the current configuration; raises ``ServiceUnavailable`` while there is none.
+    :param current: returns the current configuration; raises ``ServiceUnavailable`` while there is
+        none.
     :param moved: called when the configuration names another server than before.
     :param reread: called after a 401, before the request fails.
     """

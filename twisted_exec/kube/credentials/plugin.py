@@ -1,10 +1,9 @@
 """
 Credential plugins (``exec`` of a kubeconfig's user).
 
-The plugin gets its request in ``KUBERNETES_EXEC_INFO``, may use standard error (and standard
-input in an interactive session) to talk to the user, and prints an ``ExecCredential``: a token, a client
-certificate, or both, with an expiry time.
-Source: ``k8s.io/client-go/plugin/pkg/client/auth/exec``.
+The plugin gets its request in ``KUBERNETES_EXEC_INFO``, may use standard error (and standard input
+in an interactive session) to talk to the user, and prints an ``ExecCredential``: a token, a client
+certificate, or both, with an expiry time. Source: ``k8s.io/client-go/plugin/pkg/client/auth/exec``.
 
 It is third-party software, so its output and its run time are limited.
 """
@@ -192,7 +191,8 @@ def parse_credential(plugin: ExecPlugin, output: bytes) -> Credential:
     """
     Parse a plugin's output.
 
-    :raises KubeConfigError: it is not a credential; the message does not quote it, as it may hold secrets.
+    :raises KubeConfigError: it is not a credential; the message does not quote it, as it may hold
+        secrets.
     """
     try:
         document = json.loads(output)

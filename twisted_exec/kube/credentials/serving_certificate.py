@@ -2,9 +2,9 @@
 Serving certificates that are signed through the API server.
 
 The certificate names the program's addresses, and the signer compares them with the program's own
-object, such as a pool or a Node.  So a new program starts with an untrusted self-signed certificate, reports
-its addresses in that object, and then requests a certificate.  It requests another one when its addresses
-change.
+object, such as a pool or a Node.  So a new program starts with an untrusted self-signed
+certificate, reports its addresses in that object, and then requests a certificate.  It requests
+another one when its addresses change.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class ServingCertificate(SignedCertificate):
         """
         Create a self-signed certificate if there is none, so that the program can listen.
 
-        :raises TLSConfigError: the directory is not writable, or the name is too long for a certificate.
+        :raises TLSConfigError: the directory is not writable, or the name is too long for a
+            certificate.
         """
         self.make_directory()
         try:

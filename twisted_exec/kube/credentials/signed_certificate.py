@@ -1,8 +1,8 @@
 """
 Certificates that are signed through the API server, and renewed in time.
 
-Each request has a new key.  A signed certificate that matches the request is installed in its files, and
-renewed well before it expires.  Subclasses define the request and the client:
+Each request has a new key.  A signed certificate that matches the request is installed in its
+files, and renewed well before it expires.  Subclasses define the request and the client:
 :mod:`.serving_certificate`, and a poollet's client certificate.
 
 Kubelets do the same: ``k8s.io/client-go/util/certificate``.
@@ -145,8 +145,8 @@ class SignedCertificate(BackgroundTask, ABC):
 
     def installed(self) -> x509.Certificate | None:
         """
-        Return the installed certificate, or ``None`` if it is missing, self-signed, not of its key, or
-        due for replacement.
+        Return the installed certificate, or ``None`` if it is missing, self-signed, not of its key,
+        or due for replacement.
         """
         try:
             certificate = pem.certificates(read_file(self.certificate), self.certificate)[0]
@@ -199,7 +199,8 @@ class SignedCertificate(BackgroundTask, ABC):
         Wait for the signed certificate.
 
         :raises Forbidden: the request was denied.
-        :raises NotFound: the request was deleted, as happens when it is neither approved nor denied in time.
+        :raises NotFound: the request was deleted, as happens when it is neither approved nor denied
+            in time.
         """
         backoff = Backoff(longest_seconds=15.0)
         resource = CERTIFICATESIGNINGREQUESTS.resource

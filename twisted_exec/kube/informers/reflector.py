@@ -1,15 +1,15 @@
 """
 A reflector: a local copy of one resource, kept current by list and watch.
 
-Level-triggered: users read the copy; events only say when to look.  A watch that ends resumes from the
-last ``resourceVersion``; a watch that fails resumes after an exponential back-off with jitter.  If the
-server no longer has that version, the reflector lists again and reports the differences, so several missed
-changes of an object arrive as one.  Source of the rules:
+Level-triggered: users read the copy; events only say when to look.  A watch that ends resumes from
+the last ``resourceVersion``; a watch that fails resumes after an exponential back-off with jitter.
+If the server no longer has that version, the reflector lists again and reports the differences, so
+several missed changes of an object arrive as one.  Source of the rules:
 ``k8s.io/client-go/tools/cache/reflector.go``.
 
-A server that was restored from a backup has lower versions, and sends nothing to a resumed watch until it
-reaches the version of the watch.  So after each failure the reflector asks for the server's version, and lists
-again if it has gone back.
+A server that was restored from a backup has lower versions, and sends nothing to a resumed watch
+until it reaches the version of the watch.  So after each failure the reflector asks for the
+server's version, and lists again if it has gone back.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Reflector:
         are logged; the copy is not affected.
     :param trim: returns the part of an object to store; it may change the object in place.
         Saves memory if objects are large and few fields are read.
-    :param max_objects: list again if a watch brings more objects, because lists have a size limit and
-        watches do not; for servers that we do not trust.
+    :param max_objects: list again if a watch brings more objects, because lists have a size limit
+        and watches do not; for servers that we do not trust.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """
 A work queue by key: one worker per key at a time, a limit for all, and back-off for keys that fail.
 
-A program for several clusters has one queue for each, so that a dead cluster does not delay the others.
+A program for several clusters has one queue for each, so that a dead cluster does not delay the
+others.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class WorkQueue(Generic[K]):
     A queue of keys.
 
     :param work: handles one key; called again with back-off after a failure.
-    :param refused: called with the key, the error, and the number of consecutive failures of this key.
+    :param refused: called with the key, the error, and the number of consecutive failures of this
+        key.
     """
 
     _log = Logger()
@@ -119,8 +121,8 @@ class WorkQueue(Generic[K]):
         """
         Start workers in the free slots.
 
-        A worker that completes synchronously frees its slot here.  The loop starts the next without recursion, and
-        returns to the reactor after a number of them.
+        A worker that completes synchronously frees its slot here.  The loop starts the next without
+        recursion, and returns to the reactor after a number of them.
         """
         self._next_turn = None
         if self._is_beginning:

@@ -1,8 +1,8 @@
 """
 The configuration of a client: address and trust of one API server, and our credentials.
 
-:mod:`.loader` reads it from files; other code may construct it.  All classes are frozen and compare by
-value, so that changes are detected and caches can use them as keys.
+:mod:`.loader` reads it from files; other code may construct it.  All classes are frozen and compare
+by value, so that changes are detected and caches can use them as keys.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class ClientConfig:
     :param ca: CA of the server's certificate; empty for the system's roots.
     :param token_file: takes precedence over ``token`` while it is readable.
     :param plugin: used only if there are no other credentials.
-    :param proxy_url: ``http``, ``https`` or ``socks5``, with user and password if the proxy needs them.
+    :param proxy_url: ``http``, ``https`` or ``socks5``, with user and password if the proxy needs
+        them.
     :param source: name for messages: the files and the context.
     """
 
@@ -191,7 +192,8 @@ _LONGEST_TOKEN = 64 << 10
 
 def expiry_of(config: ClientConfig) -> float | None:
     """
-    Return the earliest expiry time of the credentials, in seconds since the epoch, as far as they contain one.
+    Return the earliest expiry time of the credentials, in seconds since the epoch, as far as they
+    contain one.
 
     The values are unverified and only for information.
     """

@@ -3,9 +3,9 @@ The files of a kubeconfig, and their entries by name.
 
 Errors are one line that names the file, the entry and the key.
 
-A kubeconfig is either a file of our user, or data from another party, such as a Secret.  Data from others is
-checked before it is parsed: aliases expand a few hundred bytes of YAML to gigabytes, deep nesting exhausts the
-stack, and 256 KiB of commas block the reactor for seconds.
+A kubeconfig is either a file of our user, or data from another party, such as a Secret.  Data from
+others is checked before it is parsed: aliases expand a few hundred bytes of YAML to gigabytes, deep
+nesting exhausts the stack, and 256 KiB of commas block the reactor for seconds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class Refused(ValueError):
 
 
 class _Loader(_BaseLoader):  # type: ignore[misc]
-    """Reads scalars other than booleans and null as text: kubeconfigs have no numbers, and parsing long ones is slow."""
+    """
+    Reads scalars other than booleans and null as text: kubeconfigs have no numbers, and parsing
+    long ones is slow.
+    """
 
 
 _NO_TEXT = ("bool", "null")
@@ -49,7 +52,8 @@ def own(content: bytes) -> Any:
     """
     Parse a file of our user.
 
-    :raises ValueError: it is malformed; also ``yaml.YAMLError``, ``RecursionError`` and ``OverflowError``.
+    :raises ValueError: it is malformed; also ``yaml.YAMLError``, ``RecursionError`` and
+        ``OverflowError``.
     """
     document = _json(content)
     return yaml.safe_load(content) if document is None else document

@@ -59,7 +59,8 @@ def _namespace(environ: Mapping[str, str], directory: str) -> str:
 
 def proxy_for(url: SplitResult, environ: Mapping[str, str]) -> str:
     """
-    Return the proxy for ``url`` by ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``, or an empty string.
+    Return the proxy for ``url`` by ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``, or an empty
+    string.
 
     Loopback addresses never use a proxy.
 
@@ -77,7 +78,8 @@ def proxy_for(url: SplitResult, environ: Mapping[str, str]) -> str:
 
 def checked_proxy(text: str, fail: Callable[[str], Exception]) -> str:
     """
-    Check a proxy's URL and return it, or raise ``fail(problem)``; the problem does not quote the URL.
+    Check a proxy's URL and return it, or raise ``fail(problem)``; the problem does not quote the
+    URL.
     """
     try:
         url = urlsplit(text)

@@ -81,7 +81,8 @@ _INSTEAD_OF_PROVIDER = {
 @dataclass(frozen=True)
 class Overrides:
     """
-    Values that override the files, like kubectl's options of these names; ``None`` and empty do not.
+    Values that override the files, like kubectl's options of these names; ``None`` and empty do
+    not.
 
     Paths are relative to the working directory.
 
@@ -107,8 +108,8 @@ class Overrides:
         """
         Return a cluster's entry with the overrides.
 
-        Trust is overridden as a whole: a CA or ``insecure`` replaces all trust settings of the file, and
-        another server does not inherit ``tls-server-name``.
+        Trust is overridden as a whole: a CA or ``insecure`` replaces all trust settings of the
+        file, and another server does not inherit ``tls-server-name``.
         """
         value = dict(entry.value)
         if self.insecure_skip_tls_verify or self.certificate_authority:
@@ -230,7 +231,8 @@ def load_inline(
 
 def check_inline(content: bytes, source: str) -> ConfigFile:
     """
-    Parse a kubeconfig that is not a file, and check that none of its contexts refers to files or programs.
+    Parse a kubeconfig that is not a file, and check that none of its contexts refers to files or
+    programs.
 
     Parameters are as of :func:`load_inline`.
 

@@ -32,7 +32,8 @@ class ReloadingFiles:
         """
         Return the configuration with the contents of its files in place of their names.
 
-        If the files were never usable, the names stay, and the code that uses them reports the error.
+        If the files were never usable, the names stay, and the code that uses them reports the
+        error.
         """
         stamp = (config, [each.stamp() for each in _named(config)])
         if stamp != self._stamp:

@@ -1,8 +1,8 @@
 """
 Writing of kubeconfigs, the reverse of :mod:`.loader`.
 
-The result has one cluster, one user and one context, even if the configuration comes from a file with more: a
-kubeconfig that is passed on must not contain other credentials.
+The result has one cluster, one user and one context, even if the configuration comes from a file
+with more: a kubeconfig that is passed on must not contain other credentials.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def written(config: ClientConfig, name: str) -> bytes:
     """
     Return a kubeconfig with one configuration.
 
-    PEM files are embedded as data.  A token file stays a reference, because tokens are renewed in place.
+    PEM files are embedded as data.  A token file stays a reference, because tokens are renewed in
+    place.
 
     :param name: name of its cluster, user and context.
     :raises KubeConfigError: a file cannot be read.

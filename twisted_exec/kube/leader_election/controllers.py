@@ -1,8 +1,8 @@
 """
 Services that run on one of several replicas, elected by a Lease; see :mod:`.election`.
 
-The services are created anew for each term, because state from an earlier term is out of date.  The leader
-releases the Lease when it stops.
+The services are created anew for each term, because state from an earlier term is out of date.  The
+leader releases the Lease when it stops.
 """
 
 from __future__ import annotations

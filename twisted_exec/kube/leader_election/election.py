@@ -1,17 +1,17 @@
 """
 Leader election by Lease.
 
-As in client-go (``k8s.io/client-go/tools/leaderelection/leaderelection.go``), the replica whose name is in the
-Lease leads, and renews the Lease every few seconds; of two concurrent writers the API server's optimistic
-concurrency lets one win.  The other candidates read the Lease now and then, and take it when it was not
-renewed for its duration.
+As in client-go (``k8s.io/client-go/tools/leaderelection/leaderelection.go``), the replica whose
+name is in the Lease leads, and renews the Lease every few seconds; of two concurrent writers the
+API server's optimistic concurrency lets one win.  The other candidates read the Lease now and then,
+and take it when it was not renewed for its duration.
 
-Clocks of different hosts are never compared.  The times in a Lease are for people: each candidate counts on
-its own monotonic clock from when it *saw* the Lease change.  A leader counts from before it *sent* its last
-successful renewal, and stops well before other candidates may take over (after 10 of 15 s), even if requests
-are still pending.  So two replicas never lead at once, as long as clocks count seconds.  A process that was
-suspended for longer may still complete a step when it resumes.  Therefore leaders write with resourceVersions,
-as if there could be other writers.
+Clocks of different hosts are never compared.  The times in a Lease are for people: each candidate
+counts on its own monotonic clock from when it *saw* the Lease change.  A leader counts from before
+it *sent* its last successful renewal, and stops well before other candidates may take over (after
+10 of 15 s), even if requests are still pending.  So two replicas never lead at once, as long as
+clocks count seconds.  A process that was suspended for longer may still complete a step when it
+resumes.  Therefore leaders write with resourceVersions, as if there could be other writers.
 
 A leader that stops releases the Lease, so that its successor need not wait.
 """

@@ -26,8 +26,8 @@ _TYPES: Mapping[int, type[APIError]] = {each.code: each for each in (NotFound, C
 """
 Errors about an object, which callers catch by class.
 
-401 and 403 are missing on purpose: they are about our own identity.  A caller that asks about another
-user (an access review, say) must not mistake them for the answer.
+401 and 403 are missing on purpose: they are about our own identity.  A caller that asks about
+another user (an access review, say) must not mistake them for the answer.
 """
 
 

@@ -1,13 +1,13 @@
 """
 Limits for answers of servers that we may not trust: nesting of JSON, and size of response heads.
 
-An API server stores objects with thousands of levels in fields without a schema, and Python's parser raises
-RecursionError for them.  One such object would make every list with it unreadable.  So if a document cannot be
-parsed otherwise, everything below :data:`MAX_DEPTH` becomes ``null``.
+An API server stores objects with thousands of levels in fields without a schema, and Python's
+parser raises RecursionError for them.  One such object would make every list with it unreadable.
+So if a document cannot be parsed otherwise, everything below :data:`MAX_DEPTH` becomes ``null``.
 
-Twisted's client has no limit for the number of header lines, nor for interim responses (``100 Continue``), and
-logs each of these.  A malicious server could fill memory and disk before the request times out, so the bytes
-and heads before the end of the response's head are counted here.
+Twisted's client has no limit for the number of header lines, nor for interim responses (``100
+Continue``), and logs each of these.  A malicious server could fill memory and disk before the
+request times out, so the bytes and heads before the end of the response's head are counted here.
 """
 
 from __future__ import annotations

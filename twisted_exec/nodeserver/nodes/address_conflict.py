@@ -1,8 +1,8 @@
 """
 Conflicts about a Node's addresses: detect another writer, report it, and back off.
 
-Two writers that overwrite each other achieve nothing, and every write sends the Node to all watchers in
-the root.  So the intervals between our corrections grow.
+Two writers that overwrite each other achieve nothing, and every write sends the Node to all
+watchers in the root.  So the intervals between our corrections grow.
 """
 
 from __future__ import annotations

@@ -286,7 +286,10 @@ class NodeWorker(BackgroundTask):
         )
 
     def _addresses(self, nodes: Sequence[Object]) -> list[Address]:
-        """Return the addresses to publish: of several nodes of the leaf those of the first, as in Kosmos."""
+        """
+        Return the addresses to publish: of several nodes of the leaf those of the first, as in
+        Kosmos.
+        """
         first = addresses_of(nodes[0]) if nodes else []
         shared = [each for each in first if each[0] in self._published.address_types]
         return publication_order(self._published.own, shared, self._context.family())
@@ -321,7 +324,10 @@ class NodeWorker(BackgroundTask):
             self._context.record(observed, "Warning", "NodeNotOurs", problem)
 
     def _report_address(self, observed: Object | None, desired: DesiredNode) -> None:
-        """Report which address the root would dial instead, unless the probe through the root decides it."""
+        """
+        Report which address the root would dial instead, unless the probe through the root decides
+        it.
+        """
         status, _, message = desired.conditions[PREFERRED]
         warning = message if status == "False" else ""
         if observed is None or self.way[1] == NOT_PROBED:

@@ -114,7 +114,10 @@ class LeafWorker:
         self.queue.add((POD, uid))
 
     def objects_changed(self, namespace: str) -> None:
-        """Compare the copies for a namespace of the root again: ConfigMaps, Secrets or references changed."""
+        """
+        Compare the copies for a namespace of the root again: ConfigMaps, Secrets or references
+        changed.
+        """
         self.queue.add((OBJECTS, namespace))
 
     @property

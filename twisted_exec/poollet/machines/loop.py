@@ -388,7 +388,10 @@ class Loop:
         return None
 
     async def _rounds(self, machine: Object, work: _Work) -> Plan:
-        """Plan and act up to MAX_ROUNDS times.  Return the last plan; if it has actions, no round helped."""
+        """
+        Plan and act up to MAX_ROUNDS times.  Return the last plan; if it has actions, no round
+        helped.
+        """
         before: tuple[Action, ...] = ()
         secrets: dict[Key, Object | str] = {}
         uid = machine["metadata"]["uid"]

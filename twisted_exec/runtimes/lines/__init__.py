@@ -1,3 +1,4 @@
 """
-Drivers for lines that exist already: serial devices, sockets and console servers, IPMI, SSH, other programs.
+Drivers for lines that exist already: serial devices, sockets and console servers, IPMI, SSH, other
+programs.
 """

@@ -1,9 +1,9 @@
 """
 The assignment of existing lines to machines.
 
-A class lists its lines by name.  A Machine gets the line with its own name: ``NAMESPACE/NAME`` first, then
-``NAME``.  From power on to power off the line is reserved for this Machine, because two readers of one
-serial console steal each other's output.
+A class lists its lines by name.  A Machine gets the line with its own name: ``NAMESPACE/NAME``
+first, then ``NAME``.  From power on to power off the line is reserved for this Machine, because two
+readers of one serial console steal each other's output.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Lines(Generic[_Options]):
         Reserve the machine's line until :meth:`release`.
 
         :return: the line's name and options.
-        :raises CannotStart: there is no line for the machine, or another machine owns it; the message
-            lists the free lines.
+        :raises CannotStart: there is no line for the machine, or another machine owns it; the
+            message lists the free lines.
         """
         name = self._name(facts)
         if name is None:

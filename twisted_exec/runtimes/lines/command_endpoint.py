@@ -1,12 +1,14 @@
 """
 An endpoint whose connections are commands in pseudo-terminals, such as ssh(1).
 
-Each connection is a :class:`~twisted_exec.runtimes.pty.PtyRun`; its end is a lost line.  The endpoint waits until the program has
-reached the machine.  If it fails, its last message becomes the reason.
+Each connection is a :class:`~twisted_exec.runtimes.pty.PtyRun`; its end is a lost line.  The
+endpoint waits until the program has reached the machine.  If it fails, its last message becomes the
+reason.
 
-ssh(1) and ipmitool(1) interpret an escape character, but only at the start of a line: at the very beginning, and
-after a carriage return or newline.  There ``~.`` hangs up, ``~B`` sends BREAK and ``~~`` sends one ``~``.  Users'
-input is for the machine, so :class:`Escaper` doubles each ``~`` at the start of a line.
+ssh(1) and ipmitool(1) interpret an escape character, but only at the start of a line: at the very
+beginning, and after a carriage return or newline.  There ``~.`` hangs up, ``~B`` sends BREAK and
+``~~`` sends one ``~``.  Users' input is for the machine, so :class:`Escaper` doubles each ``~`` at
+the start of a line.
 """
 
 from __future__ import annotations
@@ -75,7 +77,10 @@ class Escaper:
 
 
 class Typing:
-    """Encodes input for a program without escape character; BREAK is a sequence of keys, or not available."""
+    """
+    Encodes input for a program without escape character; BREAK is a sequence of keys, or not
+    available.
+    """
 
     def __init__(self, break_keys: bytes = b"") -> None:
         self._break_keys = break_keys
@@ -114,12 +119,13 @@ class CommandEndpoint:
     :param prepare: run before each connection.
     :param leave: run after a connection that had reached the machine and was closed by this side.
     :param begins: takes the output so far (the newest 64 KiB); returns the offset at which the
-        machine's output begins, or ``None`` if the machine is not reached yet.  Called after each output,
-        and every ``look_seconds`` if that is not 0.
-    :param complaint: takes the same output; returns the program's message about its end.  By default the
-        last line, if the command ended within 5 s; later output is the machine's and only for its viewers.
-    :param settle_seconds: for a command that does not report when it has reached the machine: it has if
-        it still runs after this time.
+        machine's output begins, or ``None`` if the machine is not reached yet.  Called after each
+        output, and every ``look_seconds`` if that is not 0.
+    :param complaint: takes the same output; returns the program's message about its end.  By
+        default the last line, if the command ended within 5 s; later output is the machine's and
+        only for its viewers.
+    :param settle_seconds: for a command that does not report when it has reached the machine: it
+        has if it still runs after this time.
     """
 
     def __init__(

@@ -1,5 +1,6 @@
 """
-The driver ``ipmi``: consoles by Serial over LAN (SOL) of management controllers (BMCs), with ipmitool(1).
+The driver ``ipmi``: consoles by Serial over LAN (SOL) of management controllers (BMCs), with
+ipmitool(1).
 
 ::
 
@@ -13,8 +14,9 @@ The driver ``ipmi``: consoles by Serial over LAN (SOL) of management controllers
         web-2: {host: 10.0.1.12, cipher_suite: 17, force: true}
       capabilities: {cpu: "16", memory: 64Gi}
 
-With ``power: true``, power on and power off switch the chassis; power off first requests a shutdown.  Without
-it, and whenever the machine is deleted or the runtime stops, only the line is closed.
+With ``power: true``, power on and power off switch the chassis; power off first requests a
+shutdown.  Without it, and whenever the machine is deleted or the runtime stops, only the line is
+closed.
 
 A BMC has one SOL session.  The driver ends a session of another client only if ``force`` is true.
 

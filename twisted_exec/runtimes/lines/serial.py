@@ -10,8 +10,8 @@ The driver ``serial``: machines at serial devices of this host.
         board-2: {device: /dev/ttyS0, baud: 9600, flow: rtscts, hangup: false}
       capabilities: {cpu: "1", memory: 1Gi}
 
-Power on opens the device; power off closes it and drops DTR unless ``hangup`` is false.  A device that is
-unplugged is reopened when it is back (:mod:`.shared_line`).
+Power on opens the device; power off closes it and drops DTR unless ``hangup`` is false.  A device
+that is unplugged is reopened when it is back (:mod:`.shared_line`).
 """
 
 from __future__ import annotations

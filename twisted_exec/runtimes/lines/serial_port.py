@@ -1,14 +1,15 @@
 """
 Serial devices as transports, with exclusive access, line settings, modem lines and BREAK.
 
-This uses termios and ioctl_tty(2) instead of pyserial, which blocks in ``open``, sleeps during BREAK,
-and had its last release in 2020.  Linux only, like all runtimes; rates without a ``B`` constant need
-``TCSETS2``, whose ioctl number here is that of x86 and ARM.
+This uses termios and ioctl_tty(2) instead of pyserial, which blocks in ``open``, sleeps during
+BREAK, and had its last release in 2020.  Linux only, like all runtimes; rates without a ``B``
+constant need ``TCSETS2``, whose ioctl number here is that of x86 and ARM.
 
 Unplugging the device ends the connection.
 
-While a device is open it has a lock file in the form of UUCP: ``/run/lock/LCK..ttyUSB0`` contains the process id of the owner (Filesystem Hierarchy Standard 3.0, 5.9).
-ser2net, minicom and picocom use these files; not all of them check the kernel's locks.
+While a device is open it has a lock file in the form of UUCP: ``/run/lock/LCK..ttyUSB0`` contains
+the process id of the owner (Filesystem Hierarchy Standard 3.0, 5.9). ser2net, minicom and picocom
+use these files; not all of them check the kernel's locks.
 """
 
 from __future__ import annotations

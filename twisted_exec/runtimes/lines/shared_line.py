@@ -1,12 +1,12 @@
 """
 Lines to machines that exist without the runtime: power on opens the line and keeps it open.
 
-A lost line does not end the console.  It is reopened with exponential back-off; viewers stay, and get notices
-that the line is lost and that it is back.  Input in between is discarded: keys that arrive minutes later, at
-another prompt, do harm.
+A lost line does not end the console.  It is reopened with exponential back-off; viewers stay, and
+get notices that the line is lost and that it is back.  Input in between is discarded: keys that
+arrive minutes later, at another prompt, do harm.
 
-Such a line is not paced, because a machine must not wait for viewers.  But no serial line prints megabytes per
-second; a peer that does is read at a limited rate.
+Such a line is not paced, because a machine must not wait for viewers.  But no serial line prints
+megabytes per second; a peer that does is read at a limited rate.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Power(Protocol):
     """
     The power switch of a machine, for drivers that have one.
 
-    It is used only when the Machine's power is set.  When the Machine is deleted or the runtime stops, the
-    machine itself keeps running.
+    It is used only when the Machine's power is set.  When the Machine is deleted or the runtime
+    stops, the machine itself keeps running.
     """
 
     async def on(self) -> None:

@@ -1,8 +1,9 @@
 """
 Lines of console servers over telnet, with or without RFC 2217.
 
-The codecs are :mod:`twisted_exec.wire.telnet` and :mod:`twisted_exec.wire.com_port`; this module connects them
-to sockets.  A :class:`~.shared_line.SharedLine` gets plain bytes and a transport with BREAK.
+The codecs are :mod:`twisted_exec.wire.telnet` and :mod:`twisted_exec.wire.com_port`; this module
+connects them to sockets.  A :class:`~.shared_line.SharedLine` gets plain bytes and a transport with
+BREAK.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """
 The machine classes of the target and their quantities.
 
-A poollet subtracts its machines from the quantities of its runtime, but the target's pools have subtracted
-them already.  So the broker reports the sum of what is left in the target and of its own machines.
+A poollet subtracts its machines from the quantities of its runtime, but the target's pools have
+subtracted them already.  So the broker reports the sum of what is left in the target and of its own
+machines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """
 Events of machines, from the Events of the target.
 
-Times are in seconds since the epoch, as in ironcore's own broker; filters of poollets may also use nanoseconds.
+Times are in seconds since the epoch, as in ironcore's own broker; filters of poollets may also use
+nanoseconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 A complete broker: runtime, stream server and runtime interface.
 
-It needs only sockets of its host.  It is ready when its caches of the target are current; while the target is not
-reachable it keeps serving, and requests fail with the reason.
+It needs only sockets of its host.  It is ready when its caches of the target are current; while the
+target is not reachable it keeps serving, and requests fail with the reason.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class BrokerHost(AsyncService):
 
     :param client: client of the target.
     :param config: returns the current kubeconfig of the target, for streams.
-    :param target: the Space that is the target, if it is one; ``client`` and ``config`` are then its own.
+    :param target: the Space that is the target, if it is one; ``client`` and ``config`` are then
+        its own.
     :param checks: called at the start, which fails if one raises.
     :ivar broker: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
     :ivar streams: serves the consoles.
@@ -239,7 +240,10 @@ class BrokerHost(AsyncService):
 
 
 class TargetWatching:
-    """Starts and stops a broker's watches of its target; a restart waits for the end of the previous watches."""
+    """
+    Starts and stops a broker's watches of its target; a restart waits for the end of the previous
+    watches.
+    """
 
     def __init__(self, broker: MachineBroker) -> None:
         self._broker = broker

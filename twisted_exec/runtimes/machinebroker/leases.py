@@ -1,9 +1,9 @@
 """
 A ledger that all replicas share: one Lease in the target cluster per used token.
 
-An API server creates an object of one name once, so one of two replicas gets the token and the other the error
-``AlreadyExists``.  The name contains a hash of the token, from which the token cannot be derived.  The Leases of
-expired tokens are deleted.
+An API server creates an object of one name once, so one of two replicas gets the token and the
+other the error ``AlreadyExists``.  The name contains a hash of the token, from which the token
+cannot be derived.  The Leases of expired tokens are deleted.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """
 Conversion between machines of the runtime interface and objects of the target cluster, sans I/O.
 
-Labels and annotations of a machine are stored as JSON, each in one annotation of its object, because they
-belong to the caller and may be longer than labels can be.  All names are those of ironcore's own machinebroker
-(``broker/machinebroker/api/v1alpha1`` and ``server/machine_create.go``), so the two can replace each other.
+Labels and annotations of a machine are stored as JSON, each in one annotation of its object,
+because they belong to the caller and may be longer than labels can be.  All names are those of
+ironcore's own machinebroker (``broker/machinebroker/api/v1alpha1`` and
+``server/machine_create.go``), so the two can replace each other.
 
-The name of the object is the machine's id.  It is a hash of the UID of the source's Machine, so repeated and
-concurrent requests, even to two brokers, create one object.
+The name of the object is the machine's id.  It is a hash of the UID of the source's Machine, so
+repeated and concurrent requests, even to two brokers, create one object.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 The objects of volumes and network interfaces in the target: create, change and delete them.
 
 They have the form of those of ironcore's broker (``server/machine_volume_attach.go``,
-``server/machine_networkinterface_attach.go``): a Volume without a class, with the access data of the source
-cluster and a Secret; a NetworkInterface, and its Network with the provider's id.  The machine owns all of them
-except the Network.  Objects that exist already are not changed.
+``server/machine_networkinterface_attach.go``): a Volume without a class, with the access data of
+the source cluster and a Secret; a NetworkInterface, and its Network with the provider's id.  The
+machine owns all of them except the Network.  Objects that exist already are not changed.
 """
 
 from __future__ import annotations
@@ -194,7 +194,10 @@ class Parts:
                 raise
 
     async def _explain(self, request: Any) -> Any:
-        """Translate 404, which means for ``list`` and ``create`` that the cluster does not serve the kind."""
+        """
+        Translate 404, which means for ``list`` and ``create`` that the cluster does not serve the
+        kind.
+        """
         try:
             return await request
         except APIError as error:

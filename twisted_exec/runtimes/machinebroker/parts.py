@@ -1,9 +1,10 @@
 """
 Volumes and network interfaces in the ``spec`` of the target's machines, sans I/O.
 
-Local disks, and interfaces with a subnet, exist only in the ``spec``.  Connected volumes and interfaces on a
-network are objects of their own (:mod:`.part_objects`), to which the machine refers.  The names of these objects are
-hashes of the names of machine and part, so repeated requests create them once.
+Local disks, and interfaces with a subnet, exist only in the ``spec``.  Connected volumes and
+interfaces on a network are objects of their own (:mod:`.part_objects`), to which the machine
+refers.  The names of these objects are hashes of the names of machine and part, so repeated
+requests create them once.
 
 An annotation of the machine stores their descriptions without secrets; lists are answered from it.
 """

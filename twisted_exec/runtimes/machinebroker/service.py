@@ -1,9 +1,10 @@
 """
-The broker as a machine runtime: each method changes the target cluster or reads the cache of its machines.
+The broker as a machine runtime: each method changes the target cluster or reads the cache of its
+machines.
 
-Machines are created with the broker's identity, consoles opened with the user's (:mod:`.target`).  Creation is
-idempotent: a machine's name in the target is a hash of its owner's UID, so another broker, or this one after a lost
-answer, finds the existing object.
+Machines are created with the broker's identity, consoles opened with the user's (:mod:`.target`).
+Creation is idempotent: a machine's name in the target is a hash of its owner's UID, so another
+broker, or this one after a lost answer, finds the existing object.
 """
 
 from __future__ import annotations

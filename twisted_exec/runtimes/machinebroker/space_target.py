@@ -1,9 +1,9 @@
 """
 A Space as the target of a broker.
 
-The Space is looked up by name once and then fixed, even if another provider gets a Space of the same name.  If it
-disappears and returns, it is another server, and the broker's watches restart.  New credentials do not change the
-target: existing streams continue.
+The Space is looked up by name once and then fixed, even if another provider gets a Space of the
+same name.  If it disappears and returns, it is another server, and the broker's watches restart.
+New credentials do not change the target: existing streams continue.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ class SpaceTarget:
 
     :param spaces: the client of Spaces; this object starts and stops it.
     :param name: name of the Space.
-    :param provider: provider of the Space, see :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
+    :param provider: provider of the Space, see
+        :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
     :ivar client: client of the Space's current API server.
-    :ivar available: called with true when there is a new server, and with false when its credentials
-        changed.
+    :ivar available: called with true when there is a new server, and with false when its
+        credentials changed.
     :ivar lost: called with the reason when the Space has disappeared.
     """
 

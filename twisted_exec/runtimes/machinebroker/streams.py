@@ -1,12 +1,14 @@
 """
 The streams of a broker: ``/exec/TOKEN`` and ``/log/TOKEN``, proxied to the target.
 
-Streams are spliced without decoding.  The broker connects to the target before it answers the client, so the target's
-refusals reach the user with their codes.  The target authorizes the user; the token only says who that is.
+Streams are spliced without decoding.  The broker connects to the target before it answers the
+client, so the target's refusals reach the user with their codes.  The target authorizes the user;
+the token only says who that is.
 
-``DELETE`` of the same path ends a console with a reason, as at any runtime.  If several replicas share an address,
-a replica without the session forwards the request to the target, which knows the session by its id, and by the
-identity of the broker that opened it; all replicas have the same identity.
+``DELETE`` of the same path ends a console with a reason, as at any runtime.  If several replicas
+share an address, a replica without the session forwards the request to the target, which knows the
+session by its id, and by the identity of the broker that opened it; all replicas have the same
+identity.
 """
 
 from __future__ import annotations
@@ -83,8 +85,8 @@ class TargetUpstream:
     The target as the next hop.
 
     :param config: returns the current kubeconfig.
-    :param ends_here: the broker itself reports the end of a session to the user, for targets that may
-        disappear.
+    :param ends_here: the broker itself reports the end of a session to the user, for targets that
+        may disappear.
     """
 
     config: Callable[[], ClientConfig]

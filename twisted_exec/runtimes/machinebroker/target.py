@@ -1,10 +1,11 @@
 """
 A broker's namespace, labels and identities in the target cluster.
 
-Consoles are opened by impersonation: ``jane`` of the source cluster ``site-a`` is ``site-a:jane`` in the target, with
-the Roles of that name.  Groups are not passed on: the runtime interface has only the user's name, and groups of
-one cluster mean nothing in another.  Users whose names begin with ``system:`` are refused; a cluster's components
-have no business at consoles of another cluster.
+Consoles are opened by impersonation: ``jane`` of the source cluster ``site-a`` is ``site-a:jane``
+in the target, with the Roles of that name.  Groups are not passed on: the runtime interface has
+only the user's name, and groups of one cluster mean nothing in another.  Users whose names begin
+with ``system:`` are refused; a cluster's components have no business at consoles of another
+cluster.
 """
 
 from __future__ import annotations

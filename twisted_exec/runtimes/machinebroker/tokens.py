@@ -1,13 +1,14 @@
 """
 Self-contained tokens: every replica with the key can read them, and each token works once.
 
-A token is a random nonce and an AES-256-GCM ciphertext (NIST SP 800-38D) of a grant and its expiry; without the
-key it can be neither created nor changed nor read.  Outstanding tokens need no memory, so no client can exhaust a
-table of them.
+A token is a random nonce and an AES-256-GCM ciphertext (NIST SP 800-38D) of a grant and its expiry;
+without the key it can be neither created nor changed nor read.  Outstanding tokens need no memory,
+so no client can exhaust a table of them.
 
-Replicas share only the knowledge of used tokens.  A replica *claims* a token before it connects to the next hop, and
-returns the claim if that refuses, so a probe or a failed upgrade does not use the token up.  A ledger stores the
-claims: in memory for a single broker, in the target cluster for several replicas.
+Replicas share only the knowledge of used tokens.  A replica *claims* a token before it connects to
+the next hop, and returns the claim if that refuses, so a probe or a failed upgrade does not use the
+token up.  A ledger stores the claims: in memory for a single broker, in the target cluster for
+several replicas.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def new_key() -> bytes:
 
 def key_of(content: bytes) -> bytes:
     """
-    Check the content of the shared key file; all of its bytes are the key, including a final newline.
+    Check the content of the shared key file; all of its bytes are the key, including a final
+    newline.
 
     :raises TLSConfigError: the key is too short.
     """
@@ -184,7 +186,8 @@ class Tokens:
         """
         Claim a token for one request.  Cancelling may leave the token used.
 
-        The request must repeat user and UID of the ``Exec`` call, so a stolen token alone is useless.
+        The request must repeat user and UID of the ``Exec`` call, so a stolen token alone is
+        useless.
 
         :raises NotFound: see :meth:`read`; or the token has expired, is used, or is for another
             purpose.

@@ -1,9 +1,9 @@
 """
 The choice between KVM and emulation for one machine.
 
-KVM may be missing on the host, fail to start a machine, or fail to execute a guest's instructions that emulation
-can execute (``internal-error``).  A failure is recorded in the machine's storage, so that later starts do not
-try KVM again.
+KVM may be missing on the host, fail to start a machine, or fail to execute a guest's instructions
+that emulation can execute (``internal-error``).  A failure is recorded in the machine's storage, so
+that later starts do not try KVM again.
 
 Detection of KVM: see the kernel's ``virt/kvm/api.rst``.
 """

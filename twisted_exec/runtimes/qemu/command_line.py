@@ -1,8 +1,8 @@
 """
 QEMU's command line for one machine.
 
-Users' values cannot inject options: node names are hashes, paths are JSON values or have their commas doubled,
-and ignition data is passed as a file.
+Users' values cannot inject options: node names are hashes, paths are JSON values or have their
+commas doubled, and ignition data is passed as a file.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 
 KVM, TCG, ICOUNT, AUTO = "kvm", "tcg", "icount", "auto"
 """
-Accelerators: KVM; emulation; emulation by one thread whose clock sleeps when the guest is idle; KVM if
-available, else emulation.
+Accelerators: KVM; emulation; emulation by one thread whose clock sleeps when the guest is idle; KVM
+if available, else emulation.
 """
 
 IGNITION = "opt/com.coreos/config"

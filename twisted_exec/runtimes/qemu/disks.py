@@ -1,9 +1,10 @@
 """
 Disks of QEMU machines: qcow2 files per machine, with shared images as backing files.
 
-A volume names an image in the class's directory of images.  The image's suffix determines its format, which is
-never detected: a guest could write the header of another format at the start of a raw disk, and such a header can
-name any file of the host.  For the same reason a qcow2 image that refers to other files is refused.
+A volume names an image in the class's directory of images.  The image's suffix determines its
+format, which is never detected: a guest could write the header of another format at the start of a
+raw disk, and such a header can name any file of the host.  For the same reason a qcow2 image that
+refers to other files is refused.
 
 Source: QEMU, ``docs/tools/qemu-img.rst``, and its ``docs/system/security.rst``.
 """

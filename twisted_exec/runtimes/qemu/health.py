@@ -1,9 +1,9 @@
 """
 The health of a running machine, from events and periodic queries of QEMU.
 
-A machine may be suspended (the host's disk is full, or an operator stopped it) and resume.  QEMU may hang, which
-only queries detect.  KVM may fail to execute a guest's instructions that emulation can execute: then the machine
-ends and restarts with emulation.
+A machine may be suspended (the host's disk is full, or an operator stopped it) and resume.  QEMU
+may hang, which only queries detect.  KVM may fail to execute a guest's instructions that emulation
+can execute: then the machine ends and restarts with emulation.
 
 Source: QEMU, ``qapi/run-state.json`` (``RunState``) and ``qapi/block-core.json``.
 """

@@ -1,8 +1,9 @@
 """
 Hot plugging of disks.
 
-To unplug a card, QEMU sends a request to the guest (ACPI) and reports when the guest has released the card.  A
-guest may also release a card without a request; then only the block device behind it remains to be removed.
+To unplug a card, QEMU sends a request to the guest (ACPI) and reports when the guest has released
+the card.  A guest may also release a card without a request; then only the block device behind it
+remains to be removed.
 
 Source: QEMU, ``docs/interop/qmp-intro.rst`` and ``qapi/{block-core,qdev}.json``.
 """
@@ -73,7 +74,8 @@ class HotPlugSlots:
         """
         Unplug and delete a disk.
 
-        :raises Conflict: the guest does not release the disk, or the machine type has no hot plugging.
+        :raises Conflict: the guest does not release the disk, or the machine type has no hot
+            plugging.
         """
         self._must_be_pluggable()
         card = Disk(name, "").device()["id"]

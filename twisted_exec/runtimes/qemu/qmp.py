@@ -1,8 +1,8 @@
 """
 QMP, QEMU's control protocol: one JSON document per line.
 
-The server sends a greeting; after ``qmp_capabilities`` it accepts commands, answers them in order, and sends events
-in between.  Source: QEMU, ``docs/interop/qmp-spec.rst``.
+The server sends a greeting; after ``qmp_capabilities`` it accepts commands, answers them in order,
+and sends events in between.  Source: QEMU, ``docs/interop/qmp-spec.rst``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
 One QEMU machine, from power on to power off.
 
-QEMU listens on two UNIX sockets in the machine's private directory: the serial port and QMP.  It starts with
-a stopped processor, so the guest prints nothing before the serial port is connected; ``cont`` is the last command
-of the start.  For an adopted machine only the sockets are reopened.
+QEMU listens on two UNIX sockets in the machine's private directory: the serial port and QMP.  It
+starts with a stopped processor, so the guest prints nothing before the serial port is connected;
+``cont`` is the last command of the start.  For an adopted machine only the sockets are reopened.
 """
 
 from __future__ import annotations

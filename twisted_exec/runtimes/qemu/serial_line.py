@@ -1,8 +1,8 @@
 """
 The serial port of a virtual machine as one line, across reconnections of its socket.
 
-QEMU's socket may be closed while the machine runs.  The owner then reconnects; until it has, input is paused.
-The line ends when the machine does.
+QEMU's socket may be closed while the machine runs.  The owner then reconnects; until it has, input
+is paused. The line ends when the machine does.
 """
 
 from __future__ import annotations

@@ -68,7 +68,10 @@ class ServingOptions(BrowserOptions):
         self["allow-uid"] = []
 
     def opt_allow_uid(self, user: str) -> None:
-        """User (id or name) that may use the UNIX sockets, besides root and this program's own; repeatable."""
+        """
+        User (id or name) that may use the UNIX sockets, besides root and this program's own;
+        repeatable.
+        """
         try:
             self["allow-uid"].append(uid_of(user))
         except ValueError as problem:

@@ -1,11 +1,12 @@
 """
 The routes of a runtime's stream server: ``/exec/TOKEN`` and ``/log/TOKEN``.
 
-A token opens one console once, without further credentials.  So a request is validated before its token is
-used: an incomplete handshake (a probe, a link preview, a client with other protocols) does not consume it.
-``DELETE`` of the same path ends the console with a reason; in this way reasons travel from an API server to
-the user.  A log is a plain GET with the query of :mod:`twisted_exec.api.logs`; it needs no ``DELETE``,
-because every hop can append a reason to a text.
+A token opens one console once, without further credentials.  So a request is validated before its
+token is used: an incomplete handshake (a probe, a link preview, a client with other protocols) does
+not consume it. ``DELETE`` of the same path ends the console with a reason; in this way reasons
+travel from an API server to the user.  A log is a plain GET with the query of
+:mod:`twisted_exec.api.logs`; it needs no ``DELETE``, because every hop can append a reason to a
+text.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
 
 Attach = Callable[[Grant], "tuple[Subject, IAttachment]"]
 """
-Returns the names of the machine of a grant (namespace, machine, uid) and a new attachment, or raises
+Returns the names of the machine of a grant (namespace, machine, uid) and a new attachment, or
+raises
 :class:`~twisted_exec.api.status.APIError`.
 """
 

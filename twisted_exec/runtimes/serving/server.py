@@ -1,8 +1,9 @@
 """
 The stream server of a runtime: its address, start and stop.
 
-:class:`StreamServer` serves consoles and logs for tokens.  With :class:`~twisted_exec.iri.server.IRIServer` it
-is all that a runtime of another project needs.  The routes are in :mod:`.routes`.
+:class:`StreamServer` serves consoles and logs for tokens.  With
+:class:`~twisted_exec.iri.server.IRIServer` it is all that a runtime of another project needs.  The
+routes are in :mod:`.routes`.
 """
 
 from __future__ import annotations
@@ -194,7 +195,8 @@ class StreamServer(TokenServer):
 
     :param attach: see :data:`~twisted_exec.runtimes.serving.routes.Attach`.
     :param cache: the tokens that ``Exec`` and ``Log`` of the runtime created.
-    :param read_log: see :data:`~twisted_exec.runtimes.serving.routes.ReadLog`; ``None`` disables logs.
+    :param read_log: see :data:`~twisted_exec.runtimes.serving.routes.ReadLog`; ``None`` disables
+        logs.
     """
 
     def __init__(

@@ -81,12 +81,13 @@ class ProbeSchedule:
         is_away: bool = False,
     ) -> ProbeResult | None:
         """
-        Return the last result for a Space's kubeconfigs; for new ones ``None``, and a probe is scheduled.
+        Return the last result for a Space's kubeconfigs; for new ones ``None``, and a probe is
+        scheduled.
 
         :param what: name of the Space for messages.
         :param was_well: an earlier leader found them healthy, so the probe is not urgent.
-        :param is_away: the provider reports that the physical space is not usable.  When it becomes usable again, old
-            results are discarded.
+        :param is_away: the provider reports that the physical space is not usable.  When it becomes
+            usable again, old results are discarded.
         """
         if not contents:
             self.forget(key)

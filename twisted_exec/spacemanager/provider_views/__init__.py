@@ -1,3 +1,4 @@
 """
-SpaceProviderDescs: the provider behind each, its namespace, its status, and a copy of its list of spaces.
+SpaceProviderDescs: the provider behind each, its namespace, its status, and a copy of its list of
+spaces.
 """

@@ -1,8 +1,8 @@
 """
 Two conditions of a provider, from the result of its last request; without I/O.
 
-A provider that rejects us is reachable, and our credentials are invalid.  An unreachable provider proves nothing
-about the credentials.
+A provider that rejects us is reachable, and our credentials are invalid.  An unreachable provider
+proves nothing about the credentials.
 """
 
 from __future__ import annotations

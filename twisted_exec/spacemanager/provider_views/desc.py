@@ -205,8 +205,8 @@ def status_of(
 
 def events_for(before: Sequence[Object], after: Sequence[Object]) -> list[tuple[str, str, str]]:
     """
-    Return the Events for changed conditions: type, reason and message of each that has become good, or bad for
-    a new reason.
+    Return the Events for changed conditions: type, reason and message of each that has become good,
+    or bad for a new reason.
     """
     previous = {each.get("type"): each for each in before}
     events = []

@@ -228,8 +228,8 @@ class ProviderRegistry(Service):
 
 def _desired(desc: Object) -> object:
     """
-    Return everything but the status.  A former leader may still write other values there; reacting to each would
-    never end.
+    Return everything but the status.  A former leader may still write other values there; reacting
+    to each would never end.
     """
     return desc["metadata"].get("uid"), desc["metadata"].get("deletionTimestamp"), desc.get("spec")
 

@@ -1,3 +1,4 @@
 """
-The controller of Spaces: a pure plan for one Space, the worker that carries it out, and the loop over all of them.
+The controller of Spaces: a pure plan for one Space, the worker that carries it out, and the loop
+over all of them.
 """

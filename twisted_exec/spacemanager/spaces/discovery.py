@@ -61,7 +61,8 @@ async def delete_secrets(hub: IKubeClient, key: Key, left: Iterable[Object]) -> 
 
     A hub with garbage collection does this by itself, because they have owners; other hubs do not.
 
-    :param left: Secrets for a Space of that name, as last observed; those of an existing Space stay.
+    :param left: Secrets for a Space of that name, as last observed; those of an existing Space
+        stay.
     :raises APIError: retry later.
     """
     ours = [each for each in left if secrets.is_ours(each)]

@@ -182,7 +182,10 @@ def record_name(space: str) -> str:
 
 
 def record_of(space: Object) -> Object:
-    """Return the Secret that records a Space.  It has no owner, because the Space is about to be deleted."""
+    """
+    Return the Secret that records a Space.  It has no owner, because the Space is about to be
+    deleted.
+    """
     metadata = space["metadata"]
     notes = metadata.get("annotations") or {}
     metadata_copy = {

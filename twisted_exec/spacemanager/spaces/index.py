@@ -58,8 +58,8 @@ class SpaceIndex:
         """
         Return the name of an older Space for the same physical space, or empty.
 
-        A managed Space takes precedence over a discovered one if the physical space was created for it; otherwise
-        the provider knows the owner.
+        A managed Space takes precedence over a discovered one if the physical space was created for
+        it; otherwise the provider knows the owner.
         """
         metadata, provider = space["metadata"], provider_of(space)
         others = self._physical.get((provider, physical_of(space)), {})

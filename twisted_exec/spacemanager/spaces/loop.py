@@ -329,8 +329,8 @@ def _desired(space: Object) -> object:
     """
     Return the desired state of a Space: everything but the status.
 
-    Another writer of the status, such as a former leader, does not cause immediate processing; the regular check
-    corrects it.
+    Another writer of the status, such as a former leader, does not cause immediate processing; the
+    regular check corrects it.
     """
     keys = ("annotations", "labels", "finalizers", "deletionTimestamp", "uid")
     return [space["metadata"].get(key) for key in keys], space.get("spec")

@@ -20,8 +20,9 @@ LONGEST = 63
 """Limit for a Space's name, which is also a label value."""
 PHYSICAL_SPACE = "physicalSpace"
 """
-Field of a Space's ``status``, ours: ``{name, parent, found}``.  It is written before the physical space is
-created, so a later leader knows that one may exist; ``found`` means that it has been observed.
+Field of a Space's ``status``, ours: ``{name, parent, found}``.  It is written before the physical
+space is created, so a later leader knows that one may exist; ``found`` means that it has been
+observed.
 """
 
 _OTHER_MARKS = re.compile(r"[^a-z0-9]+")

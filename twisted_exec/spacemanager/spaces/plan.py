@@ -236,7 +236,10 @@ def _wanted(observation: Observation) -> Plan:
 
 
 def no_provider(name: str) -> ConditionValue:
-    """Return the value for all conditions without a provider: the same text, because there is one remedy."""
+    """
+    Return the value for all conditions without a provider: the same text, because there is one
+    remedy.
+    """
     message = (
         f'there is no SpaceProviderDesc "{name}": make it, and the Space is looked after again'
     )

@@ -105,7 +105,8 @@ def claim(secret: Mapping[str, Any], space: str, uid: str) -> str:
     """
     Return the owner of a Secret with a name of ours.
 
-    :return: :data:`MINE`; :data:`ORPHAN` if it belongs to an earlier Space of that name; :data:`FOREIGN`.
+    :return: :data:`MINE`; :data:`ORPHAN` if it belongs to an earlier Space of that name;
+        :data:`FOREIGN`.
     """
     owner = owner_uid(secret)
     if written_for(secret) != space or not owner:

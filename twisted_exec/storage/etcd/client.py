@@ -2,8 +2,8 @@
 Calls of one etcd cluster: any of its members, TLS, tokens, deadlines.
 
 The client stays with one member until it fails, then tries the next.  It repeats reads there, and
-writes that were certainly not executed.  A write with an unknown outcome is not repeated, as it might
-be executed twice; it fails with an :class:`APIError` that says so.
+writes that were certainly not executed.  A write with an unknown outcome is not repeated, as it
+might be executed twice; it fails with an :class:`APIError` that says so.
 
 Calls carry the metadata ``hasleader``: a member without a leader refuses them at once, instead of
 letting them wait (``server/etcdserver/api/v3rpc/interceptor.go``).
@@ -36,7 +36,10 @@ from twisted_exec.tls.files import Reloading, read_file
 READ_SECONDS = 3.0
 """Default time limit of a read, over all members."""
 WRITE_SECONDS = 10.0
-"""Time limit of a write.  It exceeds etcd's own (5 seconds and two elections), so that etcd reports first."""
+"""
+Time limit of a write.  It exceeds etcd's own (5 seconds and two elections), so that etcd reports
+first.
+"""
 
 _MAX_MESSAGE_BYTES = 64 << 20
 _OPTIONS = (

@@ -2,9 +2,9 @@
 Compaction of etcd's history, by one of several servers.
 
 etcd keeps every revision until a client compacts.  As in kube-apiserver
-(``k8s.io/apiserver/pkg/storage/etcd3/compact.go``), each server tries every five minutes to win the turn with a
-transaction on a key's version.  The winner compacts up to the revision of five minutes before, so a
-server that was disconnected for up to five minutes can resume its watch.
+(``k8s.io/apiserver/pkg/storage/etcd3/compact.go``), each server tries every five minutes to win the
+turn with a transaction on a key's version.  The winner compacts up to the revision of five minutes
+before, so a server that was disconnected for up to five minutes can resume its watch.
 """
 
 from __future__ import annotations

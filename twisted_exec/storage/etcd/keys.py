@@ -1,15 +1,15 @@
 """
 Keys and values below our prefix, sans I/O.
 
-An object has the key ``PREFIX/GROUP/PLURAL/NAMESPACE/NAME``, as in Kubernetes, without ``GROUP`` for
-the core group and without ``NAMESPACE`` for cluster-scoped objects.  (Names of groups have a dot and
-plurals do not, so keys are unambiguous.)  The value is the object's JSON without its
+An object has the key ``PREFIX/GROUP/PLURAL/NAMESPACE/NAME``, as in Kubernetes, without ``GROUP``
+for the core group and without ``NAMESPACE`` for cluster-scoped objects.  (Names of groups have a
+dot and plurals do not, so keys are unambiguous.)  The value is the object's JSON without its
 resourceVersion, which is the key's ``mod_revision``.
 
-``PREFIX/.twisted-exec`` is the marker.  It claims the prefix for this program, and every transaction writes
-it.  So its revision is that of the latest write below the prefix, whatever other programs write
-elsewhere in the same etcd.  Its value is unique to each write, which distinguishes two histories with the same
-revisions (etcd may have been restored from a backup).
+``PREFIX/.twisted-exec`` is the marker.  It claims the prefix for this program, and every
+transaction writes it.  So its revision is that of the latest write below the prefix, whatever other
+programs write elsewhere in the same etcd.  Its value is unique to each write, which distinguishes
+two histories with the same revisions (etcd may have been restored from a backup).
 """
 
 from __future__ import annotations

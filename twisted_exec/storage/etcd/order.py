@@ -1,10 +1,11 @@
 """
 One order for the changes of all servers.
 
-The watch reports every change, including our own.  Waiting for it would add a message to the latency of each
-write.  So a write becomes visible as soon as etcd confirms it, provided that no other write lies between it
-and the last visible one; its transaction returns the marker of the write before.  Otherwise it waits
-for the watch.  Either way it becomes visible once, as the same object that was written.
+The watch reports every change, including our own.  Waiting for it would add a message to the
+latency of each write.  So a write becomes visible as soon as etcd confirms it, provided that no
+other write lies between it and the last visible one; its transaction returns the marker of the
+write before.  Otherwise it waits for the watch.  Either way it becomes visible once, as the same
+object that was written.
 """
 
 from __future__ import annotations

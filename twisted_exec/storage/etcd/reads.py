@@ -1,10 +1,10 @@
 """
 Reads that see the writes of all servers.
 
-A read gets the revision of the marker (:mod:`twisted_exec.storage.etcd.keys`) from etcd and waits until that is
-visible here.  All reads that arrive during one such request share the next one.  (etcd's progress notifications
-seem made for this, but may arrive before the events that they cover: etcd issue 15220, in Debian's
-3.4.23.)
+A read gets the revision of the marker (:mod:`twisted_exec.storage.etcd.keys`) from etcd and waits
+until that is visible here.  All reads that arrive during one such request share the next one.
+(etcd's progress notifications seem made for this, but may arrive before the events that they cover:
+etcd issue 15220, in Debian's 3.4.23.)
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 A local copy of etcd's objects: list, watch, and recover after interruptions.
 
 An interrupted watch resumes if etcd still has the history that the copy knows (see the marker).
-Otherwise (etcd was restored from a backup, or has compacted the missed changes) all objects are listed again
-and watchers get the differences.  Until this is known, writes wait.
+Otherwise (etcd was restored from a backup, or has compacted the missed changes) all objects are
+listed again and watchers get the differences.  Until this is known, writes wait.
 """
 
 from __future__ import annotations

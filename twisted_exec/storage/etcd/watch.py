@@ -1,8 +1,9 @@
 """
 The changes below our prefix: one etcd watch, read by a thread.
 
-A stream of grpcio needs a thread that blocks on it.  The thread passes each answer to the reactor and pauses
-while too many wait there, so a burst does not fill this server's memory: etcd keeps what is not read.
+A stream of grpcio needs a thread that blocks on it.  The thread passes each answer to the reactor
+and pauses while too many wait there, so a burst does not fill this server's memory: etcd keeps what
+is not read.
 """
 
 from __future__ import annotations

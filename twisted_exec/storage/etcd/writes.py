@@ -1,8 +1,8 @@
 """
 Writes, one transaction each.
 
-A transaction puts the object and the marker, provided that the object is unchanged since its writer read it and
-the prefix is still ours.
+A transaction puts the object and the marker, provided that the object is unchanged since its writer
+read it and the prefix is still ours.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
 Probe endpoints on a port of their own: without TLS, credentials and secrets.
 
-The streaming ports require credentials, which a kubelet's probes do not have, and some programs have
-no other port.  While a program stops it reports not ready, so that traffic moves elsewhere, and
-continues to serve.
+The streaming ports require credentials, which a kubelet's probes do not have, and some programs
+have no other port.  While a program stops it reports not ready, so that traffic moves elsewhere,
+and continues to serve.
 """
 
 from __future__ import annotations

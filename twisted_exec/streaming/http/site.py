@@ -3,14 +3,14 @@ The HTTP server of every program: limits, and error responses in one place.
 
 twisted.web trusts its clients in three ways that we do not.  Its timeout restarts with every byte,
 so a client that sends one byte a minute keeps its connection for ever; it reads bodies of any size;
-and it answers bad requests with text that kubectl cannot display.  :class:`Channel` gives each stage
-of a request an *absolute* deadline, refuses a body that is too large before buffering it, and
+and it answers bad requests with text that kubectl cannot display.  :class:`Channel` gives each
+stage of a request an *absolute* deadline, refuses a body that is too large before buffering it, and
 answers with JSON ``Status`` documents.  It handles one pipelined request in a turn of the reactor.
 
 Only HTTP/1.1 is offered: HTTP/2 has no upgrade.
 
-An upgraded connection (:mod:`twisted_exec.streaming.http.upgrade_server`) no longer counts here; it is a
-session, limited by :mod:`twisted_exec.streaming.sessions.registry`.
+An upgraded connection (:mod:`twisted_exec.streaming.http.upgrade_server`) no longer counts here; it
+is a session, limited by :mod:`twisted_exec.streaming.sessions.registry`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ MAX_CHUNKS = 4096
 _CHUNK_BYTES = 16
 
 _LINES_BYTES = 1 << 10
-"""Bytes of a head that are handled at once.  Requests have many lines, and one in a turn is the limit anyway."""
+"""
+Bytes of a head that are handled at once.  Requests have many lines, and one in a turn is the limit
+anyway.
+"""
 
 _TOGETHER_BYTES = 64 << 10
 """Largest body that is copied in order to be written together with its head."""

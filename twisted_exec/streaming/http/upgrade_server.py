@@ -77,7 +77,8 @@ def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> N
     Give a request's connection to ``protocol``.
 
     ``protocol.makeConnection`` gets the transport; bytes that the client sent behind the request
-    follow as ``dataReceived``.  The request must not be answered any more, and its ``notifyFinish`` does not fire.
+    follow as ``dataReceived``.  The request must not be answered any more, and its ``notifyFinish``
+    does not fire.
 
     :param response: written first, such as the head of a 101; empty if the protocol writes its
         own.

@@ -7,8 +7,9 @@ JSON Status before.
 
 Other differences to plain autobahn:
 
-* the size of messages is limited (by default it is not), and a message that is too large is answered
-  with Close 1009 instead of dropping the connection, one in very many small fragments with Close 1008;
+* the size of messages is limited (by default it is not), and a message that is too large is
+  answered with Close 1009 instead of dropping the connection, one in very many small fragments with
+  Close 1008;
 * all timers are ours, on the given clock: autobahn's own closing timer starts before a slow reader
   has the output, and ends in a reset;
 * no connection ends with a reset, unless a time limit has passed;

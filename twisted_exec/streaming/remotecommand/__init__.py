@@ -1,3 +1,4 @@
 """
-Consoles as Kubernetes streams them: channels over WebSocket or SPDY, both ends, and bridges between protocols.
+Consoles as Kubernetes streams them: channels over WebSocket or SPDY, both ends, and bridges between
+protocols.
 """

@@ -1,7 +1,8 @@
 """
 Frontend and backend connection of a bridge between protocols.
 
-Each gets the callbacks of its carrier, keeps the state of its connection, and reports to the bridge;
+Each gets the callbacks of its carrier, keeps the state of its connection, and reports to the
+bridge;
 :mod:`~twisted_exec.streaming.remotecommand.translate` decides what passes between them.
 """
 

@@ -2,9 +2,9 @@
 Carriers: a console's channels over WebSocket messages or SPDY streams.
 
 Both ends of a console (:mod:`~twisted_exec.streaming.remotecommand.server`,
-:mod:`~twisted_exec.streaming.remotecommand.client`) deal with channels, sizes and endings.  A carrier
-knows how its protocol encodes these, and the order in which a session begins and ends.  So consoles
-behave alike over every protocol.
+:mod:`~twisted_exec.streaming.remotecommand.client`) deal with channels, sizes and endings.  A
+carrier knows how its protocol encodes these, and the order in which a session begins and ends.  So
+consoles behave alike over every protocol.
 """
 
 from __future__ import annotations

@@ -85,7 +85,8 @@ def accept(
     ``user.connected`` is called before this returns, and over a WebSocket also the callbacks for
     everything that the client sent right behind its request.
 
-    :param protocol: as chosen by :func:`~twisted_exec.streaming.remotecommand.negotiation.choose_protocol`.
+    :param protocol: as chosen by
+        :func:`~twisted_exec.streaming.remotecommand.negotiation.choose_protocol`.
     :param options: the stream options of the request.
     :param session: id of the session, sent to the client as ``Audit-Id``.
     :raises ConnectionDone: the client has left.

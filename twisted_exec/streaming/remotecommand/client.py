@@ -6,8 +6,8 @@ client takes an end without a status for success, and a lost connection for the 
 here a session without a status counts as a lost connection, however politely it closed.
 
 A server without version 5 (it picks another subprotocol, or sends an empty 403 as Go's WebSocket
-server does) is tried again with version 4, which cannot signal the end of input, and then with SPDY,
-which can.
+server does) is tried again with version 4, which cannot signal the end of input, and then with
+SPDY, which can.
 """
 
 from __future__ import annotations
@@ -178,7 +178,10 @@ class ConsoleClient:
         self._timer: IDelayedCall | None = None
 
     def over(self, way: str, protocol: str, open_seconds: float) -> IProtocol:
-        """The protocol for a connection; see :func:`~twisted_exec.streaming.remotecommand.carriers.over`."""
+        """
+        The protocol for a connection; see
+        :func:`~twisted_exec.streaming.remotecommand.carriers.over`.
+        """
         self.carrier, holder = over(
             way,
             protocol,

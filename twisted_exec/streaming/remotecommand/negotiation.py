@@ -1,9 +1,9 @@
 """
 Negotiation of the protocol between both ends of a console.
 
-The server (:func:`choose_protocol`) picks the first of the client's protocols that is on *our* list;
-Go servers that adopt the client's list can be made to promise protocols that they do not speak.
-Refusals are a JSON Status: kubectl shows its message, and cannot show plain text.
+The server (:func:`choose_protocol`) picks the first of the client's protocols that is on *our*
+list; Go servers that adopt the client's list can be made to promise protocols that they do not
+speak. Refusals are a JSON Status: kubectl shows its message, and cannot show plain text.
 
 The client (:class:`Attempt`) makes one offer per request, and checks the response to that offer.
 """

@@ -2,9 +2,9 @@
 The machine's end of a console, over WebSocket or SPDY.
 
 :func:`serve` connects an upgrade request to an attachment.  At the end it keeps the order of
-Kubernetes' newest servers: all output, the status, the protocol's own end (Close 1000, or the end of
-each stream), then wait for the client to leave.  A server that closes sooner resets the connection
-and loses the tail of its output; one that closes without a status looks successful.
+Kubernetes' newest servers: all output, the status, the protocol's own end (Close 1000, or the end
+of each stream), then wait for the client to leave.  A server that closes sooner resets the
+connection and loses the tail of its output; one that closes without a status looks successful.
 
 Input is buffered up to a limit while the attachment has paused it.  Beyond the limit the connection
 is no longer read, since neither protocol can pause a single channel: sizes, pings and the client's
@@ -45,8 +45,9 @@ READ_ONLY = b"\r\n[twisted-exec: you are an observer; what you type is not sent]
 """
 Notice to the user of a ``readOnly=true`` session who types.
 
-Observers that asked for input get :meth:`.Floor.refusal` instead, which names the writer and ``~f``: they may
-take over.  The streaming layer knows no floor, and a read-only session can never take over.
+Observers that asked for input get :meth:`.Floor.refusal` instead, which names the writer and
+``~f``: they may take over.  The streaming layer knows no floor, and a read-only session can never
+take over.
 """
 
 NO_BREAK = b"\r\n[twisted-exec: this console has no BREAK]\r\n"
@@ -77,8 +78,9 @@ def serve(
     client's streams; a client that opens none is never attached, but detached all the same.
 
     :param session: id of the session, sent to the client as ``Audit-Id``.
-    :param record: the session in this hop's :class:`~twisted_exec.streaming.sessions.registry.Sessions`,
-        if there is one: it can end the stream, and learns of the end.
+    :param record: the session in this hop's
+        :class:`~twisted_exec.streaming.sessions.registry.Sessions`, if there is one: it can end the
+        stream, and learns of the end.
     :return: the attachment's transport.
     :raises APIError: the request is no valid handshake; nothing was sent.
     :raises ConnectionDone: the client has left.

@@ -2,10 +2,10 @@
 SPDY tunnelled in WebSocket messages, for a next hop that knows only SPDY.
 
 kubectl forwards ports, from 1.31 on, over a WebSocket whose binary messages contain the bytes of a
-SPDY connection (subprotocol ``SPDY/3.1+portforward.k8s.io``); message boundaries mean nothing, and an
-empty message is no end.  A next hop that knows the tunnel gets it unread.  For one that does not (a
-kubelet before 1.36, an API server before 1.30) this hop requests SPDY and unwraps the messages: the
-bytes inside are not decoded, so the rules of a splice apply to them.
+SPDY connection (subprotocol ``SPDY/3.1+portforward.k8s.io``); message boundaries mean nothing, and
+an empty message is no end.  A next hop that knows the tunnel gets it unread.  For one that does not
+(a kubelet before 1.36, an API server before 1.30) this hop requests SPDY and unwraps the messages:
+the bytes inside are not decoded, so the rules of a splice apply to them.
 
 The order is that of kube-apiserver's tunnel (``k8s.io/apiserver/pkg/util/proxy/streamtunnel.go``):
 the next hop answers first, so its refusal is an HTTP error; the client is then answered with the

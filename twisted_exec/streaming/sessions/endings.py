@@ -64,8 +64,8 @@ class EndingRules:
 
     :param noun: the users' word for a machine.
     :param pool_noun: the users' word for a pool.
-    :param ends_gracefully: a machine that is being deleted runs until it is gone, as a Pod does, and
-        so do its sessions.
+    :param ends_gracefully: a machine that is being deleted runs until it is gone, as a Pod does,
+        and so do its sessions.
     """
 
     noun: str
@@ -78,8 +78,8 @@ class EndingRules:
         """
         Return why a change of a machine ends its sessions, or ``None``.
 
-        For ``Off`` only the state after the change counts: a machine that has been off for long has no
-        sessions to end, but a watch that was interrupted may miss when it was switched off.
+        For ``Off`` only the state after the change counts: a machine that has been off for long has
+        no sessions to end, but a watch that was interrupted may miss when it was switched off.
         """
         if before is None:
             return None

@@ -10,8 +10,9 @@ token expires, a role binding is deleted, or the machine goes away.  The guard e
   seconds (:data:`REVIEW_SECONDS`) and soon after a hint (:meth:`SessionGuard.review_soon`).
 * Whatever follows objects calls :meth:`SessionGuard.end` with the key of an object that is gone.
 
-A review that cannot get an answer ends nothing: the hops depend on an API server that may restart, and
-a restart must not close every console.  Each hop decides for itself, so no hop trusts another's guard.
+A review that cannot get an answer ends nothing: the hops depend on an API server that may restart,
+and a restart must not close every console.  Each hop decides for itself, so no hop trusts another's
+guard.
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ class SessionGuard(Service):
         """
         Review all sessions now.
 
-        A round stops when a whole batch gets no answer: every further review would only wait for the
-        same time-out.  The next round begins with the sessions that this one did not reach.
+        A round stops when a whole batch gets no answer: every further review would only wait for
+        the same time-out.  The next round begins with the sessions that this one did not reach.
         """
         self._hinted = False
         due, problem = self._due(), ""

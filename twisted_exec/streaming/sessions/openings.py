@@ -1,8 +1,9 @@
 """
 Streams that are being opened: some at once to each next hop, and the others wait for their turn.
 
-A next hop that gets a thousand requests at once works on all of them at once, and answers each so late
-that all time out.  In turns, the first are open soon, and the time limits count from a stream's turn.
+A next hop that gets a thousand requests at once works on all of them at once, and answers each so
+late that all time out.  In turns, the first are open soon, and the time limits count from a
+stream's turn.
 """
 
 from __future__ import annotations

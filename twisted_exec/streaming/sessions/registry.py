@@ -1,12 +1,12 @@
 """
 Registry of the live sessions of one hop: limits, audit records, metrics, and endings.
 
-A proxy, relay or stream server opens its session here and reports here that it is over.  Each session
-therefore has exactly one audit start and one audit end, and counts once in the metrics.
+A proxy, relay or stream server opens its session here and reports here that it is over.  Each
+session therefore has exactly one audit start and one audit end, and counts once in the metrics.
 
-A session that this side ends has a reason.  Only the hop that decodes the stream can write the reason
-into it, so a hop in the middle passes the :class:`~twisted_exec.streaming.interfaces.Ending` to the
-next one *beside* the stream: as the query of a ``DELETE`` of the path that opened the stream
+A session that this side ends has a reason.  Only the hop that decodes the stream can write the
+reason into it, so a hop in the middle passes the :class:`~twisted_exec.streaming.interfaces.Ending`
+to the next one *beside* the stream: as the query of a ``DELETE`` of the path that opened the stream
 (:func:`ending_query`, :func:`parse_ending`).
 """
 
@@ -204,8 +204,8 @@ class Sessions:
     :ivar watcher: is called when streams begin and end.
     :ivar openings: the turns of streams that are being opened.
     :param metrics: ``None`` for metrics that no registry publishes.
-    :param limits: of concurrent sessions; by default as many as the process's file descriptors allow.
-        Sessions without a user name count only in total.
+    :param limits: of concurrent sessions; by default as many as the process's file descriptors
+        allow. Sessions without a user name count only in total.
     """
 
     def __init__(

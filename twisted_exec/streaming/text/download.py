@@ -1,10 +1,10 @@
 """
 Client for long-lived texts: a plain GET whose body is read as it arrives.
 
-It works as the client of an upgrade (:mod:`~twisted_exec.streaming.http.upgrade_client`), with the same
-limits, and closes on any unexpected response: only 200 is expected, and ``text/plain`` if there is a
-type.  The body is delivered at the receiver's pace: a paused download holds one read, and the sender
-waits.
+It works as the client of an upgrade (:mod:`~twisted_exec.streaming.http.upgrade_client`), with the
+same limits, and closes on any unexpected response: only 200 is expected, and ``text/plain`` if
+there is a type.  The body is delivered at the receiver's pace: a paused download holds one read,
+and the sender waits.
 """
 
 from __future__ import annotations

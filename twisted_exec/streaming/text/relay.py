@@ -9,8 +9,8 @@ slow reader missed.  A client that leaves ends the text on every hop.
 
 Some backends (kubelets) send the head of the response only with the first line: following a silent
 container can wait for hours.  For these there is no time limit, and a session that is ended
-meanwhile reports the reason like any other.  A page in a browser may use a WebSocket; the hops behind
-this one do not notice.
+meanwhile reports the reason like any other.  A page in a browser may use a WebSocket; the hops
+behind this one do not notice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 One request on a shared connection, and its response.
 
-It replaces a connection of :mod:`~twisted_exec.streaming.text.download`, with the same behaviour for
-callers: the same checks and limits, and a truncated response never counts as complete.  Where a
+It replaces a connection of :mod:`~twisted_exec.streaming.text.download`, with the same behaviour
+for callers: the same checks and limits, and a truncated response never counts as complete.  Where a
 connection would be closed the stream is reset.
 
 For a paused reader one window (:data:`WINDOW`) is buffered and not replenished: the sender of this

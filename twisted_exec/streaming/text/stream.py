@@ -2,11 +2,11 @@
 Long-lived text responses, written at the reader's pace.
 
 The end is all that a reader can check: a complete log ends like a complete HTTP body; an incomplete
-one (the permission was withdrawn, a hop is lost) ends without that, behind a line with the reason if
-this hop knows it.  Clients report such a body as broken.
+one (the permission was withdrawn, a hop is lost) ends without that, behind a line with the reason
+if this hop knows it.  Clients report such a body as broken.
 
-A :class:`TextAnswer` is an HTTP response; :mod:`~twisted_exec.streaming.text.websocket` is the form for
-pages in a browser.
+A :class:`TextAnswer` is an HTTP response; :mod:`~twisted_exec.streaming.text.websocket` is the form
+for pages in a browser.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ a plain request.
 
 The protocols are Kubernetes' own for read-only streams (``k8s.io/apiserver/pkg/util/wsstream``,
 ``stream.go``): ``binary.k8s.io``, or none, in binary messages, and ``base64.binary.k8s.io`` in text
-messages of base64 each.  The first message is empty.  Messages of the client are ignored.  A complete
-text ends with Close 1000, an incomplete one with 1011.
+messages of base64 each.  The first message is empty.  Messages of the client are ignored.  A
+complete text ends with Close 1000, an incomplete one with 1011.
 """
 
 from __future__ import annotations

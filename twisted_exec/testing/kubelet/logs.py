@@ -2,8 +2,9 @@
 A container's log, as a kubelet reads it: lines with a time and a stream.
 
 Sources of the rules: ``kubelet/server/server.go`` (``getContainerLogs``, for the options) and
-``k8s.io/cri-client/pkg/logs`` (for the output).  ``tailLines`` counts the lines of all streams before other
-filters; ``limitBytes`` counts the output including timestamps, and may cut a line in two.
+``k8s.io/cri-client/pkg/logs`` (for the output).  ``tailLines`` counts the lines of all streams
+before other filters; ``limitBytes`` counts the output including timestamps, and may cut a line in
+two.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """
 A kubelet without a container runtime: an API server's streams end here in commands of this host.
 
-What kube-apiserver asks a kubelet for is here, with a kubelet's own answers: ``/exec``, ``/attach``,
-``/portForward`` (GET and POST, with a UID or without), ``/run``, ``/containerLogs`` and ``/healthz``.  Source of
-routes, codes and texts: Kubernetes, ``pkg/kubelet/server/server.go``; of what the streams do,
-``k8s.io/kubelet/pkg/cri/streaming``.  Over SPDY there are versions 4 to 1, over a WebSocket those and 5.
+What kube-apiserver asks a kubelet for is here, with a kubelet's own answers: ``/exec``,
+``/attach``, ``/portForward`` (GET and POST, with a UID or without), ``/run``, ``/containerLogs``
+and ``/healthz``.  Source of routes, codes and texts: Kubernetes, ``pkg/kubelet/server/server.go``;
+of what the streams do, ``k8s.io/kubelet/pkg/cri/streaming``.  Over SPDY there are versions 4 to 1,
+over a WebSocket those and 5.
 
 It is no sandbox: whoever may ask may run any command as the user of this process, so give it a
 client CA, or listen on loopback only::

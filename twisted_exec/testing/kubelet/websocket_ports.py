@@ -1,8 +1,8 @@
 """
 Ports of a Pod, forwarded over a WebSocket by a kubelet's double.
 
-In a tunnel (``SPDY/3.1+portforward.k8s.io``) messages carry SPDY.  In an older WebSocket each port of the
-request is one connection, on two channels.  Facts: ``websocket.go`` of
+In a tunnel (``SPDY/3.1+portforward.k8s.io``) messages carry SPDY.  In an older WebSocket each port
+of the request is one connection, on two channels.  Facts: ``websocket.go`` of
 ``k8s.io/kubelet/pkg/cri/streaming/portforward``.
 """
 

@@ -89,7 +89,8 @@ class Authority:
 
         :param certificate_what: name of the certificate in errors.
         :param key_what: name of the key in errors.
-        :raises TLSConfigError: one is malformed, they do not match, or the certificate is not a CA's.
+        :raises TLSConfigError: one is malformed, they do not match, or the certificate is not a
+            CA's.
         """
         certificate = pem.certificates(certificate_pem, certificate_what)[0]
         key = pem.private_key(key_pem, key_what)
@@ -224,7 +225,8 @@ class Authority:
 
 def request_server(common_name: str, organizations: Sequence[str], names: Sequence[str]) -> Issued:
     """
-    Return a new key with a request (PKCS #10) for a server's certificate in place of the certificate.
+    Return a new key with a request (PKCS #10) for a server's certificate in place of the
+    certificate.
 
     :param names: DNS names and IP addresses, one or more.
     :raises TLSConfigError: a name is malformed or too long.
@@ -238,7 +240,8 @@ def request_server(common_name: str, organizations: Sequence[str], names: Sequen
 
 def request_client(common_name: str, organizations: Sequence[str]) -> Issued:
     """
-    Return a new key with a request (PKCS #10) for a client's certificate in place of the certificate.
+    Return a new key with a request (PKCS #10) for a client's certificate in place of the
+    certificate.
 
     :raises TLSConfigError: a name is too long.
     """

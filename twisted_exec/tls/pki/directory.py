@@ -176,7 +176,8 @@ class PKI:
 
     def make_account_key(self) -> None:
         """
-        Create that key if it is missing.  A new key would invalidate all tokens, so it is never replaced.
+        Create that key if it is missing.  A new key would invalidate all tokens, so it is never
+        replaced.
 
         :raises TLSConfigError: it cannot be written.
         """

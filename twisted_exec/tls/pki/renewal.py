@@ -1,12 +1,14 @@
 """
 Renewal of certificates that expire soon, and replacement of authorities.
 
-A renewed certificate has the same names and usages, a new key, and is signed by the current authority.
+A renewed certificate has the same names and usages, a new key, and is signed by the current
+authority.
 
-An authority is replaced in two steps, so that every host trusts every certificate in between.  *Renewed*, it
-signs with a new key, and its file holds the new certificate followed by the previous ones: hosts with
-the new file trust both.  After all certificates are issued anew and every host has the new file, the
-previous ones are *retired*: removed from the file.  Expired ones disappear at the next renewal.
+An authority is replaced in two steps, so that every host trusts every certificate in between.
+*Renewed*, it signs with a new key, and its file holds the new certificate followed by the previous
+ones: hosts with the new file trust both.  After all certificates are issued anew and every host has
+the new file, the previous ones are *retired*: removed from the file.  Expired ones disappear at the
+next renewal.
 """
 
 from __future__ import annotations

@@ -217,7 +217,8 @@ class ServerStreams(_Streams):
         """
         Report the ending, also to streams that are opened later; the client leaves next.
 
-        :param document: the result of :func:`~twisted_exec.wire.remotecommand.messages.encode_ending`.
+        :param document: the result of
+            :func:`~twisted_exec.wire.remotecommand.messages.encode_ending`.
         """
         self._status = document
         for channel in list(self._ids):

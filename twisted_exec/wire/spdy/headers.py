@@ -6,10 +6,10 @@ ends with a sync flush, so that it can be read when its frame has arrived.  So e
 decompressed, even that of a refused frame: the next blocks refer to it.  Go's reader blocks
 forever on a block that ends without a full sync flush.
 
-A block can claim four billion headers, and a kilobyte can inflate to a megabyte, so every number
-is checked against a limit before it is used.  Small blocks that inflate to the limit, one after the
-other, would cost as much as a large one: beyond the first block headers may inflate only by the ratio
-of ordinary ones.
+A block can claim four billion headers, and a kilobyte can inflate to a megabyte, so every number is
+checked against a limit before it is used.  Small blocks that inflate to the limit, one after the
+other, would cost as much as a large one: beyond the first block headers may inflate only by the
+ratio of ordinary ones.
 
 zlib's state takes up to 300 KiB, and a console's connection lives for days after its five blocks.
 So outgoing blocks are *stored*, a form of compression that needs no state.  Incoming blocks are
@@ -20,10 +20,10 @@ Sources: SPDY Protocol, Draft 3, section 2.6.10; ``github.com/moby/spdystream``,
 
 The compression dictionary of SPDY/3, which both ends know before the first header block.
 
-zlib finds repetitions in it, so that even the first block is short.  It is part of the protocol, byte
-for byte: SPDY Protocol, Draft 3, section 2.6.10.1, where it is a table of bytes.  As text it is a list
-of words in the form of a header block (a length of four bytes, then the word), followed by common
-values.
+zlib finds repetitions in it, so that even the first block is short.  It is part of the protocol,
+byte for byte: SPDY Protocol, Draft 3, section 2.6.10.1, where it is a table of bytes.  As text it
+is a list of words in the form of a header block (a length of four bytes, then the word), followed
+by common values.
 """
 
 from __future__ import annotations
@@ -123,7 +123,10 @@ MAX_BLOCK_BYTES = 64 << 10
 """Limit for one block, inflated."""
 
 MAX_RATIO = 32
-"""Limit for the inflated size of all blocks after the first 64 KiB, in relation to their compressed size."""
+"""
+Limit for the inflated size of all blocks after the first 64 KiB, in relation to their compressed
+size.
+"""
 
 MAX_HEADERS = 64
 """Limit for one block; each value of a name counts."""

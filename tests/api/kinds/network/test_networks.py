@@ -1,5 +1,6 @@
 """
-Tests for :mod:`twisted_exec.api.kinds.network.networks` and ``ipam``, through the way into the store.
+Tests for :mod:`twisted_exec.api.kinds.network.networks` and ``ipam``, through the way into the
+store.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The adaptor of ClusterProfiles keeps what every provider promises, as far as one can that makes nothing."""
+"""
+The adaptor of ClusterProfiles keeps what every provider promises, as far as one can that makes
+nothing.
+"""
 
 from __future__ import annotations
 

@@ -135,7 +135,10 @@ class PollTests(SynchronousTestCase):
         return list(self.told)
 
     def test_told(self) -> None:
-        """All is looked at once; then names that come and go are told, and those that are to be looked at."""
+        """
+        All is looked at once; then names that come and go are told, and those that are to be looked
+        at.
+        """
         leave = self.poll.add(self.told.append)
         self.assertEqual(self.told, [None])
         self.assertEqual(self.turn(), [])

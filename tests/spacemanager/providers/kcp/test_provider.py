@@ -1,4 +1,7 @@
-"""Tests for :mod:`twisted_exec.spacemanager.providers.kcp.provider`, besides what every provider promises."""
+"""
+Tests for :mod:`twisted_exec.spacemanager.providers.kcp.provider`, besides what every provider
+promises.
+"""
 
 from __future__ import annotations
 
@@ -280,7 +283,10 @@ class PlaceTests(KcpTestCase):
             self.assertIn("omit kubestellar.io/space-path", await self.refused(asking, Invalid))
 
     async def test_found_before(self) -> None:
-        """Where Spaces were found before, the first list of a new adaptor looks, too: or they would be gone."""
+        """
+        Where Spaces were found before, the first list of a new adaptor looks, too: or they would be
+        gone.
+        """
         self.kcp.put("root:one", "red")
         hub = MemoryCluster((*ALL,)).client()
         for name, parent, found in (("a", "root:one", True), ("b", "root:two", False)):
@@ -301,7 +307,10 @@ class PlaceTests(KcpTestCase):
         self.assertEqual(len(self.kcp.asked) - before, 2)
 
     async def test_configured(self) -> None:
-        """Children of workspaces that the Secret names are discovered; of one that is not there yet, later."""
+        """
+        Children of workspaces that the Secret names are discovered; of one that is not there yet,
+        later.
+        """
         self.kcp.put("root:one", "red")
         secret = {**self.world.secret(), "parents": b"root:one root:later"}
         self.world.secret = lambda: secret  # type: ignore[method-assign]

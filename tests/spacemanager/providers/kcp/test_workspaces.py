@@ -106,7 +106,10 @@ class SeenTests(SynchronousTestCase):
         self.assertEqual(info.message, "waiting for terminators: root:t")
 
     def test_content_remains(self) -> None:
-        """One whose deletion takes long says what is left in it; other conditions do not matter any more."""
+        """
+        One whose deletion takes long says what is left in it; other conditions do not matter any
+        more.
+        """
         conditions = [
             {"type": "WorkspaceInitialized", "status": "False", "message": "initializers exist"},
             {"type": "WorkspaceContentDeleted", "status": "False", "message": "namespaces\nremain"},

@@ -1,4 +1,7 @@
-"""Tests for :mod:`twisted_exec.spacemanager.providers.kind.provider`, besides what every provider promises."""
+"""
+Tests for :mod:`twisted_exec.spacemanager.providers.kind.provider`, besides what every provider
+promises.
+"""
 
 from __future__ import annotations
 
@@ -98,8 +101,8 @@ class OwnerTests(KindTestCase):
 
     async def test_lost_and_down(self) -> None:
         """
-        Whose one is cannot be told while its record is lost and its server is down: it is not said to be
-        another's, or whoever deletes its Space would leave it behind.
+        Whose one is cannot be told while its record is lost and its server is down: it is not said
+        to be another's, or whoever deletes its Space would leave it behind.
         """
         await self.usable()
         state = self.world.kind / "clusters" / "red" / "state"
@@ -166,7 +169,10 @@ class MakingTests(KindTestCase):
     """Runs of kind that make clusters."""
 
     async def test_outlives(self) -> None:
-        """What is being made goes on without the adaptor; the next one waits for it, and begins no other."""
+        """
+        What is being made goes on without the adaptor; the next one waits for it, and begins no
+        other.
+        """
         self.world.mode("hold")
         await self.provider.create(RED, SpaceRequest(MINE))
         await self.provider.close()

@@ -145,7 +145,10 @@ class TypeTests(KubeFlexCase):
         self.check("ocm", EXTERNAL)
 
     def test_host(self) -> None:
-        """Its key from outside is named and never written: that viewpoint is not to be had, and no error."""
+        """
+        Its key from outside is named and never written: that viewpoint is not to be had, and no
+        error.
+        """
         self.check("host", IN_CLUSTER)
 
     def test_external(self) -> None:
@@ -252,7 +255,10 @@ class TrapTests(KubeFlexCase):
             self.assertIsInstance(error, BadRequest)
 
     def test_taken_namespace(self) -> None:
-        """So it is with any namespace that was there before: not made for it, and not read when it is used."""
+        """
+        So it is with any namespace that was there before: not made for it, and not read when it is
+        used.
+        """
         self.world.put(NAMESPACES, "istio-system", {})
         istio = Physical("istio")
         error = self.refused(self.adaptor.create(istio, SpaceRequest(UID)))
@@ -387,7 +393,10 @@ class EndTests(KubeFlexCase):
         self.assertIn("is still being deleted", error.message)
 
     def test_remade_by_others(self) -> None:
-        """Another makes one while the namespace goes: it waits, and nothing is read from the old namespace."""
+        """
+        Another makes one while the namespace goes: it waits, and nothing is read from the old
+        namespace.
+        """
         self.create()
         self.turns()
         self.world.drop(KIND, "red")

@@ -57,7 +57,10 @@ class KeptTests(TestCase):
         await self.world.stop()
 
     async def test_full(self) -> None:
-        """Whoever may make Spaces does not fill the host with processes; nothing is left of what was refused."""
+        """
+        Whoever may make Spaces does not fill the host with processes; nothing is left of what was
+        refused.
+        """
         self.patch(local, "MAX_SPACES", 0)
         with self.assertRaises(ServiceUnavailable) as caught:
             await self.provider.create(self.red, SpaceRequest("uid"))
@@ -127,7 +130,10 @@ class KeptTests(TestCase):
         self.assertIn(f"in use by process {os.getpid()}", caught.exception.message)
 
     async def test_next_manager(self) -> None:
-        """What was made by a manager before is started, and not made; that is what is said until it serves."""
+        """
+        What was made by a manager before is started, and not made; that is what is said until it
+        serves.
+        """
         await self.usable(self.red)
         await self.provider.close()
         self.provider = self.world.make()
@@ -201,7 +207,10 @@ class KeptTests(TestCase):
         self.assertEqual((await self.provider.get(self.red)).state, USABLE)
 
     async def test_full_disk(self) -> None:
-        """Where nothing more can be written one can be deleted, which is what makes room; it is once and for all."""
+        """
+        Where nothing more can be written one can be deleted, which is what makes room; it is once
+        and for all.
+        """
         await self.usable(self.red)
         before = self.pid(self.red)
 
@@ -222,7 +231,10 @@ class KeptTests(TestCase):
             os.kill(before, 0)
 
     async def test_directory_is_a_file(self) -> None:
-        """Where the state directory cannot even be looked at, whoever asks is told, and it is looked at again."""
+        """
+        Where the state directory cannot even be looked at, whoever asks is told, and it is looked
+        at again.
+        """
         await self.usable(self.red)
         above = os.path.dirname(self.world.path)
         os.rename(above, above + ".away")

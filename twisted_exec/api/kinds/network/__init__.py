@@ -1,3 +1,4 @@
 """
-The kinds of the API groups ``networking`` and ``ipam``: networks, interfaces, prefixes, load balancers.
+The kinds of the API groups ``networking`` and ``ipam``: networks, interfaces, prefixes, load
+balancers.
 """

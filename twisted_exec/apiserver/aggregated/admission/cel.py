@@ -3,10 +3,10 @@ CEL, the language of ``matchConditions`` and policies.
 
 The evaluator is the cel-cpp library with the Python package of the CEL project
 (``cel-expr-python``): the core language, and its extensions for strings and optional values.
-Kubernetes adds its own libraries, such as ``quantity()`` and ``authorizer``, and two extensions that
-this package lacks.  An expression that uses one of these fails to compile, which is an error of the
-webhook or policy and handled by its ``failurePolicy``; it is never evaluated differently.  Without
-the package every expression fails that way.
+Kubernetes adds its own libraries, such as ``quantity()`` and ``authorizer``, and two extensions
+that this package lacks.  An expression that uses one of these fails to compile, which is an error
+of the webhook or policy and handled by its ``failurePolicy``; it is never evaluated differently.
+Without the package every expression fails that way.
 
 The host limits the cost of expressions before it stores them; the library also limits the
 iterations of loops and the depth of expressions.

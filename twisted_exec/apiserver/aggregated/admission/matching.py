@@ -2,12 +2,12 @@
 Matching of requests to webhooks and policies, without I/O.
 
 A webhook selects requests by rules (operation, group, version, resource and subresource, scope) and
-by two label selectors, for the object and for its namespace.  A policy does the same and can exclude
-requests by further rules.  All must match.  Source:
+by two label selectors, for the object and for its namespace.  A policy does the same and can
+exclude requests by further rules.  All must match.  Source:
 ``k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`` and ``.../policy/matching``.
 
-``matchPolicy: Equivalent`` also matches other groups and versions of the same resource.  Each of our
-kinds has only one, so this equals ``Exact``.
+``matchPolicy: Equivalent`` also matches other groups and versions of the same resource.  Each of
+our kinds has only one, so this equals ``Exact``.
 """
 
 from __future__ import annotations

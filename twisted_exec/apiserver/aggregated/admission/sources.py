@@ -1,9 +1,9 @@
 """
 Copies of the host's admission objects: configurations, policies, and labels of namespaces.
 
-Each kind is listed once and then watched.  Until the first list is complete the server does not know
-which webhooks apply, so requests wait for a while and then fail; admission is never skipped.  A kind
-that the host does not serve counts as empty while that lasts.
+Each kind is listed once and then watched.  Until the first list is complete the server does not
+know which webhooks apply, so requests wait for a while and then fail; admission is never skipped.
+A kind that the host does not serve counts as empty while that lasts.
 """
 
 from __future__ import annotations

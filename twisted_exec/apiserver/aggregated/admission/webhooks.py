@@ -3,9 +3,9 @@ The host's webhooks: matching, order of calls, and handling of responses.
 
 Mutating webhooks run one after another, each on the result of the previous; after a change, earlier
 ones with ``reinvocationPolicy: IfNeeded`` run once more.  Validating webhooks run concurrently on
-the object to be stored.  A failed call refuses the request unless ``failurePolicy`` is ``Ignore``; a
-denial always does.
-Source: ``k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go``.
+the object to be stored.  A failed call refuses the request unless ``failurePolicy`` is ``Ignore``;
+a denial always does. Source:
+``k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go``.
 """
 
 from __future__ import annotations

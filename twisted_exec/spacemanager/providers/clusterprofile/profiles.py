@@ -1,12 +1,12 @@
 """
 Reading ClusterProfiles and their Secrets, without I/O.
 
-A ClusterProfile contains no secrets.  It names *access providers*, each with a cluster entry as in a
-kubeconfig, and readers are expected to have a plugin for each.  We run no plugins, and implement two
-of them ourselves: ``secretreader`` reads the ``token`` of a Secret with the name of the cluster,
-``kubeconfig-secretreader`` reads a user from a kubeconfig in a Secret.  An extension of the cluster
-entry names the Secret.  The older way are Secrets with a whole kubeconfig, labelled with the name of
-the profile.
+A ClusterProfile contains no secrets.  It names *access providers*, each with a cluster entry as in
+a kubeconfig, and readers are expected to have a plugin for each.  We run no plugins, and implement
+two of them ourselves: ``secretreader`` reads the ``token`` of a Secret with the name of the
+cluster, ``kubeconfig-secretreader`` reads a user from a kubeconfig in a Secret.  An extension of
+the cluster entry names the Secret.  The older way are Secrets with a whole kubeconfig, labelled
+with the name of the profile.
 
 The cluster entry is used as it is, including ``tls-server-name`` and ``insecure-skip-tls-verify``.
 It affects no other profile.
@@ -15,8 +15,9 @@ Writers of a profile's status choose a Secret for us to read, and its credential
 that the profile names.  So the Secret must be in the namespace of the profile or in one that the
 provider's Secret allows, and ServiceAccount tokens and the credentials of Spaces are never used.
 
-Source: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2 (``apis/v1alpha1``, ``plugins``); ``kubernetes-sigs/
-multicluster-runtime`` v0.24.1 (``providers/cluster-inventory-api/kubeconfigstrategy``).
+Source: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2 (``apis/v1alpha1``, ``plugins``);
+``kubernetes-sigs/ multicluster-runtime`` v0.24.1
+(``providers/cluster-inventory-api/kubeconfigstrategy``).
 """
 
 from __future__ import annotations

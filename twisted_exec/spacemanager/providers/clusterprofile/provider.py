@@ -2,11 +2,11 @@
 ClusterProfiles: discovers the clusters of an inventory.
 
 Other programs create and delete these clusters, so such requests are refused.  Profiles that space
-managers have published are ignored.  A physical space has the name of its profile, and the namespace
-of the profile as its parent, except in the default namespace.
+managers have published are ignored.  A physical space has the name of its profile, and the
+namespace of the profile as its parent, except in the default namespace.
 
-A list costs one request, and one for each namespace with profiles; if there are many namespaces, one
-for all Secrets.
+A list costs one request, and one for each namespace with profiles; if there are many namespaces,
+one for all Secrets.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ from twisted_exec.spacemanager.providers.common.kubeconfigs import KubeconfigVer
 PROFILES = CLUSTERPROFILES.resource
 NAMESPACE_KEY, SECRET_NAMESPACES_KEY = "namespace", "secret-namespaces"
 """
-Keys in the provider's Secret: the only namespace with profiles, and a comma-separated list of further
-namespaces whose Secrets profiles may name.
+Keys in the provider's Secret: the only namespace with profiles, and a comma-separated list of
+further namespaces whose Secrets profiles may name.
 """
 MAX_NAMESPACES = 10
 """Limit of namespaces with a list and a watch each; above it, one list covers all namespaces."""

@@ -54,8 +54,8 @@ class Token:
 
     def is_due(self, now: float) -> bool:
         """
-        Return whether the token should be replaced: half of its lifetime has passed, or our clock was
-        ahead when it was issued.
+        Return whether the token should be replaced: half of its lifetime has passed, or our clock
+        was ahead when it was issued.
         """
         return not self.issued <= now < (self.issued + self.expires) / 2
 

@@ -106,8 +106,8 @@ async def _nothing_found() -> Sequence[Physical]:
 @implementer(ISpaceProvider, IRotatesCredentials)
 class KcpProvider(CoroutineProvider):
     """
-    See :class:`ISpaceProvider`; parameters are ``type`` and ``typePath``.  Lists are without access.
-    After a rotation the old token stays valid until it expires.
+    See :class:`ISpaceProvider`; parameters are ``type`` and ``typePath``.  Lists are without
+    access. After a rotation the old token stays valid until it expires.
 
     :param client: client of the kcp server; resources include the path of the workspace.
     :param clock: provides ``IReactorTime``.

@@ -5,9 +5,10 @@ A Workspace is an object in its parent workspace, and URLs contain the path of t
 ``/clusters/<parent>/apis/tenancy.kcp.io/v1alpha1/workspaces``.  :class:`InWorkspace` adds that path
 to a resource, so that one client serves all workspaces.
 
-Sources: ``github.com/kcp-dev/sdk`` v0.32.3 (0.28.3 has the same without ``Terminating`` and ``Deleting``),
-``apis/tenancy/v1alpha1/types_workspace.go`` and ``apis/core/v1alpha1/logicalcluster_types.go``;
-``github.com/kcp-dev/kcp`` v0.32.3, ``pkg/reconciler/tenancy/workspace/workspace_reconcile_phase.go``.
+Sources: ``github.com/kcp-dev/sdk`` v0.32.3 (0.28.3 has the same without ``Terminating`` and
+``Deleting``), ``apis/tenancy/v1alpha1/types_workspace.go`` and
+``apis/core/v1alpha1/logicalcluster_types.go``; ``github.com/kcp-dev/kcp`` v0.32.3,
+``pkg/reconciler/tenancy/workspace/workspace_reconcile_phase.go``.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ READY, UNAVAILABLE, INACTIVE = "Ready", "Unavailable", "Inactive"
 _GOING = ("Terminating", "Deleting")
 CONTENT_DELETED = "WorkspaceContentDeleted"
 """
-Condition that tells what still has to be deleted in a workspace.  kcp deletes the content first, which
-takes ten seconds or more; until then the Workspace keeps its phase and blocks its name.
+Condition that tells what still has to be deleted in a workspace.  kcp deletes the content first,
+which takes ten seconds or more; until then the Workspace keeps its phase and blocks its name.
 """
 _HELP = {
     UNAVAILABLE: "kcp cannot serve the workspace at the moment; see its conditions",

@@ -5,7 +5,8 @@ All objects of a ControlPlane are in the namespace ``NAME-system``, which KubeFl
 with an ownerReference.  So credentials are never read from a namespace that existed before, and a
 ControlPlane is gone when its namespace is.  ``status.secretRef`` names the Secret and a key per
 viewpoint.  Either key may lead nowhere: types ``host`` and ``external`` name a key that is never
-written, ``ocm`` an empty one, and ``vcluster`` and ``k3s`` one that is written some time after Ready.
+written, ``ocm`` an empty one, and ``vcluster`` and ``k3s`` one that is written some time after
+Ready.
 
 Ready stays True while KubeFlex's manager is down.
 

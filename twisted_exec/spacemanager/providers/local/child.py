@@ -1,7 +1,9 @@
 """
-``python -m twisted_exec.spacemanager.providers.local.child PLUGIN [options]``: twistd in a process group of its own.
+``python -m twisted_exec.spacemanager.providers.local.child PLUGIN [options]``: twistd in a process
+group of its own.
 
-The group, including orphaned children, can be killed as a whole, and a ``^C`` for the manager does not reach it.
+The group, including orphaned children, can be killed as a whole, and a ``^C`` for the manager does
+not reach it.
 """
 
 from __future__ import annotations
