@@ -12,6 +12,7 @@ from twisted.internet.protocol import Factory, Protocol
 from tests.nodeserver.support import put_pod
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
+from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import respond_text
 from twisted_exec.streaming.interfaces import (
@@ -249,5 +250,5 @@ class EndTests(ServerCase):
 
     async def test_crowd(self) -> None:
         """There are only so many sessions at once."""
-        await self.setUpStreams(sessions=1)
+        await self.setUpStreams(sessions=SessionLimits(1, 1))
         self.assertEqual((await self.ask(EXEC)).code, 429)

@@ -186,6 +186,7 @@ class PoolletCase(TestCase):
     def write(self, name: str, content: bytes) -> str:
         path = self.directory / name
         path.write_bytes(content)
+        path.chmod(0o600)
         return str(path)
 
     def settings(self, **more: Any) -> Settings:
