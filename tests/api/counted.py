@@ -1,6 +1,4 @@
-"""
-Strings that count how often they are compared: what costs time, without measuring any.
-"""
+"""Strings that count their comparisons, to test complexity without measuring time."""
 
 from __future__ import annotations
 
@@ -22,6 +20,6 @@ class Counted(str):
 
 
 def counted(prefix: str, count: int) -> list[str]:
-    """So many different ones; none has been compared yet."""
+    """Return different strings with a common prefix, and reset the count."""
     Counted.compared = 0
     return [Counted(f"{prefix}{number}") for number in range(count)]

@@ -1,5 +1,5 @@
 """
-What an API server makes of Spaces and their providers: cases for ours, and for a real one with our
+Cases of valid and invalid Spaces and providers, for our API server and for a real one with our
 CustomResourceDefinitions (``tests/interop/spaces_crds.py``).
 """
 

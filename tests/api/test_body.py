@@ -27,7 +27,7 @@ class JSONTests(SynchronousTestCase):
     """JSON bodies."""
 
     def test_object(self) -> None:
-        """With any of its media types, or none."""
+        """A JSON object is read with any JSON media type, or without one."""
         for kind in [
             "",
             "application/json",
@@ -37,7 +37,7 @@ class JSONTests(SynchronousTestCase):
             self.assertEqual(body.decode(kind, b'{"a": [1, null]}'), {"a": [1, None]})
 
     def test_unreadable(self) -> None:
-        """What is no JSON object is 400, however odd."""
+        """A body that is not a JSON object is 400."""
         for raw in [
             b"",
             b"{",
@@ -57,7 +57,7 @@ class JSONTests(SynchronousTestCase):
                 body.decode("application/json", raw)
 
     def test_unknown_type(self) -> None:
-        """A type that nobody reads is 415."""
+        """An unknown content type is 415."""
         with self.assertRaises(UnsupportedMediaType):
             body.decode("text/plain", b"{}")
 
@@ -72,7 +72,7 @@ class LimitTests(SynchronousTestCase):
         return caught.exception.message
 
     def test_before_decoding(self) -> None:
-        """Too many values are refused unread: that these are no JSON is never found out."""
+        """A body with too many values is refused before it is parsed, even if it is invalid."""
         for value in (b"0,", b"[],", b"{},", b'"",', b'{"a":1},', b'{"a":{}},', b'["\\\\",1],'):
             message = self.refused(b"[" + value * (body.OBJECT.values + 1) + b"!")
             self.assertIn("more than 16384 values", message)
@@ -98,7 +98,7 @@ class LimitTests(SynchronousTestCase):
             self.assertEqual(body.decode("", json.dumps(data, indent=2).encode()), data)
 
     def test_reviews(self) -> None:
-        """A request that stores nothing may be smaller only."""
+        """Requests that store nothing have lower limits."""
         groups = json.dumps({"spec": {"groups": ["g"] * 3000}}).encode()
         body.decode("", groups)
         self.refused(groups, limit=body.REVIEW)
@@ -126,7 +126,7 @@ class YAMLTests(SynchronousTestCase):
     """YAML bodies."""
 
     def test_numbers(self) -> None:
-        """What JSON has no number for is refused: nobody could read the object back."""
+        """Numbers that JSON cannot represent are refused."""
         for raw in (b"a: .nan", b"a: [.inf]", b"a: {b: -.inf}", b"a: 1.0e+999"):
             with self.assertRaises(BadRequest, msg=raw.decode()):
                 body.decode("application/yaml", raw)
@@ -139,7 +139,7 @@ class YAMLTests(SynchronousTestCase):
         )
 
     def test_unreadable(self) -> None:
-        """What is no plain YAML object is 400."""
+        """A body that is not a plain YAML object is 400."""
         for raw in [
             b"- a",
             b"a: [",
@@ -169,10 +169,10 @@ class YAMLTests(SynchronousTestCase):
 
 
 class ProtobufTests(SynchronousTestCase):
-    """What kubectl sends in protobuf."""
+    """Protobuf bodies from kubectl."""
 
     def test_captured(self) -> None:
-        """Bodies of kubectl 1.33 read as what they say."""
+        """Captured bodies of kubectl 1.33 decode to the objects that kubectl sent."""
         vectors = {
             vector["cmd"]: decoded(bytes.fromhex(vector["hex"]))
             for vector in json.loads(VECTORS.read_text())["vectors"]
@@ -208,7 +208,7 @@ class ProtobufTests(SynchronousTestCase):
         )
 
     def test_flags(self) -> None:
-        """A flag that is false is left out, unless that means something else than false."""
+        """A false flag is omitted, unless false differs from its default."""
         head = b"\x0a\x14\x0a\x02v1\x12\x0eServiceAccount"
         raw = b"k8s\x00" + head + b"\x12\x02\x20\x00"
         self.assertIs(decoded(raw)["automountServiceAccountToken"], False)
@@ -216,7 +216,7 @@ class ProtobufTests(SynchronousTestCase):
         self.assertNotIn("immutable", decoded(secret))
 
     def test_event(self) -> None:
-        """Numbers and times; the zero time is none."""
+        """Numbers and timestamps of Events are decoded; a zero timestamp is omitted."""
 
         def field(number: int, value: bytes) -> bytes:
             return bytes([number << 3 | 2, len(value)]) + value
@@ -255,7 +255,7 @@ class ProtobufTests(SynchronousTestCase):
                 decoded(b"k8s\x00" + field(1, field(1, b"v1") + field(2, b"Event")) + field(2, bad))
 
     def test_secret(self) -> None:
-        """A Secret's bytes come as JSON has them."""
+        """A Secret's bytes are decoded as base64, as in JSON."""
 
         def field(number: int, content: bytes) -> bytes:
             return bytes([number << 3 | 2, len(content)]) + content
@@ -276,7 +276,7 @@ class ProtobufTests(SynchronousTestCase):
         )
 
     def test_signing_request(self) -> None:
-        """A request for a certificate with what was decided, as kubectl certificate sends it."""
+        """A CertificateSigningRequest is decoded with its approval, as kubectl sends it."""
 
         def field(number: int, content: bytes) -> bytes:
             return bytes([number << 3 | 2, len(content)]) + content
@@ -301,7 +301,7 @@ class ProtobufTests(SynchronousTestCase):
         self.assertEqual(told["status"], {"conditions": [approved], "certificate": "Ag=="})
 
     def test_unknown_kind(self) -> None:
-        """Other kinds are asked for in JSON."""
+        """A kind without a protobuf schema is 415, and the message says to send JSON."""
         unknown = b"k8s\x00" + bytes([10, 11, 18, 9]) + b"ConfigMap"
         with self.assertRaises(UnsupportedMediaType) as caught:
             body.decode(protobuf.MEDIA_TYPE, unknown)
@@ -309,7 +309,7 @@ class ProtobufTests(SynchronousTestCase):
 
     @given(st.binary(max_size=64), st.integers(0, 200))
     def test_garbage(self, noise: bytes, at: int) -> None:
-        """Damaged bodies are refused or read, never anything else."""
+        """A damaged body is either decoded or refused, without any other exception."""
         good = bytes.fromhex(json.loads(VECTORS.read_text())["vectors"][0]["hex"])
         for raw in (good[:at] + noise + good[at + len(noise) :], good[:at], b"k8s\x00" + noise):
             try:

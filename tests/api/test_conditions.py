@@ -11,7 +11,7 @@ class WithConditionsTests(SynchronousTestCase):
     """Tests for :func:`with_conditions`."""
 
     def test_times(self) -> None:
-        """A condition's time moves with its status, not with its words; others stay as they are."""
+        """A transition time changes only with the status; other conditions stay unchanged."""
         other = {"type": "Other", "status": "True"}
         first = with_conditions([other], {"Ready": ("True", "Good", "")}, "t1")
         again = with_conditions(first, {"Ready": ("True", "Better", "so")}, "t2")
@@ -21,7 +21,7 @@ class WithConditionsTests(SynchronousTestCase):
         self.assertEqual(told, [("Good", "t1"), ("Better", "t1"), ("Bad", "t3")])
 
     def test_same(self) -> None:
-        """What is told already is not told otherwise: whoever compares finds no difference."""
+        """Setting the same condition again changes nothing, not even its time."""
         known = with_conditions([], {"Ready": ("True", "Good", "fine")}, "t1", 3)
         self.assertEqual(
             with_conditions(known, {"Ready": ("True", "Good", "fine")}, "t2", 3), known
@@ -29,7 +29,7 @@ class WithConditionsTests(SynchronousTestCase):
         self.assertEqual(known[0]["observedGeneration"], 3)
 
     def test_words(self) -> None:
-        """Words are one line of bounded length: they end on people's terminals."""
+        """A message is printable and of bounded length, because users' terminals show it."""
         (made,) = with_conditions([], {"Ready": ("False", "Bad", "a\nb\x1b[2J" + "x" * 5000)}, "t")
         self.assertTrue(made["message"].isprintable())
         self.assertEqual(len(made["message"]), MAX_MESSAGE)

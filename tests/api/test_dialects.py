@@ -51,7 +51,7 @@ class NamesTests(SynchronousTestCase):
         )
 
     def test_labels(self) -> None:
-        """What a poollet tells its runtime is labelled with the poollet's own domain."""
+        """A poollet's labels and annotations have the domain of its dialect."""
         self.assertEqual(
             [(each.uid_label, each.runtime_generation_annotation) for each in DIALECTS],
             [
@@ -75,7 +75,7 @@ class NamesTests(SynchronousTestCase):
         )
 
     def test_finalizers(self) -> None:
-        """What keeps an object names who keeps it."""
+        """Finalizers are named after the poollet or the API group that sets them."""
         self.assertEqual(
             [(each.finalizer, each.class_finalizer) for each in DIALECTS[:3]],
             [
@@ -86,7 +86,7 @@ class NamesTests(SynchronousTestCase):
         )
 
     def test_together(self) -> None:
-        """All of them can be served at once: nothing that tells objects or users apart is shared."""
+        """All dialects can be served together: their names, users, labels and finalizers differ."""
         for names in (
             [each.name for each in DIALECTS],
             [each.workload.qualified for each in DIALECTS],
@@ -102,7 +102,7 @@ class NamesTests(SynchronousTestCase):
 
 
 class ReadingTests(SynchronousTestCase):
-    """What a workload says, by its dialect's keys."""
+    """Fields of a workload are read by its dialect's keys."""
 
     def test_bound(self) -> None:
         """Pool and class are read where the dialect keeps them."""
@@ -111,12 +111,12 @@ class ReadingTests(SynchronousTestCase):
         self.assertEqual(SPHERIC.class_name(instance), "small")
 
     def test_not_bound(self) -> None:
-        """What is not said, or is null, is empty."""
+        """A missing or null reference is an empty name."""
         for machine in ({}, {"spec": {}}, {"spec": {"machinePoolRef": None}}):
             self.assertEqual(IRONCORE.pool_name(machine), "")
 
     def test_pool_of(self) -> None:
-        """Only the dialect's own poollets are its poollets."""
+        """``pool_of`` recognizes only poollets of its own dialect."""
         self.assertEqual(ONMETAL.pool_of(ONMETAL.pool_identity("p")), "p")
         self.assertIsNone(ONMETAL.pool_of(IRONCORE.pool_identity("p")))
         self.assertIsNone(ONMETAL.pool_of(ONMETAL.pool_identity("")))
@@ -130,7 +130,7 @@ class ByNameTests(SynchronousTestCase):
         self.assertEqual([by_name(each.name) for each in DIALECTS], list(DIALECTS))
 
     def test_unknown(self) -> None:
-        """Whoever misspells one is told what there is."""
+        """An unknown dialect is refused, and the message lists the known ones."""
         with self.assertRaises(ValueError) as caught:
             by_name("Ironcore")
         self.assertEqual(
@@ -140,7 +140,7 @@ class ByNameTests(SynchronousTestCase):
         )
 
     def test_none_given(self) -> None:
-        """Without an option it is the default."""
+        """Without an option, the default dialect is used."""
         self.assertEqual(one_per_group([]), (DEFAULT,))
 
     def test_several(self) -> None:
@@ -148,7 +148,7 @@ class ByNameTests(SynchronousTestCase):
         self.assertEqual(one_per_group(["spheric", "ironcore"]), (SPHERIC, IRONCORE))
 
     def test_twice(self) -> None:
-        """The same one twice is a slip."""
+        """A dialect given twice is refused."""
         with self.assertRaises(ValueError) as caught:
             one_per_group(["onmetal", "onmetal"])
         self.assertEqual(str(caught.exception), "dialect 'onmetal' is given twice")
@@ -170,7 +170,7 @@ class OwnerTests(SynchronousTestCase):
             self.assertEqual(owner_of(labels), owner)
 
     def test_nobody(self) -> None:
-        """A machine that no poollet asked for is nobody's."""
+        """A machine without a poollet's labels has no owner."""
         self.assertEqual(owner_of({"app": "x"}), Owner())
 
     def test_spheric_as_written(self) -> None:

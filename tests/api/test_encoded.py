@@ -18,24 +18,24 @@ class EncodedTests(SynchronousTestCase):
     """Tests for :class:`Encoded`."""
 
     def test_is_its_object(self) -> None:
-        """It equals the object, and its bytes say the same."""
+        """An Encoded object equals its object, and its bytes decode to the same."""
         kept = Encoded(POOL)
         self.assertEqual(kept, POOL)
         self.assertEqual(json.loads(kept.json), POOL)
         self.assertEqual(json.loads(kept.metadata_json), POOL["metadata"])
 
     def test_once(self) -> None:
-        """Everyone gets the same bytes."""
+        """The bytes are encoded once and shared."""
         kept = Encoded(POOL)
         self.assertIs(json_of(kept), json_of(kept))
         self.assertIs(metadata_json_of(kept), metadata_json_of(kept))
 
     def test_known_text(self) -> None:
-        """Text that is known already is not made again."""
+        """JSON text passed to the constructor is used as it is."""
         self.assertEqual(Encoded(POOL, '{"as":"given"}').json, b'{"as":"given"}')
 
     def test_copies(self) -> None:
-        """A copy is meant to be changed: it has no bytes of its own."""
+        """A copy is an ordinary dict without encoded bytes, so changing it is safe."""
         kept = Encoded(POOL)
         self.assertTrue(kept.json)
         for other in (copy.copy(kept), copy.deepcopy(kept), kept.copy(), {**kept}):

@@ -17,10 +17,10 @@ from twisted_exec.api.status import Invalid
 
 
 class DescriptionTests(SynchronousTestCase):
-    """What ``kubectl explain`` shows."""
+    """Descriptions that ``kubectl explain`` shows."""
 
     def test_every_field(self) -> None:
-        """No field is left unexplained, in whatever depth."""
+        """Every field has a description, at any depth."""
 
         def unexplained(schema: Any, path: str) -> Iterator[str]:
             for key, inner in schema.get("properties", {}).items():
@@ -74,7 +74,7 @@ class MachineTests(KindTestCase):
         return self.refused(spec={**self.good, **spec})
 
     def test_needed(self) -> None:
-        """A class is needed."""
+        """``machineClassRef`` is required."""
         self.assertEqual(self.refused(), ["spec: Required value"])
         self.assertEqual(self.refused(spec={}), ["spec.machineClassRef: Required value"])
         self.assertEqual(
@@ -89,7 +89,7 @@ class MachineTests(KindTestCase):
         self.assertEqual(len(self.spec_refused(machinePoolSelector={"-": "x"})), 1)
 
     def test_power(self) -> None:
-        """On or Off."""
+        """``power`` is On or Off."""
         self.assertEqual(
             self.spec_refused(power="Maybe"),
             ['spec.power: Unsupported value: "Maybe": supported values: "Off", "On"'],
@@ -149,7 +149,7 @@ class MachineTests(KindTestCase):
         )
 
     def test_immutable_parts(self) -> None:
-        """The guest's host name and disks made from an image stay."""
+        """The guest configuration and disks made from an image are immutable."""
         disk = {"name": "root", "localDisk": {"image": "i"}, "device": "oda"}
         spec = {**self.good, "guestConfig": {"hostname": "h"}, "volumes": [disk], "power": "On"}
         old = self.create(spec=spec)
@@ -163,7 +163,7 @@ class MachineTests(KindTestCase):
         )
 
     def test_columns(self) -> None:
-        """What ``kubectl get machines`` shows."""
+        """Columns of ``kubectl get machines``."""
         empty = {"metadata": {"name": "a"}, "spec": {}}
         self.assertEqual(
             [column.read(empty) for column in self.kind.columns],
@@ -197,7 +197,7 @@ class PoolTests(KindTestCase):
         strategy.for_update(self.kind, {**empty, "spec": {"providerID": "x"}}, empty)
 
     def test_columns(self) -> None:
-        """The classes that it offers."""
+        """The column shows the pool's available classes."""
         pool = {"status": {"availableMachineClasses": [{"name": "a"}, {"name": "b"}]}}
         self.assertEqual(self.kind.columns[0].read(pool), "a,b")
         self.assertEqual(self.kind.columns[0].read({}), "<none>")
@@ -280,7 +280,7 @@ class RoleTests(KindTestCase):
 
 
 class AllTests(SynchronousTestCase):
-    """What holds for every kind."""
+    """Properties of every kind."""
 
     def test_unique(self) -> None:
         """No server has two kinds with the same group, version and plural, whatever its dialects."""
@@ -312,7 +312,7 @@ class DialectTests(SynchronousTestCase):
         )
 
     def test_identities(self) -> None:
-        """From a pool to its poollet's user and back."""
+        """A pool's identity can be converted to a user name and back."""
         user = IRONCORE.pool_identity("p")
         self.assertEqual(user, "compute.ironcore.dev:system:machinepool:p")
         self.assertEqual(IRONCORE.pool_of(user), "p")
@@ -320,7 +320,7 @@ class DialectTests(SynchronousTestCase):
         self.assertIsNone(IRONCORE.pool_of(IRONCORE.pool_identity("")))
 
     def test_labels(self) -> None:
-        """What a poollet tells its runtime."""
+        """Labels and annotations that a poollet passes to its runtime."""
         self.assertEqual(IRONCORE.uid_label, "machinepoollet.ironcore.dev/machine-uid")
         self.assertEqual(
             IRONCORE.runtime_generation_annotation,
@@ -335,7 +335,7 @@ class OnmetalTests(KindTestCase):
     good = {"machineClassRef": {"name": "small"}, "image": "example.org/os:1"}
 
     def test_image(self) -> None:
-        """A machine names its image; it stays."""
+        """``image`` is immutable and shown in its column."""
         made = self.create(spec=self.good)
         changed = {**made["spec"], "image": "example.org/os:2"}
         self.assertEqual(
@@ -363,7 +363,7 @@ class OnmetalTests(KindTestCase):
         self.assertIn("must specify one of volumeRef, emptyDisk, ephemeral", cause)
 
     def test_states(self) -> None:
-        """A machine that is being ended is in no state of its own."""
+        """The states of a machine do not include Terminating."""
         state = self.kind.schema["status"]["properties"]["state"]
         self.assertNotIn("Terminating", state["enum"])
 
@@ -410,7 +410,7 @@ class SphericTests(KindTestCase):
         )
 
     def test_fixed(self) -> None:
-        """Type and fleet are for good."""
+        """``instanceTypeRef`` and ``fleetRef`` are immutable."""
         made = self.create(spec={**self.good, "fleetRef": {"name": "f"}})
         for key in ("instanceTypeRef", "fleetRef"):
             changed = {**made["spec"], key: {"name": "other"}}
@@ -424,7 +424,7 @@ class SphericTests(KindTestCase):
         self.assertEqual(set(self.kind.fields), {"spec.fleetRef.name", "spec.instanceTypeRef.name"})
 
     def test_fleets(self) -> None:
-        """A fleet tells no classes, and its table has no column for them."""
+        """The status of a fleet has no available classes, and its table has no column for them."""
         fleets = kinds.pool_kind(SPHERIC)
         self.assertEqual(fleets.columns, ())
         status = fleets.schema["status"]["properties"]
@@ -439,17 +439,17 @@ class InstanceTypeTests(KindTestCase):
     measured = {"cpu": "1", "memory": "1Gi"}
 
     def test_discrete(self) -> None:
-        """Capabilities are needed where they are the instance's."""
+        """A discrete type requires capabilities."""
         for fields in ({}, {"class": "Discrete"}):
             self.assertEqual(len(self.refused(**fields)), 2)
             self.create(capabilities=self.measured, **fields)
 
     def test_continuous(self) -> None:
-        """A type of any size has none of its own."""
+        """A continuous type needs no capabilities."""
         self.create(**{"class": "Continuous"})
 
     def test_fixed(self) -> None:
-        """What a type is, it stays."""
+        """The class of an instance type is immutable."""
         made = self.create(capabilities=self.measured, **{"class": "Discrete"})
         self.assertEqual(
             self.update_refused(made, **{"class": "Continuous"}),

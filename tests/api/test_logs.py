@@ -25,7 +25,7 @@ def options(query: str) -> LogOptions:
 
 
 class ParseTests(SynchronousTestCase):
-    """What can be asked for."""
+    """Options in a log request's query."""
 
     def refused(self, query: str, error: type[APIError]) -> APIError:
         with self.assertRaises(error) as caught:
@@ -33,12 +33,12 @@ class ParseTests(SynchronousTestCase):
         return caught.exception
 
     def test_nothing(self) -> None:
-        """Without a query it is the whole log so far."""
+        """Without a query, the options ask for the whole log without following it."""
         self.assertEqual(options(""), LogOptions())
         self.assertEqual(options("").query(), b"")
 
     def test_kubectl(self) -> None:
-        """What ``kubectl logs -f --tail --since --timestamps --limit-bytes`` sends."""
+        """The query of ``kubectl logs -f --tail --since --timestamps --limit-bytes`` is parsed."""
         self.assertEqual(
             options(
                 "container=console&follow=true&limitBytes=100&sinceSeconds=60&tailLines=5"
@@ -54,13 +54,13 @@ class ParseTests(SynchronousTestCase):
         )
 
     def test_flags(self) -> None:
-        """As Go's conversion reads booleans: only ``false`` and ``0`` are not true."""
+        """Booleans are read as in Go's conversion: only ``false`` and ``0`` are false."""
         for text, flag in (("true", True), ("1", True), ("", True), ("FALSE", False), ("0", False)):
             self.assertEqual(options(f"follow={text}").follow, flag, text)
         self.assertEqual(options("previous=false"), LogOptions())
 
     def test_unreadable(self) -> None:
-        """What cannot be read at all is a bad request in Go's words."""
+        """A value that cannot be parsed is a bad request with Go's message."""
         for query, told in (
             ("tailLines=x", 'strconv.ParseInt: parsing "x": invalid syntax'),
             ("tailLines=", 'strconv.ParseInt: parsing "": invalid syntax'),
@@ -80,7 +80,7 @@ class ParseTests(SynchronousTestCase):
         self.assertEqual(self.refused(f"tailLines={'9' * 9000}", BadRequest).code, 400)
 
     def test_invalid(self) -> None:
-        """What makes no sense is told per field, as kube-apiserver tells it."""
+        """An invalid value is refused with its field, in kube-apiserver's words."""
         negative = self.refused("tailLines=-1", Invalid)
         self.assertEqual(
             (negative.code, negative.message),
@@ -108,7 +108,7 @@ class ParseTests(SynchronousTestCase):
         )
 
     def test_containers(self) -> None:
-        """A machine has its console, and no earlier one."""
+        """Another container than the machine's console, or a previous one, is a bad request."""
         other = self.refused("container=web%0A", BadRequest)
         self.assertTrue(other.message.startswith("container web\\n is not valid for machine vm"))
         previous = self.refused("previous=true", BadRequest)
@@ -126,28 +126,28 @@ class ParseTests(SynchronousTestCase):
         | st.builds(LogOptions, since_nanoseconds=st.integers(0, 2 * 10**18))
     )
     def test_passed_on(self, told: LogOptions) -> None:
-        """The next hop reads what this one did."""
+        """Options written as a query are read back unchanged."""
         self.assertEqual(parse(args(told.query()), "vm"), told)
 
 
 class DecodeTests(SynchronousTestCase):
-    """What whoever passes a query on reads of it."""
+    """Queries that are decoded to be passed on."""
 
     def test_of_a_pod(self) -> None:
-        """A Pod's container has an earlier one, and streams; both are told on."""
+        """For a Pod, ``previous`` and ``stream`` are decoded and passed on."""
         told = decode(args(b"previous=true&stream=Stderr&tailLines=0"))
         self.assertEqual(told, LogOptions(previous=True, stream="Stderr", tail_lines=0))
         self.assertEqual(told.query(), b"previous=true&tailLines=0&stream=Stderr")
         check(told, "web", ("All", "Stdout", "Stderr"))
 
     def test_follows(self) -> None:
-        """Whether it is followed is known before it is known whether all the rest can be read."""
+        """``follow`` can be read even if other parameters are invalid."""
         self.assertTrue(follows(args(b"follow=true&tailLines=many")))
         self.assertFalse(follows(args(b"follow=false")))
         self.assertFalse(follows({}))
 
     def test_names(self) -> None:
-        """What makes no sense is told with whose log it was to be."""
+        """The error for an invalid value names the Pod and the fields."""
         with self.assertRaises(Invalid) as caught:
             check(decode(args(b"tailLines=-1&stream=Stdin")), "web", ("All", "Stdout"))
         self.assertIn('PodLogOptions "web" is invalid', caught.exception.message)

@@ -1,6 +1,4 @@
-"""
-Tests for :mod:`twisted_exec.api.times`.  What Go says was asked of kube-apiserver 1.33.1.
-"""
+"""Tests for :mod:`twisted_exec.api.times`.  Go's messages come from kube-apiserver 1.33.1."""
 
 from __future__ import annotations
 
@@ -18,17 +16,17 @@ class MomentTests(SynchronousTestCase):
     """Tests for :func:`nanoseconds` and :func:`stamp`."""
 
     def test_stamp(self) -> None:
-        """Nine digits, always, in UTC."""
+        """A stamp is in UTC and has nine fractional digits."""
         self.assertEqual(stamp(MOMENT), "2026-11-20T05:00:00.123456789Z")
         self.assertEqual(stamp(0), "1970-01-01T00:00:00.000000000Z")
 
     @given(st.integers(-(10**19), 10**20))
     def test_both_ways(self, time: int) -> None:
-        """What is written is read."""
+        """A written timestamp is read back unchanged."""
         self.assertEqual(nanoseconds(stamp(time)), time)
 
     def test_read(self) -> None:
-        """Any zone, any fraction; what is finer than a nanosecond is dropped."""
+        """Any zone and any fraction are read; digits beyond nanoseconds are dropped."""
         for text, told in (
             ("2026-11-20T05:00:00.123456789Z", MOMENT),
             ("2026-11-20T06:30:00,1234567891+01:30", MOMENT),
@@ -39,7 +37,7 @@ class MomentTests(SynchronousTestCase):
             self.assertEqual(nanoseconds(text), told, text)
 
     def test_no_time(self) -> None:
-        """What is no point in time is refused in Go's words, not guessed."""
+        """A text that is not a timestamp is refused with Go's message."""
         for text, told in (
             ("20", f'{LAYOUT}: cannot parse "20" as "2006"'),
             ("2026", f'{LAYOUT}: cannot parse "" as "-"'),
@@ -64,7 +62,7 @@ class MomentTests(SynchronousTestCase):
             self.assertEqual(str(caught.exception), f'parsing time "{text}": {told}')
 
     def test_other_ages(self) -> None:
-        """Years that Python's calendar has not are out of range."""
+        """Years beyond Python's calendar are out of range."""
         for text in (
             "0000-01-01T00:00:00Z",
             "0001-01-01T00:00:00+01:00",
@@ -76,7 +74,7 @@ class MomentTests(SynchronousTestCase):
 
     @given(st.text(max_size=40))
     def test_anything(self, text: str) -> None:
-        """Any text is a point in time or a ValueError of one line."""
+        """Any text is either a timestamp or a ValueError with a one-line message."""
         try:
             nanoseconds(text)
         except ValueError as problem:

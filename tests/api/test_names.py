@@ -10,7 +10,7 @@ from twisted_exec.api import names
 
 
 class NamesTests(SynchronousTestCase):
-    """Each rule lets good values pass and says what is wrong with others."""
+    """Each rule accepts valid values and reports errors for invalid ones."""
 
     def check(self, rule: object, good: list[str], bad: list[str]) -> None:
         assert callable(rule)
@@ -36,7 +36,7 @@ class NamesTests(SynchronousTestCase):
         )
 
     def test_path_segment(self) -> None:
-        """Colons and capitals are good, what a URL would misread is not."""
+        """Colons and capitals are allowed; characters with a meaning in URL paths are not."""
         self.check(
             names.path_segment,
             ["system:basic-user", "A b"],
@@ -52,11 +52,11 @@ class NamesTests(SynchronousTestCase):
         )
 
     def test_label_value(self) -> None:
-        """May be empty."""
+        """A label value may be empty."""
         self.check(names.label_value, ["", "A-b_c.1"], ["-", "a b", "a" * 64, "a\n"])
 
     def test_generated(self) -> None:
-        """Five characters follow the prefix, and what comes out is a label."""
+        """A generated name is the prefix and five random characters, and a valid label."""
         made = {names.generated("vm-") for _ in range(50)}
         self.assertEqual({len(name) for name in made}, {8})
         self.assertGreater(len(made), 40)

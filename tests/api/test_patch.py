@@ -61,7 +61,7 @@ KEYED = struct(
 
 
 class StrategicTests(SynchronousTestCase):
-    """What kubectl's strategic patches ask for."""
+    """Strategic merge patches, as kubectl sends them."""
 
     def test_as_merge(self) -> None:
         """Objects merge, null removes, lists replace."""
@@ -85,7 +85,7 @@ class StrategicTests(SynchronousTestCase):
         )
 
     def test_many_finalizers(self) -> None:
-        """However many a patch names, each is compared a few times, not with all others."""
+        """The number of comparisons grows linearly with the number of finalizers."""
         finalizers = counted("a/x", 1000)
         change: dict[str, Any] = {"finalizers": [*map(str, finalizers), "b/y"]}
         self.assertEqual(
@@ -98,7 +98,9 @@ class StrategicTests(SynchronousTestCase):
         self.assertLess(Counted.compared, 10_000)
 
     def test_no_scalars(self) -> None:
-        """What is no scalar is in no primitive list; the schema says what is wrong with it."""
+        """
+        Items that are not scalars are always appended and never deleted; the schema refuses them.
+        """
         odd = {"finalizers": [{}, ["a/x"]]}
         self.assertEqual(
             patch.strategic({"finalizers": ["a/x"]}, odd)["finalizers"], ["a/x", {}, ["a/x"]]
@@ -135,13 +137,13 @@ class StrategicTests(SynchronousTestCase):
         self.assertEqual(found, {"l": [{"name": "c"}]})
 
     def test_items_without_keys(self) -> None:
-        """An item that cannot be told from the others is refused."""
+        """An item without a usable merge key is refused."""
         for item in ({}, "a", {"name": None}, {"name": {}}, ["name"]):
             with self.assertRaises(BadRequest):
                 patch.strategic({"l": []}, {"l": [item]}, KEYED)
 
     def test_unknown_directives(self) -> None:
-        """A directive that is not obeyed is refused, never stored."""
+        """An unsupported directive is refused, never stored."""
         for change in [{"$patch": "delete"}, {"a": {"$unheard": 1}}]:
             with self.assertRaises(BadRequest):
                 patch.strategic({}, change)
@@ -169,7 +171,7 @@ class JSONPatchTests(SynchronousTestCase):
         self.assertEqual(target, before)
 
     def test_not_applicable(self) -> None:
-        """What cannot be done is 422, whatever the library thinks of it."""
+        """An operation that cannot be applied is 422."""
         for operation in [
             {"op": "test", "path": "/a", "value": 2},
             {"op": "remove", "path": "/b"},
@@ -185,7 +187,7 @@ class JSONPatchTests(SynchronousTestCase):
             self.assertIn(caught.exception.code, (400, 422), operation)
 
     def test_not_a_patch(self) -> None:
-        """What is no list of operations is 400."""
+        """A JSON patch that is not a list of operations is 400."""
         for operations in [
             {},
             None,
@@ -196,7 +198,7 @@ class JSONPatchTests(SynchronousTestCase):
                 patch.json_patch({"a": 1}, operations)
 
     def test_operations_that_are_none(self) -> None:
-        """An operation that nobody knows, or that lacks something, is 422, and it is said which."""
+        """An unknown or incomplete operation is 422, and the message names it."""
         for operation, told in [
             ({"op": "explode", "path": "/a"}, 'operation 1 of the JSON patch ("explode" "/a")'),
             ({"op": "add"}, "Operation must have a 'path' member"),
@@ -209,7 +211,7 @@ class JSONPatchTests(SynchronousTestCase):
             self.assertIn(told, caught.exception.message)
 
     def test_lenient(self) -> None:
-        """As kube-apiserver: a replace sets what is missing, and no value is null."""
+        """As in kube-apiserver, replace sets a missing member, and a missing value is null."""
         for operation, result in [
             ({"op": "replace", "path": "/o/b", "value": 2}, {"o": {"b": 2}}),
             ({"op": "replace", "path": "/o", "value": 2}, {"o": 2}),
@@ -218,7 +220,7 @@ class JSONPatchTests(SynchronousTestCase):
             self.assertEqual(patch.json_patch({"o": {}}, [operation]), result)
 
     def test_no_python(self) -> None:
-        """Refusals speak of paths, not of how values look in Python."""
+        """Error messages contain neither values nor Python types."""
         for operation in [
             {"op": "test", "path": "/a", "value": "b"},
             {"op": "remove", "path": "/b"},
@@ -245,7 +247,7 @@ class JSONPatchTests(SynchronousTestCase):
         self.assertEqual(len(patch.json_patch(source, copies[:160])["b"]), 160)
 
     def test_long_paths(self) -> None:
-        """A path longer than any object is deep is none: to follow many of them takes seconds."""
+        """Paths deeper than an object may be are refused, because following many takes seconds."""
         deep = [{"op": "add", "path": "/a" * steps, "value": {}} for steps in range(1, 200)]
         with self.assertRaises(APIError) as caught:
             patch.json_patch({}, deep)
@@ -253,7 +255,7 @@ class JSONPatchTests(SynchronousTestCase):
         self.assertIn("operation 64 of the JSON patch", caught.exception.message)
 
     def test_too_deep(self) -> None:
-        """Nor does a patch make by moving or copying what nobody could have sent."""
+        """Moves and copies cannot nest an object deeper than a request body may be."""
         down = "/a" * 60
         for kind, rounds in (("move", 2), ("move", 100), ("copy", 2), ("copy", 12)):
             nest = [{"op": "add", "path": "/a" * n, "value": {}} for n in range(1, 61)]
@@ -296,7 +298,7 @@ class ReaderTests(SynchronousTestCase):
             self.assertEqual(patch.reader(media_type, raw)(OLD)["spec"], spec)
 
     def test_unreadable(self) -> None:
-        """What is no JSON, or no patch, is 400."""
+        """A body that is not JSON, or not a patch, is 400."""
         for media_type in (patch.MERGE, patch.STRATEGIC, patch.JSON):
             for raw in (b"", b"{", b"7", b"null", b"{} x", b'"x"'):
                 error = self.refusal(media_type, raw)
@@ -304,7 +306,7 @@ class ReaderTests(SynchronousTestCase):
                 self.assertTrue(error.message.startswith("error decoding patch: "), error.message)
 
     def test_nothing_left(self) -> None:
-        """What leaves no object is 422, and what leaves none with a name 400."""
+        """A patch that leaves no object is 422; one that removes the name is 400."""
         self.assertEqual(
             self.refusal(patch.JSON, b'[{"op": "replace", "path": "", "value": []}]').code, 422
         )
@@ -318,7 +320,7 @@ class ReaderTests(SynchronousTestCase):
         )
 
     def test_duplicates(self) -> None:
-        """What is said twice is noted, once however often it is tried."""
+        """A duplicate field is reported once, however often the patch is retried."""
         duplicates: list[str] = []
         patched = patch.reader(patch.MERGE, b'{"spec": {"a": 1, "a": 2}}', duplicates)
         for _ in range(2):
@@ -326,7 +328,7 @@ class ReaderTests(SynchronousTestCase):
         self.assertEqual(duplicates, ["spec.a"])
 
     def test_configurations(self) -> None:
-        """An apply's body is YAML, of which JSON is a part; nothing is an empty one."""
+        """The body of an apply is YAML or JSON; an empty body is an empty configuration."""
         for raw in (b"spec: {a: 1}", b'{"spec": {"a": 1}}'):
             self.assertEqual(patch.configuration(raw), {"spec": {"a": 1}})
         for raw in (b"", b"null", b"{}"):

@@ -35,19 +35,19 @@ class QuantityTests(SynchronousTestCase):
             self.assertEqual(quantity.parse(text), value, text)
 
     def test_rounded_up(self) -> None:
-        """Whole numbers are what a runtime counts in."""
+        """``value`` rounds up to whole numbers."""
         self.assertEqual(quantity.value("100m"), 1)
         self.assertEqual(quantity.value("2"), 2)
         self.assertEqual(quantity.value("1Gi"), 1 << 30)
 
     def test_unreadable(self) -> None:
-        """What is no quantity is refused, whatever its size."""
+        """An invalid quantity is refused, however large it is."""
         for text in ["", "x", "1x", "1 ", "4xGi", "1e999", "1" * 40, "1ki", "1.2.3", "NaN", "٣"]:
             with self.assertRaises(ValueError, msg=text):
                 quantity.parse(text)
 
     def test_written(self) -> None:
-        """In the largest binary unit that divides it."""
+        """A number is written in the largest binary unit that divides it."""
         for whole, text in [(0, "0"), (1, "1"), (1000, "1000"), (1024, "1Ki"), (3 << 29, "1536Mi")]:
             self.assertEqual(quantity.binary(whole), text)
             self.assertEqual(quantity.value(text), whole)

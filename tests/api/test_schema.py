@@ -29,7 +29,7 @@ class CheckTests(SynchronousTestCase):
         return [(cause["field"], cause["message"]) for cause in schema.check(SCHEMA, value)]
 
     def test_good(self) -> None:
-        """What fits has no causes."""
+        """A valid value has no causes."""
         self.assertEqual(
             self.told(
                 {
@@ -46,7 +46,7 @@ class CheckTests(SynchronousTestCase):
         )
 
     def test_types(self) -> None:
-        """Each wrong type is told by its path."""
+        """Each value of a wrong type is reported with its path."""
         self.assertEqual(
             self.told(
                 {"name": 1, "port": True, "flag": 0, "labels": {"a": 1}, "items": [{"size": []}, 1]}
@@ -80,7 +80,7 @@ class CheckTests(SynchronousTestCase):
         )
 
     def test_values(self) -> None:
-        """Limits, enums and what is required."""
+        """Missing fields, unsupported values and exceeded limits are reported."""
         self.assertEqual(
             self.told({"power": "Maybe", "port": 11}),
             [
@@ -92,15 +92,17 @@ class CheckTests(SynchronousTestCase):
         self.assertEqual(len(self.told({"name": "A", "port": 0})), 2)
 
     def test_bounded(self) -> None:
-        """However much is wrong, a bounded number of causes is told."""
+        """At most 32 causes are reported."""
         self.assertEqual(len(self.told({"name": "a", "items": [1] * 1000})), 32)
 
 
 class ShapeTests(SynchronousTestCase):
-    """Tests for what is done to values."""
+    """Pruning and defaulting."""
 
     def test_pruned(self) -> None:
-        """Unknown fields and nulls go; what is free stays; the argument stays as it is."""
+        """
+        Unknown fields and nulls are pruned, except in free-form parts; the argument is unchanged.
+        """
         value = {
             "name": "a",
             "odd": 1,
@@ -116,12 +118,12 @@ class ShapeTests(SynchronousTestCase):
         self.assertEqual(repr(value), before)
 
     def test_unknown(self) -> None:
-        """Unknown fields are told by path."""
+        """Unknown fields are reported by path."""
         value = {"odd": 1, "items": [{"odd": 2}], "labels": {"fine": "x"}, "free": {"fine": 1}}
         self.assertEqual(list(schema.unknown_fields(SCHEMA, value)), ["odd", "items[0].odd"])
 
     def test_defaults(self) -> None:
-        """What is missing and has a default gets it."""
+        """A missing field with a default is set."""
         value: dict[str, object] = {"name": "a"}
         schema.set_defaults(SCHEMA, value)
         self.assertEqual(value, {"name": "a", "power": "On"})

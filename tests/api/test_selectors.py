@@ -17,7 +17,7 @@ class LabelTests(SynchronousTestCase):
     """Tests for :func:`parse_labels`."""
 
     def test_terms(self) -> None:
-        """Every form of term, chosen and not."""
+        """Each form of term, with a match and without."""
         for text, matches in [
             ("", True),
             ("app=web", True),
@@ -43,7 +43,7 @@ class LabelTests(SynchronousTestCase):
             self.assertIs(parse_labels(text).matches(LABELS), matches, text)
 
     def test_unreadable(self) -> None:
-        """What is no selector is refused."""
+        """An invalid label selector is refused."""
         for text in ["=x", "a=b=c", "a in b", "a b", "-a=b", "a=b c", ",", "a" * 5000, "a in ("]:
             with self.assertRaises(BadRequest, msg=text):
                 parse_labels(text)
@@ -58,7 +58,7 @@ class FieldTests(SynchronousTestCase):
     }
 
     def test_terms(self) -> None:
-        """Equal, not equal, several."""
+        """Terms with ``=``, ``==`` and ``!=``, alone and combined."""
         for text, matches in [
             ("", True),
             ("metadata.name=a", True),
@@ -78,13 +78,13 @@ class FieldTests(SynchronousTestCase):
         self.assertTrue(selector.matches(machine, kinds.MACHINES.selectable))
 
     def test_unsupported(self) -> None:
-        """A field that nobody selects by is named."""
+        """The error for an unsupported field names the field."""
         with self.assertRaises(BadRequest) as caught:
             parse_fields("spec.power=On").check(kinds.MACHINES.selectable)
         self.assertEqual(caught.exception.message, "field label not supported: spec.power")
 
     def test_required(self) -> None:
-        """Only an equal term fixes a value."""
+        """Only an equality term requires a value."""
         selector = parse_fields("metadata.name=a,metadata.namespace!=b")
         self.assertEqual(selector.required("metadata.name"), "a")
         self.assertIsNone(selector.required("metadata.namespace"))
@@ -96,7 +96,7 @@ class FieldTests(SynchronousTestCase):
         )
 
     def test_unreadable(self) -> None:
-        """What is no selector is refused."""
+        """An invalid field selector is refused."""
         for text in ["a", "=b", "a=b=c"]:
             with self.assertRaises(BadRequest, msg=text):
                 parse_fields(text)

@@ -19,7 +19,7 @@ NOW = 1_700_000_000
 
 
 def body(**spec: Any) -> Object:
-    """A machine as a user writes it."""
+    """Return a machine as a user writes it."""
     return {
         "apiVersion": "compute.ironcore.dev/v1alpha1",
         "kind": "Machine",
@@ -29,12 +29,12 @@ def body(**spec: Any) -> Object:
 
 
 def create(obj: Object, kind: Kind = kinds.MACHINES, namespace: str = "default") -> Object:
-    """What would be stored."""
+    """Return the object that the store would hold."""
     return strategy.for_create(kind, obj, namespace=namespace, now=NOW)
 
 
 def stored(**spec: Any) -> Object:
-    """A machine as the store has it."""
+    """Return a machine as the store holds it."""
     obj = create(body(**spec))
     obj["metadata"]["resourceVersion"] = "7"
     return obj
@@ -44,7 +44,7 @@ class CreateTests(SynchronousTestCase):
     """Tests for :func:`strategy.for_create`."""
 
     def test_what_the_server_adds(self) -> None:
-        """Identity, time, generation, defaults, the first status."""
+        """The server adds uid, creation time, generation, defaults and the first status."""
         obj = create(body())
         metadata = obj["metadata"]
         self.assertEqual(len(metadata.pop("uid")), 36)
@@ -80,13 +80,13 @@ class CreateTests(SynchronousTestCase):
             self.assertNotIn(key, made["metadata"])
 
     def test_generated_name(self) -> None:
-        """A prefix becomes a name."""
+        """``generateName`` produces a name with a random suffix."""
         obj = body()
         obj["metadata"] = {"generateName": "vm-"}
         self.assertRegex(create(obj)["metadata"]["name"], r"^vm-[a-z0-9]{5}$")
 
     def test_contradictions(self) -> None:
-        """A body of another kind, version or namespace, or one that is stored, is refused."""
+        """A body of another kind, version or namespace, or with a resourceVersion, is refused."""
         for change in [
             {"kind": "MachinePool"},
             {"apiVersion": "compute.ironcore.dev/v1"},
@@ -98,7 +98,7 @@ class CreateTests(SynchronousTestCase):
                 create({**body(), **change})
 
     def test_unreadable_fields(self) -> None:
-        """Wrong types anywhere are told by path, never a traceback."""
+        """A wrong type anywhere is refused with the field's path, not with a traceback."""
         for change, field in [
             ({"spec": []}, "spec"),
             ({"spec": {"machineClassRef": "small"}}, "spec.machineClassRef"),
@@ -139,12 +139,12 @@ class UpdateTests(SynchronousTestCase):
         )
 
     def test_nothing_changed(self) -> None:
-        """The same object stays the same object."""
+        """An update without changes stores the same object."""
         old = stored()
         self.assertEqual(self.update(old), old)
 
     def test_generation(self) -> None:
-        """Changes of the spec count, others do not."""
+        """Only changes of the spec increment the generation."""
         old = stored()
         new = self.update(old, spec={**old["spec"], "power": "Off"})
         self.assertEqual(new["metadata"]["generation"], 2)
@@ -154,7 +154,7 @@ class UpdateTests(SynchronousTestCase):
         self.assertEqual(told["metadata"]["generation"], 1)
 
     def test_status_is_apart(self) -> None:
-        """The main resource leaves the status, the status subresource leaves the rest."""
+        """An update leaves the status unchanged, and a status update leaves the rest unchanged."""
         old = stored()
         self.assertEqual(self.update(old, status={"state": "Running"}), old)
         new = self.update(
@@ -203,7 +203,7 @@ class UpdateTests(SynchronousTestCase):
             self.assertIn("Forbidden: field is immutable", caught.exception.message)
 
     def test_finalizers_of_the_dying(self) -> None:
-        """Finalizers may go but not come while an object is being deleted."""
+        """While an object is being deleted, finalizers can be removed but not added."""
         old = stored()
         old["metadata"] |= {"deletionTimestamp": "2023-11-14T22:13:20Z", "finalizers": ["a/b"]}
         fewer = self.update(old, metadata={**old["metadata"], "finalizers": []})
@@ -213,7 +213,7 @@ class UpdateTests(SynchronousTestCase):
         self.assertIn("no new finalizers can be added", caught.exception.message)
 
     def test_many_finalizers_of_the_dying(self) -> None:
-        """Each is looked for, not compared with all others."""
+        """The number of comparisons grows linearly with the number of finalizers."""
         old, finalizers = stored(), counted("a/x", 1000)
         old["metadata"] |= {"deletionTimestamp": "2023-11-14T22:13:20Z", "finalizers": finalizers}
         told = [*map(str, finalizers[1:])]
@@ -226,7 +226,7 @@ class UnknownTests(SynchronousTestCase):
     """Tests for :func:`strategy.unknown_fields`."""
 
     def test_told(self) -> None:
-        """Fields nobody defined are told, and are not stored."""
+        """Unknown fields are reported and not stored."""
         obj = body(pwoer="On")
         obj["extra"] = 1
         self.assertEqual(strategy.unknown_fields(kinds.MACHINES, obj), ["spec.pwoer", "extra"])

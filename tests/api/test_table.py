@@ -33,12 +33,12 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(row["object"]["metadata"], POOL["metadata"])
 
     def test_include(self) -> None:
-        """Rows carry what was asked for."""
+        """The ``include`` option decides whether rows carry the object."""
         for include, told in [("Object", POOL), ("None", None)]:
             made = table.table(kinds.MACHINEPOOLS, [POOL], NOW, metadata={}, include=include)
             self.assertEqual(made["rows"][0].get("object"), told)
 
     def test_without_columns(self) -> None:
-        """A watch tells its columns once."""
+        """Later events of a watch have no column definitions."""
         made = table.table(kinds.MACHINEPOOLS, [POOL], NOW, metadata={}, columns=False)
         self.assertEqual(made["columnDefinitions"], [])

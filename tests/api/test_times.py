@@ -13,12 +13,12 @@ class TimesTests(SynchronousTestCase):
     """Timestamps and ages."""
 
     def test_both_ways(self) -> None:
-        """What is written can be read."""
+        """A written timestamp is read back as whole seconds."""
         self.assertEqual(times.timestamp(1_700_000_000.9), "2023-11-14T22:13:20Z")
         self.assertEqual(times.seconds("2023-11-14T22:13:20Z"), 1_700_000_000)
 
     def test_ages(self) -> None:
-        """As kubectl shows them."""
+        """Ages are written as in kubectl."""
         minute, hour, day = 60, 3600, 86400
         for elapsed, told in [
             (-5, "<invalid>"),
@@ -41,12 +41,12 @@ class TimesTests(SynchronousTestCase):
             self.assertEqual(times.human(elapsed), told)
 
     def test_unknown(self) -> None:
-        """What cannot be read has no age."""
+        """An unreadable timestamp has the age ``<unknown>``."""
         for text in [None, "", "yesterday", "2023-11-14T22:13:20"]:
             self.assertEqual(times.age(text, 0), "<unknown>")
 
     def test_moments(self) -> None:
-        """Only what RFC 3339 writes is a time."""
+        """Only RFC 3339 timestamps are accepted."""
         for good in ("2023-11-14T22:13:20Z", "2023-11-14T22:13:20.000001+01:00"):
             self.assertTrue(times.is_moment(good), good)
         for bad in (

@@ -18,16 +18,20 @@ GOOD = {"token-id": b"abc123", "token-secret": b"0123456789abcdef"}
 
 
 class BootstrapTokenTests(SynchronousTestCase):
-    """What a Secret says that is a bootstrap token."""
+    """Secrets that are bootstrap tokens."""
 
     def test_parts(self) -> None:
-        """A token has two parts, of small letters and digits; all else is another kind of token."""
+        """
+        A token has two parts, of small letters and digits; other texts are not bootstrap tokens.
+        """
         self.assertEqual(parts_of(b"abc123.0123456789abcdef"), ("abc123", b"0123456789abcdef"))
         for token in (b"", b"abc123", b"abc12.0123456789abcdef", b"abc123.0123456789abcdef\n"):
             self.assertIsNone(parts_of(token))
 
     def test_expiration(self) -> None:
-        """Until a moment, or for ever; who writes no moment writes a token that is over."""
+        """
+        A token without an expiration never expires; one with an unreadable expiration has expired.
+        """
         self.assertIsNone(expires({}))
         self.assertFalse(is_expired({"expiration": b""}, 1e12))
         told = {"expiration": b"1970-01-01T00:01:40+00:00"}
@@ -37,7 +41,7 @@ class BootstrapTokenTests(SynchronousTestCase):
             self.assertTrue(is_expired({"expiration": text}, 0), text)
 
     def test_groups(self) -> None:
-        """Only groups of those who bootstrap, each once, in order."""
+        """Only bootstrappers' groups are allowed; they are returned sorted, without duplicates."""
         told = b"system:bootstrappers:b,system:bootstrappers:a,system:bootstrappers:b"
         self.assertEqual(
             extra_groups({"auth-extra-groups": told}),
@@ -58,7 +62,7 @@ class BootstrapTokenTests(SynchronousTestCase):
                 extra_groups({"auth-extra-groups": text})
 
     def test_causes(self) -> None:
-        """What is wrong is told by its key, and never by what it holds."""
+        """Each invalid field is refused by its key, and its value is not quoted."""
         self.assertEqual(list(causes_of("bootstrap-token-abc123", GOOD)), [])
         wrong = {
             "token-id": b"ABC",

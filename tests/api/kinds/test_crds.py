@@ -14,7 +14,7 @@ from twisted_exec.api.kinds import Object, crds
 
 
 def keys(value: Any) -> set[str]:
-    """All that occur, in whatever depth."""
+    """Return all keys, at any depth."""
     if isinstance(value, dict):
         return set(value).union(*(keys(each) for each in value.values()))
     return set().union(*(keys(each) for each in value)) if isinstance(value, list) else set()
@@ -29,7 +29,7 @@ class DefinitionTests(SynchronousTestCase):
         return found
 
     def test_names(self) -> None:
-        """What kubectl calls it."""
+        """The definition has the names that kubectl uses."""
         made = crds.definition(kinds.SPACEPROVIDERDESCS)
         self.assertEqual(made["metadata"]["name"], "spaceproviderdescs.space.kubestellar.io")
         self.assertEqual(made["spec"]["scope"], "Cluster")
@@ -37,28 +37,30 @@ class DefinitionTests(SynchronousTestCase):
         self.assertEqual(made["spec"]["names"]["listKind"], "SpaceProviderDescList")
 
     def test_status(self) -> None:
-        """It is written apart."""
+        """The definition has the status subresource."""
         self.assertEqual(self.version(kinds.SPACES)["subresources"], {"status": {}})
 
     def test_columns(self) -> None:
-        """As ours, with the age before those of a wide table."""
+        """Columns are the same as ours, except that Age precedes the columns of ``-o wide``."""
         told = [each["name"] for each in self.version(kinds.SPACES)["additionalPrinterColumns"]]
         self.assertEqual(told[:6], ["Type", "Provider", "Phase", "Credentials", "Age", "Reachable"])
 
     def test_without_path(self) -> None:
-        """A column that only our server can show is no column of a definition."""
+        """A column without a JSON path cannot be part of a definition."""
         with self.assertRaisesRegex(ValueError, "column MachineClassRef of Machine has no path"):
             crds.definition(kinds.MACHINES)
 
     def test_name(self) -> None:
-        """What a name must be is said where a definition may say it."""
+        """Restrictions on names are part of the schema of ``metadata``."""
         version = self.version(kinds.SPACES, name={"maxLength": 63})
         metadata = version["schema"]["openAPIV3Schema"]["properties"]["metadata"]
         told = {"name": {"type": "string", "maxLength": 63}}
         self.assertEqual(metadata, {"type": "object", "properties": told})
 
     def test_patches(self) -> None:
-        """Custom resources know no strategic merge patches."""
+        """
+        Definitions keep the list keys of our schema but not the keys of strategic merge patches.
+        """
         self.assertIn("x-kubernetes-patch-merge-key", keys(kinds.SPACES.schema))
         found = keys(crds.definition(kinds.SPACES))
         self.assertFalse({each for each in found if "patch" in each})

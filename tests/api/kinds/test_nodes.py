@@ -20,7 +20,7 @@ def node(labels: dict[str, str] | None = None, **parts: Any) -> Object:
 
 
 class ColumnTests(SynchronousTestCase):
-    """What ``kubectl get nodes`` shows, as with Kubernetes' own server."""
+    """Columns of ``kubectl get nodes``, the same as those of kube-apiserver."""
 
     def shown(self, told: Object) -> list[str]:
         return table.cells(NODES, told, 1_700_000_060.0)
@@ -45,7 +45,7 @@ class ColumnTests(SynchronousTestCase):
         )
 
     def test_bare(self) -> None:
-        """A Node of which nothing is known."""
+        """The row of an empty Node."""
         self.assertEqual(
             self.shown(node()),
             ["a", "Unknown", "<none>", "60s", "", "<none>", "<none>", *["<unknown>"] * 3],
@@ -90,21 +90,21 @@ class ColumnTests(SynchronousTestCase):
         )
 
     def test_not_ready(self) -> None:
-        """What is not true is not ready, unknown or not."""
+        """A Ready condition that is False or Unknown is shown as NotReady."""
         for status in ("False", "Unknown"):
             told = node(status={"conditions": [{"type": "Ready", "status": status}]})
             self.assertEqual(self.shown(told)[1], "NotReady")
 
 
 class RuleTests(SynchronousTestCase):
-    """What a Node may be."""
+    """Validation of Nodes."""
 
     def causes(self, spec: Object | None = None, status: Object | None = None) -> list[str]:
         found = NODES.validate(node(spec=spec or {}, status=status or {}))
         return [cause["field"] for cause in found]
 
     def test_good(self) -> None:
-        """Taints, addresses of both families, amounts."""
+        """Valid taints, Pod networks of both families, and amounts are accepted."""
         taint = {"key": "example.com/a", "effect": "NoSchedule"}
         spec = {
             "taints": [taint, taint | {"effect": "NoExecute"}],
@@ -114,7 +114,7 @@ class RuleTests(SynchronousTestCase):
         self.assertEqual(self.causes(spec, status), [])
 
     def test_taints(self) -> None:
-        """Keys, values, and each key and effect once."""
+        """Taints need valid keys and values, and each pair of key and effect must be unique."""
         taint = {"key": "a", "effect": "NoSchedule"}
         self.assertEqual(self.causes({"taints": [taint, taint]}), ["metadata.taints[1]"])
         bad = {"key": "-", "value": "a b", "effect": "NoSchedule"}
@@ -124,14 +124,14 @@ class RuleTests(SynchronousTestCase):
         )
 
     def test_addresses_of_pods(self) -> None:
-        """Networks, one of each family."""
+        """``podCIDRs`` holds at most one network of each family."""
         self.assertEqual(self.causes({"podCIDRs": ["10.0.0.0"]}), [])
         self.assertEqual(self.causes({"podCIDRs": ["all"]}), ["spec.podCIDRs[0]"])
         twice = ["10.0.0.0/24", "10.0.1.0/24"]
         self.assertEqual(self.causes({"podCIDRs": twice}), ["spec.podCIDRs"])
 
     def test_amounts(self) -> None:
-        """Quantities, and none below zero."""
+        """Amounts are quantities of at least zero."""
         status = {"capacity": {"cpu": "-1"}, "allocatable": {"memory": "much"}}
         fields = ["status.capacity.cpu", "status.allocatable.memory"]
         self.assertEqual(self.causes(None, status), fields)
@@ -139,14 +139,14 @@ class RuleTests(SynchronousTestCase):
         self.assertEqual([cause["field"] for cause in found], fields)
 
     def test_addresses(self) -> None:
-        """Each address once."""
+        """Each pair of address and type must be unique."""
         one = {"type": "InternalIP", "address": "192.0.2.1"}
         status = {"addresses": [one, one | {"type": "ExternalIP"}, one]}
         (cause,) = NODES.validate_status(node(status=status), node())
         self.assertEqual(cause["field"], "status.addresses[2]")
 
     def test_for_good(self) -> None:
-        """Whose it is and which addresses its Pods have is told once."""
+        """``podCIDRs`` and ``providerID`` are immutable once set."""
         old = node(spec={"podCIDRs": ["10.0.0.0/24"], "providerID": "a://1"})
         for spec, fields in (
             ({"podCIDRs": ["10.0.0.0/24"], "providerID": "a://1"}, []),
@@ -158,7 +158,7 @@ class RuleTests(SynchronousTestCase):
         self.assertEqual(NODES.validate_update(old, node()), [])
 
     def test_one_and_several(self) -> None:
-        """podCIDR and podCIDRs say the same, whichever was told."""
+        """``podCIDR`` and the first of ``podCIDRs`` agree, whichever was set."""
         assert NODES.prepare is not None
         for spec in ({"podCIDR": "10.0.0.0/24"}, {"podCIDRs": ["10.0.0.0/24", "2001:db8::/64"]}):
             told = node(spec=dict(spec))

@@ -22,7 +22,7 @@ class SecretTests(KindTestCase):
     kind = SECRETS
 
     def test_text(self) -> None:
-        """Text that is written becomes data, over what data says, and is not kept."""
+        """``stringData`` is encoded into ``data``, overrides it, and is not stored."""
         made = self.create(
             data={"a": encoded("old"), "b": encoded("kept")}, stringData={"a": "n\N{BULLET}w"}
         )
@@ -33,12 +33,12 @@ class SecretTests(KindTestCase):
         self.assertIsNone(value_of(made, "c"))
 
     def test_wrapped(self) -> None:
-        """Base64 may be broken into lines, as YAML often has it; it is kept in one."""
+        """Line breaks in base64, as in YAML, are accepted and removed."""
         made = self.create(data={"a": "aGVs\nbG8=\r\n"})
         self.assertEqual(made["data"], {"a": "aGVsbG8="})
 
     def test_not_base64(self) -> None:
-        """What is no base64 is refused, and not quoted."""
+        """A value that is not base64 is refused without quoting it."""
         for text in ("hunter2", "aGVsbG8", "aGVs bG8=", "aGVsbG8=é"):
             (told,) = self.refused(data={"password": text})
             self.assertIn("data[password]: Invalid value", told)
@@ -46,13 +46,13 @@ class SecretTests(KindTestCase):
             self.assertNotIn(text, told)
 
     def test_keys(self) -> None:
-        """Keys are names of files."""
+        """Keys must be valid file names."""
         for key in ("", "a/b", "a b", ".", "..", "..a", "k" * 254):
             self.assertEqual(len(self.refused(data={key: ""})), 1, key)
         self.create(data={"ignition.yaml": "", "_A-b": "", "k" * 253: ""})
 
     def test_types(self) -> None:
-        """What a type promises must be there."""
+        """Each Secret type requires its keys; other types require none."""
         self.assertEqual(
             self.refused(type="kubernetes.io/tls", data={"tls.crt": ""}),
             ["data[tls.key]: Required value"],
@@ -67,7 +67,7 @@ class SecretTests(KindTestCase):
         self.create(type="compute.ironcore.dev/ignition")
 
     def test_type_stays(self) -> None:
-        """A Secret is of one type for ever."""
+        """The type of a Secret is immutable."""
         old = self.create(type="a")
         self.assertEqual(
             self.update_refused(old, type="b"),
@@ -75,7 +75,7 @@ class SecretTests(KindTestCase):
         )
 
     def test_immutable(self) -> None:
-        """One that may not change is only deleted."""
+        """An immutable Secret cannot be changed."""
         old = self.create(immutable=True, stringData={"a": "b"})
         told = "Forbidden: field is immutable when `immutable` is set"
         self.assertEqual(self.update_refused(old, immutable=False), [f"immutable: {told}"])

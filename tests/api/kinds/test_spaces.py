@@ -18,7 +18,7 @@ from twisted_exec.api.status import Invalid
 
 
 def make(case: Case, spec: Any = None) -> Object:
-    """What is stored."""
+    """Return the object that the store would hold for this case."""
     body = case.body(case.after if spec is None else spec)
     namespace = case.namespace if case.kind.resource.namespaced else ""
     made = strategy.for_create(case.kind, body, namespace=namespace, now=0)
@@ -33,13 +33,15 @@ def space(**status: Any) -> Object:
 
 
 def shown(kind: Kind, obj: Object) -> dict[str, str]:
-    """The cells of its row by their columns."""
+    """Return the cells of an object's row, by column."""
     names = [each["name"] for each in table.column_definitions(kind)]
     return dict(zip(names, table.cells(kind, obj, 0), strict=True))
 
 
 class CaseTests(SynchronousTestCase):
-    """What is accepted and what is not; SF's manager learnt of most of it too late, or never."""
+    """
+    Cases that the API server accepts or refuses; SF's manager refused most of them late or never.
+    """
 
     def check(self, case: Case, told: str, say: Any) -> None:
         if not case.told:
@@ -50,12 +52,12 @@ class CaseTests(SynchronousTestCase):
         self.assertIn(case.told, str(caught.exception), told)
 
     def test_making(self) -> None:
-        """What is made."""
+        """Creation of Spaces and providers."""
         for told, case in MAKING.items():
             self.check(case, told, lambda case=case: make(case))
 
     def test_changing(self) -> None:
-        """What is changed, in whatever way: what may not change cannot be taken away either."""
+        """Updates of Spaces and providers; an immutable field cannot be removed either."""
         for told, case in CHANGING.items():
             old = make(case, case.before)
 
@@ -69,36 +71,34 @@ class SpaceTests(SynchronousTestCase):
     """Spaces."""
 
     def test_defaults(self) -> None:
-        """They are upstream's."""
+        """Defaults are the same as upstream's."""
         made = make(MAKING["managed by default"])
         self.assertEqual(made["spec"], {**MANAGED, "accessscopetype": "Both"})
         self.assertNotIn("status", made)
 
     def test_spelling(self) -> None:
-        """
-        Fields have upstream's spelling and no other: kubectl is told of those that nobody defined.
-        """
+        """Only upstream's spelling of a field is known; kubectl gets a warning about any other."""
         spec = {"type": "managed", "accessScope": "Both", "spaceProviderDescName": "x", **MANAGED}
         found = strategy.unknown_fields(SPACES, {"spec": spec})
         expected = ["spec.type", "spec.accessScope", "spec.spaceProviderDescName"]
         self.assertEqual(found, expected)
 
     def test_status_apart(self) -> None:
-        """Who may write a Space may not write its status by the way."""
+        """An update of a Space does not change its status."""
         made = make(MAKING["upstream's sample"])
         changed = strategy.for_update(SPACES, {**made, "status": {"Phase": "Ready"}}, made)
         self.assertNotIn("status", changed)
         self.assertEqual(changed["metadata"]["generation"], 1)
 
     def test_generation(self) -> None:
-        """It counts what is wanted."""
+        """A change of the spec increments the generation."""
         made = make(MAKING["upstream's sample"])
         spec = {**made["spec"], "accessscopetype": "External"}
         changed = strategy.for_update(SPACES, {**made, "spec": spec}, made)
         self.assertEqual(changed["metadata"]["generation"], 2)
 
     def test_status(self) -> None:
-        """What the manager writes is kept as it is."""
+        """The status that the manager writes is stored unchanged."""
         status = {
             "Phase": "Ready",
             "inClusterSecretRef": {"name": "incluster-space5", "namespace": HOME},
@@ -120,7 +120,7 @@ class SpaceTests(SynchronousTestCase):
         self.assertEqual(space(**status)["status"], status)
 
     def test_old_finalizer(self) -> None:
-        """Upstream's finalizer has no domain, and may be taken away."""
+        """Upstream's finalizer, which has no domain, is accepted."""
         case = MAKING["upstream's sample"]
         body = case.body(MANAGED)
         body["metadata"]["finalizers"] = [spaces.OLD_FINALIZER]
@@ -128,7 +128,9 @@ class SpaceTests(SynchronousTestCase):
         self.assertEqual(made["metadata"]["finalizers"], ["SpaceFinalizer"])
 
     def test_imported_defaults(self) -> None:
-        """A Secret's namespace is not filled in: the Space's own is meant."""
+        """
+        The namespace of a Secret reference has no default: it means the Space's own namespace.
+        """
         self.assertEqual(make(MAKING["imported"])["spec"], {**IMPORTED, "accessscopetype": "Both"})
 
 
@@ -136,7 +138,7 @@ class ColumnTests(SynchronousTestCase):
     """``kubectl get``."""
 
     def test_new_space(self) -> None:
-        """Of one that nobody looked at yet."""
+        """The row of a Space that no manager has handled yet."""
         told = shown(SPACES, make(MAKING["upstream's sample"]))
         self.assertEqual(
             list(told)[:6], ["Name", "Type", "Provider", "Phase", "Credentials", "Age"]
@@ -145,7 +147,7 @@ class ColumnTests(SynchronousTestCase):
         self.assertEqual([told[key] for key in ("Phase", "Message")], ["<none>", "<none>"])
 
     def test_trouble(self) -> None:
-        """The first condition that does not hold says what is the matter."""
+        """The message column shows the first condition that is not True."""
         conditions = [
             {
                 "type": type,
@@ -164,7 +166,7 @@ class ColumnTests(SynchronousTestCase):
         self.assertEqual((told["Credentials"], told["Reachable"]), ("False", "True"))
 
     def test_server(self) -> None:
-        """Where it is, as seen from outside."""
+        """The Server column shows the external endpoint."""
         both = [
             {"viewpoint": "InCluster", "server": "https://in:1"},
             {"viewpoint": "External", "server": "https://out:2"},
@@ -172,7 +174,7 @@ class ColumnTests(SynchronousTestCase):
         self.assertEqual(shown(SPACES, space(endpoints=both))["Server"], "https://out:2")
 
     def test_provider(self) -> None:
-        """What it is, and how many Spaces it has."""
+        """The row of a provider shows its type, its phase and the number of its Spaces."""
         made = make(MAKING["a provider"])
         done = strategy.for_update(
             SPACEPROVIDERDESCS, {**made, "status": {"spaces": 0}}, made, subresource="status"
@@ -189,20 +191,20 @@ class PathTests(SynchronousTestCase):
         return column("X", path).read(obj)
 
     def test_members(self) -> None:
-        """Members of members; what is not there is told so."""
+        """A path of members is followed; a missing or empty value is ``<none>``."""
         self.assertEqual(self.read(".a.b", {"a": {"b": 0}}), "0")
         for there in ({}, {"a": None}, {"a": {"b": ""}}, {"a": [1]}):
             self.assertEqual(self.read(".a.b", there), "<none>")
 
     def test_choice(self) -> None:
-        """One of a list, by a member."""
+        """A filter selects a list item by a member."""
         there = {"status": {"conditions": [{"type": "A", "status": "False"}, {}]}}
         self.assertEqual(self.read(condition("A"), there), "False")
         self.assertEqual(self.read(condition("B"), there), "<none>")
         self.assertEqual(self.read(".status.conditions[*].type", there), "A")
 
     def test_not_understood(self) -> None:
-        """What is not understood is no column."""
+        """A path with unsupported syntax is refused."""
         for path in ("a", ".a[0]", '.a[?(@.b>"c")]'):
             with self.assertRaises(ValueError):
                 column("X", path)

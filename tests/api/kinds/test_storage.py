@@ -28,13 +28,13 @@ class VolumeTests(KindTestCase):
         self.assertEqual(other.api_version, "storage.api.onmetal.de/v1alpha1")
 
     def test_good(self) -> None:
-        """A new one is pending, whatever its maker says."""
+        """A new volume is Pending, whatever status its creator sends."""
         made = self.create(spec=self.good, status={"state": "Available"})
         self.assertEqual(made["status"], {"state": "Pending"})
         self.assertEqual(made["metadata"]["generation"], 1)
 
     def test_size(self) -> None:
-        """One of a class has a size."""
+        """A volume with a class needs a valid size."""
         for resources, told in (
             ({}, "Required value"),
             ({"storage": "0"}, "must be greater than zero"),
@@ -45,7 +45,7 @@ class VolumeTests(KindTestCase):
             self.assertIn(told, found)
 
     def test_without_class(self) -> None:
-        """One that a program outside provides says nothing of how."""
+        """A volume without a class must not have a size, a pool or a data source."""
         self.create(spec={})
         found = self.refused(
             spec={
@@ -58,7 +58,7 @@ class VolumeTests(KindTestCase):
         self.assertIn("must not specify if volume class is empty", found[0])
 
     def test_references(self) -> None:
-        """References name something."""
+        """References and selectors are validated."""
         for spec in (
             {"volumePoolRef": {}},
             {"claimRef": {"name": "A b"}},
@@ -69,20 +69,20 @@ class VolumeTests(KindTestCase):
             self.assertEqual(len(self.spec_refused(**spec)), 1, spec)
 
     def test_claim(self) -> None:
-        """A poollet claims it and gives it back."""
+        """A poollet can set ``claimRef``."""
         old = self.create(spec=self.good)
         claimed = {**old, "spec": {**old["spec"], "claimRef": {"name": "vm", "uid": "u"}}}
         self.assertEqual(strategy.for_update(self.kind, claimed, old)["spec"], claimed["spec"])
 
     def test_stays(self) -> None:
-        """Its class never changes, its pool only from none."""
+        """The class is immutable, and so is the pool once set."""
         old = self.create(spec={**self.good, "volumePoolRef": {"name": "p"}})
         for change in ({"volumeClassRef": {"name": "slow"}}, {"volumePoolRef": {"name": "q"}}):
             (told,) = self.update_refused(old, spec={**old["spec"], **change})
             self.assertTrue(told.endswith("Forbidden: field is immutable"), told)
 
     def test_columns(self) -> None:
-        """As ironcore shows it."""
+        """Columns are the same as in ironcore."""
         made = self.create(spec={**self.good, "dataSource": {"osImage": {"image": "i"}}})
         shown = table.table(self.kind, [made], 0.0, metadata={})
         names = [column["name"] for column in shown["columnDefinitions"]]
@@ -96,7 +96,7 @@ class VolumeClassTests(KindTestCase):
     kind = storage.volumeclasses(DOMAIN)
 
     def test_capabilities(self) -> None:
-        """Transactions and throughput are needed, and stay."""
+        """``tps`` and ``iops`` are required; capabilities are immutable."""
         self.assertEqual(len(self.refused()), 2)
         old = self.create(capabilities={"tps": "1Mi", "iops": 100})
         self.assertEqual(old["resizePolicy"], "Static")
@@ -110,7 +110,7 @@ class VolumePoolTests(KindTestCase):
     kind = storage.volumepools(DOMAIN)
 
     def test_provider(self) -> None:
-        """Its provider's name may come later, and stays."""
+        """``providerID`` can be set later and is immutable once set."""
         old = self.create(spec={})
         named = strategy.for_update(self.kind, {**old, "spec": {"providerID": "a"}}, old)
         (told,) = self.update_refused(named, spec={"providerID": "b"})

@@ -12,7 +12,7 @@ from twisted_exec.api.managedfields.updates import FieldManagerConflicts
 
 
 class ConflictTests(SynchronousTestCase):
-    """What a conflict says."""
+    """Messages and causes of a conflict."""
 
     def conflict(self, old: Object, config: Object, manager: str) -> FieldManagerConflicts:
         with self.assertRaises(FieldManagerConflicts) as caught:
@@ -20,14 +20,14 @@ class ConflictTests(SynchronousTestCase):
         return caught.exception
 
     def test_one(self) -> None:
-        """One field on one line."""
+        """A single conflict is a message of one line."""
         error = self.conflict(created(pool({"a": "1"})), pool({"a": "2"}), "two")
         told = f'conflict with "maker" using {VERSION}: .metadata.labels.a'
         self.assertEqual(error.message, f"Apply failed with 1 conflict: {told}")
         self.assertEqual((error.code, error.reason), (409, "Conflict"))
 
     def test_several(self) -> None:
-        """Several by manager; an applier's version says nothing, so it is not told."""
+        """Several conflicts are grouped by manager; the API version is omitted for an applier."""
         old = applied(created(pool({"a": "1"})), pool({"b": "1", "c": "1"}), "applier")
         error = self.conflict(old, pool({"a": "2", "b": "2", "c": "2"}), "two")
         self.assertEqual(
@@ -50,7 +50,7 @@ class ConflictTests(SynchronousTestCase):
         )
 
     def test_very_many(self) -> None:
-        """How many there are is told, and a thousand of them."""
+        """The message counts all conflicts; details list the first thousand."""
         names = [f"k{number}" for number in range(1500)]
         old = created(pool(dict.fromkeys(names, "1")))
         error = self.conflict(old, pool(dict.fromkeys(names, "2")), "two")

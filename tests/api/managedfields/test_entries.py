@@ -26,7 +26,7 @@ class DecodeTests(SynchronousTestCase):
     }
 
     def test_garbage(self) -> None:
-        """What its type does not allow is a ValueError."""
+        """An entry that breaks its type raises a ValueError."""
         for raw in [
             None,
             "x",
@@ -49,7 +49,7 @@ class DecodeTests(SynchronousTestCase):
                 entries.decode(raw, VERSION)
 
     def test_read(self) -> None:
-        """Applies are told apart whatever their version; updates by it."""
+        """Entries of an Apply drop their API version; entries of an Update keep it."""
         raw = [self.ENTRY, self.ENTRY | {"operation": "Apply", "subresource": "status"}]
         first, second = entries.decode(raw, VERSION)
         self.assertEqual((first.api_version, second.api_version), (VERSION, ""))
@@ -80,7 +80,7 @@ class OnlyTimesDifferTests(SynchronousTestCase):
     """Tests for :func:`managers.only_times_differ`."""
 
     def test_told(self) -> None:
-        """Times alone, and nothing else."""
+        """True if the times of entries differ and nothing else does."""
         old = created(pool({"a": "1"}))
         later, other, mine = (copy.deepcopy(old) for _ in range(3))
         later["metadata"]["managedFields"][0]["time"] = "2030-01-01T00:00:00Z"

@@ -27,7 +27,7 @@ class DecodeTests(SynchronousTestCase):
     """Tests for :func:`fieldset.decode`."""
 
     def test_as_stored(self) -> None:
-        """What Kubernetes writes stays as it is."""
+        """A field set that Kubernetes wrote is decoded unchanged."""
         stored: dict[str, Any] = {
             "f:metadata": {"f:labels": {".": {}, "f:a": {}}},
             "f:spec": {'k:{"name":"root"}': {".": {}, "f:device": {}}, 'v:"x"': {}, "i:3": {}},
@@ -35,17 +35,17 @@ class DecodeTests(SynchronousTestCase):
         self.assertEqual(fieldset.decode(stored), stored)
 
     def test_one_spelling(self) -> None:
-        """Keys and values that say the same become the same step."""
+        """Equivalent spellings of a key or value become the same step."""
         stored = {'k:{ "b": 1, "a": "x" }': {}, 'v: "\\u0061"': {}, "i:007": {}}
         decoded = fieldset.decode(stored)
         self.assertEqual(decoded, {'k:{"a":"x","b":1}': {}, 'v:"a"': {}, "i:7": {}})
 
     def test_unknown_steps(self) -> None:
-        """Steps of kinds to come lead nowhere, as in Kubernetes."""
+        """Unknown kinds of steps are ignored, as in Kubernetes."""
         self.assertEqual(fieldset.decode({"q:x": {"f:a": {}}, "f:b": {}}), {"f:b": {}})
 
     def test_garbage(self) -> None:
-        """What is no set is told as a ValueError, whatever it is."""
+        """An invalid field set raises a ValueError, however deep it is."""
         deep: Any = {}
         for _ in range(100_000):
             deep = {"f:a": deep}
@@ -93,7 +93,7 @@ class SetTests(SynchronousTestCase):
 
     @given(PATHS, PATHS)
     def test_no_leftovers(self, one: list[Path], other: list[Path]) -> None:
-        """Results are as if made of their paths: no empty branches, which would be paths."""
+        """Results have no empty branches, which would count as paths."""
         left, right = fieldset.made_of(one), fieldset.made_of(other)
         for result in (
             fieldset.union(left, right),
@@ -104,14 +104,14 @@ class SetTests(SynchronousTestCase):
 
     @given(PATHS, STEPS)
     def test_one_step(self, paths: list[Path], step: str) -> None:
-        """Whether a step is in a set, and what is below it."""
+        """``has`` tests whether a step is in the set, and ``under`` returns the set below it."""
         fields = fieldset.made_of(paths)
         self.assertEqual(fieldset.has(fields, step), (step,) in paths)
         below = {path[1:] for path in paths if path[0] == step and len(path) > 1}
         self.assertEqual(told(fieldset.under(fields, step)), below)
 
     def test_empty_path(self) -> None:
-        """The object as a whole is in no set."""
+        """The empty path cannot be part of a set."""
         self.assertEqual(fieldset.made_of([()]), {})
 
     def test_order(self) -> None:
@@ -124,7 +124,7 @@ class ShownTests(SynchronousTestCase):
     """Tests for :func:`fieldset.shown`."""
 
     def test_steps(self) -> None:
-        """As kube-apiserver shows them."""
+        """Paths are written as kube-apiserver writes them."""
         for path, text in [
             (("f:spec", "f:power"), ".spec.power"),
             (

@@ -16,7 +16,7 @@ from twisted_exec.api.managedfields.updates import FieldManagerConflicts
 
 
 class LastAppliedTests(SynchronousTestCase):
-    """kubectl's note of what it applied client-side."""
+    """kubectl's annotation of the configuration that it applied client-side."""
 
     def stored(self, note: Any) -> Object:
         text = note if isinstance(note, str) else json.dumps(note)
@@ -26,14 +26,16 @@ class LastAppliedTests(SynchronousTestCase):
         )
 
     def test_taken_over(self) -> None:
-        """kubectl may change what the note says and is still so, and the note follows."""
+        """
+        kubectl may change fields that its annotation lists unchanged; the annotation is updated.
+        """
         old = self.stored(pool({"a": "1"}))
         after = applied(old, pool({"a": "2"}), "kubectl")
         note = json.loads(after["metadata"]["annotations"][ANNOTATION])
         self.assertEqual(note, pool({"a": "2"}))
 
     def test_worthless_notes(self) -> None:
-        """A note that cannot be read, or means something else, allows nothing."""
+        """An annotation that is unreadable or does not match the object permits no change."""
         for note in [
             "",
             "{",
@@ -53,7 +55,7 @@ class LastAppliedTests(SynchronousTestCase):
                 applied(self.stored(note), pool({"a": "2"}), "kubectl")
 
     def test_others(self) -> None:
-        """It is kubectl's note: no other manager is let through by it, or writes it."""
+        """Other managers neither gain permission from kubectl's annotation nor write it."""
         with self.assertRaises(FieldManagerConflicts):
             applied(self.stored(pool({"a": "1"})), pool({"a": "2"}), "other")
         old = self.stored(pool({"a": "1"}))

@@ -72,7 +72,7 @@ class FieldSetTests(SynchronousTestCase):
         return shown(merge.field_set(SCHEMA, value))
 
     def test_shapes(self) -> None:
-        """Leaves, keys that the schema does not name, items; not the fields on the way."""
+        """The set has leaves, keys of maps and list items, but not the structs on the way."""
         for value, fields in [
             ({"text": "x", "inner": {"a": "y"}}, {".text", ".inner.a"}),
             ({"map": {"k": "v"}}, {".map.k"}),
@@ -84,12 +84,12 @@ class FieldSetTests(SynchronousTestCase):
             self.assertEqual(self.told(value), fields)
 
     def test_keys_by_default(self) -> None:
-        """A key that an item leaves out is its default."""
+        """A missing merge key has its default value."""
         fields = self.told({"ports": [{"name": "n"}]})
         self.assertEqual(fields, {'.ports[name="n",port=80]', '.ports[name="n",port=80].name'})
 
     def test_empty_and_null(self) -> None:
-        """Objects of nothing and nulls are fields; lists of nothing are none, unless atomic."""
+        """Empty maps and nulls are in the set; empty lists are only if they are atomic."""
         value = {"map": {}, "inner": None, "set": [], "items": [], "list": [], "text": None}
         self.assertEqual(self.told(value), {".map", ".inner", ".list", ".text"})
 
@@ -102,7 +102,7 @@ class CompareTests(SynchronousTestCase):
         return shown(found.added), shown(found.modified), shown(found.removed)
 
     def test_shapes(self) -> None:
-        """Each difference is told where it is, and what comes or goes with all that is in it."""
+        """Each difference has its path, and an added or removed value includes its members."""
         nothing: set[str] = set()
         for old, new, told in [
             ({"text": "a"}, {"text": "b"}, (nothing, {".text"}, nothing)),
@@ -128,7 +128,7 @@ class CompareTests(SynchronousTestCase):
             self.assertEqual(self.told(old, new), told, (old, new))
 
     def test_items_alike(self) -> None:
-        """Items that share their keys are one lump, that comes, goes and changes as a whole."""
+        """Items with the same key are added, removed and changed together."""
         one: dict[str, Any] = {"items": [{"name": "a"}]}
         two = {"items": [{"name": "a"}, {"name": "a", "x": "1"}]}
         three = {"items": [{"name": "a"}, {"name": "a", "x": "2"}]}
@@ -140,7 +140,7 @@ class CompareTests(SynchronousTestCase):
 
     @given(VALUES, VALUES)
     def test_sides(self, old: Any, new: Any) -> None:
-        """Compared the other way round, what was added is removed."""
+        """Comparing in the other direction swaps added and removed."""
         added, modified, removed = self.told(old, new)
         self.assertEqual(self.told(new, old), (removed, modified, added))
 
@@ -155,7 +155,7 @@ class MergedTests(SynchronousTestCase):
 
     @given(VALUES, VALUES)
     def test_what_is_applied_is_so(self, live: Any, applied: Any) -> None:
-        """Afterwards every applied field is as it was applied, and arguments are as they were."""
+        """Every applied field has its applied value, and the arguments are unchanged."""
         before = copy.deepcopy((live, applied))
         body = merge.merged(SCHEMA, live, applied)
         self.assertEqual((live, applied), before)
@@ -166,18 +166,18 @@ class MergedTests(SynchronousTestCase):
 
     @given(VALUES, VALUES)
     def test_nothing_is_removed(self, live: Any, applied: Any) -> None:
-        """Afterwards everything is still there."""
+        """Applying removes no field."""
         body = merge.merged(SCHEMA, live, applied)
         removed = shown(merge.compare(SCHEMA, live, body).removed)
         self.assertEqual({path for path in removed if not path.startswith(".free")}, set())
 
     @given(VALUES)
     def test_the_same_again(self, value: Any) -> None:
-        """Applying what is there changes nothing, not even an order."""
+        """Applying an unchanged configuration changes nothing, not even the order."""
         self.assertEqual(merge.merged(SCHEMA, value, value), value)
 
     def test_order(self) -> None:
-        """Shared items come in the applied order, those of one side between them."""
+        """Shared items follow the applied order; other items keep their places between them."""
         for live, applied, result in [
             ("abc", "cxa", "bcxa"),
             ("axby", "ba", "xbya"),
@@ -192,13 +192,13 @@ class MergedTests(SynchronousTestCase):
             self.assertEqual("".join(body["set"]), result, (live, applied))
 
     def test_null(self) -> None:
-        """Null replaces a leaf and says nothing to what has parts."""
+        """Null replaces a leaf and leaves a map unchanged."""
         live = {"text": "a", "map": {"a": "x"}}
         body = merge.merged(SCHEMA, live, {"text": None, "map": None})
         self.assertEqual(body, {"text": None, "map": {"a": "x"}})
 
     def test_items_alike(self) -> None:
-        """An applied item takes the place of all live ones with its keys."""
+        """An applied item replaces all live items with the same key."""
         live = {"items": [{"name": "a", "x": "1"}, {"name": "a", "x": "2"}, {"name": "b"}]}
         body = merge.merged(SCHEMA, live, {"items": [{"name": "a"}]})
         self.assertEqual(body, {"items": [{"name": "a"}, {"name": "b"}]})
@@ -209,7 +209,7 @@ class WithoutTests(SynchronousTestCase):
 
     @given(VALUES)
     def test_everything(self, value: Any) -> None:
-        """Less every field and what leads there, nothing is left."""
+        """Without all its fields, a value is empty."""
         fields = merge.field_set(SCHEMA, value)
         unwanted = merge.with_named_fields(SCHEMA, fields)
         left = merge.without(SCHEMA, value, unwanted) or {}
@@ -217,7 +217,7 @@ class WithoutTests(SynchronousTestCase):
         self.assertEqual({key for key in left if left[key]}, set())
 
     def test_parts(self) -> None:
-        """Fields and items go, and the value is as it was."""
+        """The named fields and items are removed from a copy."""
         value = {"inner": {"a": "1", "b": "2"}, "items": [{"name": "n", "x": "1"}, {"name": "o"}]}
         before = copy.deepcopy(value)
         item = fieldset.key_step({"name": "n"})
@@ -235,7 +235,7 @@ class ProblemsTests(SynchronousTestCase):
     """Tests for :func:`structured.problems`."""
 
     def test_none(self) -> None:
-        """Values that fit have none; null fits everywhere."""
+        """A valid value has no problems; null is always valid."""
         for value in [
             {},
             {"size": "1Gi", "number": 1, "flag": True, "free": {"a": [{}]}},
@@ -245,7 +245,7 @@ class ProblemsTests(SynchronousTestCase):
             self.assertEqual(list(merge.problems(SCHEMA, value)), [], value)
 
     def test_told(self) -> None:
-        """Where, and what was expected there."""
+        """Errors give the path and the expected type."""
         for value, told in [
             ([], ": expected map, got []"),
             ({"text": 1}, ".text: expected string, got 1"),

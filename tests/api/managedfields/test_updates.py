@@ -1,9 +1,9 @@
 """
 Tests for :mod:`twisted_exec.api.managedfields.updates`.
 
-What becomes of ``managedFields`` write by write is compared with a real
-kube-apiserver in ``tests/apiserver/test_apply.py``; here is what must hold for
-any writes, and what a real server cannot be asked.
+``tests/apiserver/test_apply.py`` compares ``managedFields`` after each write with a
+real kube-apiserver.  These tests check properties of any sequence of writes, and
+cases that a real server cannot reproduce.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WRITES = st.lists(
 
 
 class AnyWritesTests(SynchronousTestCase):
-    """What holds whoever writes what."""
+    """Properties of any sequence of writes by any managers."""
 
     def play(self, writes: list[Any]) -> Object:
         obj = created(pool(labels={"a": "a"}))
@@ -63,7 +63,7 @@ class AnyWritesTests(SynchronousTestCase):
 
     @given(WRITES)
     def test_entries(self, writes: list[Any]) -> None:
-        """Entries are readable, sorted, not empty, and name nothing of the server's."""
+        """Entries can be decoded, are sorted and not empty, and list no server-owned fields."""
         entries = self.play(writes)["metadata"].get("managedFields", [])
         self.assertEqual(managers.encode(managers.decode(entries, VERSION), VERSION), entries)
         for entry in entries:
@@ -73,7 +73,9 @@ class AnyWritesTests(SynchronousTestCase):
 
     @given(WRITES, LABELS, TAINTS)
     def test_forced(self, writes: list[Any], labels: Any, taints: Any) -> None:
-        """After a forced apply everything is as it was applied, and the applier has it."""
+        """
+        After a forced apply, every applied field has its applied value and belongs to the applier.
+        """
         config = pool(labels, taints)
         after = applied(self.play(writes), config, "one", force=True)
         schema = strategy.full_schema(KIND)
@@ -93,7 +95,7 @@ class AnyWritesTests(SynchronousTestCase):
 
     @given(WRITES, LABELS, TAINTS)
     def test_again(self, writes: list[Any], labels: Any, taints: Any) -> None:
-        """The same apply again changes nothing but, at most, the time of its entry."""
+        """Repeating an apply changes at most the time of its entry."""
         # Labels of nothing are not stored, so they would come anew each time, as in Kubernetes.
         config = pool(labels or None, taints)
         once = applied(self.play(writes), config, "one", force=True)
@@ -102,7 +104,7 @@ class AnyWritesTests(SynchronousTestCase):
 
     @given(WRITES, LABELS)
     def test_nothing_left_behind(self, writes: list[Any], labels: Any) -> None:
-        """Labels that a manager alone applied are gone once it applies none."""
+        """A label that only one manager applied is removed once that manager stops applying it."""
         fresh = {f"only-{key}": value for key, value in labels.items()}
         with_labels = applied(self.play(writes), pool(fresh), "alone", force=True)
         after = applied(with_labels, pool(), "alone")
@@ -123,11 +125,11 @@ class UpdateTests(SynchronousTestCase):
         self.assertIs(entries[0]["fieldsV1"]["f:metadata"], before["f:metadata"])
 
     def test_nobody(self) -> None:
-        """A writer without a name is unknown."""
+        """A writer without a name is recorded as ``unknown``."""
         self.assertEqual(list(owned(created(pool(labels={"a": "1"}), ""))), ["unknown"])
 
     def test_untracked(self) -> None:
-        """An object without entries stays without them until someone applies to it."""
+        """An object without entries gets none until the first apply."""
         old = pool(labels={"a": "1"}, uid="u")
         self.assertNotIn("managedFields", updated(old, pool({"a": "2"}), "one")["metadata"])
         after = applied(old, pool(labels={"b": "1"}), "one")
@@ -140,7 +142,7 @@ class UpdateTests(SynchronousTestCase):
         )
 
     def test_other_versions(self) -> None:
-        """Entries of versions that are not served are forgotten with the next write."""
+        """The next write drops entries of API versions that are not served."""
         old = created(pool(labels={"a": "1"}))
         foreign = copy.deepcopy(old["metadata"]["managedFields"][0]) | {"apiVersion": "v9"}
         told = [*old["metadata"]["managedFields"], {**foreign, "manager": "foreign"}]
@@ -148,7 +150,7 @@ class UpdateTests(SynchronousTestCase):
         self.assertEqual(list(owned(after)), ["maker"])
 
     def test_server_fields(self) -> None:
-        """Kinds without a status have all their fields managed."""
+        """For a kind without a status, all fields are managed."""
         lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}
         [entry] = updates.updated(LEASES, None, lease, None, writer("one"))
         self.assertEqual(entry["fieldsV1"], {"f:spec": {".": {}, "f:holderIdentity": {}}})
@@ -158,7 +160,7 @@ class ConfigurationTests(SynchronousTestCase):
     """Tests for :func:`ownership.check_configuration`."""
 
     def test_refused(self) -> None:
-        """What is no configuration of the kind; at most 32 problems are told."""
+        """A configuration of another kind is refused; at most 32 errors are listed."""
         many = pool() | {"spec": {f"x{n}": 1 for n in range(100)}}
         for config, told in [
             ({}, "invalid object type: /, Kind="),

@@ -25,14 +25,14 @@ class InterfaceTests(KindTestCase):
         return self.refused(spec={**self.good, **spec})
 
     def test_families(self) -> None:
-        """The families of its addresses are told by these, where they are not given."""
+        """Without ``ipFamilies``, the families are those of the addresses."""
         ips = [{"value": "10.0.0.1"}, {"value": "2001:db8::1"}]
         made = self.create(spec={**self.good, "ips": ips})
         self.assertEqual(made["spec"]["ipFamilies"], ["IPv4", "IPv6"])
         self.assertEqual(self.create(spec={"networkRef": {"name": "lan"}})["spec"]["ips"], [])
 
     def test_made_for_it(self) -> None:
-        """A Prefix that is made for an address is one address long."""
+        """The Prefix template of an address has a length of one address."""
         made = self.create(spec={**self.good, "ipFamilies": ["IPv6"], "ips": [TEMPLATE]})
         (source,) = made["spec"]["ips"]
         self.assertEqual(
@@ -42,7 +42,7 @@ class InterfaceTests(KindTestCase):
         self.assertNotIn("ipFamily", TEMPLATE["ephemeral"]["prefixTemplate"]["spec"])
 
     def test_bad(self) -> None:
-        """What cannot be is told with its path."""
+        """An invalid spec is refused with the path of the field."""
         for spec, path in (
             ({"networkRef": {}}, "spec.networkRef.name"),
             ({"machineRef": {"name": "a.b"}}, "spec.machineRef.name"),
@@ -62,7 +62,7 @@ class InterfaceTests(KindTestCase):
         )
 
     def test_changes(self) -> None:
-        """A poollet claims it and tells what its provider calls it; its network stays."""
+        """A poollet can set ``machineRef`` and ``providerID``; ``networkRef`` is immutable."""
         old = self.create(spec=self.good)
         told = {"machineRef": {"name": "vm", "uid": "u"}, "providerID": "x"}
         new = strategy.for_update(self.kind, {**old, "spec": {**old["spec"], **told}}, old)
@@ -71,7 +71,7 @@ class InterfaceTests(KindTestCase):
         self.assertEqual(refused, "spec.networkRef: Forbidden: field is immutable")
 
     def test_columns(self) -> None:
-        """As ironcore shows it."""
+        """Columns are the same as in ironcore."""
         made = self.create(spec=self.good)
         made["status"]["ips"] = ["10.0.0.1", "10.0.0.2"]
         shown = table.table(self.kind, [made], 0.0, metadata={})
@@ -87,14 +87,14 @@ class NetworkTests(KindTestCase):
     kind = networks.networks(DOMAIN)
 
     def test_provider(self) -> None:
-        """Its provider's name may come later, and stays."""
+        """``providerID`` can be set later and is immutable once set."""
         old = self.create(spec={})
         named = strategy.for_update(self.kind, {**old, "spec": {"providerID": "a"}}, old)
         (told,) = self.update_refused(named, spec={"providerID": "b"})
         self.assertEqual(told, "spec.providerID: Forbidden: field is immutable")
 
     def test_peerings(self) -> None:
-        """With other networks, each once."""
+        """A network can be peered with other networks only, and once with each."""
 
         def peering(name: str, other: str, **more: Any) -> dict[str, Any]:
             return {"name": name, "networkRef": {"name": other}, **more}
@@ -114,13 +114,13 @@ class PrefixTests(KindTestCase):
     kind = ipam.prefixes(DOMAIN)
 
     def test_family(self) -> None:
-        """A prefix tells its family."""
+        """``ipFamily`` follows from the prefix."""
         made = self.create(spec={"prefix": "10.0.0.0/8"})
         self.assertEqual(made["spec"]["ipFamily"], "IPv4")
         self.assertEqual(made["status"], {"phase": "Pending"})
 
     def test_bad(self) -> None:
-        """What cannot be is told with its path."""
+        """An invalid spec is refused with the path of the field."""
         parent = {"parentRef": {"name": "root"}, "ipFamily": "IPv4"}
         for spec, path in (
             ({}, "spec.ipFamily"),
@@ -139,7 +139,7 @@ class PrefixTests(KindTestCase):
             self.assertTrue(told.startswith(f"{path}: "), (spec, told))
 
     def test_allocated_once(self) -> None:
-        """What is not known at first may be told once."""
+        """An allocated prefix can be set once and is immutable afterwards."""
         old = self.create(spec={"parentSelector": {}, "ipFamily": "IPv4", "prefixLength": 8})
         got = {**old["spec"], "prefix": "10.0.0.0/8", "parentRef": {"name": "root"}}
         new = strategy.for_update(self.kind, {**old, "spec": got}, old)

@@ -22,17 +22,17 @@ def plurals(*kinds: Kind) -> set[str]:
 
 
 class ServedTests(KindTestCase):
-    """Which dialects have them."""
+    """Dialects that serve the routing kinds."""
 
     def test_dialects(self) -> None:
-        """onmetal-api has them, ironcore has not."""
+        """onmetal-api serves these kinds; ironcore does not."""
         own = plurals(*routing.kinds(DOMAIN))
         self.assertEqual(len(own), 7)
         self.assertLessEqual(own, plurals(*served((ONMETAL,))))
         self.assertEqual(own & plurals(*served((IRONCORE,))), set())
 
     def test_older_fields(self) -> None:
-        """Its networks have handles, its volumes images and phases."""
+        """Only onmetal-api has handles of networks, images of volumes, and these phases."""
         for kinds, path in (
             (networks.networks, ("spec", "handle")),
             (networks.networkinterfaces, ("status", "phase")),
@@ -54,7 +54,7 @@ class RoutedTests(KindTestCase):
         return table.table(kind, [obj], 0.0, metadata={})["rows"][0]["cells"][1]
 
     def test_network(self) -> None:
-        """Each is for one network, for ever."""
+        """``networkRef`` is required and immutable."""
         self.assertEqual(
             self.refused(spec={"type": "Public", "networkRef": {}}),
             ["spec.networkRef.name: Required value: must specify a name"],
@@ -64,7 +64,7 @@ class RoutedTests(KindTestCase):
         self.assertEqual(told, "spec.networkRef: Forbidden: field is immutable")
 
     def test_columns(self) -> None:
-        """What they have of addresses."""
+        """Columns show the addresses of the status, or ``<none>``."""
         made = self.create(spec={"type": "Public", "networkRef": {"name": "lan"}})
         self.assertEqual(self.shown(self.kind, made), "<none>")
         made["status"] = {"ips": [{"name": "a", "ip": "192.0.2.1"}]}
