@@ -1,5 +1,5 @@
 """
-What writers do to objects, told as requests: each scenario begins on an empty server.
+Scenarios of writes to objects, as requests; each begins on an empty server.
 
 The same requests go to a real kube-apiserver (``tests/interop/kube_apiserver.py``), which knows
 our kinds as custom resources, and to ours (``test_apply.py``).

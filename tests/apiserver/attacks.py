@@ -1,10 +1,10 @@
 """
-Ways to ask for a console without asking for one: methods, spellings of the path, headers.
+Attempts to open a console around authorization: methods, spellings of the path, headers.
 
-Whoever may only look at machines tries all of them (``test_attacks``, and behind a real
-kube-apiserver ``tests.interop.aggregated``).  None may reach the machine.  Each is a raw request,
-for no HTTP client would send most of them, and behind each comes at once what would be typed
-into a console that was opened.
+A user with read access to machines tries all of them (``test_attacks``, and behind a real
+kube-apiserver ``tests.interop.aggregated``).  No attempt may reach the machine.  Each is a raw
+request, because most HTTP clients would not send it.  Console input follows each request
+at once, and would be typed if a console had opened.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Attack:
     """
     One request.
 
-    :param target: as it stands in the request's first line.
+    :param target: the request target, as in the request line.
     """
 
     method: str
@@ -235,7 +235,7 @@ def upgrades() -> Iterator[Headers]:
         "upgrade",
         "keep-alive, Upgrade",
         "close, Upgrade",
-        # What is named here is for the next hop alone: a proxy takes it away.
+        # Headers named here are hop-by-hop: a proxy removes them.
         "Upgrade, X-Remote-User",
         "Upgrade, X-Remote-User, X-Remote-Group, X-Remote-Uid",
         "Upgrade, Authorization, Host",
@@ -308,10 +308,10 @@ def _unsigned() -> str:
 
 class Attacker:
     """
-    Sends them, one connection each.
+    Sends attacks, one connection each.
 
-    :param certificate: of whoever they are, with its key; without it nobody.
-    :param typed: what follows at once: into a console that was opened, it would be typed.
+    :param certificate: the user's client certificate, with its key; empty: unauthenticated.
+    :param typed: bytes that follow each request at once, as input for an opened console.
     """
 
     def __init__(
@@ -340,8 +340,8 @@ class Attacker:
                     if answer.startswith(b"HTTP/1.1 100 "):
                         answer = answer.partition(b"\r\n\r\n")[2]
                 if self._typed and answer.startswith(b"HTTP/1.1 101 "):
-                    # A proxy may have dropped what came too early.  What it opened is to do
-                    # what it is told before it is closed.
+                    # A proxy may have dropped early bytes.  A console that did open must get
+                    # the input before it is closed.
                     peer.sendall(self._typed)
                     peer.settimeout(LAST_SECONDS)
                     while peer.recv(65536):

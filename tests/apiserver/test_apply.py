@@ -187,8 +187,8 @@ class OwnershipTests(ScenarioTestCase):
 
 class RefusalTests(ScenarioTestCase):
     """
-    What is refused is refused alike: code, reason and, but for the words of
-    Go's parsers, what is said.  Departures are deliberate, and all here.
+    Refusals equal those of kube-apiserver: code, reason and, except for text of Go's
+    parsers, the message.  Deliberate differences are all listed here.
     """
 
     def refusals(self, name: str) -> list[tuple[Step, dict[str, Any], dict[str, Any]]]:
@@ -202,8 +202,8 @@ class RefusalTests(ScenarioTestCase):
 
     def test_applies(self) -> None:
         """
-        What is no configuration.  Departure: one that does not fit the schema is the
-        client's mistake, so it is 400 here where kube-apiserver says 500.
+        Invalid apply configurations are refused.  Difference: a configuration that does not
+        fit the schema is the client's mistake, so it gets 400 here, 500 from kube-apiserver.
         """
         for step, ours, real in self.refusals("what apply refuses"):
             if real["code"] == 500:
@@ -218,7 +218,7 @@ class RefusalTests(ScenarioTestCase):
 
     def _departs(self, step: Step, ours: dict[str, Any], real: dict[str, Any]) -> bool:
         if "strategic" in step.content_type:
-            # kubectl patches so unless it is told otherwise, and gets what it means.
+            # The default of kubectl patch: it works here as the user means it.
             self.assertEqual((ours["code"], real["code"]), (200, 415))
         elif real["code"] == 500:
             self.assertEqual(ours["code"], 409)  # a version that was never one: not this one
@@ -233,8 +233,8 @@ class RefusalTests(ScenarioTestCase):
         return True
 
 
-# Where the words are those of Go's parsers and types, or quote the whole object:
-# code and reason are compared, and what is said here stands in other tests.
+# Messages of Go's parsers and types, or that quote the whole object:
+# only code and reason are compared; other tests check our messages.
 _OTHER_WORDS = (
     "error decoding",
     "error strict decoding YAML",
@@ -256,6 +256,6 @@ def _gist(answer: dict[str, Any], real: dict[str, Any]) -> dict[str, Any]:
         return {"code": answer["code"], "spec": answer.get("spec")}
     told = {"code": answer["code"], "reason": answer["reason"]}
     if not real["message"].startswith(_OTHER_WORDS):
-        words = answer["message"].partition(", got ")[0]  # what follows is a value as Go shows it
+        words = answer["message"].partition(", got ")[0]  # a value in Go's notation follows
         told["message"] = words.replace('"On", "Off"', '"Off", "On"')
     return told

@@ -1,5 +1,5 @@
 """
-Whoever may only look at machines opens no console, however they ask.
+A user with read access to machines cannot open a console, however crafted the request.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """
-What a client that errs is answered: what a Go API server answers.
+Bad requests get the same answers as from a Go API server.
 
-The code, the reason and the causes are a promise to programs, the message one to
-people.  Source of the wording: ``k8s.io/apiserver/pkg/endpoints/handlers`` and
-``k8s.io/apimachinery/pkg/api/errors``.
+Programs depend on the code, the reason and the causes; people read the message.  Source of the
+wording: ``k8s.io/apiserver/pkg/endpoints/handlers`` and ``k8s.io/apimachinery/pkg/api/errors``.
 """
 
 from __future__ import annotations

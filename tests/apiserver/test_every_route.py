@@ -1,6 +1,5 @@
 """
-Every route that there is: none answers somebody who is not known, and each that opens a console is
-known.
+Every route refuses unauthenticated users, and every route of a stream is listed here.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ STREAMS = {
     "/api/v1/namespaces/{}/pods/{}/exec",
     "/api/v1/namespaces/{}/pods/{}/log",
 }
-"""Whoever adds one says here, and in the table of threats, who may, and what is on record of it."""
+"""To add a stream, list it here, and its authorization and audit in the table of threats."""
 
 
 ENDED = {path for path in STREAMS if path.endswith("machines/{}/exec")}
-"""Whoever opened a session ends it by ``DELETE``, which authenticates the sender by itself."""
+"""``DELETE`` ends a session for the user that opened it, and authenticates the sender itself."""
 OPEN = {"/healthz", "/livez", "/readyz"}
-"""Whoever asks gets one word."""
+"""Unauthenticated users get a single word."""
 
 
 def routes(node: Any, path: str = "") -> Iterator[tuple[str, str, GatedEndpoint]]:

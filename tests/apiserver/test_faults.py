@@ -1,9 +1,8 @@
 """
-Faults that were found in ironcore's API server and controllers, each as the promise that ours
-keeps.
+Faults found in ironcore's API server and controllers, each as a test that ours is free of it.
 
-Those of consoles are in ``test_connect``: that ``get`` opens none (6), that a right withdrawn
-and a machine deleted end the session (8), that the next address is tried (36).
+The console faults are in ``test_connect``: ``get`` opens no console (6), a withdrawn right
+and a deleted machine end the session (8), the next address is tried (36).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What users say of themselves reaches no poollet, however they spell it.
+Identity headers from users never reach a poollet, in any spelling.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ READS = {"log": LOG, "log of a Pod": f"{POD}log"}
 
 class ForwardedTests(ChainTestCase):
     """
-    Jane, who may open the console of ``vm`` and impersonate nobody, and a poollet that records
-    everything.
+    Requests of jane, who may open the console of ``vm`` but not impersonate, to a poollet that
+    records everything.
     """
 
     timeout = 60
@@ -52,8 +52,8 @@ class ForwardedTests(ChainTestCase):
 
     async def send(self, request: bytes) -> int:
         """
-        Send it as jane; the code of the answer.  Whatever came of it, nobody behind heard of the
-        canary, and of jane once.
+        Send ``request`` as jane, and return the status code.  In any case the poollet must not
+        see the canary, and must see jane exactly once.
         """
         before = len(self.pool.requests)
         code = await smuggled.said(reactor, self.endpoint("jane"), request)

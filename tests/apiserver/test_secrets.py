@@ -1,5 +1,5 @@
 """
-Tests for Secrets over HTTP: who may read them, and what is said about them.
+Tests for Secrets over HTTP: the right to read them, and tables and messages about them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.standalone`; what it stands on has tests of its own.
+Tests for :mod:`twisted_exec.apiserver.standalone`; the parts it uses have their own tests.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class OptionsTests(SynchronousTestCase):
         return settings(options)
 
     def test_scheduler(self) -> None:
-        """One of the two flags, or none."""
+        """The two flags exclude each other."""
         told = self.refused([*arguments(), "--scheduler", "--no-scheduler"])
         self.assertIn("--scheduler and --no-scheduler: give one of them", told)
 

@@ -52,8 +52,8 @@ class Host:
     """
     The cluster.
 
-    :ivar rights: who may what, as ``(user, verb, resource with subresource)``.
-    :ivar tokens: whose a token is, as the ``user`` of a TokenReview.
+    :ivar rights: granted rights, as ``(user, verb, resource with subresource)``.
+    :ivar tokens: the user of each token, as the ``user`` of a TokenReview.
     :ivar asked: the ``spec`` of each SubjectAccessReview so far.
     """
 

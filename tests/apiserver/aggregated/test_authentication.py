@@ -34,7 +34,7 @@ CURRENT = "twisted_exec_host_authentication_current"
 
 
 class AuthenticationCase(CredentialsCase):
-    """A host that says whom to believe."""
+    """A host with a ConfigMap of trusted CAs and proxies."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -80,14 +80,14 @@ class AuthenticationCase(CredentialsCase):
 
 
 class StartTests(AuthenticationCase):
-    """The first question."""
+    """The first read of the ConfigMap."""
 
     def refused(self) -> str:
         began = Deferred.fromCoroutine(self.trust.begin())
         return str(self.failureResultOf(began, TrustError).value)
 
     def test_refusals(self) -> None:
-        """A host that will not say is not waited for; the line says what would help."""
+        """If the host refuses the ConfigMap, the start fails with a remedy in the message."""
         for problem, told in [
             (
                 Unauthorized(),
@@ -103,7 +103,7 @@ class StartTests(AuthenticationCase):
             self.assertIn(told, self.refused())
 
     def test_unusable(self) -> None:
-        """What cannot be used at the start is an end."""
+        """An unusable ConfigMap at the start is fatal."""
         self.host.say(configmap(USERS, USERS, requestheader_allowed_names=[]))
         self.assertIn("every user could speak for everyone", self.refused())
 
@@ -123,7 +123,7 @@ class StartTests(AuthenticationCase):
 
 
 class KnownTests(AuthenticationCase):
-    """Who is known."""
+    """Authentication of users, proxies and tokens."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -134,7 +134,7 @@ class KnownTests(AuthenticationCase):
         self.assertTrue(verifyObject(IAuthenticator, self.authenticator))
 
     def test_proxy(self) -> None:
-        """Whom the host's proxy names, with groups, uid and extra."""
+        """The host's proxy names the user, with groups, uid and extra, in headers."""
         more = {"X-Remote-Uid": ["7"], "X-Remote-Extra-Scopes": ["a"]}
         user = self.user({**JANE, **more}, FRONT)
         assert user is not None
@@ -146,7 +146,7 @@ class KnownTests(AuthenticationCase):
         self.assertEqual(self.name(JANE, client_identity("bob")), "bob")
 
     def test_others(self) -> None:
-        """Headers with any other certificate, or none, are nothing, and nobody is anonymous."""
+        """Identity headers are ignored unless the front proxy's certificate comes with them."""
         for shown in (
             None,
             client_identity("somebody", ca="forwarding"),
@@ -156,7 +156,7 @@ class KnownTests(AuthenticationCase):
         self.assertEqual(self.name({}, FRONT), "")
 
     def test_token(self) -> None:
-        """The host knows tokens; one that it does not know is refused, and never nobody's."""
+        """The host authenticates tokens; an unknown token gets Unauthorized."""
         self.host.tokens["good"] = {"username": "system:serviceaccount:default:a"}
         told = self.name({"Authorization": ["Bearer good"], **JANE})
         self.assertEqual(told, "system:serviceaccount:default:a")
@@ -164,7 +164,7 @@ class KnownTests(AuthenticationCase):
         self.failureResultOf(bad, Unauthorized)
 
     def test_stripped(self) -> None:
-        """Whoever it is, nothing behind this reads the headers of proxies."""
+        """Headers of proxies are removed from every request, whatever its credentials."""
         self.host.tokens["good"] = {"username": "bot"}
         for shown, more in (
             (FRONT, {}),
@@ -178,7 +178,7 @@ class KnownTests(AuthenticationCase):
             self.assertEqual([name for name in names if name.startswith(b"x-remote")], [])
 
     def test_asked_again(self) -> None:
-        """A request is whose it was, however often that is asked."""
+        """Repeated lookups of a request's sender return the same user."""
         request, gate = self.request(JANE, FRONT), self.gate()
         first = self.successResultOf(Deferred.fromCoroutine(gate.sender(request)))
         self.assertEqual(first.name, "jane")
@@ -186,7 +186,7 @@ class KnownTests(AuthenticationCase):
         self.assertEqual(again, first)
 
     def test_two_users(self) -> None:
-        """Two names are no name: one may have slipped past the proxy; and both are taken away."""
+        """Two user names get 401, because a client may have added one; both are removed."""
         request, gate = self.request({"X-Remote-User": ["jane", "root"]}, FRONT), self.gate()
         for _ in range(2):
             asking = Deferred.fromCoroutine(gate.sender(request))
@@ -195,7 +195,7 @@ class KnownTests(AuthenticationCase):
 
 
 class RotationTests(AuthenticationCase):
-    """The host says something else."""
+    """Changes of the ConfigMap."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -218,12 +218,12 @@ class RotationTests(AuthenticationCase):
         self.assertEqual(self.changes, 2)
 
     def test_header_names(self) -> None:
-        """Headers may be called otherwise from one moment to the next."""
+        """Changed header names take effect at once."""
         self.host.say(configmap(USERS, PROXIES, requestheader_username_headers=["X-User"]))
         self.assertEqual(self.name({"X-User": ["bob"], **JANE}, FRONT), "bob")
 
     def test_sessions_stay(self) -> None:
-        """Who opened a session is who they were, when their proxy's CA has gone since."""
+        """A session keeps its user after the CA of the user's proxy is removed."""
         request, gate = self.request(JANE, FRONT), self.gate()
         request.subject = Subject("s-1")
         context = RequestContext(request)
@@ -232,12 +232,12 @@ class RotationTests(AuthenticationCase):
         self.successResultOf(gate.review(context.subject, context.evidence))
 
     def test_same(self) -> None:
-        """What says the same as before changes nothing."""
+        """A ConfigMap with unchanged content triggers no change."""
         self.host.say(configmap(USERS, PROXIES))
         self.assertEqual(self.changes, 0)
 
     def test_unusable(self) -> None:
-        """What cannot be used leaves the last that could, and says so until it can be again."""
+        """An unusable ConfigMap leaves the last usable trust, and is reported until fixed."""
         for bad in (
             configmap(USERS, b""),
             configmap(USERS, USERS, requestheader_allowed_names=[]),
@@ -250,13 +250,13 @@ class RotationTests(AuthenticationCase):
         self.assertEqual((self.trust.problem, self.is_current()), ("", True))
 
     def test_deleted(self) -> None:
-        """Nor does a ConfigMap that is gone change anything."""
+        """If the ConfigMap is deleted, the last trust stays, and the problem is reported."""
         self.host.cluster.remove((CONFIGMAPS, NAMESPACE, NAME))
         self.assertEqual(self.name(JANE, FRONT), "jane")
         self.assertIn("was deleted", self.trust.problem)
 
     def test_down(self) -> None:
-        """A host that is down does not say otherwise; what it says then is heard afterwards."""
+        """While the host is down, the old trust applies; changes are picked up afterwards."""
         self.host.cluster.problem = BadGateway("nobody listens")
         self.host.cluster.end_watches(self.host.cluster.problem)
         self.assertEqual((self.name(JANE, FRONT), self.is_current()), ("jane", False))

@@ -100,7 +100,7 @@ class ServedTests(BehindCase):
     """Served resources, by user."""
 
     async def test_groups(self) -> None:
-        """Only what a cluster has not got by itself; the host's own kinds are not here."""
+        """Only kinds that the host lacks are served; paths of the host's own kinds get 404."""
         groups = await self.admin.groups()
         self.assertIn("compute.ironcore.dev", groups)
         self.assertIn("console.twisted-exec.dev", groups)
@@ -191,7 +191,7 @@ class ServedTests(BehindCase):
         return [event for event in events if event["involvedObject"]["name"] == name]
 
     async def test_fence(self) -> None:
-        """A poollet that comes by way of the host sees its own pool's machines and no others."""
+        """A poollet that connects through the host sees only its own pool's machines."""
         poollet = POOLLET[0][1].decode()
         self.allow(("list", "machines"), ("get", "machines"), user=poollet)
         await self.make_machine("mine", "pool-a")
@@ -263,7 +263,7 @@ class ConsoleTests(BehindCase):
         self.assertNotIn("impersonate-uid", headers)
 
     async def test_where_they_are(self) -> None:
-        """A session is from where the host's proxy says; what the user says of that counts for nothing."""
+        """The client address is the one that the host's proxy added, never the user's own claim."""
         self.allow(("create", "machines/exec"))
         for line, address in (
             (b"10.1.2.3", "10.1.2.3"),
@@ -330,7 +330,7 @@ class AdmissionTests(BehindCase):
         await client.create(bindings, {"metadata": {"name": "all"}, "spec": bound})
 
     async def test_writes(self) -> None:
-        """Whoever asks, by way of the host or not, and with the words that the host would use."""
+        """Policies apply to direct and proxied writes, with the host's messages."""
         await self.forbid("oldObject != null && object.metadata.name != 'vm'", "CREATE", "UPDATE")
         with self.assertRaises(APIError) as caught:
             await self.make_machine("other")

@@ -67,7 +67,7 @@ class HostedTests(HostedCase):
     """Tests for :class:`HostedStorage`."""
 
     def test_door(self) -> None:
-        """It is a store, which others write to as well, ready at once."""
+        """It is a non-exclusive store that is ready at once."""
         self.assertTrue(verifyObject(IStorage, self.storage))
         self.assertFalse(self.storage.exclusive)
         self.successResultOf(self.storage.when_ready())
@@ -96,7 +96,7 @@ class HostedTests(HostedCase):
         self.assertEqual(self.requests("leases"), ["get", "list"] * 2)
 
     def test_past(self) -> None:
-        """Of the past nothing is known."""
+        """Old versions have always expired."""
         self.failureResultOf(self.storage.list(LEASE, version=1), Expired)
         with self.assertRaises(Expired):
             self.storage.watch(LEASE, 1, lambda event: None)
@@ -133,7 +133,7 @@ class HostedTests(HostedCase):
         self.assertEqual(told[1].version, int(told[1].obj["metadata"]["resourceVersion"]))
 
     def test_election(self) -> None:
-        """Of other programs' leases only ours is followed."""
+        """Only our own lease is watched, not those of other programs."""
         told: list[Event] = []
         self.storage.watch(LEASE, None, told.append, "kube-system")
         for name in ("kube-scheduler", "exec-apiserver"):
@@ -193,7 +193,7 @@ class ErrorTests(SynchronousTestCase):
         return unavailable(EVENTS.resource, error)
 
     def test_not_theirs(self) -> None:
-        """A refusal of this server by the host is not its user's fault."""
+        """If the host refuses this server, the user gets an internal error, not 401 or 403."""
         for code in (401, 403):
             told = self.told(from_code(code, "no"))
             self.assertIsInstance(told, InternalError)
@@ -211,7 +211,7 @@ class ErrorTests(SynchronousTestCase):
             self.assertEqual((told.code, told.retry_after_seconds), (503, 1))
 
     def test_as_stores_say_it(self) -> None:
-        """By a client of HTTP an error has a code; by a store it has a class as well."""
+        """HTTP errors of the host become the error classes of stores."""
         details = {"name": "e", "kind": "events"}
         gone = self.told(APIError("gone", code=404, reason="NotFound", details=details))
         self.assertIsInstance(gone, NotFound)
@@ -227,7 +227,7 @@ class SplitTests(HostedCase):
     """Tests for :class:`SplitStorage`."""
 
     def test_door(self) -> None:
-        """It is a store, and others write to it if they write to the server's own."""
+        """It is a store, and exclusive if the server's own store is."""
         own = MemoryStorage()
         storage = SplitStorage(own, self.storage)
         self.assertTrue(verifyObject(IStorage, storage))

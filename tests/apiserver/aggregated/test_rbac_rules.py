@@ -36,7 +36,7 @@ RESOURCES = [
 
 
 class NeedsTests(BehindCase):
-    """One of several servers, whose host records requests."""
+    """A server with several replicas, whose host records requests."""
 
     async def setUp(self) -> None:
         self.host, self.audit = Host(), AuditList()
@@ -50,7 +50,7 @@ class NeedsTests(BehindCase):
         self.admin = self.client("admin")
 
     async def test_nothing_else(self) -> None:
-        """A server asks nothing of its host that its roles do not let it."""
+        """Every request of a server to its host is allowed by the server's roles."""
         await self.until(lambda: self.server._parts.leading.services)
         await self.make_machine("vm", "")
         await self.until(lambda: ("create", "events") in self.asked())

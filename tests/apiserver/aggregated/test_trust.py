@@ -37,7 +37,7 @@ class TrustTests(SynchronousTestCase):
         return line
 
     def test_whole(self) -> None:
-        """All that a kube-apiserver says is understood."""
+        """The complete ConfigMap of a kube-apiserver is read."""
         trust = trust_of(self.told())
         self.assertEqual((trust.client_ca, trust.proxy_ca), (USERS, PROXIES))
         self.assertEqual(trust.authorities, USERS + PROXIES)
@@ -50,7 +50,7 @@ class TrustTests(SynchronousTestCase):
         self.assertEqual(trust.headers.uid, ())
 
     def test_no_users(self) -> None:
-        """A host whose users have no certificates says no CA of theirs."""
+        """Without a client CA in the ConfigMap, client certificates are disabled."""
         trust = trust_of(self.told(client_ca_file=None))
         self.assertEqual(trust.client_ca, b"")
 
@@ -76,7 +76,7 @@ class TrustTests(SynchronousTestCase):
             self.assertIn("has no requestheader-client-ca-file", self.refused(empty))
 
     def test_any_name(self) -> None:
-        """No names at all are for a CA that signs nothing but proxies."""
+        """An empty list of names is refused if the proxies' CA also signs users."""
         self.assertEqual(trust_of(self.told(requestheader_allowed_names=[])).names, ())
         same = configmap(USERS, USERS, requestheader_allowed_names=[])
         self.assertIn("--requestheader-allowed-names", self.refused(same))
@@ -89,7 +89,7 @@ class TrustTests(SynchronousTestCase):
         self.assertIn(f"for {PROXY} can impersonate everyone", trust.warning)
 
     def test_above(self) -> None:
-        """A CA of proxies that has signed the users' CA vouches for users as well."""
+        """If the proxies' CA has signed the users' CA, users count as signed by it."""
         above, below = authority_above()
         told = configmap(below, above, requestheader_allowed_names=[])
         self.assertIn("every user could speak for everyone", self.refused(told))

@@ -137,7 +137,7 @@ class HookServer(WebResource):
 
 class AdmissionCase(LoopbackCase):
     """
-    What a host's admission says of a request; its webhooks are on loopback.
+    Admission by a host's webhooks and policies; the webhooks are on loopback.
 
     :ivar cluster: the host.
     """

@@ -60,13 +60,13 @@ class ConsoleTests(ChainTestCase):
         self.made = await self.make_machine()
 
     async def test_bytes(self) -> None:
-        """What the user types reaches the poollet, and what it answers the user."""
+        """Input reaches the poollet, and output reaches the user."""
         end = await self.open()
         end.transport.write(b"hello")  # type: ignore[union-attr]
         await self.until(lambda: end.received == b"hello")
 
     async def test_what_the_poollet_sees(self) -> None:
-        """Its own path without the query, the user's identity, none of their credentials."""
+        """The poollet gets its own path without the query, the user's identity, no credentials."""
         await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
         forged = [
             (b"X-Remote-User", b"root"),
@@ -152,12 +152,12 @@ class ConsoleTests(ChainTestCase):
         return super().settings(allowed_origins=[b"https://dash.example"], **more)
 
     async def test_allowed_site(self) -> None:
-        """A site that is named may."""
+        """A page of an allowed origin opens a console."""
         await self.open(headers=[*WEBSOCKET, (b"Origin", b"https://dash.example")])
 
     async def test_browser(self) -> None:
         """
-        A page's token comes as a subprotocol; it goes no farther, and nobody is told of it.
+        A web page sends its token as a subprotocol; it is neither forwarded nor logged.
         """
         await self.admin.create(BINDINGS, binding("joe", "edit"), "default")
         encoded = base64.urlsafe_b64encode(b"joes-token").rstrip(b"=")
@@ -197,21 +197,21 @@ class ConsoleTests(ChainTestCase):
         self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
 
     async def test_token_beside_a_certificate(self) -> None:
-        """Where the browser shows a certificate, a page cannot get around with a token."""
+        """If the browser has a certificate, a token does not excuse a page of another site."""
         offered = b"base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io"
         page = [(b"Sec-WebSocket-Protocol", offered), (b"Origin", b"https://page.example")]
         told = await self.refused(403, user="admin", method=b"GET", headers=[*WEBSOCKET, *page])
         self.assertIn("another site", told)
 
     async def test_wrong_token_of_a_browser(self) -> None:
-        """A wrong one, or one in the wrong form, is 401."""
+        """A wrong or malformed token in the subprotocol gets 401."""
         bearer = b"base64url.bearer.authorization.k8s.io."
         for offered in (bearer + b"eA, v5.x", bearer + b"eA", bearer + b"eA==, v5.x"):
             headers = [*WEBSOCKET, (b"Sec-WebSocket-Protocol", offered)]
             await self.refused(401, user="", method=b"GET", headers=headers)
 
     async def test_missing(self) -> None:
-        """A machine or a pool that is not there, a machine without a pool."""
+        """A missing machine or pool gets 404, a machine without a pool 400."""
         self.assertEqual(
             await self.refused(404, "nobody"), 'machines.compute.ironcore.dev "nobody" not found'
         )
@@ -235,7 +235,7 @@ class ConsoleTests(ChainTestCase):
         self.assertIn("is being deleted", await self.refused(409))
 
     async def test_refused_by_the_poollet(self) -> None:
-        """What the poollet refuses is passed on."""
+        """The poollet's refusal is passed on to the user."""
         status = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "full"}
         self.pool.answer = 429, status
         self.assertEqual(await self.refused(429), 'machine "vm": full')
@@ -244,7 +244,7 @@ class ConsoleTests(ChainTestCase):
         self.assertIn("status code 200", await self.refused(502))
 
     async def test_no_address(self) -> None:
-        """A pool without a usable address is 503, and what is known is told."""
+        """A pool without a usable address gets 503, with the known addresses in the message."""
         body = {"status": {"addresses": [{"type": "InternalIP", "address": ""}]}}
         await self.admin.patch(POOLS, POOL, body, subresource="status")
         self.assertIn("known addresses: InternalIP=", await self.refused(503))
@@ -265,7 +265,7 @@ class ConsoleTests(ChainTestCase):
         self.assertIn("reason=MachineDeleted&message=machine+%22vm%22+was+deleted", path)
 
     async def test_dying_machine(self) -> None:
-        """A deletion that waits for finalizers ends them as well."""
+        """Deleting a machine ends its sessions even while finalizers hold the machine."""
         held = {"metadata": {"finalizers": ["x/y"]}}
         await self.admin.patch(MACHINES, "vm", held, "default")
         end = await self.open()
@@ -275,7 +275,7 @@ class ConsoleTests(ChainTestCase):
         self.assertEqual(self.ends(), [("MachineDeleted", None)])
 
     async def test_powered_off(self) -> None:
-        """Power off ends its sessions, and nobody else's."""
+        """Power off ends the machine's sessions, but no session of another machine."""
         await self.make_machine("other")
         end, other = await self.open(), await self.open("other")
         self.pool.lines.pop()
@@ -307,7 +307,7 @@ class ConsoleTests(ChainTestCase):
         await self.until(lambda: other.received == b"still here")
 
     async def test_impersonated(self) -> None:
-        """Who acts as someone opens what they may open; on record are both."""
+        """Impersonation opens the impersonated user's consoles; the audit log names both users."""
         await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
         jane = [*WEBSOCKET, (b"Impersonate-User", b"jane"), (b"Impersonate-Group", b"dev")]
         end = await self.open(headers=jane)
@@ -322,7 +322,7 @@ class ConsoleTests(ChainTestCase):
         self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
 
     async def test_session_brought_along(self) -> None:
-        """Who acts as someone brings the session's id with them, and ends it by that."""
+        """An impersonating caller chooses the session id, and can end the session by it."""
         named = [*WEBSOCKET, (b"Impersonate-User", b"x"), (b"Impersonate-Group", b"system:masters")]
         headers = [*named, (b"Audit-Id", b"from-afar")]
         end = await self.open(headers=headers)
@@ -341,7 +341,7 @@ class ConsoleTests(ChainTestCase):
         self.assertIn("session=from-afar&reason=MachineDeleted", self.pool.requests[-1][1])
 
     async def test_session_id_taken(self) -> None:
-        """Two sessions have two ids, whatever those say who bring them."""
+        """A second session with the same id in Audit-Id gets another id."""
         named = [*WEBSOCKET, (b"Impersonate-User", b"x"), (b"Impersonate-Group", b"system:masters")]
         for _ in range(2):
             await self.open(headers=[*named, (b"Audit-Id", b"same")])
@@ -349,7 +349,7 @@ class ConsoleTests(ChainTestCase):
         self.assertEqual((ids[0], len(set(ids))), ("same", 2))
 
     async def test_own_session(self) -> None:
-        """Who opened a session for themselves may end it, by the id that they were told."""
+        """A user may end their own session by the id in the response."""
         upgraded = await self.dial()
         end = UserEnd()
         upgraded.hand_over(end)
@@ -362,7 +362,7 @@ class ConsoleTests(ChainTestCase):
         await end.lost
 
     async def test_impersonation_refused(self) -> None:
-        """Who may not act as someone opens nothing, and is on record as themselves."""
+        """Impersonation without the right is refused; the audit log names the caller."""
         await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
         headers = [*WEBSOCKET, (b"Impersonate-User", b"admin")]
         told = await self.refused(403, user="jane", headers=headers)
@@ -370,7 +370,7 @@ class ConsoleTests(ChainTestCase):
         self.assertEqual((self.audit[0]["user"], self.audit[0]["caller"]), ("jane", ""))
 
     async def test_impersonation_withdrawn(self) -> None:
-        """Who may no longer act as someone loses the session that they opened so."""
+        """Withdrawing the right to impersonate ends sessions that were opened with it."""
         role = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",
@@ -405,7 +405,7 @@ class ConsoleTests(ChainTestCase):
 
 
 class AddressTests(ChainTestCase):
-    """Which address is tried."""
+    """Choice of the pool's address."""
 
     address_types = ("Hostname", "InternalIP", "ExternalIP")
     poollet_seconds = 1.0
@@ -413,7 +413,7 @@ class AddressTests(ChainTestCase):
     async def test_36_next_address(self) -> None:
         """An address that does not answer is passed over for the next."""
         _, port = await self.poollet()
-        # 127.0.0.2 and this name answer nobody; the poollet is at 127.0.0.1.
+        # No server listens at 127.0.0.2 and at this name; the poollet is at 127.0.0.1.
         await self.make_pool(
             ("ExternalIP", "127.0.0.1"),
             ("InternalIP", "127.0.0.2"),
@@ -425,7 +425,7 @@ class AddressTests(ChainTestCase):
         await self.open()
 
     async def test_down(self) -> None:
-        """When no address answers it is 502, and each is told."""
+        """If no address answers, the user gets 502 with the failure of each address."""
         made, port = await self.poollet()
         await self.make_pool(("InternalIP", "127.0.0.2"), ("ExternalIP", "127.0.0.3"), port=port)
         await self.make_machine()
@@ -445,7 +445,7 @@ class AddressTests(ChainTestCase):
         self.assertIn("known addresses: InternalDNS=localhost", await self.refused(503))
 
     async def test_25_slow(self) -> None:
-        """A poollet that says nothing is 504."""
+        """A poollet that does not answer in time gets the user 504."""
         made, port = await self.poollet()
         made.silent = True
         await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
@@ -453,7 +453,7 @@ class AddressTests(ChainTestCase):
         self.assertIn(f'machine "vm": pool "pool-a" at 127.0.0.1:{port}', await self.refused(504))
 
     async def test_another_pools_poollet(self) -> None:
-        """A poollet whose certificate names another pool is not believed."""
+        """A poollet whose certificate names another pool gets no request; the user gets 502."""
         made, port = await self.poollet(as_pool="pool-b")
         await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
         await self.make_machine()
@@ -508,17 +508,17 @@ class TokenTests(ChainTestCase):
         await self.until(lambda: end.received == b"still here")
 
     async def test_8_token_taken_away(self) -> None:
-        """A token that is no more ends its session at the next look."""
+        """A session ends at the next review after its token was removed from the file."""
         end = await self.open(user="", headers=[*WEBSOCKET, self.token])
         self.write("other,jane,1,dev\n")
         while not self.ends():
-            await self.recheck()  # the file is looked at once a second
+            await self.recheck()  # the file is checked once a second
             await deferLater(reactor, 0.05)
         await end.lost
         self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
 
     async def test_now_anothers(self) -> None:
-        """A token that came to someone else does not keep the session of the first."""
+        """A session ends when its token is reassigned to another user."""
         await self.open(user="", headers=[*WEBSOCKET, self.token])
         self.write("secret,admin,1,system:masters\n")
         while not self.ends():
@@ -527,7 +527,7 @@ class TokenTests(ChainTestCase):
         self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
 
     async def test_unauthenticated(self) -> None:
-        """Who is nobody is refused, on record."""
+        """Unauthenticated requests get 401 and are audited."""
         self.assertEqual(await self.refused(401, user=""), 'machine "vm": Unauthorized')
         wrong = (b"Authorization", b"Bearer wrong")
         await self.refused(401, user="", headers=[*WEBSOCKET, wrong])
@@ -552,7 +552,7 @@ class PieceTests(SynchronousTestCase):
         self.assertEqual(usable_addresses({}, types), [])
 
     def test_many_addresses(self) -> None:
-        """A pool that reports thousands has the best few tried, and told."""
+        """Of thousands of addresses only the best 16 are tried; the message lists a few."""
         addresses = [{"type": "InternalIP", "address": f"10.0.{n}.1"} for n in range(5000)]
         pool = {"metadata": {"name": "p"}, "status": {"addresses": addresses}}
         found = usable_addresses(pool, ["InternalIP"])
@@ -583,9 +583,9 @@ class PieceTests(SynchronousTestCase):
 @implementer(IAdmission, IOpeningAdmission)
 class Doorkeeper:
     """
-    Opens nothing.
+    Admission that refuses every stream.
 
-    :ivar asked: what it was to open.
+    :ivar asked: the refused streams.
     """
 
     def __init__(self) -> None:
@@ -613,7 +613,7 @@ class Kept(StandaloneControlPlane):
 
 
 class OpeningTests(APITestCase):
-    """Who is asked about a stream before it is opened."""
+    """Admission of streams before they open."""
 
     control_plane = Kept
     pods_view = True
@@ -627,7 +627,7 @@ class OpeningTests(APITestCase):
         return self.answer("GET", path, code=403, headers=headers, **more)["message"]
 
     def test_asked(self) -> None:
-        """As whom, what, and how; whether there is such a machine is not told to who may not."""
+        """Admission gets user, object and options; a refusal hides whether the machine exists."""
         path = f"{MACHINES_PATH}/vm/exec?insecureSkipTLSVerifyBackend=true&other=1"
         self.assertEqual(self.open(path), 'machine "vm": closed on Sundays')
         (opening,) = self.doorkeeper.asked
@@ -645,13 +645,13 @@ class OpeningTests(APITestCase):
         )
 
     def test_not_asked(self) -> None:
-        """Neither about who may not anyway, nor about a text that is read."""
+        """Admission is not called for unauthorized users, nor for logs."""
         self.assertIn("cannot create resource", self.open(f"{MACHINES_PATH}/vm/exec", user="jane"))
         self.answer("GET", f"{MACHINES_PATH}/vm/log", code=404)
         self.assertEqual(self.doorkeeper.asked, [])
 
     def test_as_a_pod(self) -> None:
-        """A machine that is shown as a Pod is asked about as the machine that it is."""
+        """Admission sees a machine that is shown as a Pod as the machine itself."""
         path = "/api/v1/namespaces/default/pods/vm/exec?container=console&stdin=true&command=x"
         self.assertEqual(self.open(path), 'machine "vm": closed on Sundays')
         self.assertEqual(self.doorkeeper.asked[0].kind, kinds.MACHINES)

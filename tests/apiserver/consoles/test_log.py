@@ -100,7 +100,7 @@ class ReadTests(LogCase):
         self.assertEqual(headers["x-remote-user"], ["admin"])
 
     async def test_text(self) -> None:
-        """It passes as it comes; its end is the end; one start and one end are on record."""
+        """The log passes at once; its end ends the response; start and end are audited."""
         reader = await self.follow()
         self.pool.logs[0].write(b"more\n")
         await self.until(lambda: reader.got == b"hello\nmore\n")
@@ -123,7 +123,7 @@ class ReadTests(LogCase):
         self.assertEqual(await self.last_end(), ("client closed", None))
 
     async def test_nothing_is_left(self) -> None:
-        """Of a reader that left nothing waits for the garbage collector."""
+        """A disconnected reader leaves no reference cycle behind."""
         gc.collect()
         gc.disable()
         self.addCleanup(gc.enable)
@@ -144,7 +144,7 @@ class ReadTests(LogCase):
         self.assertIsNone(second.complete)
 
     async def test_pod(self) -> None:
-        """So it is with the Pod that shows the machine."""
+        """The log of the machine's Pod is the machine's log."""
         reader = await self.log("?container=console&tailLines=3", path=POD_LOG)
         await self.until(lambda: reader.got)
         self.assertTrue(self.pool.requests[0][1].endswith("/machines/vm/log?tailLines=3"))
@@ -175,7 +175,7 @@ class PermissionTests(LogCase):
         await self.denied(403, name="nothing", user="jane")
 
     async def test_nobody(self) -> None:
-        """Without a credential nothing is answered."""
+        """Requests without credentials get 401."""
         await self.denied(401, user="")
 
     async def test_acting(self) -> None:
@@ -190,7 +190,7 @@ class RefuseTests(LogCase):
     """Refused requests."""
 
     async def test_options(self) -> None:
-        """Options are checked before anything is looked for, in Kubernetes' words."""
+        """Options are checked before any lookup, with the messages of Kubernetes."""
         for query, code, reason in (
             ("?tailLines=-1", 422, "Invalid"),
             ("?sinceSeconds=1&sinceTime=2026-11-20T05:00:00Z", 422, "Invalid"),
@@ -205,7 +205,7 @@ class RefuseTests(LogCase):
         self.assertEqual(self.pool.requests, [])
 
     async def test_missing(self) -> None:
-        """No machine, no pool, on its way out, nowhere to go."""
+        """A missing machine or pool gets 404, a machine without a pool 400."""
         await self.denied(404, name="nothing")
         await self.make_machine("floating", pool="")
         await self.denied(400, name="floating")
@@ -213,7 +213,7 @@ class RefuseTests(LogCase):
         await self.denied(404, name="lost")
 
     async def test_refused_by_the_poollet(self) -> None:
-        """Its Status is passed on; a runtime without logs is 501."""
+        """The poollet's Status is passed on: a runtime without logs gets 501."""
         status = {
             "kind": "Status",
             "status": "Failure",
@@ -256,7 +256,7 @@ class EndTests(LogCase):
         self.assertEqual(await self.last_end(), ("MachineDeleted", None))
 
     async def test_deleted_pool(self) -> None:
-        """When the pool is deleted the rest of the log is unavailable."""
+        """After the pool is deleted, the rest of the log is unavailable."""
         reader = await self.follow()
         await self.admin.delete(POOLS, POOL)
         await self.until(lambda: reader.complete is False)

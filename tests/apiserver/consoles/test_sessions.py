@@ -49,10 +49,10 @@ ADA = User("ada")
 
 class HesitantStorage(MemoryStorage):
     """
-    A store that makes objects only when it is told to, or cannot.
+    A store whose writes can be held back, or fail.
 
-    :ivar hold: it hesitates.
-    :ivar broken: it can write nothing.
+    :ivar hold: writes wait.
+    :ivar broken: writes fail.
     """
 
     hold = False
@@ -215,7 +215,7 @@ class LifeTests(ObjectsCase):
             carried.over()
 
     def test_end(self) -> None:
-        """With its session it goes; the other stays."""
+        """The end of a session deletes its object, but no other object."""
         one, two = self.begin(1), self.begin(2)
         one.over()
         self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-2"])
@@ -244,7 +244,7 @@ class LifeTests(ObjectsCase):
         self.assertEqual(self.objects._records, {})
 
     def test_store_that_cannot_write(self) -> None:
-        """Sessions come and go without objects; those that are left have them when it can again."""
+        """Sessions work while the store fails; open ones get their objects afterwards."""
         self.storage.broken = True
         one, _ = self.begin(1), self.begin(2)
         one.over()
@@ -265,7 +265,7 @@ class LifeTests(ObjectsCase):
         self.assertEqual((self.stored(), self.objects._records), ([], {}))
 
     def test_renewed(self) -> None:
-        """Every twenty seconds, with what has passed; not for each byte."""
+        """The status is written every 20 s, with the byte counts; not for each byte."""
         each = self.begin()
         before = self.storage.writes
         for count in range(12):
@@ -278,7 +278,7 @@ class LifeTests(ObjectsCase):
         self.assertEqual(status["leaseDurationSeconds"], LEASE_SECONDS)
 
     def test_many(self) -> None:
-        """With very many each is renewed more rarely, and says so: the store has other work."""
+        """With many sessions, each is renewed less often, with a longer lease: fewer writes."""
         for number in range(1000):
             self.begin(number)
         self.pass_time(RENEW_SECONDS)
@@ -300,7 +300,7 @@ class LifeTests(ObjectsCase):
         self.assertEqual(self.stored(), [])
 
     def test_stop_without_a_store(self) -> None:
-        """Nothing answers: it stops all the same."""
+        """The service stops even if the store does not answer."""
         self.storage.hold = True
         self.begin().over()
         stopping = self.objects.stopService()
@@ -312,7 +312,7 @@ class DeletionTests(ObjectsCase):
     """Deleting an object ends its session."""
 
     def test_ends(self) -> None:
-        """The session ends, and its user reads who it was; nothing comes back."""
+        """The session ends and names the deleting user; its object is not created again."""
         one, two = self.begin(1), self.begin(2)
         name = next(
             each["metadata"]["name"] for each in self.stored() if each["spec"]["session"] == "s-1"
@@ -349,7 +349,7 @@ class DeletionTests(ObjectsCase):
         self.assertEqual(self.stored(), [])
 
     def test_before_it_is_known_to_be_made(self) -> None:
-        """The store tells of an object before it tells its maker; so may its deletion."""
+        """An object may be watched, and deleted, before the create call returns."""
         made: list[Deferred[Object]] = []
         create = self.storage.create
 
@@ -380,7 +380,7 @@ class DeletionTests(ObjectsCase):
         self.assertEqual(self.stored(), [])
 
     def test_dry_run(self) -> None:
-        """To ask what would happen ends nothing."""
+        """A dry run ends no session."""
         each = self.begin()
         (obj,) = self.stored()
         verbs = SessionVerbs(self.storage, [], self.clock.seconds)
@@ -397,7 +397,7 @@ class DeletionTests(ObjectsCase):
         self.assertTrue(each.endings[0].message.startswith("a [2J b deleted"))
 
     def test_namespace(self) -> None:
-        """In a namespace that goes none is made, and the session is not kept from ending."""
+        """A missing namespace gets no object, and the session ends normally."""
         each = self.begin(namespace="nowhere")
         self.pass_time(30)
         self.assertEqual(self.stored(), [])
@@ -415,7 +415,7 @@ class LeaseTests(ObjectsCase):
         self.successResultOf(objects.stopService())
 
     def test_stale(self) -> None:
-        """They go when they were not renewed for as long as they say, and not before."""
+        """An object is deleted once its lease has expired, and not before."""
         self.abandoned()
         self.pass_time(LEASE_SECONDS - LOOK_SECONDS)
         self.assertEqual(len(self.stored()), 1)
@@ -497,7 +497,7 @@ class KindTests(APITestCase):
         self.assertEqual(row["cells"][:5], ["vm-x", "vm", "ann", "Watch", "<none>"])
 
     def test_selected(self) -> None:
-        """By machine and by user."""
+        """Field selectors select by machine and by user."""
         for field, count in (("spec.machine=vm", 1), ("spec.user=bob", 0)):
             found = self.answer("GET", f"{SESSIONS}?fieldSelector={field}")["items"]
             self.assertEqual(len(found), count)

@@ -69,7 +69,7 @@ class CredentialsTests(SynchronousTestCase):
         self.assertIsNone(credentials.issuer)
 
     def test_all(self) -> None:
-        """Each kind of token is known by who knows that kind, beside the others."""
+        """Each kind of token is accepted by its own authenticator, beside the others."""
         key = self.file(forge.private_pem(forge.ec_key()))
         credentials = self.credentials(
             token_file=self.file(b"t,jane,1\n"),
@@ -95,7 +95,7 @@ class CredentialsTests(SynchronousTestCase):
         credentials = self.credentials(accounts=Accounts([ISSUER], [key]))
         asked = credentials.tokens.authenticate_token(forged)
         self.failureResultOf(asked, Unauthorized)
-        # Unless somebody has listed the very token.
+        # Unless the token file lists this very token.
         credentials = self.credentials(
             accounts=Accounts([ISSUER], [key]), token_file=self.file(known)
         )
@@ -110,7 +110,7 @@ class CredentialsTests(SynchronousTestCase):
         self.assertEqual(told.audiences, ("a", "b"))
 
     def test_own_authenticators(self) -> None:
-        """An application's authenticators are asked first: before certificates and tokens."""
+        """An application's authenticators come before certificates and tokens."""
         known = self.file(b"t,jane,1\n")
         credentials = self.credentials(token_file=known, authenticators=[KeyAuthenticator()])
         authenticator = credentials.authenticator()

@@ -73,7 +73,7 @@ class SlowStorage(MemoryStorage):
         return self.held[-1].addCallback(lambda _: listed(resource, namespace, **how))
 
     def let_go(self) -> int:
-        """:return: how many lists were asked for, one after another."""
+        """Answer the held lists, and return how many were requested one after another."""
         first = len(self.held)
         for each in self.held:  # which grows meanwhile
             if not each.called:

@@ -115,12 +115,12 @@ class TokenRequestTests(AccountsCase):
         self.answer("POST", TOKENS, self.request(), code=401, user="nobody")
 
     def test_create_only(self) -> None:
-        """There is nothing to be read, and nothing to be changed."""
+        """Tokens can only be created, neither read nor changed."""
         for method in ("GET", "PUT", "DELETE", "PATCH"):
             self.refused(405, method, TOKENS)
 
     def test_bad_questions(self) -> None:
-        """A lifetime, a name or an object that cannot be is refused with its cause."""
+        """An invalid lifetime, name or bound object is refused with its cause."""
         for spec, told in (
             ({"expirationSeconds": 599}, "may not specify a duration less than 10 minutes"),
             ({"expirationSeconds": 2**33}, "may not specify a duration larger than 2^32 seconds"),
@@ -152,7 +152,7 @@ class TokenRequestTests(AccountsCase):
         self.assertIn("its secret has been deleted", told)
 
     def test_bound_to_node(self) -> None:
-        """So does one that is bound to a Node, of which it tells."""
+        """A token bound to a Node ends with the Node, and names it."""
         nodes = "/api/v1/nodes"
         made = self.answer("POST", nodes, {"metadata": {"name": "n"}}, code=201)
         reference = {"apiVersion": "v1", "kind": "Node", "name": "n"}
@@ -172,7 +172,7 @@ class TokenRequestTests(AccountsCase):
         self.assertIn("it has expired", self.refused(401, "GET", "/version", user=token))
 
     def test_review(self) -> None:
-        """TokenReview knows for whom a token is."""
+        """TokenReview checks the audiences of a token."""
         token, vault = self.token(), self.token(audiences=["vault"])
         status = self.review(token)
         self.assertEqual((status["authenticated"], status["user"]["username"]), (True, ROBOT))
@@ -203,7 +203,7 @@ class TokenRequestTests(AccountsCase):
         self.assertEqual(told, 'secrets "pin" not found')
 
     def test_malformed(self) -> None:
-        """Whatever is shown as a token is refused, and leaves no line in the log."""
+        """Malformed tokens are refused, and nothing is logged."""
         header, payload, signature = self.token().split(".")
         deep = forge.b64(b'{"iss":"' + ISSUER.encode() + b'","a":' + b"[" * 9000).decode()
         twice = forge.b64(b'{"iss":"x","iss":"' + ISSUER.encode() + b'"}').decode()
@@ -314,7 +314,7 @@ class IssuerTests(AccountsCase):
     """Tests for :class:`IssuerDocuments`."""
 
     def test_verified(self) -> None:
-        """A stranger's library that follows the documents verifies a token."""
+        """A third-party library verifies a token by the discovery documents."""
         token = self.token()
         configuration = self.answer("GET", "/.well-known/openid-configuration", user=token)
         self.assertEqual(
@@ -390,7 +390,7 @@ class BootstrapTokenTests(AccountsCase):
         self.answer("POST", WHO, {}, code=401, user=self.token_text)
 
     def test_expiry(self) -> None:
-        """One whose time is over is refused at once, and is gone an hour later."""
+        """An expired token is refused at once, and is deleted an hour later."""
         self.make(expiration="2023-11-14T22:13:30Z")
         self.make(token_id="keep12")
         self.clock.advance(11)

@@ -76,18 +76,18 @@ class VoidedTests(ChainTestCase):
         self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
 
     async def test_bound_deleted(self) -> None:
-        """So does who deletes the Secret that its token is bound to; other tokens stay good."""
+        """Deleting the Secret of a bound token ends its sessions; other tokens stay valid."""
         bound = await self.session(await self.token(kind="Secret", name="pin"))
         await self.session(await self.token())
         await self.admin.delete(kinds.SECRETS.resource, "pin", "default")
         await bound.lost
-        # The stand-in closes all of its lines when it is told to end one.
+        # The stand-in closes all of its lines when asked to end a single session.
         await self.until(lambda: len(self.ends()) == 2)
         reasons = [reason for reason, _ in self.ends()]
         self.assertEqual(reasons, ["AuthorizationWithdrawn", "backend closed"])
 
     async def test_bootstrap_token_changed(self) -> None:
-        """A bootstrap token that may not be used any more counts at once as well."""
+        """Disabling a bootstrap token takes effect at once, too."""
         secret = token_secret()
         del secret["metadata"]["uid"]
         secrets = kinds.SECRETS.resource

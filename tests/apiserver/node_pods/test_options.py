@@ -39,7 +39,7 @@ class KubeletOptionsTests(SynchronousTestCase):
         return str(caught.exception)
 
     def test_none(self) -> None:
-        """Without them nothing is different."""
+        """Without these options, kubelets are not used."""
         told = settings(options())
         self.assertIsNone(told.kubelets)
         self.assertTrue(told.pods_view)
@@ -66,11 +66,11 @@ class KubeletOptionsTests(SynchronousTestCase):
             self.assertIn(f"{missing.partition('=')[0]} is missing", told)
 
     def test_of_no_use(self) -> None:
-        """Further options need these."""
+        """The other options for kubelets need the required ones."""
         self.assertIn("needs --kubelet-client-certificate", self.refusal("--kubelet-timeout=3"))
 
     def test_view(self) -> None:
-        """There is one sort of Pods."""
+        """Pods are either those of Nodes or a view of machines, not both."""
         self.assertIn("--pods-view cannot go with", self.refusal("--pods-view", *KUBELETS))
 
     def test_behind_another(self) -> None:

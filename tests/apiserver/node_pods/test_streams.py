@@ -165,7 +165,7 @@ class StreamTests(KubeletCase):
             self.assertEqual(caller.got[Channel.STDOUT], b"hi\n")
 
     async def test_what_the_kubelet_sees(self) -> None:
-        """A kubelet's path and words, and of the user nothing at all."""
+        """The kubelet gets its own path and options, and nothing about the user."""
         await (await self.exec("true", query="stdout=true&stderr=true")).over()
         (seen,) = self.kubelet.seen
         self.assertEqual(seen.uri, f"/exec/default/{POD}/main?command=true&error=1&output=1")
@@ -174,14 +174,14 @@ class StreamTests(KubeletCase):
         self.assertEqual(told, [])
 
     async def test_port_forward(self) -> None:
-        """Ports are the streams' business."""
+        """The kubelet's URL for ``port-forward`` names no port; the streams do."""
         forwarding = await forward(self.endpoint, f"{PATH}/portforward")
         forwarding.leave()
         await until(lambda: forwarding.lost)
         self.assertEqual(self.kubelet.seen[-1].uri, f"/portForward/default/{POD}")
 
     async def test_record(self) -> None:
-        """On record is who it was, which Pod, and where it ran."""
+        """The audit log has the user, the Pod and the Node."""
         await (await self.exec("true")).over()
         started, ended = await until(lambda: self.cluster.audit[1:] and self.cluster.audit)
         told = {key: started[key] for key in ("user", "machine", "pool", "resource")}
@@ -190,7 +190,7 @@ class StreamTests(KubeletCase):
         self.assertEqual(started["session"], ended["session"])
 
     async def test_gone(self) -> None:
-        """A Pod that is gone ends its streams, and says why."""
+        """Deleting a Pod ends its streams, with the reason."""
         for protocol in (OVER_SPDY, V5):
             caller = await self.exec("sh", "-c", "echo+hi%3Bsleep+60", protocol=protocol)
             await caller.printed(b"hi")
@@ -210,7 +210,7 @@ class StreamTests(KubeletCase):
         await until(lambda: caller.why is not None)
 
     async def test_node_gone(self) -> None:
-        """A Node that is gone ends what runs on it."""
+        """Deleting a Node ends the streams of its Pods."""
         caller = await self.exec("sh", "-c", "echo+hi%3Bsleep+60")
         await caller.printed(b"hi")
         await self.cluster.admin.delete(NODES.resource, LEAF_NODE)
@@ -226,7 +226,7 @@ GONE = (MACHINE_DELETED, f'pod "{POD}" was deleted')
 
 
 class RefusalTests(KubeletCase):
-    """Why not, and with which code."""
+    """Refused streams and their status codes."""
 
     containers = ("main", "side")
 
@@ -291,7 +291,7 @@ class RefusalTests(KubeletCase):
         self.assertIn("not valid for 'localhost'", told)
 
     async def test_nobody_there(self) -> None:
-        """A kubelet that is down is a 502 that says where it was looked for."""
+        """If a kubelet is down, the user gets 502 with the kubelet's address."""
         await self.kubelet.stop()
         code, told = await self.refusal("exec?command=true&stdout=1&container=main")
         self.assertEqual(code, 502)
@@ -306,7 +306,7 @@ class OtherKubeletTests(KubeletCase):
         self.kubelet.client_ca = read_file(pki_of(ROOT).client_ca)
 
     async def test_unknown(self) -> None:
-        """It is we who are not known, not the user."""
+        """The error says that the kubelet refused this server, not the user."""
         for asked in (self.refusal("exec?command=true&stdout=1"), self.text(f"{PATH}/log")):
             code, told = await asked
             self.assertEqual(code, 502)
@@ -314,7 +314,7 @@ class OtherKubeletTests(KubeletCase):
 
 
 class LogTests(KubeletCase):
-    """Logs, as kubelets tell them."""
+    """Logs from kubelets."""
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -382,7 +382,7 @@ class ProxyTests(KubeletCase):
         self.assertIn('cannot get resource "nodes/proxy"', told)
 
     async def test_unknown(self) -> None:
-        """There is no such Node."""
+        """The proxy for an unknown Node gets 404."""
         code, _ = await self.text("/api/v1/nodes/none/proxy/healthz")
         self.assertEqual(code, 404)
 

@@ -83,7 +83,7 @@ class NodeRestrictionTests(APITestCase):
         self.patch(f"{NODES}/node-a", removal, 403)
 
     def test_registering(self) -> None:
-        """When it creates its Node it may set taints, as a kubelet does, but no such labels."""
+        """A node server may create its Node with taints, as a kubelet may, but no role labels."""
         self.answer("DELETE", f"{NODES}/node-a")
         labels = {"node-role.kubernetes.io/master": ""}
         body: Object = {"metadata": {"name": "node-a", "labels": labels}}

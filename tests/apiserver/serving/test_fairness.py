@@ -81,7 +81,7 @@ class QueueTests(SynchronousTestCase):
         return self.registry.get_sample_value(f"twisted_exec_expensive_requests_{name}")
 
     def test_turns(self) -> None:
-        """Whoever queues much waits behind whoever queues little."""
+        """A user with many queued requests waits behind users with few."""
         for user, name in (
             (ANN, "a1"),
             (ANN, "a2"),

@@ -25,9 +25,9 @@ EXEC = f"{MACHINES}/vm/exec"
 @implementer(IAdmission, IOpeningAdmission)
 class Slow:
     """
-    An admission that takes its time with jane and bob, as a webhook does that does not answer.
+    An admission that holds requests of jane and bob, like a webhook that does not answer.
 
-    :ivar waiting: what was asked, until it is answered.
+    :ivar waiting: the pending answers.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Slow:
 
 
 class Slowed(StandaloneControlPlane):
-    """A server that asks it."""
+    """A server with the slow admission."""
 
     slow: Slow
 
@@ -90,7 +90,7 @@ class ShortTests(APITestCase):
         return client
 
     def test_one_user(self) -> None:
-        """One user has a part of what there is; the others have theirs all the while."""
+        """A single user gets only a part of the places; other users are still served."""
         for name in ("a", "b"):
             self.begin("jane", "POST", MACHINES, machine(name))
         response = self.ask("GET", MACHINES, user="jane")
@@ -101,7 +101,7 @@ class ShortTests(APITestCase):
         self.assertEqual(len(self.answer("GET", MACHINES, user="jane")["items"]), 2)
 
     def test_all_users(self) -> None:
-        """All together have no more than there is."""
+        """All users together are limited, too."""
         for user, name in (("jane", "a"), ("jane", "b"), ("bob", "c")):
             self.begin(user, "POST", MACHINES, machine(name))
         refused = self.answer("GET", MACHINES, code=429)
@@ -120,7 +120,7 @@ class ShortTests(APITestCase):
         self.assertEqual(made["metadata"]["name"], "b")
 
     def test_streams(self) -> None:
-        """To find out whether a stream may be opened is a short request, too."""
+        """Authorizing and admitting a stream counts as a short request."""
         for _ in range(2):
             self.begin("jane", "POST", EXEC, headers=UPGRADE)
         refused = self.answer("POST", EXEC, user="jane", headers=UPGRADE, code=429)

@@ -27,12 +27,12 @@ class ProbesTests(APITestCase):
         self.clock.advance(2)
 
     def test_one_word(self) -> None:
-        """Anyone may ask and hears one word."""
+        """Unauthenticated users get a single word."""
         for path in ("/healthz", "/livez", "/readyz", "/readyz?verbose", "/healthz?verbose=1"):
             self.assertEqual(self.told(path, user=""), "ok")
 
     def test_verbose(self) -> None:
-        """Who is known hears of each check."""
+        """With ``?verbose``, an authenticated user sees each check."""
         self.assertEqual(
             self.told("/readyz?verbose"),
             "[+]ping ok\n[+]storage ok\n[+]shutdown ok\nreadyz check passed\n",
@@ -41,7 +41,7 @@ class ProbesTests(APITestCase):
         self.assertEqual(self.told("/healthz?verbose=x"), "[+]ping ok\nhealthz check passed\n")
 
     def test_broken(self) -> None:
-        """A server that cannot store is alive and not ready; why is not said."""
+        """A server whose store fails is alive but not ready; the reason is withheld."""
         self.break_store()
         self.assertEqual(self.told("/readyz", 503), "readyz check failed")
         self.assertEqual(
@@ -51,7 +51,7 @@ class ProbesTests(APITestCase):
         self.assertEqual(self.told("/livez"), "ok")
 
     def test_stopping(self) -> None:
-        """A server that is told to stop is not ready from that moment on, and alive to the end."""
+        """A stopping server is not ready at once, but stays alive until the end."""
         self.assertEqual(self.told("/readyz"), "ok")
         self.parts.probes.shutting_down()
         self.assertEqual(self.told("/readyz", 503, user=""), "readyz check failed")
@@ -63,7 +63,7 @@ class ProbesTests(APITestCase):
         self.assertEqual(self.told("/livez"), "ok")
 
     def test_excluded(self) -> None:
-        """A check may be left out; a name that nobody knows is told of."""
+        """Checks can be excluded; the name of an unknown check gets a warning."""
         self.break_store()
         self.assertEqual(self.told("/readyz?exclude=storage", user=""), "ok")
         self.assertEqual(
@@ -73,7 +73,7 @@ class ProbesTests(APITestCase):
         )
 
     def test_single(self) -> None:
-        """One check by its name, for whoever may get the path."""
+        """A check has its own path, for users with the right to get that path."""
         for path in ("/livez/ping", "/healthz/ping", "/readyz/ping", "/readyz/storage"):
             self.assertEqual(self.told(path), "ok")
         self.break_store()

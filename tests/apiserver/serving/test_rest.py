@@ -44,7 +44,7 @@ class CreateTests(APITestCase):
         self.assertEqual(told, 'machines.compute.ironcore.dev "a" already exists')
 
     def test_invalid(self) -> None:
-        """A broken rule is 422, told by field."""
+        """An invalid object gets 422, and the message names the field."""
         told = self.refused(422, "POST", MACHINES, machine("a", power="Maybe"))
         self.assertIn('Machine.compute.ironcore.dev "a" is invalid: spec.power', told)
 
@@ -65,7 +65,7 @@ class CreateTests(APITestCase):
         self.refused(400, "POST", MACHINES, body)
 
     def test_dry_run(self) -> None:
-        """A dry run answers as if, and keeps nothing."""
+        """A dry run answers like a real create, but stores nothing."""
         made = self.answer("POST", f"{MACHINES}?dryRun=All", machine("a"), code=201)
         self.assertEqual(made["status"], {"state": "Pending"})
         self.refused(404, "GET", f"{MACHINES}/a")
@@ -89,7 +89,7 @@ class CreateTests(APITestCase):
         self.assertNotIn("warning", quiet.headers)
 
     def test_too_large(self) -> None:
-        """An object is bounded."""
+        """The size of an object is limited."""
         body = machine("a", machinePoolSelector={})
         body["spec"]["efiVars"] = [{"name": "x", "value": "v" * (1 << 20)}]
         self.refused(413, "POST", MACHINES, body)
@@ -375,7 +375,7 @@ class UpdateTests(APITestCase):
         self.assertIn("the object has been modified", told)
 
     def test_put_without_version(self) -> None:
-        """A machine is replaced only by who has read it; a class by anyone."""
+        """Replacing a machine needs its resourceVersion; replacing a class does not."""
         told = self.refused(422, "PUT", f"{MACHINES}/a", machine("a"))
         self.assertIn("metadata.resourceVersion: Invalid value: 0: must be specified", told)
         body = {"metadata": {"name": "c"}, "capabilities": {"cpu": 1, "memory": 1}}
@@ -388,7 +388,7 @@ class UpdateTests(APITestCase):
         self.assertEqual(self.answer("PUT", f"{MACHINES}/a", self.made), self.made)
 
     def test_put_missing(self) -> None:
-        """An update makes nothing."""
+        """An update of a missing object does not create it."""
         self.refused(
             404,
             "PUT",
@@ -510,7 +510,7 @@ class DeleteTests(APITestCase):
     """DELETE."""
 
     def test_gone(self) -> None:
-        """A deletion tells what it deleted."""
+        """The answer to a delete identifies the deleted object."""
         made = self.make_machine("a")
         told = self.answer("DELETE", f"{MACHINES}/a", {"propagationPolicy": "Background"})
         self.assertEqual(
@@ -550,7 +550,7 @@ class DeleteTests(APITestCase):
         self.answer("GET", f"{MACHINES}/a")
 
     def test_collection(self) -> None:
-        """Everything that a list would show is deleted."""
+        """Deleting a collection deletes all objects that match the list."""
         for name, pool in (("a", "pool-a"), ("b", "pool-b"), ("c", "pool-a")):
             self.make_machine(name, pool)
         told = self.answer("DELETE", f"{MACHINES}?fieldSelector=spec.machinePoolRef.name%3Dpool-a")
@@ -659,7 +659,7 @@ class NobodyTests(APITestCase):
         self.refused(400, "GET", "/api", headers=[bob, ("Impersonate-Who", "g")])
 
     def test_metrics(self) -> None:
-        """Figures for who may see them."""
+        """An administrator can read the metrics."""
         self.assertIn(b"twisted_exec_sessions_active 0.0", self.ask("GET", "/metrics").body)
 
     def test_one_name(self) -> None:

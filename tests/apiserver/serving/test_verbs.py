@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.serving.verbs`: what admissions see, change and say.
+Tests for :mod:`twisted_exec.apiserver.serving.verbs`: calls of admission and their effects.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Mutation = Callable[[Object], None]
 @implementer(IMutatingAdmission)
 class Scribe:
     """
-    Notes what it is asked, changes machines as it is told, and warns.
+    An admission that records its calls, mutates machines, and warns.
 
-    :ivar seen: the stage, operation and new object of each question.
+    :ivar seen: the stage, operation and new object of each call.
     :ivar mutation: called with a copy of each machine to be changed in place.
     """
 

@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.serving.verbs`: what is at hand is behind what others have
-written. For everything else see ``test_verbs`` and, through requests, ``test_rest``.
+Tests for :mod:`twisted_exec.apiserver.serving.verbs` with a stale cache: other replicas have
+written meanwhile. For everything else see ``test_verbs`` and, through requests, ``test_rest``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ MACHINE = f"{MACHINES}/vm"
 
 class Behind(MemoryStorage):
     """
-    A store that others write to.
+    A store that other replicas write to, too.
 
-    :ivar past: what is at hand of some objects, ``None`` for those that are not known yet.
-    :ivar asked: how often it was asked for what is, and not for what is at hand.
+    :ivar past: stale cached versions of some objects, ``None`` for uncached objects.
+    :ivar asked: the number of reads that bypassed the cache.
     """
 
     exclusive = False

@@ -297,7 +297,7 @@ class WatchTests(APITestCase):
         for watches in self.parts.watches:
             watches.end_all()
         self.assertTrue(watch.client.received().endswith(b"0\r\n\r\n"))
-        late = self.watch(f"{MACHINES}?watch=1")  # it was asked for before the server stopped
+        late = self.watch(f"{MACHINES}?watch=1")  # it was requested before the server stopped
         self.clock.advance(0)
         self.assertTrue(late.client.received().endswith(b"0\r\n\r\n"))
 

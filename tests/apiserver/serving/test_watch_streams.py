@@ -87,7 +87,7 @@ class SocketTests(APITestCase):
         self.assertEqual(close.code, 1000)
 
     def test_client_closes(self) -> None:
-        """A client that closes is answered, and nothing is left of its watch."""
+        """A closing client gets a close frame, and nothing is left of its watch."""
         timers = len(self.clock.getDelayedCalls())
         peer = self.open("&allowWatchBookmarks=1")
         peer.say(CloseConnection(1000))
@@ -97,7 +97,7 @@ class SocketTests(APITestCase):
         self.make_machine("a")
 
     def test_client_leaves(self) -> None:
-        """So it is with one that only leaves."""
+        """A client that disconnects without closing leaves nothing of its watch, either."""
         timers = len(self.clock.getDelayedCalls())
         self.open("&allowWatchBookmarks=1").client.lose()
         self.assertEqual(len(self.clock.getDelayedCalls()), timers)
@@ -156,7 +156,7 @@ class SocketTests(APITestCase):
             self.assertEqual(response.code, code)
 
     def test_too_many(self) -> None:
-        """They count as watches."""
+        """Watches over WebSockets count toward the limit of watches."""
         peers = [self.open() for _ in range(3)]
         client = self.server.connect()
         client.send(handshake(ADMIN, path=f"{MACHINES}?watch=1".encode()))

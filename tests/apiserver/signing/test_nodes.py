@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.signing.nodes`: what may be signed for node servers.
+Tests for :mod:`twisted_exec.apiserver.signing.nodes`: rules for certificates of node servers.
 """
 
 from __future__ import annotations

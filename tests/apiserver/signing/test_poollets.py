@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.signing.csr`: what may be signed.
+Tests for :mod:`twisted_exec.apiserver.signing.csr`: rules for certificates of poollets.
 """
 
 from __future__ import annotations

@@ -331,7 +331,7 @@ class SignerTests(SigningTestCase):
         other = self.user.replace("pool-a", "pool-b")
         self.make(CLIENT, CLIENT_USAGES, request(other), code=403)
         self.make(CLIENT, CLIENT_USAGES, request(other), user="admin")
-        self.certificate()  # whoever may ask for any poollet may ask for this one
+        self.certificate()  # the right for any poollet includes this poollet
 
     def test_without_end(self) -> None:
         """A poollet that asks for what it does not get is stopped before long."""

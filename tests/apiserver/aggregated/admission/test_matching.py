@@ -109,7 +109,7 @@ class RuleTests(SynchronousTestCase):
             self.assertEqual(self.matches(told, asked(namespace=namespace)), fits, scope)
 
     def test_any_of_them(self) -> None:
-        """One of several rules suffices; a webhook without rules matches nothing."""
+        """A single matching rule suffices; a webhook without rules matches nothing."""
         told = [rule("DELETE"), rule("CREATE")]
         self.assertTrue(webhook_reach({"rules": told}).names(asked()))
         self.assertFalse(webhook_reach({}).names(asked()))

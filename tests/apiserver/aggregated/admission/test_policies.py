@@ -72,7 +72,7 @@ class ValidatingTests(PolicyCase):
             self.assertTrue(error.message.endswith(f"denied request: {words}"), error.message)
             self.assertEqual((error.code, error.reason), (403, "Forbidden"))
             await self.client.delete(sources.VALIDATING_BINDINGS[0], f"p{number}-binding")
-        await self.admission.admit(creating())  # what is bound no more counts no more
+        await self.admission.admit(creating())  # a policy without a binding has no effect
 
     async def test_variables(self) -> None:
         """Variables build on each other; the namespace is available too."""

@@ -42,7 +42,7 @@ class ReviewTests(AdmissionCase):
         )
 
     async def test_create(self) -> None:
-        """The whole of the request, as Kubernetes tells it."""
+        """A review of a create has the whole request, as from kube-apiserver."""
         await self.asked()
         new = machine()
         await self.admission.admit(
@@ -146,7 +146,7 @@ class DecisionTests(AdmissionCase):
         self.assertEqual(change.warnings, ["w 1"])
 
     async def test_denied(self) -> None:
-        """No refuses in Kubernetes' words, whatever else is allowed; 400 unless it says more."""
+        """One denial refuses the request with the message of Kubernetes, by default with 400."""
         await self.validating(
             self.webhook("a", allow), self.webhook("b", deny("not on Fridays")), name="z"
         )
@@ -186,7 +186,7 @@ class DecisionTests(AdmissionCase):
             await self.client.delete(CONFIGURATIONS, f"c{len(told)}")
 
     async def test_changes_are_followed(self) -> None:
-        """A configuration counts from when the host has it until it has it no more."""
+        """A webhook configuration takes effect once created, and none once deleted."""
         await self.admission.admit(creating())
         await self.validating(self.webhook("no", deny("no")))
         await self.refusal(self.admission.admit(creating()))
@@ -220,7 +220,7 @@ class DecisionTests(AdmissionCase):
         self.assertEqual(self.names(), ["some"])
 
     async def test_match_conditions(self) -> None:
-        """CEL decides as well; what it cannot is refused, or left out if the policy says so."""
+        """CEL conditions apply; a failing one refuses, or skips the webhook by failurePolicy."""
 
         def when(expression: str, **more: Any) -> Object:
             condition = {"name": "c", "expression": expression}
@@ -262,7 +262,7 @@ class FailureTests(AdmissionCase):
     """Failed calls."""
 
     async def failing(self, reply: Any, told: str, **more: Any) -> None:
-        """It refuses with 500 and says why, unless its failurePolicy is Ignore."""
+        """Check that the failed call refuses with 500, unless failurePolicy is Ignore."""
         hook = self.webhook("bad", reply, **more)
         await self.validating(hook, {**hook, "failurePolicy": "Ignore", "name": "second"})
         error = await self.refusal(self.admission.admit(creating()))
@@ -280,18 +280,18 @@ class FailureTests(AdmissionCase):
         await self.failing(allow, "failed to call webhook: cannot reach", clientConfig=nobody)
 
     async def test_slow(self) -> None:
-        """No answer comes within its seconds."""
+        """The webhook does not answer within timeoutSeconds."""
         await self.failing(
             lambda request: NEVER, "did not answer POST /bad in time", timeoutSeconds=1
         )
 
     async def test_other_ca(self) -> None:
-        """It is not signed by the CA that the configuration brings; or by the system's, if none."""
+        """Without a CA in the configuration, the certificate must be of a CA of the system."""
         url = f"{self.hooks.url}/bad"
         await self.failing(allow, "not signed by a CA that we trust", clientConfig={"url": url})
 
     async def test_other_name(self) -> None:
-        """Its certificate names another, if by the same CA."""
+        """The webhook's certificate is of the right CA, but for another name."""
         shown = server_identity("other.example")
         files = [
             self.write("other.crt", shown.certificate_pem),
@@ -316,13 +316,13 @@ class FailureTests(AdmissionCase):
         await self.failing(lambda request: (503, {}, b"{}"), "answered 503")
 
     async def test_oversized(self) -> None:
-        """An answer without end is not read to its end."""
+        """Answers larger than the limit are refused."""
         await self.failing(
             lambda request: b" " * (MAX_ANSWER_BYTES * 2), "the server's answer is larger than"
         )
 
     async def test_nonsense(self) -> None:
-        """It answers something else than a review."""
+        """The answer is not an AdmissionReview."""
         for raw, told in (
             (b"<html>", "it is not JSON"),
             (b"[" * 100_000, "it is not JSON"),
@@ -333,7 +333,7 @@ class FailureTests(AdmissionCase):
             await self.client.delete(CONFIGURATIONS, "config")
 
     async def test_wrong_answers(self) -> None:
-        """Another's UID, no boolean, or a patch from one who only decides, count for nothing."""
+        """A wrong UID, a field of a wrong type or a patch of a validating webhook is a failure."""
         for response, told in (
             ({"uid": "u"}, 'expected response.uid="'),
             ({"allowed": "yes"}, "response.allowed is not a boolean"),
@@ -351,7 +351,7 @@ class FailureTests(AdmissionCase):
         self.assertEqual(self.names(), [])
 
     async def test_nowhere(self) -> None:
-        """It says nowhere, or nowhere safe."""
+        """The configuration has no address, or a URL without TLS."""
         for where in ({}, {"url": "http://localhost/"}):
             await self.failing(
                 allow, "must have either service or an https URL", clientConfig=where
@@ -373,7 +373,7 @@ class MutationTests(AdmissionCase):
         return reply
 
     async def test_in_order(self) -> None:
-        """By the name of their configuration, each sees what the ones before have made."""
+        """Webhooks run in order of configuration names; each sees earlier changes."""
         await self.mutating(self.webhook("late", self.label("late")), name="z")
         await self.mutating(
             self.webhook("early", self.label("early")),
@@ -403,7 +403,7 @@ class MutationTests(AdmissionCase):
         self.assertEqual(self.names(), ["a"])
 
     async def test_change_selects(self) -> None:
-        """A label that one sets makes the next one look."""
+        """A label set by a webhook counts for the object selectors of later webhooks."""
         selector = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
         await self.mutating(
             self.webhook("before", allow, objectSelector=selector),
